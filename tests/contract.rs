@@ -5,7 +5,7 @@
 //! server, it proves that server. [`run_suite`] needs a URL and the token of a user with full access, on
 //! a server that serves `widgets.example.com/v1` (see `e2e/widgets.rs`) and runs no controllers.
 //!
-//! `CONCERTINA_CONTRACT_SHOW=text` prints the responses of the chapters with a name that contains the
+//! `CONCERTINA_CONTRACT_SHOW=text` prints the responses of the sections with a name that contains the
 //! text, for work on the list.
 
 #![allow(

@@ -92,7 +92,7 @@ use std::pin::Pin;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::world::{APP, SOON, World};
@@ -130,7 +130,7 @@ const LAST: &str = "metrics-api-unregistered";
 async fn workloads_scale_under_the_built_in_role() -> Outcome {
     let autoscaler_kind = Autoscaler::under_test();
     let started = Instant::now();
-    let stage = Stage::start().await?;
+    let stage = Fixture::start().await?;
     let mut autoscaler = stage.autoscaler(autoscaler_kind).await?;
     eprintln!("{autoscaler_kind:?} started after {:.1} s", started.elapsed().as_secs_f32());
 
@@ -171,7 +171,7 @@ async fn workloads_scale_under_the_built_in_role() -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn both_autoscalers_produce_the_same_results() -> Outcome {
-    let stage = Stage::start().await?;
+    let stage = Fixture::start().await?;
     let reference = side_by_side::trace(&stage, "reference", Autoscaler::BuiltIn).await?;
     let ours = side_by_side::trace(&stage, "ours", Autoscaler::under_test()).await?;
     side_by_side::compare(&reference, &ours)
@@ -181,7 +181,7 @@ async fn both_autoscalers_produce_the_same_results() -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn dry_run_reads_and_writes_nothing() -> Outcome {
-    let stage = Stage::start().await?;
+    let stage = Fixture::start().await?;
     let world = World::make(&stage, "dry-run", Autoscaler::Concertina).await?;
     world.deployment("web", 1, APP).await?;
     world.cpu("web", 400);
@@ -209,13 +209,13 @@ async fn dry_run_reads_and_writes_nothing() -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn why_predicts_the_next_decision_of_the_controller() -> Outcome {
-    why::predicts(&Stage::start().await?).await
+    why::predicts(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn why_explains_decisions_that_depend_on_history() -> Outcome {
-    let stage = Stage::start().await?;
+    let stage = Fixture::start().await?;
     why::explains_history(&stage).await?;
     why::names_forbidden_reads(&stage).await
 }
@@ -223,70 +223,75 @@ async fn why_explains_decisions_that_depend_on_history() -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn only_the_leader_writes_under_every_fault() -> Outcome {
-    election::only_one_writes(Stage::start().await?).await
+    election::only_one_writes(Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn windows_and_rates_survive_a_failover() -> Outcome {
-    replication::survives_a_failover(&Stage::start().await?).await
+    replication::survives_a_failover(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn why_reads_the_leader_through_a_port_forward() -> Outcome {
-    forward::reads_the_leaders_record(&Stage::start().await?).await
+    forward::reads_the_leaders_record(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn shadow_of_the_built_in_controller_finds_no_difference() -> Outcome {
-    shadow::finds_no_difference(&Stage::start().await?).await
+    shadow::finds_no_difference(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn rolling_update_and_rollback_write_nothing_wrong() -> Outcome {
-    upgrade::rolls(&Stage::start().await?).await
+    upgrade::rolls(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn replica_waits_for_the_built_in_controller_and_takes_over() -> Outcome {
-    takeover::waits_and_takes_over(&Stage::start().await?).await
+    takeover::waits_and_takes_over(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn rate_limits_survive_restarts_with_and_without_a_checkpoint() -> Outcome {
-    restart::rates_hold(&Stage::start().await?).await
+    restart::rates_hold(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn printed_roles_are_sufficient_and_minimal() -> Outcome {
-    identity::roles(&Stage::start().await?).await
+    identity::roles(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn steady_syncs_take_scales_from_watched_targets() -> Outcome {
-    targets::steady_syncs_use_watched_scales(&Stage::start().await?).await
+    targets::steady_syncs_use_watched_scales(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn secure_port_serves_each_client_what_rbac_allows() -> Outcome {
-    serving::clients_see_what_rbac_allows(&Stage::start().await?).await
+    serving::clients_see_what_rbac_allows(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn shadow_of_the_built_in_controller_finds_a_seeded_difference() -> Outcome {
-    shadow::finds_a_seeded_difference(&Stage::start().await?).await
+    shadow::finds_a_seeded_difference(&Fixture::start().await?).await
 }
 
-async fn scenario(stage: &Stage, name: &str, autoscaler_kind: Autoscaler, scenario_fn: Scenario) -> Outcome {
+async fn scenario(
+    stage: &Fixture,
+    name: &str,
+    autoscaler_kind: Autoscaler,
+    scenario_fn: Scenario,
+) -> Outcome {
     let world = World::make(stage, name, autoscaler_kind).await?;
     scenario_fn(&world).await?;
     world.close().await

@@ -19,13 +19,13 @@ use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 /// A cluster on a loopback port, with a kubeconfig for it.
-struct Served {
+struct ServedCluster {
     cluster: Cluster,
     home: PathBuf,
     stop: CancellationToken,
 }
 
-impl Served {
+impl ServedCluster {
     async fn start(name: &str) -> Self {
         let cluster = Cluster::new(Arc::new(SystemClock));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -78,7 +78,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServedCluster {
     fn drop(&mut self) {
         self.stop.cancel();
         // The folder is a temporary one, so a leftover does no harm.
@@ -132,7 +132,7 @@ spec:
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
 async fn apply_creates_configures_and_leaves_unchanged() {
-    let served = Served::start("apply").await;
+    let served = ServedCluster::start("apply").await;
     assert_eq!(served.kubectl("apply -f -", DEPLOYMENT).await, "deployment.apps/web created\n");
     assert_eq!(served.kubectl("apply -f -", HPA).await, "horizontalpodautoscaler.autoscaling/web created\n");
     assert_eq!(served.kubectl("apply -f -", DEPLOYMENT).await, "deployment.apps/web unchanged\n");
@@ -164,7 +164,7 @@ async fn apply_creates_configures_and_leaves_unchanged() {
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
 async fn get_prints_kubernetes_columns() {
-    let served = Served::start("get").await;
+    let served = ServedCluster::start("get").await;
     served.kubectl("apply -f -", DEPLOYMENT).await;
     served.kubectl("apply -f -", HPA).await;
     let hpas = served.kubectl("get hpa", "").await;
@@ -202,7 +202,7 @@ async fn get_prints_kubernetes_columns() {
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
 async fn describe_and_events_show_the_rescales_of_an_hpa() {
-    let served = Served::start("describe").await;
+    let served = ServedCluster::start("describe").await;
     served.kubectl("apply -f -", HPA).await;
     let mut hpa = served.cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
     let now = hpa["metadata"]["creationTimestamp"].clone();
@@ -265,7 +265,7 @@ async fn describe_and_events_show_the_rescales_of_an_hpa() {
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
 async fn scale_patch_label_and_delete_work() {
-    let served = Served::start("change").await;
+    let served = ServedCluster::start("change").await;
     served.kubectl("apply -f -", DEPLOYMENT).await;
     served.kubectl("scale deployment/web --replicas=5", "").await;
     served.kubectl("apply -f -", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n").await;
@@ -318,7 +318,7 @@ async fn scale_patch_label_and_delete_work() {
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
 async fn version_api_resources_explain_and_can_i_work() {
-    let served = Served::start("about").await;
+    let served = ServedCluster::start("about").await;
     assert!(served.kubectl("version", "").await.contains("Server Version: v1.37.1"));
     let resources = served.kubectl("api-resources", "").await;
     assert!(resources.contains("horizontalpodautoscalers") && resources.contains("widgets"), "{resources}");
@@ -332,7 +332,7 @@ async fn version_api_resources_explain_and_can_i_work() {
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
 async fn wait_observes_a_status_change() {
-    let served = Served::start("watch").await;
+    let served = ServedCluster::start("watch").await;
     served.kubectl("apply -f -", HPA).await;
     let cluster = served.cluster.clone();
     let watching =
@@ -354,7 +354,7 @@ async fn wait_observes_a_status_change() {
 #[tokio::test]
 #[ignore = "needs kubectl on the PATH"]
 async fn watch_prints_a_row_per_change() {
-    let served = Served::start("rows").await;
+    let served = ServedCluster::start("rows").await;
     served.kubectl("apply -f -", HPA).await;
     let mut child = served.command("get hpa -w").kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -54,8 +54,8 @@ mod world;
 
 use std::sync::Arc;
 
-use crate::plan::Kept;
-use crate::seeded_bugs::Plant;
+use crate::plan::Selection;
+use crate::seeded_bugs::SeededBug;
 
 /// Allocation takes a fifth of the time of a run.
 #[global_allocator]
@@ -71,12 +71,12 @@ const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 30 } else { 3
 fn nothing_is_lost_under_any_fault() {
     let chosen = std::env::var("CONCERTINA_PLANT").ok();
     if chosen.as_deref() == Some("list") {
-        let names: Vec<_> = Plant::ALL.iter().map(|plant| plant.name()).collect();
+        let names: Vec<_> = SeededBug::ALL.iter().map(|plant| plant.name()).collect();
         seeds::print(&format!("planted bugs: {}", names.join(", ")));
         return;
     }
     let plant = chosen.map(|name| {
-        Plant::named(&name)
+        SeededBug::named(&name)
             .unwrap_or_else(|| panic!("CONCERTINA_PLANT: unknown bug {name:?}; `list` prints the names"))
     });
     let failures = seeds::run(&seeds::chosen(SEEDS), plant);
@@ -86,7 +86,7 @@ fn nothing_is_lost_under_any_fault() {
 #[test]
 fn every_planted_bug_is_found() {
     let found: Vec<_> = std::thread::scope(|scope| {
-        let searches: Vec<_> = Plant::ALL
+        let searches: Vec<_> = SeededBug::ALL
             .iter()
             .map(|plant| scope.spawn(|| (plant.name(), seeds::finds(*plant, 0..SEARCHED))))
             .collect();
@@ -107,7 +107,7 @@ fn every_planted_bug_is_found() {
 fn simulation_speed_is_reported_for_an_hour_of_twenty_hpas() {
     let plan = Arc::new(generate::steady(20, 5, std::time::Duration::from_hours(1)));
     let started = std::time::Instant::now();
-    let outcome = seed_check::run_plan(&plan, &Kept::all(&plan), None);
+    let outcome = seed_check::run_plan(&plan, &Selection::all(&plan), None);
     let (simulated, took) = (outcome.simulated, started.elapsed());
     assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
     assert!(outcome.syncs >= 20 * 240, "{}", outcome.syncs);
@@ -122,7 +122,7 @@ fn simulation_speed_is_reported_for_an_hour_of_twenty_hpas() {
 fn one_seed_sends_equal_requests_at_equal_times() {
     for seed in 0..if cfg!(debug_assertions) { 5 } else { 60 } {
         let plan = Arc::new(generate::generate(seed, None));
-        let run = || seed_check::run_plan(&plan, &Kept::all(&plan), None).run.log();
+        let run = || seed_check::run_plan(&plan, &Selection::all(&plan), None).run.log();
         let (first, second) = (run(), run());
         assert!(first.len() > 100);
         for (one, other) in first.iter().zip(&second) {

@@ -12,7 +12,7 @@ use autoscaling::history::{Changes, Direction, Recommendation};
 use autoscaling::spec::{PolicyKind, SelectPolicy, Spec};
 use autoscaling::status::Status;
 use autoscaling::{Action, Answers, Conclusion, ErrorLabel, WriteOutcome};
-use controller::reconcile::{Concluded, Observer};
+use controller::reconcile::{ConcludedSync, Observer};
 use controller::record::Record;
 use controller::store::{HpaRecord, Key};
 use jiff::{SignedDuration, Timestamp};
@@ -112,7 +112,7 @@ fn sync(record: &Record, hpa: &HpaRecord, at: Timestamp, conclusion: &Conclusion
     let answers = Answers { metrics: Vec::new(), pods: &[] };
     let rescales = conclusion.action != Action::None;
     let outcome = if rescales { WriteOutcome::Done } else { WriteOutcome::NotNeeded };
-    record.concluded(&Concluded {
+    record.concluded(&ConcludedSync {
         hpa,
         at,
         ended: at,
@@ -162,7 +162,7 @@ fn conclusion(from: i32, to: i32, round: usize, at: Timestamp) -> Conclusion {
             highest_tolerated: 1.1,
             pods: pods.collect(),
             unlisted: Vec::new(),
-            strangers: None,
+            unmatched: None,
             ready_pods: None,
             corrected: (to > from).then_some(Corrected {
                 ratio: 1.17,

@@ -15,8 +15,8 @@ use cluster::client::Clients;
 use cluster::gate::Gate;
 use cluster::jitter::Jitter;
 use controller::election::leases::{Advertised, Leases};
-use controller::election::{Candidate, End, Parts, Standing, Timing};
-use controller::history::replica::transport::Link;
+use controller::election::{Candidate, CandidateExit, LeaderState, Parts, Timing};
+use controller::history::replica::transport::PeerTransport;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
 /// The grace period on top of the Lease duration, after which a leader that has not renewed counts as stuck.
@@ -27,15 +27,15 @@ const TOLERANCE: Duration = Duration::from_secs(20);
 pub(super) struct LeaderElection {
     candidate: Candidate,
     identity: String,
-    standing: watch::Receiver<Standing>,
+    leader_state: watch::Receiver<LeaderState>,
     renewal: Renewal,
 }
 
 /// A running candidate.
 #[derive(Debug)]
 pub(super) struct Candidacy {
-    standing: watch::Receiver<Standing>,
-    running: JoinHandle<End>,
+    leader_state: watch::Receiver<LeaderState>,
+    running: JoinHandle<CandidateExit>,
     release: CancellationToken,
     lease: Arc<str>,
     telemetry: Telemetry,
@@ -44,7 +44,7 @@ pub(super) struct Candidacy {
 /// Reports whether a leader still renews its Lease.
 #[derive(Debug, Clone)]
 pub(super) struct Renewal {
-    standing: watch::Receiver<Standing>,
+    leader_state: watch::Receiver<LeaderState>,
     gate: Arc<Gate>,
     timing: Timing,
     lease: Arc<str>,
@@ -59,22 +59,26 @@ impl LeaderElection {
         identity: String,
         clock: SharedClock,
         seed: u64,
-        link: Option<Arc<dyn Link>>,
+        link: Option<Arc<dyn PeerTransport>>,
     ) -> Option<Self> {
         let election = config.election.as_ref().filter(|_| !config.controller.dry_run)?;
         let timing = election.timing;
         let leases =
             Leases::new(clients.lease.clone(), &election.namespace, &election.name, timing.request())
-                .with_peer(link.map(|link| Arc::new(move || link.here()) as Advertised));
+                .with_peer(link.map(|link| Arc::new(move || link.advertised()) as Advertised));
         let gate = Arc::clone(&clients.gate);
         // The seed differs from the seed of the watches: equal seeds would correlate their waits.
         let jitter = Jitter::seeded(seed.rotate_left(32));
         let parts =
             Parts { leases, identity: identity.clone(), timing, clock, jitter, gate: Arc::clone(&gate) };
-        let (candidate, standing) = Candidate::new(parts);
-        let renewal =
-            Renewal { standing: standing.clone(), gate, timing, lease: election.name.as_str().into() };
-        Some(Self { candidate, identity, standing, renewal })
+        let (candidate, leader_state) = Candidate::new(parts);
+        let renewal = Renewal {
+            leader_state: leader_state.clone(),
+            gate,
+            timing,
+            lease: election.name.as_str().into(),
+        };
+        Some(Self { candidate, identity, leader_state, renewal })
     }
 
     /// Returns the state for the health check.
@@ -88,8 +92,8 @@ impl LeaderElection {
     }
 
     /// Returns a receiver of the current leader state and of each later change.
-    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.clone()
+    pub(super) fn leader_state(&self) -> watch::Receiver<LeaderState> {
+        self.leader_state.clone()
     }
 
     /// Returns the name of the Lease.
@@ -103,14 +107,15 @@ impl LeaderElection {
         let lease = self.renewal.lease;
         telemetry.leader(&lease, false);
         let running = tokio::spawn(self.candidate.run(release.clone()));
-        Candidacy { standing: self.standing, running, release, lease, telemetry: telemetry.clone() }
+        Candidacy { leader_state: self.leader_state, running, release, lease, telemetry: telemetry.clone() }
     }
 }
 
 impl Candidacy {
     /// Waits as a standby until this replica becomes the leader (`true`) or until `stop` (`false`).
     pub(super) async fn leads(&mut self, stop: &CancellationToken) -> bool {
-        let leads = self.standing.wait_for(|standing| matches!(standing, Standing::Leads { .. }));
+        let leads =
+            self.leader_state.wait_for(|leader_state| matches!(leader_state, LeaderState::Leader { .. }));
         // An error means that the candidate has exited, which `lost` reports.
         let led = stop.run_until_cancelled(leads).await.is_some();
         if led {
@@ -122,17 +127,17 @@ impl Candidacy {
     /// Returns the time from the last renewal or release of the Lease by another replica to the start of this
     /// term. Returns `None` if no other replica held the Lease.
     pub(super) fn since_others(&self) -> Option<Duration> {
-        match *self.standing.borrow() {
-            Standing::Leads { since_others, .. } => since_others,
-            Standing::Follows(_) => None,
+        match *self.leader_state.borrow() {
+            LeaderState::Leader { since_others, .. } => since_others,
+            LeaderState::Standby(_) => None,
         }
     }
 
     /// Returns the number of transitions of the Lease, if this replica holds it.
     pub(super) fn term(&self) -> Option<i32> {
-        match *self.standing.borrow() {
-            Standing::Leads { term, .. } => Some(term),
-            Standing::Follows(_) => None,
+        match *self.leader_state.borrow() {
+            LeaderState::Leader { term, .. } => Some(term),
+            LeaderState::Standby(_) => None,
         }
     }
 
@@ -141,7 +146,7 @@ impl Candidacy {
         let ended = (&mut self.running).await;
         self.telemetry.leader(&self.lease, false);
         match ended {
-            Ok(End::Lost(reason)) => AppError::LeaseLost(reason),
+            Ok(CandidateExit::Lost(reason)) => AppError::LeaseLost(reason),
             Ok(end) => AppError::CandidateExited(format!("{end:?}")),
             Err(error) => AppError::CandidateExited(error.to_string()),
         }
@@ -153,9 +158,9 @@ impl Candidacy {
         let ended = timeout(RELEASE, self.running).await;
         self.telemetry.leader(&self.lease, false);
         match ended {
-            Ok(Ok(End::NeverLed | End::Released)) => Ok(()),
-            Ok(Ok(End::Lost(reason))) => Err(AppError::LeaseLost(reason)),
-            Ok(Ok(End::NotReleased) | Err(_)) | Err(_) => {
+            Ok(Ok(CandidateExit::NeverLed | CandidateExit::Released)) => Ok(()),
+            Ok(Ok(CandidateExit::Lost(reason))) => Err(AppError::LeaseLost(reason)),
+            Ok(Ok(CandidateExit::NotReleased) | Err(_)) | Err(_) => {
                 Err(AppError::LeaseNotReleased(self.lease.to_string()))
             }
         }
@@ -165,7 +170,7 @@ impl Candidacy {
 impl Renewal {
     /// Fails if this replica is the leader and its last renewal is so old that the candidate must be stuck.
     pub(super) fn check(&self) -> Result<(), String> {
-        let leads = matches!(*self.standing.borrow(), Standing::Leads { .. });
+        let leads = matches!(*self.leader_state.borrow(), LeaderState::Leader { .. });
         let Some(deadline) = self.gate.leading_until().filter(|_| leads) else {
             return Ok(());
         };

@@ -33,7 +33,7 @@ use cluster::kubeconfig::{self, KubeconfigError};
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::election;
 use controller::history::replica::peers::Peers;
-use controller::history::replica::transport::{Connect, Link, Served};
+use controller::history::replica::transport::{Connect, PeerTransport, ServedPages};
 use controller::history::replica::{Handover, Source};
 use controller::page::PARITY;
 use controller::reconcile::Observers;
@@ -96,7 +96,7 @@ pub struct RunContext {
     /// The identity of this process in the Lease.
     pub identity: String,
     /// The transport between replicas. `None` disables the replication of histories.
-    pub link: Option<Arc<dyn Link>>,
+    pub link: Option<Arc<dyn PeerTransport>>,
     /// Further observers of concluded syncs.
     pub observers: Observers,
     /// The choice of each HPA's offset within the sync period.
@@ -124,7 +124,7 @@ pub async fn run(
     let elected = config.election.is_some() && !config.controller.dry_run;
     let peers =
         elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
-    let link = peers.map(|peers| Arc::new(peers) as Arc<dyn Link>);
+    let link = peers.map(|peers| Arc::new(peers) as Arc<dyn PeerTransport>);
     let identity = election::identity()?;
     let surroundings = RunContext { server, clock, identity, link, observers, phase: Phase::Name };
     run_with(config, &clients, surroundings, telemetry, stop).await
@@ -189,7 +189,7 @@ pub async fn run_with(
         let served = endpoints.clone();
         let connect: Arc<Connect> =
             Arc::new(move |stream, stop| Box::pin(serve_connection(stream, served.clone(), stop)));
-        link.serves(Served { connect, address: secure, certificate });
+        link.register(ServedPages { connect, address: secure, certificate });
     }
     let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
     tracing::info!(
@@ -243,7 +243,7 @@ async fn work(
     };
     let mut candidacy = leading.start(telemetry);
     if replication.follow_until(candidacy.leads(stop)).await {
-        let inheritance = candidacy.term().map_or(Handover::Nothing, |term| replication.adopt(term));
+        let inheritance = candidacy.term().map_or(Handover::Nothing, |term| replication.take_over(term));
         replication.leads();
         if let Some(takeover) = &takeover {
             takeover.leads(candidacy.since_others());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::leader::LeaderElection;
-use controller::history::replica::transport::Link;
+use controller::history::replica::transport::PeerTransport;
 use controller::history::replica::{Follower, Handover, Parts, Source};
 use controller::reconcile::Controller;
 use controller::telemetry::metrics::Metrics as Telemetry;
@@ -30,7 +30,7 @@ impl Replication {
     /// histories.
     pub(super) fn new(
         source: Arc<Source>,
-        link: Option<Arc<dyn Link>>,
+        link: Option<Arc<dyn PeerTransport>>,
         leading: &LeaderElection,
         controller: &Arc<Controller>,
         telemetry: &Telemetry,
@@ -39,7 +39,7 @@ impl Replication {
             Follower::new(Parts {
                 link,
                 identity: leading.identity().to_owned(),
-                standing: leading.standing(),
+                leader_state: leading.leader_state(),
                 controller: Arc::clone(controller),
                 telemetry: telemetry.clone(),
                 lease: leading.lease(),
@@ -64,8 +64,8 @@ impl Replication {
     }
 
     /// Adopts the copied histories at the start of this replica's term.
-    pub(super) fn adopt(&mut self, term: i32) -> Handover {
-        self.follower.take().map_or(Handover::Nothing, |follower| follower.adopt(term))
+    pub(super) fn take_over(&mut self, term: i32) -> Handover {
+        self.follower.take().map_or(Handover::Nothing, |follower| follower.take_over(term))
     }
 
     /// Starts to serve histories to other replicas.

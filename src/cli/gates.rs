@@ -167,9 +167,9 @@ mod tests {
     #[test]
     fn defaults_equal_the_settings_of_the_version() {
         for version in [Version::V1_36, Version::V1_37] {
-            let mut settings = Settings::of(version);
+            let mut settings = Settings::new(version);
             gates(version, &[]).apply(&mut settings);
-            assert_eq!(settings, Settings::of(version));
+            assert_eq!(settings, Settings::new(version));
         }
         assert!(gates(Version::V1_37, &[]).stale_consistency);
         assert!(!gates(Version::V1_36, &[]).stale_consistency);

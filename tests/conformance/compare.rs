@@ -35,7 +35,7 @@ pub(crate) fn difference(expect: &Value, got: &Outcome, any_count: bool) -> Opti
     if !is_random {
         part("status writes", &expect["statusWrites"], &json!(got.status_writes));
     }
-    part("status", &tidy(expect["status"].clone()), &tidy(got.status.clone()));
+    part("status", &without_defaults(expect["status"].clone()), &without_defaults(got.status.clone()));
     let expected = events(&list(&expect["events"]), any_count, is_random);
     part("events", &expected, &events(&Value::Array(got.events.clone()), any_count, is_random));
     part("metadata", &got.metadata.0, &got.metadata.1);
@@ -73,15 +73,15 @@ fn events(events: &Value, any_count: bool, is_random: bool) -> Value {
 }
 
 /// Removes values that JSON may omit: nulls, zeros, empty lists.
-fn tidy(value: Value) -> Value {
+fn without_defaults(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let tidied = fields.into_iter().map(|(name, value)| (name, tidy(value)));
+            let tidied = fields.into_iter().map(|(name, value)| (name, without_defaults(value)));
             let present =
                 tidied.filter(|(_, value)| !value.is_null() && *value != json!(0) && *value != json!([]));
             Value::Object(present.collect::<Map<_, _>>())
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(tidy).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_defaults).collect()),
         other => other,
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn scenario(recording: &Value, targets: Targets, differences: &mut Ve
 async fn replay(recording: &Value, targets: Targets, differences: &mut Vec<String>) {
     let syncs = recording["syncs"].as_array().unwrap();
     let any_count = names_a_random_pod(recording);
-    let mut stage = Stage::new(recording, targets);
+    let mut stage = Fixture::new(recording, targets);
     for (number, sync) in syncs.iter().enumerate() {
         let got = stage.sync(sync).await;
         if let Some(text) = difference(&sync["expect"], &got, any_count) {
@@ -78,7 +78,7 @@ async fn replay(recording: &Value, targets: Targets, differences: &mut Vec<Strin
 }
 
 /// A cluster with a controller.
-struct Stage {
+struct Fixture {
     cluster: Cluster,
     metrics: Arc<StaticMetrics>,
     assembly: Assembly,
@@ -89,7 +89,7 @@ struct Stage {
     pods: BTreeSet<(String, String)>,
 }
 
-impl Stage {
+impl Fixture {
     fn new(recording: &Value, kind: Targets) -> Self {
         let first: Timestamp = recording["syncs"][0]["at"].as_str().unwrap().parse().unwrap();
         let start = first.checked_sub(LEAD * 2).unwrap();
@@ -236,7 +236,7 @@ impl Stage {
         {
             let ScalePath { group, version, resource, .. } = path.clone();
             let mapping = Mapping { group, version, resource, kind: String::new(), namespaced: true };
-            targets.look(&Key::new(namespace, name), &mapping, target);
+            targets.cached_scale(&Key::new(namespace, name), &mapping, target);
         }
     }
 
@@ -290,7 +290,7 @@ impl Stage {
 /// version.
 fn options(recording: &Value) -> Options {
     let newest = recording["emulatedVersion"] == "1.37";
-    let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
+    let mut settings = Settings::new(if newest { Version::V1_37 } else { Version::V1_36 });
     let flags = &recording["config"];
     let duration =
         |name: &str| flags[name].as_str().unwrap().parse::<GoDuration>().unwrap().unsigned().unwrap();

@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
-use crate::sections::Chapter;
+use crate::sections::Section;
 use crate::step::get;
 
-pub(crate) fn chapters() -> Vec<Chapter> {
+pub(crate) fn sections() -> Vec<Section> {
     vec![discovery(), resources(), absent()]
 }
 
-fn discovery() -> Chapter {
-    Chapter {
+fn discovery() -> Section {
+    Section {
         name: "discovery",
         steps: vec![
             get("/version").is("/major", "1").is("/minor", "37").contains("/gitVersion", "v1.37."),
@@ -37,7 +37,7 @@ fn discovery() -> Chapter {
     }
 }
 
-fn resources() -> Chapter {
+fn resources() -> Section {
     let mut workloads = get("/apis/apps/v1")
         .is("/kind", "APIResourceList")
         .is("/groupVersion", "apps/v1")
@@ -55,7 +55,7 @@ fn resources() -> Chapter {
             .is(&format!("{scale}/version"), "v1")
             .is(&format!("{scale}/verbs"), json!(["get", "patch", "update"]));
     }
-    Chapter {
+    Section {
         name: "resources",
         steps: vec![
             workloads,
@@ -84,8 +84,8 @@ fn resources() -> Chapter {
     }
 }
 
-fn absent() -> Chapter {
-    Chapter {
+fn absent() -> Section {
+    Section {
         name: "absent",
         steps: vec![
             // A path outside of every API group returns plain text.

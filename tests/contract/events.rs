@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::rest::media;
-use crate::sections::Chapter;
+use crate::sections::Section;
 use crate::step::{delete, get, patch, post, put};
 
 const EVENTS: &str = "/api/v1/namespaces/{ns}/events";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/{ns}/leases";
 
-pub(crate) fn chapters() -> Vec<Chapter> {
+pub(crate) fn sections() -> Vec<Section> {
     vec![events(), leases(), namespaces()]
 }
 
@@ -32,11 +32,11 @@ fn event(name: &str, object: &str, reason: &str) -> Value {
     })
 }
 
-fn events() -> Chapter {
+fn events() -> Section {
     let by = |selector: &str| format!("{EVENTS}?fieldSelector={selector}");
     let mut elsewhere = event("web.3", "web", "SuccessfulRescale");
     elsewhere["involvedObject"]["namespace"] = json!("default");
-    Chapter {
+    Section {
         name: "events",
         steps: vec![
             post(EVENTS, event("web.1", "web", "SuccessfulRescale"))
@@ -82,7 +82,7 @@ fn events() -> Chapter {
     }
 }
 
-fn leases() -> Chapter {
+fn leases() -> Section {
     let lease = |holder: &str, transitions: u32, version: Option<&str>| {
         let mut lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -102,7 +102,7 @@ fn leases() -> Chapter {
         lease
     };
     let one = format!("{LEASES}/leader");
-    Chapter {
+    Section {
         name: "leases",
         steps: vec![
             get(&one).fails(404, "NotFound", "leases.coordination.k8s.io \"leader\" not found"),
@@ -139,8 +139,8 @@ fn leases() -> Chapter {
     }
 }
 
-fn namespaces() -> Chapter {
-    Chapter {
+fn namespaces() -> Section {
+    Section {
         name: "namespaces",
         steps: vec![
             get("/api/v1/namespaces/{ns}").is("/kind", "Namespace").is("/status/phase", "Active"),

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::sections::Chapter;
+use crate::sections::Section;
 use crate::step::{Step, delete, get, post, put};
 
 pub(crate) const HPAS: &str = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers";
 
-pub(crate) fn chapters() -> Vec<Chapter> {
+pub(crate) fn sections() -> Vec<Section> {
     vec![defaults(), behavior_defaults(), validation(), generation(), status(), versions()]
 }
 
@@ -28,9 +28,9 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-fn defaults() -> Chapter {
+fn defaults() -> Section {
     let one = format!("{HPAS}/web");
-    Chapter {
+    Section {
         name: "defaults",
         steps: vec![
             post(HPAS, hpa("web", json!({"maxReplicas": 3})))
@@ -72,13 +72,13 @@ fn defaults() -> Chapter {
     }
 }
 
-fn behavior_defaults() -> Chapter {
+fn behavior_defaults() -> Section {
     let every = json!([
         {"type": "Pods", "value": 4, "periodSeconds": 15},
         {"type": "Percent", "value": 100, "periodSeconds": 15},
     ]);
     let down = json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]);
-    Chapter {
+    Section {
         name: "behavior-defaults",
         steps: vec![
             post(HPAS, hpa("empty", json!({"maxReplicas": 3, "behavior": {}})))
@@ -120,10 +120,10 @@ fn behavior_defaults() -> Chapter {
     }
 }
 
-fn validation() -> Chapter {
+fn validation() -> Section {
     let cpu = |target: Value| json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]);
     let policy = |policy: Value| json!({"maxReplicas": 3, "behavior": {"scaleUp": {"policies": [policy]}}});
-    Chapter {
+    Section {
         name: "validation",
         steps: vec![
             refused_for(json!({"maxReplicas": 0}), "[spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`, spec.maxReplicas: Required value]"),
@@ -195,7 +195,7 @@ fn refused_for(spec: Value, reason: &str) -> Step {
         .present("/details/causes/0/field")
 }
 
-fn generation() -> Chapter {
+fn generation() -> Section {
     let one = format!("{HPAS}/web");
     let body = |max: u32, labels: Value| {
         let mut body = hpa("web", json!({"maxReplicas": max}));
@@ -206,7 +206,7 @@ fn generation() -> Chapter {
     stale["metadata"]["resourceVersion"] = json!("{first}");
     let mut other = body(9, json!({}));
     other["metadata"]["uid"] = json!("6b4a5d3e-0000-4000-8000-000000000001");
-    Chapter {
+    Section {
         name: "generation",
         steps: vec![
             post(HPAS, body(3, json!({}))).is("/metadata/generation", 1).save("first", "/metadata/resourceVersion"),
@@ -242,7 +242,7 @@ fn generation() -> Chapter {
     }
 }
 
-fn status() -> Chapter {
+fn status() -> Section {
     let one = format!("{HPAS}/web");
     let part = format!("{one}/status");
     let now = "2026-01-02T03:04:05Z";
@@ -271,7 +271,7 @@ fn status() -> Chapter {
     stale["metadata"]["resourceVersion"] = json!("{first}");
     let mut negative = bare.clone();
     negative["status"] = json!({"currentReplicas": -1, "desiredReplicas": 3});
-    Chapter {
+    Section {
         name: "status",
         steps: vec![
             post(HPAS, created).save("first", "/metadata/resourceVersion"),
@@ -315,9 +315,9 @@ fn status() -> Chapter {
     }
 }
 
-fn versions() -> Chapter {
+fn versions() -> Section {
     let path_v1 = "/apis/autoscaling/v1/namespaces/{ns}/horizontalpodautoscalers/web";
-    Chapter {
+    Section {
         name: "versions",
         steps: vec![
             post(HPAS, hpa("web", json!({"maxReplicas": 3}))),

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use crate::hpas::{HPAS, hpa};
 use crate::rest::media;
-use crate::sections::Chapter;
+use crate::sections::Section;
 use crate::step::{delete, get, patch, post, watch};
 
 const PODS: &str = "/api/v1/namespaces/{ns}/pods";
 
-pub(crate) fn chapters() -> Vec<Chapter> {
+pub(crate) fn sections() -> Vec<Section> {
     vec![selectors(), pages(), watches(), streaming_lists(), too_old()]
 }
 
@@ -22,10 +22,10 @@ pub(crate) fn pod(name: &str, labels: &Value) -> Value {
     })
 }
 
-fn selectors() -> Chapter {
+fn selectors() -> Section {
     let by = |selector: &str| format!("{PODS}?labelSelector={selector}");
     let fields = |selector: &str| format!("{PODS}?fieldSelector={selector}");
-    Chapter {
+    Section {
         name: "selectors",
         steps: vec![
             get(PODS)
@@ -64,8 +64,8 @@ fn selectors() -> Chapter {
     }
 }
 
-fn pages() -> Chapter {
-    Chapter {
+fn pages() -> Section {
+    Section {
         name: "pages",
         steps: vec![
             post(PODS, pod("a", &json!({}))),
@@ -91,9 +91,9 @@ fn pages() -> Chapter {
     }
 }
 
-fn watches() -> Chapter {
+fn watches() -> Section {
     let since = |rest: &str| format!("{HPAS}?watch=true&timeoutSeconds=1&resourceVersion={{list}}{rest}");
-    Chapter {
+    Section {
         name: "watches",
         steps: vec![
             post(HPAS, hpa("before", json!({"maxReplicas": 3}))),
@@ -126,11 +126,11 @@ fn watches() -> Chapter {
     }
 }
 
-fn streaming_lists() -> Chapter {
+fn streaming_lists() -> Section {
     let list = format!(
         "{PODS}?watch=true&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     );
-    Chapter {
+    Section {
         name: "streaming-lists",
         steps: vec![
             post(PODS, pod("a", &json!({}))),
@@ -152,8 +152,8 @@ fn streaming_lists() -> Chapter {
     }
 }
 
-fn too_old() -> Chapter {
-    Chapter {
+fn too_old() -> Section {
+    Section {
         name: "too-old",
         steps: vec![
             // The resourceVersion is older than the server's watch history. The error is an event of the

@@ -5,18 +5,18 @@ use serde_json::json;
 use crate::hpas::{HPAS, hpa};
 use crate::rest::media;
 use crate::scales::body;
-use crate::sections::Chapter;
+use crate::sections::Section;
 use crate::step::{delete, get, patch, post};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/{ns}/deployments";
 
-pub(crate) fn chapters() -> Vec<Chapter> {
+pub(crate) fn sections() -> Vec<Section> {
     vec![merge(), strategic(), json_patch(), deletion()]
 }
 
-fn merge() -> Chapter {
+fn merge() -> Section {
     let one = format!("{HPAS}/web");
-    Chapter {
+    Section {
         name: "merge-patches",
         steps: vec![
             post(HPAS, hpa("web", json!({"maxReplicas": 3}))).save("first", "/metadata/resourceVersion"),
@@ -55,11 +55,11 @@ fn merge() -> Chapter {
     }
 }
 
-fn strategic() -> Chapter {
+fn strategic() -> Section {
     let one = format!("{DEPLOYMENTS}/web");
     let containers =
         |patch: serde_json::Value| json!({"spec": {"template": {"spec": {"containers": patch}}}});
-    Chapter {
+    Section {
         name: "strategic-patches",
         steps: vec![
             post(DEPLOYMENTS, body("Deployment", "web", 1)),
@@ -99,9 +99,9 @@ fn strategic() -> Chapter {
     }
 }
 
-fn json_patch() -> Chapter {
+fn json_patch() -> Section {
     let one = format!("{DEPLOYMENTS}/web");
-    Chapter {
+    Section {
         name: "json-patches",
         steps: vec![
             post(DEPLOYMENTS, body("Deployment", "web", 1)),
@@ -130,11 +130,11 @@ fn json_patch() -> Chapter {
     }
 }
 
-fn deletion() -> Chapter {
+fn deletion() -> Section {
     let one = format!("{HPAS}/held");
     let mut held = hpa("held", json!({"maxReplicas": 3}));
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    Chapter {
+    Section {
         name: "deletion",
         steps: vec![
             post(HPAS, held),

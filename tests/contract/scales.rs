@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::rest::media;
-use crate::sections::Chapter;
+use crate::sections::Section;
 use crate::step::{Step, get, patch, post, put};
 
 const APPS: &str = "/apis/apps/v1/namespaces/{ns}";
 
-pub(crate) fn chapters() -> Vec<Chapter> {
+pub(crate) fn sections() -> Vec<Section> {
     vec![
         workload("deployments", "Deployment"),
         workload("replicasets", "ReplicaSet"),
@@ -58,14 +58,14 @@ fn scale(name: &str, replicas: i64, version: Option<&str>) -> Value {
     body
 }
 
-fn workload(resource: &'static str, kind: &str) -> Chapter {
+fn workload(resource: &'static str, kind: &str) -> Section {
     let all = format!("{APPS}/{resource}");
     let part = format!("{all}/web/scale");
     let conflict = format!(
         "Operation cannot be fulfilled on {resource}.apps \"web\": the object has been modified; please apply your \
          changes to the latest version and try again"
     );
-    Chapter {
+    Section {
         name: resource,
         steps: vec![
             post(&all, body(kind, "web", 2))
@@ -109,7 +109,7 @@ fn workload(resource: &'static str, kind: &str) -> Chapter {
     }
 }
 
-fn replication_controllers() -> Chapter {
+fn replication_controllers() -> Section {
     let all = "/api/v1/namespaces/{ns}/replicationcontrollers";
     let part = format!("{all}/old/scale");
     let old = json!({
@@ -123,7 +123,7 @@ fn replication_controllers() -> Chapter {
             },
         },
     });
-    Chapter {
+    Section {
         name: "replicationcontrollers",
         steps: vec![
             post(all, old).is("/spec/replicas", 1),
@@ -134,7 +134,7 @@ fn replication_controllers() -> Chapter {
     }
 }
 
-fn custom_resource() -> Chapter {
+fn custom_resource() -> Section {
     let all = "/apis/example.com/v1/namespaces/{ns}/widgets";
     let one = format!("{all}/fleet");
     let part = format!("{one}/scale");
@@ -142,7 +142,7 @@ fn custom_resource() -> Chapter {
         "apiVersion": "example.com/v1", "kind": "Widget",
         "metadata": {"name": "fleet"}, "spec": {"replicas": 2},
     });
-    Chapter {
+    Section {
         name: "widgets",
         steps: vec![
             post(all, widget).is("/metadata/generation", 1).absent("/status"),
@@ -170,11 +170,11 @@ fn custom_resource() -> Chapter {
     }
 }
 
-fn wrong_scales() -> Chapter {
+fn wrong_scales() -> Section {
     let all = format!("{APPS}/deployments");
     let part = format!("{all}/web/scale");
     let refused = |step: Step| step.code(400).is("/reason", "BadRequest");
-    Chapter {
+    Section {
         name: "wrong-scales",
         steps: vec![
             post(&all, body("Deployment", "web", 2)),

@@ -1,7 +1,7 @@
 //! One request with the expected properties of its response, and the notation for both.
 //!
 //! Texts in a step may contain `{names}` of values that an earlier step saved. `{ns}` is the namespace
-//! of the chapter. A pointer into a response is a path of keys and indexes, `/items/0/metadata/name`. A
+//! of the section. A pointer into a response is a path of keys and indexes, `/items/0/metadata/name`. A
 //! key in brackets finds an element of an array, `/resources/[name=deployments/scale]/kind`. A slash
 //! inside brackets is part of the value.
 
@@ -15,7 +15,7 @@ use crate::rest::{Rest, media};
 
 /// An expectation for the value at a pointer.
 #[derive(Clone, Debug)]
-enum Want {
+enum Expectation {
     Is(Value),
     /// A text that contains the given text.
     Contains(String),
@@ -37,12 +37,12 @@ pub(crate) struct Step {
     code: u16,
     /// Whether the response is a stream with one object per line. The test reads the stream as one array.
     stream: bool,
-    wants: Vec<(String, Want)>,
+    wants: Vec<(String, Expectation)>,
     saves: Vec<(&'static str, &'static str)>,
 }
 
-/// Values that later steps of a chapter use.
-pub(crate) type Saved = BTreeMap<String, String>;
+/// Values that later steps of a section use.
+pub(crate) type SavedValues = BTreeMap<String, String>;
 
 fn step(method: Method, path: &str) -> Step {
     Step {
@@ -102,33 +102,33 @@ impl Step {
         self
     }
 
-    fn want(mut self, pointer: &str, want: Want) -> Self {
+    fn want(mut self, pointer: &str, want: Expectation) -> Self {
         self.wants.push((pointer.to_owned(), want));
         self
     }
 
     pub(crate) fn is(self, pointer: &str, value: impl Into<Value>) -> Self {
-        self.want(pointer, Want::Is(value.into()))
+        self.want(pointer, Expectation::Is(value.into()))
     }
 
     pub(crate) fn contains(self, pointer: &str, text: &str) -> Self {
-        self.want(pointer, Want::Contains(text.to_owned()))
+        self.want(pointer, Expectation::Contains(text.to_owned()))
     }
 
     pub(crate) fn present(self, pointer: &str) -> Self {
-        self.want(pointer, Want::Present)
+        self.want(pointer, Expectation::Present)
     }
 
     pub(crate) fn absent(self, pointer: &str) -> Self {
-        self.want(pointer, Want::Absent)
+        self.want(pointer, Expectation::Absent)
     }
 
     pub(crate) fn other(self, pointer: &str, saved: &str) -> Self {
-        self.want(pointer, Want::Other(saved.to_owned()))
+        self.want(pointer, Expectation::Other(saved.to_owned()))
     }
 
     pub(crate) fn size(self, pointer: &str, size: usize) -> Self {
-        self.want(pointer, Want::Size(size))
+        self.want(pointer, Expectation::Size(size))
     }
 
     /// Saves the value at a pointer under a name.
@@ -149,7 +149,7 @@ impl Step {
     }
 
     /// Sends the request and checks the response. The failure lists every mismatch.
-    pub(crate) async fn run(&self, api: &Rest, saved: &mut Saved, show: bool) -> Outcome {
+    pub(crate) async fn run(&self, api: &Rest, saved: &mut SavedValues, show: bool) -> Outcome {
         let path = fill(&self.path, saved);
         let body = self.body.as_ref().map(|body| fill_all(body, saved));
         let title = format!("{} {path}", self.method);
@@ -185,27 +185,27 @@ impl Step {
     }
 }
 
-fn check(answer: &Value, pointer: &str, want: &Want, saved: &Saved) -> Outcome {
+fn check(answer: &Value, pointer: &str, want: &Expectation, saved: &SavedValues) -> Outcome {
     let found = find(answer, pointer);
     let shown = || found.map_or_else(|| "absent".to_owned(), Value::to_string);
     match want {
-        Want::Is(value) => {
+        Expectation::Is(value) => {
             let value = fill_all(value, saved);
             ensure(found == Some(&value), || format!("is {}, expected {value}", shown()))
         }
-        Want::Contains(text) => {
+        Expectation::Contains(text) => {
             let text = fill(text, saved);
             let holds = found.and_then(Value::as_str).is_some_and(|found| found.contains(&text));
             ensure(holds, || format!("is {}, expected to contain \"{text}\"", shown()))
         }
-        Want::Present => ensure(found.is_some(), || "is absent".to_owned()),
-        Want::Absent => ensure(found.is_none(), || format!("is {}, expected to be absent", shown())),
-        Want::Other(name) => {
+        Expectation::Present => ensure(found.is_some(), || "is absent".to_owned()),
+        Expectation::Absent => ensure(found.is_none(), || format!("is {}, expected to be absent", shown())),
+        Expectation::Other(name) => {
             let before = saved.get(name).cloned().unwrap_or_default();
             let differs = found.is_some_and(|found| found.as_str() != Some(before.as_str()));
             ensure(differs, || format!("is {}, expected to change", shown()))
         }
-        Want::Size(size) => {
+        Expectation::Size(size) => {
             let count = match found {
                 Some(Value::Array(items)) => Some(items.len()),
                 Some(Value::Object(fields)) => Some(fields.len()),
@@ -239,11 +239,11 @@ fn find<'a>(answer: &'a Value, pointer: &str) -> Option<&'a Value> {
     Some(value)
 }
 
-fn fill(text: &str, saved: &Saved) -> String {
+fn fill(text: &str, saved: &SavedValues) -> String {
     saved.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }
 
-fn fill_all(value: &Value, saved: &Saved) -> Value {
+fn fill_all(value: &Value, saved: &SavedValues) -> Value {
     match value {
         Value::String(text) => Value::String(fill(text, saved)),
         Value::Array(items) => items.iter().map(|item| fill_all(item, saved)).collect(),

@@ -6,10 +6,10 @@ use crate::hpas::{HPAS, hpa};
 use crate::lists::pod;
 use crate::rest::media;
 use crate::scales::body;
-use crate::sections::Chapter;
+use crate::sections::Section;
 use crate::step::{Step, get, patch, post, put, watch};
 
-pub(crate) fn chapters() -> Vec<Chapter> {
+pub(crate) fn sections() -> Vec<Section> {
     vec![hpas(), pods_and_deployments()]
 }
 
@@ -35,7 +35,7 @@ fn row(mut step: Step, row: usize, cells: &[Value]) -> Step {
     step
 }
 
-fn hpas() -> Chapter {
+fn hpas() -> Section {
     let names = [
         ("Name", "string", 0),
         ("Reference", "string", 0),
@@ -60,7 +60,7 @@ fn hpas() -> Chapter {
     });
     let table = |path: &str| get(path).accept(media::TABLE);
     let web = [json!("web"), json!("Deployment/web"), json!("cpu: 70%/80%"), json!("1"), json!(3), json!(2)];
-    Chapter {
+    Section {
         name: "hpa-tables",
         steps: vec![
             post(HPAS, hpa("many", json!({"maxReplicas": 9, "metrics": several}))),
@@ -94,7 +94,7 @@ fn hpas() -> Chapter {
     }
 }
 
-fn pods_and_deployments() -> Chapter {
+fn pods_and_deployments() -> Section {
     let pods = "/api/v1/namespaces/{ns}/pods";
     let deployments = "/apis/apps/v1/namespaces/{ns}/deployments";
     let pod_names = [
@@ -130,7 +130,7 @@ fn pods_and_deployments() -> Chapter {
     let pending = [json!("p"), json!("0/1"), json!("Pending"), json!("0")];
     let ready = [json!("p"), json!("1/1"), json!("Running"), json!("0")];
     let web = [json!("web"), json!("0/2"), json!(0), json!(0)];
-    Chapter {
+    Section {
         name: "workload-tables",
         steps: vec![
             post(pods, pod("p", &json!({}))),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::logs;
 use crate::support::objects::{external, hpa};
-use crate::support::{HPAS, Rig, Stage};
+use crate::support::{Fixture, HPAS, Harness};
 
 /// An HPA that no API server would store.
 fn undecodable(name: &str) -> Value {
@@ -15,7 +15,7 @@ fn undecodable(name: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn undecodable_hpa_is_skipped_and_others_scale() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.external("queue", "80");
     for name in ["a", "b", "c", "d"] {
         stage.target(name, 4);
@@ -23,7 +23,7 @@ async fn undecodable_hpa_is_skipped_and_others_scale() {
     stage.create(hpa("a", &[external("queue", "10")]));
     stage.cluster.put_raw(undecodable("b"));
     stage.create(hpa("c", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.until("the other HPAs of the list scale", 1.0, |stage| {
         ["a", "c"].iter().all(|name| stage.replicas(name) == 8)
     })
@@ -51,11 +51,11 @@ async fn undecodable_hpa_is_skipped_and_others_scale() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_that_became_undecodable_can_still_be_deleted() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("a", 4);
     stage.external("queue", "40");
     stage.create(hpa("a", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(1.0).await;
     let mut broken = rig.hpa("a");
     broken["spec"]["minReplicas"] = json!("two");
@@ -141,7 +141,7 @@ const CASES: &[Case] = &[
 #[tokio::test(start_paused = true)]
 async fn invalid_hpa_gets_a_condition_and_others_scale() {
     for case in CASES {
-        let stage = Stage::new();
+        let stage = Fixture::new();
         stage.external("queue", "80");
         stage.target("web", 4);
         stage.create(hpa("web", &[external("queue", "10")]));
@@ -153,7 +153,7 @@ async fn invalid_hpa_gets_a_condition_and_others_scale() {
         stage.cluster.put_raw(object);
         let before = stage.hpa(case.name);
 
-        let rig = Rig::start(stage);
+        let rig = Harness::start(stage);
         rig.until("the other HPA scales", 1.0, |stage| stage.replicas("web") == 8).await;
         rig.pass(20.0).await;
         let condition = rig.condition(case.name, case.condition.0);
@@ -172,7 +172,7 @@ async fn invalid_hpa_gets_a_condition_and_others_scale() {
 
 #[tokio::test(start_paused = true)]
 async fn minimum_above_maximum_follows_upstream_and_affects_no_other_hpa() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.external("queue", "80");
     stage.target("web", 4);
     stage.create(hpa("web", &[external("queue", "10")]));
@@ -183,7 +183,7 @@ async fn minimum_above_maximum_follows_upstream_and_affects_no_other_hpa() {
         object["spec"]["maxReplicas"] = json!(5);
         stage.cluster.put_raw(object);
     }
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(1.0).await;
     // The maximum is checked before the minimum.
     let events = |name: &str| rig.events(name);
@@ -204,7 +204,7 @@ async fn minimum_above_maximum_follows_upstream_and_affects_no_other_hpa() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_with_an_enum_value_of_a_newer_api_scales() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.external("queue", "80");
     stage.target("web", 4);
     let mut object = hpa("web", &[external("queue", "10")]);
@@ -216,6 +216,6 @@ async fn hpa_with_an_enum_value_of_a_newer_api_scales() {
     });
     object["spec"]["metrics"][0]["external"]["target"]["type"] = json!("Median");
     stage.cluster.put_raw(object);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.until("it scales", 1.0, |stage| stage.replicas("web") == 8).await;
 }

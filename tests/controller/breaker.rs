@@ -5,7 +5,7 @@ use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 const API: &str = "/apis/external.metrics.k8s.io";
 const DOWN: &str = "concertina_metrics_api_down{api=\"external.metrics.k8s.io\"}";
@@ -16,8 +16,8 @@ fn name(index: usize) -> String {
 }
 
 /// HPAs with 4 replicas and a demand of 8, each on a separate metric with the name of the HPA.
-fn stage(hpas: usize) -> Stage {
-    let stage = Stage::new();
+fn stage(hpas: usize) -> Fixture {
+    let stage = Fixture::new();
     for name in (0..hpas).map(name) {
         stage.external(&name, "80");
         stage.target(&name, 4);
@@ -27,7 +27,7 @@ fn stage(hpas: usize) -> Stage {
 }
 
 /// Number of requests to the metrics API so far.
-fn requests_to_api(rig: &Rig) -> usize {
+fn requests_to_api(rig: &Harness) -> usize {
     rig.cluster.requests().count(|request| request.path.starts_with(API))
 }
 
@@ -40,7 +40,7 @@ async fn breaker_tries_each_metric_once_a_minute_while_the_api_is_down() {
     let stage = stage(40);
     stage.cluster.faults().add(unavailable());
     // Token buckets are off, because they would spread simultaneous requests.
-    let rig = Rig::with(stage, &Config::from(Options { qps: None, ..Options::default() }));
+    let rig = Harness::with(stage, &Config::from(Options { qps: None, ..Options::default() }));
     rig.pass(61.0).await;
     assert_eq!(rig.series(DOWN), 1.0);
     let before = (requests_to_api(&rig), rig.syncs(&name(0)).len());
@@ -75,7 +75,7 @@ async fn breaker_tries_each_metric_once_a_minute_while_the_api_is_down() {
 async fn hanging_api_delays_only_the_hpas_with_a_request_in_flight() {
     let stage = stage(20);
     stage.cluster.faults().add(FaultRule::new(FaultAction::Silence).path_prefix(API));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(120.0).await;
     let before = requests_to_api(&rig);
     rig.pass(600.0).await;
@@ -96,7 +96,7 @@ async fn hanging_api_delays_only_the_hpas_with_a_request_in_flight() {
 async fn breaker_does_not_affect_a_single_hpa() {
     let stage = stage(1);
     stage.cluster.faults().add(unavailable());
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(301.0).await;
     assert_eq!((requests_to_api(&rig), rig.syncs(&name(0)).len()), (21, 21));
     assert_eq!(rig.series(SPARED), 0.0);
@@ -119,7 +119,7 @@ async fn failing_metrics_do_not_open_the_breaker_while_others_succeed() {
     for absent in 4..11 {
         stage.fault(&format!("/{}", name(absent)), FaultAction::Text { code: 404, body: String::new() });
     }
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     for _ in 0..40 {
         rig.pass(15.0).await;
         assert_eq!(rig.series(DOWN), 0.0);
@@ -135,7 +135,7 @@ async fn working_metric_recovers_within_a_minute_among_broken_ones() {
     for broken in 0..7 {
         stage.fault(&format!("/{}", name(broken)), FaultAction::Text { code: 500, body: "no".to_owned() });
     }
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(200.0).await;
     assert_eq!(rig.series(DOWN), 1.0);
     rig.cluster.faults().remove(down);

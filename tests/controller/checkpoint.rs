@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::support::objects::{SHOP, external, hpa};
 use crate::support::process::Process;
-use crate::support::{Stage, logs};
+use crate::support::{Fixture, logs};
 
 const MAPS: &str = "configmaps";
 const FIRST: &str = "concertina-history-0";
 
 /// An HPA that may add two pods in five minutes and remove one pod in four, with a scale-down window of
 /// five minutes.
-fn careful(name: &str) -> Value {
+fn rate_limited_hpa(name: &str) -> Value {
     let mut hpa = hpa(name, &[external("queue", "10")]);
     hpa["spec"]["behavior"] = json!({
         "scaleUp": {"policies": [{"type": "Pods", "value": 2, "periodSeconds": 300}]},
@@ -31,11 +31,11 @@ fn careful(name: &str) -> Value {
     hpa
 }
 
-fn stage() -> Stage {
-    let stage = Stage::new();
+fn stage() -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 2);
     stage.external("queue", "80");
-    stage.create(careful("web"));
+    stage.create(rate_limited_hpa("web"));
     stage
         .cluster
         .put_raw(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}));
@@ -43,7 +43,7 @@ fn stage() -> Stage {
 }
 
 /// Creates the ConfigMaps that `concertina rbac` prints.
-fn create_maps(stage: &Stage) {
+fn create_maps(stage: &Fixture) {
     for name in CheckpointPlace::default().names() {
         stage.create(json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "kube-system", "name": name},
@@ -63,12 +63,12 @@ fn forbidden() -> FaultAction {
     FaultAction::Status(Status::new(403, "Forbidden", "no such right"))
 }
 
-fn map(stage: &Stage, name: &str) -> Value {
+fn map(stage: &Fixture, name: &str) -> Value {
     stage.cluster.get(MAPS, "kube-system", name).unwrap_or_default()
 }
 
 /// The histories in a ConfigMap, as base64.
-fn stored(stage: &Stage, name: &str) -> String {
+fn stored(stage: &Fixture, name: &str) -> String {
     map(stage, name)["binaryData"]["histories"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -76,7 +76,7 @@ fn stored(stage: &Stage, name: &str) -> String {
 struct Trace(Vec<i64>);
 
 impl Trace {
-    async fn record(stage: &Stage, seconds: usize, trace: &mut Self) {
+    async fn record(stage: &Fixture, seconds: usize, trace: &mut Self) {
         for _ in 0..seconds {
             stage.pass(1.0).await;
             trace.0.push(stage.replicas("web"));
@@ -99,7 +99,7 @@ impl Trace {
 
 /// Runs 40 minutes of load with a restart at each second of `restarts`. Restarts are clean if `in_order` is
 /// set, and crashes otherwise.
-async fn run_load(stage: &Stage, config: &Config, restarts: &[usize], in_order: bool) -> Trace {
+async fn run_load(stage: &Fixture, config: &Config, restarts: &[usize], in_order: bool) -> Trace {
     let (mut trace, mut at) = (Trace(Vec::new()), 0);
     let mut process = Some(Process::start(stage, "first", config.clone()));
     let loads = [(0, "80"), (730, "30"), (1510, "50")];
@@ -168,7 +168,7 @@ async fn rate_policies_hold_over_every_kind_of_restart() {
 }
 
 /// The cluster after a process has scaled from 2 to 4, shut down in order, and written its checkpoint.
-async fn after_clean_shutdown() -> Stage {
+async fn after_clean_shutdown() -> Fixture {
     let stage = stage();
     create_maps(&stage);
     let process = Process::start(&stage, "first", checkpointed());
@@ -250,7 +250,7 @@ async fn recreated_hpa_has_no_history_and_the_old_history_is_dropped() {
     let stage = after_clean_shutdown().await;
     let uid = stage.hpa("web")["metadata"]["uid"].as_str().unwrap().to_owned();
     stage.cluster.delete(crate::support::HPAS, SHOP, "web").unwrap();
-    stage.create(careful("web"));
+    stage.create(rate_limited_hpa("web"));
     assert_ne!(stage.hpa("web")["metadata"]["uid"], uid.as_str());
     let process = Process::start(&stage, "second", checkpointed());
     stage.until("it scales at once", 5.0, |stage| stage.replicas("web") == 6).await;
@@ -271,11 +271,11 @@ async fn hpa_observed_late_keeps_its_rates_and_a_new_one_scales_at_once() {
     stage.until("the process leads", 5.0, |stage| stage.replicas("web") == 4).await;
     stage.target("late", 4);
     stage.target("new", 4);
-    let mut late = careful("late");
+    let mut late = rate_limited_hpa("late");
     late["status"] =
         json!({"lastScaleTime": "2029-12-31T23:59:00Z", "currentReplicas": 4, "desiredReplicas": 4});
     stage.cluster.put_raw(late);
-    stage.create(careful("new"));
+    stage.create(rate_limited_hpa("new"));
     stage.until("the new HPA scales at once", 2.0, |stage| stage.replicas("new") == 6).await;
     stage.until("the late HPA is synced", 30.0, |stage| stage.syncs("late").len() > 1).await;
     stage.pass(230.0 - stage.now().as_secs_f64()).await;

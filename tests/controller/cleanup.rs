@@ -4,7 +4,7 @@ use concertina::cli::Config;
 use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{SHOP, cpu, deployment, external, hpa, pod};
-use crate::support::{HPAS, Rig, Stage};
+use crate::support::{Fixture, HPAS, Harness};
 
 const APPS: usize = 24;
 
@@ -14,7 +14,7 @@ fn app(index: usize) -> String {
 
 /// Creates Deployments with pods and an HPA for each: on cpu, on a metric that works, on a metric that fails,
 /// without a target, two HPAs on the same pods, and with a `behavior` that needs a history.
-fn fill(stage: &Stage) {
+fn fill(stage: &Fixture) {
     let mut all = Vec::new();
     for (index, app) in (0..APPS).map(|index| (index, app(index))) {
         if index % 6 != 5 {
@@ -50,7 +50,7 @@ fn fill(stage: &Stage) {
     stage.cluster.faults().add(FaultRule::new(broken).path_contains("/broken-"));
 }
 
-fn empty(stage: &Stage) {
+fn empty(stage: &Fixture) {
     for kind in [HPAS, "apps/deployments", "pods"] {
         for object in stage.cluster.list(kind, Some(SHOP)) {
             let name = object["metadata"]["name"].as_str().unwrap();
@@ -60,7 +60,7 @@ fn empty(stage: &Stage) {
 }
 
 /// Number of entries in each store and cache.
-fn entry_counts(rig: &Rig) -> Vec<(&'static str, usize)> {
+fn entry_counts(rig: &Harness) -> Vec<(&'static str, usize)> {
     let controller = &rig.assembly.controller;
     let pods = controller.pods.stats();
     let record = rig.assembly.decisions.as_ref().map_or(0, |decisions| decisions.record().len());
@@ -85,9 +85,9 @@ fn entry_counts(rig: &Rig) -> Vec<(&'static str, usize)> {
 
 #[tokio::test(start_paused = true)]
 async fn controller_keeps_no_state_when_its_cluster_is_emptied() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     fill(&stage);
-    let rig = Rig::with(stage, &Config::default());
+    let rig = Harness::with(stage, &Config::default());
     for round in 0..2 {
         rig.pass(100.0).await;
         for (store, count) in entry_counts(&rig) {

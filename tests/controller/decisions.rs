@@ -14,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{external, hpa};
-use crate::support::{HPAS, Rig, Stage, logs};
+use crate::support::{Fixture, HPAS, Harness, logs};
 
 /// Status code, head and body of the response to a request.
-async fn send(rig: &Rig, request_line: &str) -> (u16, String, String) {
+async fn send(rig: &Harness, request_line: &str) -> (u16, String, String) {
     let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
@@ -30,15 +30,15 @@ async fn send(rig: &Rig, request_line: &str) -> (u16, String, String) {
     (head[9..12].parse().unwrap(), head.to_ascii_lowercase(), body.to_owned())
 }
 
-async fn get<T: DeserializeOwned>(rig: &Rig, path: &str) -> T {
+async fn get<T: DeserializeOwned>(rig: &Harness, path: &str) -> T {
     let (_, head, body) = send(rig, &format!("GET {path}")).await;
     assert!(head.contains("content-type: application/json"), "{head}");
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
 /// A queue of `items` for 4 workers with a target of 10 each.
-fn queue(items: &str) -> Stage {
-    let stage = Stage::new();
+fn queue(items: &str) -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", items);
     stage.create(hpa("web", &[external("queue", "10")]));
@@ -48,11 +48,11 @@ fn queue(items: &str) -> Stage {
 #[tokio::test(start_paused = true)]
 async fn decision_list_has_all_inputs_of_the_next_decision() {
     let config = Config::from(Options {
-        settings: Settings { tolerance: 0.05, ..Settings::of(Version::V1_36) },
+        settings: Settings { tolerance: 0.05, ..Settings::new(Version::V1_36) },
         sync_period: Duration::from_secs(10),
         ..Options::default()
     });
-    let rig = Rig::with(queue("40"), &config);
+    let rig = Harness::with(queue("40"), &config);
     rig.pass(25.0).await;
     rig.external("queue", "80");
     rig.pass(30.0).await;
@@ -87,7 +87,7 @@ async fn decision_list_has_all_inputs_of_the_next_decision() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_is_listed_before_its_first_decision_and_not_after_deletion() {
-    let rig = Rig::start(queue("40"));
+    let rig = Harness::start(queue("40"));
     rig.pass(1.0).await;
     assert!(!get::<DecisionList>(&rig, "/decisions/shop/web").await.decisions.is_empty());
     let uid = get::<DecisionList>(&rig, "/decisions/shop/web").await.metadata.uid;
@@ -120,7 +120,7 @@ async fn all_hpas_are_listed_page_by_page() {
         stage.target(name, 4);
         stage.create(hpa(name, &[external("queue", "10")]));
     }
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(2.0).await;
     let mut names = Vec::new();
     let mut query = "limit=2".to_owned();
@@ -146,7 +146,7 @@ async fn all_hpas_are_listed_page_by_page() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_requests_are_refused_with_a_reason() {
-    let rig = Rig::start(queue("40"));
+    let rig = Harness::start(queue("40"));
     rig.pass(1.0).await;
     for (path, code, said) in [
         ("/decisions/", 404, "the pages are"),
@@ -178,7 +178,8 @@ async fn invalid_requests_are_refused_with_a_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn record_can_be_disabled() {
-    let rig = Rig::with(queue("40"), &Config::from(Options { decisions_per_hpa: 0, ..Options::default() }));
+    let rig =
+        Harness::with(queue("40"), &Config::from(Options { decisions_per_hpa: 0, ..Options::default() }));
     rig.pass(1.0).await;
     assert!(rig.assembly.decisions.is_none());
     let failure: Failure = get(&rig, "/decisions/shop/web").await;
@@ -187,7 +188,7 @@ async fn record_can_be_disabled() {
 
 #[tokio::test(start_paused = true)]
 async fn rescale_logs_one_line_with_the_metric_and_the_limit() {
-    let rig = Rig::start(queue("40"));
+    let rig = Harness::start(queue("40"));
     rig.edit("web", |hpa| hpa["spec"]["maxReplicas"] = json!(6));
     rig.pass(16.0).await;
     rig.external("queue", "80");
@@ -209,7 +210,7 @@ async fn rescale_logs_one_line_with_the_metric_and_the_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn dry_run_logs_the_withheld_rescale() {
-    let rig = Rig::with(queue("80"), &Config::from(Options { dry_run: true, ..Options::default() }));
+    let rig = Harness::with(queue("80"), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.pass(1.0).await;
     let [line] = logs::with("shop/web").try_into().unwrap();
     assert!(line.contains("withheld=true") && line.contains("goes from 4 to 8: "), "{line}");

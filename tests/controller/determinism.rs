@@ -3,12 +3,12 @@
 use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{cpu, external, hpa, pod};
-use crate::support::{HPAS, Rig, Stage};
+use crate::support::{Fixture, HPAS, Harness};
 
 /// Runs ten minutes with changing load, faults, and created and deleted HPAs. Returns every request with its
 /// body.
 async fn run_scenario() -> Vec<String> {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.cluster.requests().keep_bodies();
     stage.external("queue", "40");
     for index in 0..4 {
@@ -24,7 +24,7 @@ async fn run_scenario() -> Vec<String> {
     let faults = stage.cluster.faults().clone();
     faults.add(FaultRule::new(FaultAction::Close).path_contains("/scale").after(30).times(5));
     faults.add(FaultRule::new(FaultAction::WatchClose).after(4).times(6));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     for step in 0..20_u32 {
         rig.external("queue", &(20 + step * 37 % 90).to_string());
         rig.cpu("web", &[20 + step * 13 % 100; 4]);

@@ -5,20 +5,20 @@ use std::time::Duration;
 use concertina::cli::Config;
 use fake_cluster::LoggedRequest;
 
-use crate::support::Stage;
+use crate::support::Fixture;
 use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
 
 /// One HPA with 4 replicas and a demand of 8.
-fn one() -> Stage {
-    let stage = Stage::new();
+fn one() -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.create(hpa("web", &[external("queue", "10")]));
     stage
 }
 
-fn start(stage: &Stage, identity: &str) -> Process {
+fn start(stage: &Fixture, identity: &str) -> Process {
     Process::start(stage, identity, config())
 }
 
@@ -30,7 +30,7 @@ fn is_write(request: &LoggedRequest) -> bool {
     !matches!(request.verb, "get" | "list" | "watch") && !request.path.contains("/leases")
 }
 
-fn holder(stage: &Stage) -> String {
+fn holder(stage: &Fixture) -> String {
     let lease = stage.cluster.get("coordination.k8s.io/leases", "kube-system", "concertina");
     lease.unwrap_or_default()["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
 }

@@ -10,13 +10,13 @@ use serde_json::json;
 
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::process::Process;
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 const LATENESS: &str = "concertina_sync_lateness_seconds";
 
 /// Two HPAs: `queue` on an external metric, and `web` on the cpu of four pods.
-fn two() -> Stage {
-    let stage = Stage::new();
+fn two() -> Fixture {
+    let stage = Fixture::new();
     stage.external("queue", "80");
     stage.target("queue", 8);
     stage.create(hpa("queue", &[external("queue", "10")]));
@@ -29,13 +29,13 @@ fn two() -> Stage {
     stage
 }
 
-fn failures(rig: &Rig, reason: &str) -> f64 {
+fn failures(rig: &Harness, reason: &str) -> f64 {
     rig.series(&format!("concertina_sync_failures_total{{reason=\"{reason}\"}}"))
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted_by_rbac_resource_without_metric_names() {
-    let rig = Rig::start(two());
+    let rig = Harness::start(two());
     rig.pass(31.0).await;
     let text = rig.telemetry.render();
     let counters = text.lines().filter_map(|line| line.strip_prefix("concertina_requests_total"));
@@ -65,7 +65,7 @@ async fn retried_request_counts_every_attempt_and_one_duration() {
     let stage = two();
     let throttled = FaultAction::RetryAfter { code: 429, seconds: 1 };
     stage.cluster.faults().add(FaultRule::new(throttled).verb("get").path_suffix("/queue/scale").times(2));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(10.0).await;
     let count = |code| {
         rig.series(&format!(
@@ -80,7 +80,7 @@ async fn retried_request_counts_every_attempt_and_one_duration() {
 
 #[tokio::test(start_paused = true)]
 async fn cache_and_watch_gauges_show_current_values() {
-    let rig = Rig::start(two());
+    let rig = Harness::start(two());
     rig.pass(5.0).await;
     assert_eq!(rig.series("concertina_cache_objects{resource=\"pods\"}"), 4.0);
     assert_eq!(
@@ -104,7 +104,7 @@ async fn cache_and_watch_gauges_show_current_values() {
 
 #[tokio::test(start_paused = true)]
 async fn age_of_the_oldest_sample_is_observed_per_response() {
-    let rig = Rig::start(two());
+    let rig = Harness::start(two());
     rig.pass(31.0).await;
     for api in ["metrics.k8s.io", "external.metrics.k8s.io"] {
         assert_eq!(
@@ -122,7 +122,7 @@ async fn sync_failures_are_counted_by_the_reason_of_the_condition() {
     stage.create(hpa("lost", &[cpu(50)]));
     stage.create(hpa("blind", &[external("missing", "1"), external("absent", "1")]));
     stage.target("blind", 2);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(5.0).await;
     assert!(rig.condition("lost", "AbleToScale").starts_with("False FailedGetScale "));
     assert_eq!((failures(&rig, "FailedGetScale"), failures(&rig, "FailedGetExternalMetric")), (1.0, 2.0));
@@ -154,7 +154,7 @@ async fn failed_status_write_is_the_result_of_a_sync_with_a_count() {
             .verb("update")
             .path_suffix("/queue/status"),
     );
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(5.0).await;
     let syncs = |error| {
         rig.series(&format!(
@@ -171,7 +171,7 @@ async fn metric_without_a_query_counts_as_computed() {
         "describedObject": {"kind": "Service", "name": "web"}, "target": {"type": "Value", "averageValue": "5"}}});
     stage.create(hpa("odd", &[source]));
     stage.target("odd", 2);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(5.0).await;
     let labels = "{action=\"none\",error=\"internal\",metric_type=\"Object\"}";
     let name = "horizontal_pod_autoscaler_controller_metric_computation_total";
@@ -183,7 +183,7 @@ async fn sync_that_waits_for_a_worker_counts_as_late() {
     let stage = two();
     stage.fault("/queue/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));
     stage.fault("/web/scale", FaultAction::DelayAnswer(Duration::from_secs(4)));
-    let rig = Rig::with(stage, &Config::from(Options { concurrent_syncs: 1, ..Options::default() }));
+    let rig = Harness::with(stage, &Config::from(Options { concurrent_syncs: 1, ..Options::default() }));
     rig.pass(10.0).await;
     let up_to = |bound| rig.series(&format!("{LATENESS}_bucket{{le=\"{bound}\"}}"));
     assert_eq!((up_to("0.05"), up_to("2.5"), up_to("5")), (1.0, 1.0, 2.0));

@@ -6,7 +6,7 @@ use fake_cluster::{FaultAction, FaultRule};
 use serde_json::json;
 
 use crate::support::objects::{cpu, external, hpa, pod};
-use crate::support::{HPAS, Rig, Stage};
+use crate::support::{Fixture, HPAS, Harness};
 
 const DESIRED: &str =
     r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
@@ -14,11 +14,11 @@ const HPA_COUNT: &str = "horizontal_pod_autoscaler_controller_num_horizontal_pod
 
 #[tokio::test(start_paused = true)]
 async fn deleted_hpa_leaves_no_state_behind() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(20.0).await;
     let controller = &rig.assembly.controller;
     assert_eq!((rig.series(DESIRED), rig.series(HPA_COUNT), controller.histories.len()), (8.0, 1.0, 1));
@@ -31,12 +31,12 @@ async fn deleted_hpa_leaves_no_state_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_deleted_during_its_sync_leaves_no_state_behind() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(5.0).await;
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
     rig.pass(60.0).await;
@@ -48,12 +48,12 @@ async fn hpa_deleted_during_its_sync_leaves_no_state_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_deleted_during_its_sync_does_not_scale() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(5.0).await;
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
     rig.pass(60.0).await;
@@ -63,13 +63,13 @@ async fn hpa_deleted_during_its_sync_does_not_scale() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_recreated_during_its_sync_is_synced_as_the_new_one() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.external("other", "60");
     stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(5.0).await;
     rig.cluster.delete(HPAS, "shop", "web").unwrap();
     rig.create(hpa("web", &[external("other", "10")]));
@@ -81,12 +81,12 @@ async fn hpa_recreated_during_its_sync_is_synced_as_the_new_one() {
 }
 
 /// A target that has used its limit of two more pods in ten minutes.
-async fn grown_by_two() -> Rig {
-    let stage = Stage::new();
+async fn grown_by_two() -> Harness {
+    let stage = Fixture::new();
     stage.target("web", 2);
     stage.external("queue", "100");
     stage.create(growing());
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(40.0).await;
     assert_eq!(rig.replicas("web"), 4);
     assert!(rig.condition("web", "ScalingLimited").starts_with("True ScaleUpLimit"));
@@ -134,11 +134,11 @@ async fn recreated_hpa_is_new_even_if_the_watch_missed_it() {
 
 #[tokio::test(start_paused = true)]
 async fn recreated_target_is_scaled_again() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "40");
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(20.0).await;
     rig.remove_target("web");
     rig.pass(20.0).await;
@@ -158,14 +158,14 @@ async fn recreated_target_is_scaled_again() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_of_a_deleted_target_do_not_count_for_its_successor() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 2);
     for index in 0..2 {
         stage.cluster.put_raw(pod("web", index));
     }
     stage.cpu("web", &[50, 50]);
     stage.create(hpa("web", &[cpu(50)]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(20.0).await;
     for index in 0..2 {
         rig.cluster.delete_now("pods", "shop", &format!("web-{index:04}")).unwrap();
@@ -183,7 +183,7 @@ async fn pods_of_a_deleted_target_do_not_count_for_its_successor() {
 
 #[tokio::test(start_paused = true)]
 async fn events_of_a_terminating_namespace_are_dropped_without_delay() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ending"}}));
     let mut object = hpa("gone", &[external("queue", "10")]);
     object["metadata"]["namespace"] = json!("ending");
@@ -194,7 +194,7 @@ async fn events_of_a_terminating_namespace_are_dropped_without_delay() {
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(61.0).await;
     let refused = rig.cluster.requests().entries();
     let refused: Vec<_> =
@@ -210,9 +210,9 @@ async fn events_of_a_terminating_namespace_are_dropped_without_delay() {
 
 #[tokio::test(start_paused = true)]
 async fn deleted_event_is_recreated_and_unanswered_event_is_resent() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(1.0).await;
     let name = rig.cluster.list("events", Some("shop"))[0]["metadata"]["name"].as_str().unwrap().to_owned();
     rig.cluster.delete("events", "shop", &name).unwrap();

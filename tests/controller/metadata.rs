@@ -7,7 +7,7 @@ use controller::options::Options;
 use serde_json::{Value, json};
 
 use crate::support::objects::{external, hpa};
-use crate::support::{HPAS, Rig, Stage};
+use crate::support::{Fixture, HPAS, Harness};
 
 /// Metadata of an HPA without the fields that a status write changes.
 fn user_metadata(hpa: &Value) -> Value {
@@ -20,7 +20,7 @@ fn user_metadata(hpa: &Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn metadata_and_spec_are_unchanged_after_a_hundred_status_writes() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 2);
     let mut object = hpa("web", &[external("queue", "10")]);
     object["metadata"]["labels"] = json!({"team": "shop", "tier": ""});
@@ -38,7 +38,7 @@ async fn metadata_and_spec_are_unchanged_after_a_hundred_status_writes() {
     stage.cluster.put_raw(stored);
     let before = stage.cluster.get(HPAS, "shop", "web").unwrap();
 
-    let rig = Rig::with(
+    let rig = Harness::with(
         stage,
         &Config::from(Options { sync_period: Duration::from_secs(1), ..Options::default() }),
     );

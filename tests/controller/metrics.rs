@@ -7,13 +7,13 @@ use controller::options::Options;
 use fake_cluster::FaultAction;
 
 use crate::support::objects::{cpu, external, hpa, pod};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 const PATH: &str = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop";
 
 /// Fifty HPAs on `queue`, and the HPA `slow` on a separate metric.
-fn fifty_and_one() -> Stage {
-    let stage = Stage::new();
+fn fifty_and_one() -> Fixture {
+    let stage = Fixture::new();
     stage.external("queue", "40");
     stage.external("lagging", "80");
     for index in 0..50 {
@@ -27,7 +27,7 @@ fn fifty_and_one() -> Stage {
 }
 
 /// Asserts that the fifty HPAs were synced every period.
-fn on_time(rig: &Rig, periods: usize) {
+fn on_time(rig: &Harness, periods: usize) {
     for index in 0..50 {
         let syncs = rig.syncs(&format!("web-{index:02}"));
         assert_eq!(syncs.len(), periods + 1, "{index}: {syncs:.2?}");
@@ -46,7 +46,7 @@ fn one_worker() -> Config {
 async fn silent_metric_fails_after_the_timeout_and_delays_only_its_hpa() {
     let stage = fifty_and_one();
     stage.fault("/lagging", FaultAction::Silence);
-    let rig = Rig::with(stage, &one_worker());
+    let rig = Harness::with(stage, &one_worker());
     rig.pass(29.0).await;
     assert_eq!(rig.condition("slow", "ScalingActive"), "");
     rig.until("the request timed out", 5.0, |stage| !stage.condition("slow", "ScalingActive").is_empty())
@@ -70,7 +70,7 @@ async fn silent_metric_fails_after_the_timeout_and_delays_only_its_hpa() {
 async fn metric_with_a_delay_of_20_s_delays_only_its_hpa() {
     let stage = fifty_and_one();
     stage.fault("/lagging", FaultAction::DelayAnswer(Duration::from_secs(20)));
-    let rig = Rig::with(stage, &one_worker());
+    let rig = Harness::with(stage, &one_worker());
     rig.pass(19.0).await;
     assert_eq!(rig.replicas("slow"), 4);
     rig.until("the late response is used", 3.0, |stage| stage.replicas("slow") == 8).await;
@@ -83,7 +83,7 @@ async fn metric_with_a_delay_of_20_s_delays_only_its_hpa() {
 
 #[tokio::test(start_paused = true)]
 async fn hung_metrics_above_the_limit_per_api_delay_no_other_api() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     for index in 0..8 {
         let name = format!("dead-{index}");
         stage.target(&name, 4);
@@ -98,21 +98,21 @@ async fn hung_metrics_above_the_limit_per_api_delay_no_other_api() {
     stage.create(hpa("web", &[cpu(50)]));
     let mut config = one_worker();
     config.controller.max_concurrent_metric_requests_per_api = 4;
-    let rig = Rig::with(stage, &config);
+    let rig = Harness::with(stage, &config);
     rig.until("the HPA of the other API scales", 2.0, |stage| stage.replicas("web") == 6).await;
     rig.pass(60.0).await;
     assert_eq!(rig.syncs("web").len(), 5);
 }
 
 /// A broken response and the expected part of the error.
-struct Broken {
+struct BrokenResponse {
     name: &'static str,
     action: FaultAction,
     error: String,
 }
 
-fn broken(name: &'static str, action: FaultAction, error: impl Into<String>) -> Broken {
-    Broken { name, action, error: error.into() }
+fn broken(name: &'static str, action: FaultAction, error: impl Into<String>) -> BrokenResponse {
+    BrokenResponse { name, action, error: error.into() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,7 +153,7 @@ async fn broken_response_fails_only_its_metric_and_scales_nothing() {
         broken("large", body(&large), "larger than 4096 bytes"),
         broken("closed", FaultAction::Close, "EOF"),
     ];
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.external("queue", "80");
     stage.target("web", 4);
     stage.create(hpa("web", &[external("queue", "10")]));
@@ -163,7 +163,8 @@ async fn broken_response_fails_only_its_metric_and_scales_nothing() {
         stage.create(hpa(case.name, &[external(case.name, "10")]));
         stage.fault(&format!("/{}", case.name), case.action.clone());
     }
-    let rig = Rig::with(stage, &Config::from(Options { max_metrics_response: 4096, ..Options::default() }));
+    let rig =
+        Harness::with(stage, &Config::from(Options { max_metrics_response: 4096, ..Options::default() }));
     rig.until("the HPA with a working metric scales", 2.0, |stage| stage.replicas("web") == 8).await;
     rig.pass(40.0).await;
     for case in &cases {
@@ -193,24 +194,24 @@ async fn broken_response_fails_only_its_metric_and_scales_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn response_of_any_size_within_the_limit_is_used() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     let items = vec![r#"{"metricName":"queue","value":"1"}"#; 60_000].join(",");
     let list = format!(r#"{{"kind":"ExternalMetricValueList","items":[{items}]}}"#);
     stage.fault("/queue", FaultAction::Body(list));
     stage.target("web", 4);
     stage.create(hpa("web", &[external("queue", "10k")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.until("the sum of all series counts", 2.0, |stage| stage.replicas("web") == 6).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn recovered_metrics_api_is_used_in_the_next_period() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.cluster.set_discovery("external.metrics.k8s.io", false);
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(40.0).await;
     assert!(rig.condition("web", "ScalingActive").starts_with("False FailedGetExternalMetric"));
     rig.cluster.set_discovery("external.metrics.k8s.io", true);
@@ -224,12 +225,12 @@ async fn recovered_metrics_api_is_used_in_the_next_period() {
 
 #[tokio::test(start_paused = true)]
 async fn one_failing_metric_of_two_prevents_scale_down_but_not_scale_up() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 5);
     stage.external("queue", "20");
     stage.fault("/broken", FaultAction::Text { code: 503, body: String::new() });
     stage.create(hpa("web", &[external("broken", "10"), external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(400.0).await;
     assert_eq!(rig.replicas("web"), 5);
     rig.external("queue", "90");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::logs;
 use crate::support::objects::{external, hpa, pod};
-use crate::support::{HPAS, Rig, Stage};
+use crate::support::{Fixture, HPAS, Harness};
 
 fn path(namespace: &str) -> ScalePath {
     ScalePath {
@@ -25,8 +25,8 @@ fn within(namespace: &str, mut object: Value) -> Value {
 }
 
 /// The same HPA, target and pod in three namespaces, with 4 replicas and a demand of 8 each.
-fn three() -> Stage {
-    let stage = Stage::new();
+fn three() -> Fixture {
+    let stage = Fixture::new();
     stage.external("queue", "80");
     for namespace in ["shop", "bank", "mill"] {
         if namespace != "shop" {
@@ -40,7 +40,7 @@ fn three() -> Stage {
     stage
 }
 
-fn replicas(stage: &Stage, namespace: &str) -> i64 {
+fn replicas(stage: &Fixture, namespace: &str) -> i64 {
     stage.cluster.scale(&path(namespace)).unwrap().spec_replicas
 }
 
@@ -49,14 +49,14 @@ fn only(namespaces: &[&str]) -> Config {
     Config::from(Options { watch_namespaces: Some(names), ..Options::default() })
 }
 
-fn forbid(stage: &Stage, prefix: &str) {
+fn forbid(stage: &Fixture, prefix: &str) {
     let forbidden = FaultAction::Status(Status::new(403, "Forbidden", "pods is forbidden: no"));
     stage.cluster.faults().add(FaultRule::new(forbidden).path_prefix(prefix));
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_stay_within_the_watched_namespaces() {
-    let rig = Rig::with(three(), &only(&["bank", "shop"]));
+    let rig = Harness::with(three(), &only(&["bank", "shop"]));
     rig.until("both namespaces are scaled", 1.0, |stage| {
         replicas(stage, "shop") + replicas(stage, "bank") == 16
     })
@@ -76,7 +76,7 @@ async fn requests_stay_within_the_watched_namespaces() {
 async fn forbidden_namespace_is_logged_and_the_others_are_served() {
     let stage = three();
     forbid(&stage, "/api/v1/namespaces/bank/pods");
-    let rig = Rig::with(stage, &only(&["bank", "shop"]));
+    let rig = Harness::with(stage, &only(&["bank", "shop"]));
     rig.until("the permitted namespace is scaled", 2.0, |stage| replicas(stage, "shop") == 8).await;
     rig.pass(60.0).await;
     assert!(!rig.assembly.pods.is_synced());
@@ -97,7 +97,7 @@ async fn forbidden_namespace_is_logged_and_the_others_are_served() {
 async fn controller_waits_while_all_namespaces_are_forbidden() {
     let stage = three();
     forbid(&stage, "/api/v1/namespaces/");
-    let rig = Rig::with(stage, &only(&["bank", "shop"]));
+    let rig = Harness::with(stage, &only(&["bank", "shop"]));
     rig.pass(30.0).await;
     rig.cluster.faults().clear();
     rig.until("all namespaces are scaled after the grant", 9.0, |stage| {
@@ -108,7 +108,7 @@ async fn controller_waits_while_all_namespaces_are_forbidden() {
 
 #[tokio::test(start_paused = true)]
 async fn relist_of_one_namespace_does_not_affect_the_others() {
-    let rig = Rig::with(three(), &only(&["bank", "shop"]));
+    let rig = Harness::with(three(), &only(&["bank", "shop"]));
     rig.until("both namespaces are scaled", 1.0, |stage| {
         replicas(stage, "shop") + replicas(stage, "bank") == 16
     })
@@ -126,7 +126,7 @@ async fn relist_of_one_namespace_does_not_affect_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn namespace_created_later_is_watched() {
-    let rig = Rig::with(three(), &only(&["new", "shop"]));
+    let rig = Harness::with(three(), &only(&["new", "shop"]));
     rig.pass(5.0).await;
     rig.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}}));
     let scale = BareScale { spec_replicas: 4, status_replicas: 4, selector: "app=web".to_owned() };

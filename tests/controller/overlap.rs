@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use crate::support::objects::{cpu, hpa, pod};
-use crate::support::{HPAS, Rig, Stage};
+use crate::support::{Fixture, HPAS, Harness};
 
 #[tokio::test(start_paused = true)]
 async fn overlapping_hpas_get_a_condition_and_do_not_scale() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 2);
     for index in 0..2 {
         stage.cluster.put_raw(pod("web", index));
@@ -19,7 +19,7 @@ async fn overlapping_hpas_get_a_condition_and_do_not_scale() {
         stage.create(object);
     }
     // As in the reference, the first of the two HPAs is alone in its first sync.
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     let message = "pods by selector app=web are controlled by more than one HPA (e.g. [shop/one shop/two])";
     rig.until("both HPAs have the condition", 16.0, |stage| {
         ["one", "two"].iter().all(|name| {

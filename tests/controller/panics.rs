@@ -10,13 +10,13 @@ use controller::reconcile::{Controller, Histories};
 use futures::future::BoxFuture;
 
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 /// Panics for the metric `bomb` and forwards all others to the real APIs.
 #[derive(Debug)]
-struct Bomb(Arc<dyn Metrics>);
+struct PanickingMetrics(Arc<dyn Metrics>);
 
-impl Metrics for Bomb {
+impl Metrics for PanickingMetrics {
     fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
         if matches!(&query, Query::External { metric, .. } if **metric == *"bomb") {
             return Box::pin(async { panic!("this metric panics") });
@@ -35,11 +35,11 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
         scales: controller.scales.clone(),
         targets: controller.targets.clone(),
         statuses: controller.statuses.clone(),
-        metrics: Arc::new(Bomb(Arc::clone(&controller.metrics))),
+        metrics: Arc::new(PanickingMetrics(Arc::clone(&controller.metrics))),
         events: controller.events.clone(),
         histories: Histories::new(),
         observers: controller.observers.clone(),
-        beside: controller.beside.clone(),
+        comparator: controller.comparator.clone(),
         queue: Arc::clone(&controller.queue),
         phases: Arc::clone(&controller.phases),
         telemetry: controller.telemetry.clone(),
@@ -53,15 +53,18 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
 
 #[tokio::test(start_paused = true)]
 async fn panic_affects_one_hpa_which_is_retried_every_period() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.external("queue", "40");
     for name in ["a", "bad", "c", "d"] {
         stage.target(name, 3);
         let metric = if name == "bad" { "bomb" } else { "queue" };
         stage.create(hpa(name, &[external(metric, "10")]));
     }
-    let rig =
-        Rig::altered(stage, &Config::from(Options { concurrent_syncs: 1, ..Options::default() }), with_bomb);
+    let rig = Harness::altered(
+        stage,
+        &Config::from(Options { concurrent_syncs: 1, ..Options::default() }),
+        with_bomb,
+    );
     rig.pass(61.0).await;
     for name in ["a", "bad", "c", "d"] {
         let syncs = rig.syncs(name);

@@ -7,10 +7,10 @@ use fake_cluster::{FaultAction, FaultRule, LoggedRequest, Status};
 
 use crate::support::logs;
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
-fn one() -> Stage {
-    let stage = Stage::new();
+fn one() -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.create(hpa("web", &[external("queue", "10")]));
@@ -28,7 +28,7 @@ const MAY_NOT_LIST: &str = "pods is forbidden: User \"system:serviceaccount:kube
 async fn controller_is_unready_until_it_may_list_pods() {
     let stage = one();
     stage.fault("/api/v1/pods", forbidden(MAY_NOT_LIST));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(120.0).await;
     assert!(rig.assembly.hpas.is_synced() && !rig.assembly.pods.is_synced());
     let status = rig.assembly.pods.status();
@@ -45,7 +45,7 @@ async fn forbidden_scale_read_is_reported_with_the_servers_message() {
         "deployments.apps \"web\" is forbidden: User \"c\" cannot get resource \"deployments/scale\"";
     let stage = one();
     stage.fault("/web/scale", forbidden(message));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(20.0).await;
     assert_eq!(
         rig.condition("web", "AbleToScale"),
@@ -65,7 +65,7 @@ async fn forbidden_scale_write_is_a_failed_rescale() {
         "deployments.apps \"web\" is forbidden: User \"c\" cannot update resource \"deployments/scale\"";
     let stage = one();
     stage.cluster.faults().add(FaultRule::new(forbidden(message)).verb("update").subresource("scale"));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(1.0).await;
     assert_eq!(rig.count("update", "/web/scale"), 1);
     let condition = rig.condition("web", "AbleToScale");
@@ -82,7 +82,7 @@ async fn dry_run_decides_everything_and_writes_nothing() {
     let stage = one();
     stage.target("idle", 2);
     stage.create(hpa("idle", &[external("missing", "10")]));
-    let rig = Rig::with(stage, &Config::from(Options { dry_run: true, ..Options::default() }));
+    let rig = Harness::with(stage, &Config::from(Options { dry_run: true, ..Options::default() }));
     for minute in 0..20_u32 {
         rig.external("queue", &(20 + minute * 37 % 80).to_string());
         rig.pass(30.0).await;
@@ -118,7 +118,7 @@ async fn dry_run_decides_everything_and_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn opened_gate_permits_writes_from_the_next_period() {
-    let rig = Rig::with(one(), &Config::from(Options { dry_run: true, ..Options::default() }));
+    let rig = Harness::with(one(), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
     rig.gate.open_for(Refusal::DryRun);

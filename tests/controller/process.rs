@@ -8,16 +8,16 @@ use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
-use crate::support::{Stage, logs};
+use crate::support::{Fixture, logs};
 
 /// A whole process without its command line, as a single replica.
-fn process(stage: &Stage) -> Process {
+fn process(stage: &Fixture) -> Process {
     Process::start(stage, "alone", Config { election: None, takeover: TakeOver::Off, ..Config::default() })
 }
 
 /// One HPA with 4 replicas and a demand of 8, if its metric is available.
-fn one() -> Stage {
-    let stage = Stage::new();
+fn one() -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "80");
     stage.create(hpa("web", &[external("queue", "10")]));

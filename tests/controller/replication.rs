@@ -6,7 +6,7 @@ use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
-use crate::support::Stage;
+use crate::support::Fixture;
 use crate::support::objects::{SHOP, external, hpa};
 use crate::support::process::Process;
 
@@ -16,8 +16,8 @@ const PERIOD: f64 = 300.0;
 const SYNC: f64 = 15.0;
 
 /// One HPA with windows and rate policies in both directions: two pods up in five minutes, one pod down.
-fn stage() -> Stage {
-    let stage = Stage::new();
+fn stage() -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "40");
     let mut web = hpa("web", &[external("queue", "10")]);
@@ -36,13 +36,13 @@ fn stage() -> Stage {
 }
 
 /// Without takeover checks, only the copied histories carry state to the next replica.
-fn start(stage: &Stage, identity: &str) -> Process {
+fn start(stage: &Fixture, identity: &str) -> Process {
     Process::start(stage, identity, Config { takeover: TakeOver::Off, ..Config::default() })
 }
 
 /// The end of the first leader's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum LeaderExit {
     Never,
     InOrder,
     CutOff,
@@ -50,7 +50,7 @@ enum End {
 
 /// Runs two replicas while the load rises and falls. The leader ends at `at` seconds, if at all. Returns
 /// the counts of the target with the time of each change.
-async fn counts_over_time(end: End, at: f64) -> Vec<(i64, f64)> {
+async fn counts_over_time(end: LeaderExit, at: f64) -> Vec<(i64, f64)> {
     let stage = stage();
     let mut leader = Some(start(&stage, "a"));
     stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
@@ -61,11 +61,11 @@ async fn counts_over_time(end: End, at: f64) -> Vec<(i64, f64)> {
         let now = stage.now().as_secs_f64();
         stage.external("queue", if (60.0..800.0).contains(&now) { "90" } else { "20" });
         if now >= at
-            && end != End::Never
+            && end != LeaderExit::Never
             && let Some(leader) = leader.take()
         {
             ended = Some(tokio::spawn(async move {
-                if end == End::InOrder {
+                if end == LeaderExit::InOrder {
                     assert!(leader.end().await <= Duration::from_secs(2));
                 } else {
                     leader.cut_off();
@@ -107,14 +107,14 @@ fn check_rates(counts: &[(i64, f64)]) -> Result<(), String> {
 
 #[tokio::test(start_paused = true)]
 async fn next_leader_decides_as_if_no_handover_had_happened() {
-    let undisturbed = counts_over_time(End::Never, 0.0).await;
+    let undisturbed = counts_over_time(LeaderExit::Never, 0.0).await;
     check_rates(&undisturbed).unwrap();
     let values = |counts: &[(i64, f64)]| counts.iter().map(|(count, _)| *count).collect::<Vec<_>>();
     assert_eq!(values(&undisturbed), [4, 6, 8, 9, 8, 7, 6, 5, 4]);
     // The leader ends while the HPA waits for its rate policy, while it waits for its window, and between
     // two steps down.
     for at in [90.0, 810.0, 1250.0] {
-        for (end, gap) in [(End::InOrder, 2.0), (End::CutOff, 17.0)] {
+        for (end, gap) in [(LeaderExit::InOrder, 2.0), (LeaderExit::CutOff, 17.0)] {
             let disturbed = counts_over_time(end, at).await;
             check_rates(&disturbed).unwrap();
             assert_eq!(values(&disturbed), values(&undisturbed), "{end:?} at {at}: {disturbed:?}");
@@ -129,7 +129,7 @@ async fn next_leader_decides_as_if_no_handover_had_happened() {
 }
 
 /// The history of the HPA, as a process publishes it.
-async fn history(stage: &Stage, process: &Process) -> Value {
+async fn history(stage: &Fixture, process: &Process) -> Value {
     let page = stage.network.page(process.address, "/decisions/shop/web").await.unwrap();
     serde_json::from_slice::<Value>(&page).unwrap()["history"].take()
 }

@@ -1,5 +1,5 @@
-//! Checks of the tests for state that survives a restart. Each saboteur between the processes and the
-//! cluster must break a property that holds without the saboteur.
+//! Checks of the tests for state that survives a restart. Each fault between the processes and the
+//! cluster must break a property that holds without the fault.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,13 +13,13 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::support::Stage;
+use crate::support::Fixture;
 use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
 
 /// A fault between the processes and the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Saboteur {
+enum InjectedFault {
     /// No fault.
     Inactive,
     /// Writes of ConfigMaps are confirmed and dropped.
@@ -37,47 +37,47 @@ enum Saboteur {
 }
 
 #[derive(Debug)]
-struct SabotagedLink {
-    saboteur: Saboteur,
+struct FaultyLink {
+    fault: InjectedFault,
     /// The first write of each ConfigMap, by its name.
     first: Mutex<BTreeMap<String, Value>>,
 }
 
-impl Link for SabotagedLink {
+impl Link for FaultyLink {
     fn carry(self: Arc<Self>, mut exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             let name = exchange.path.split_once("/configmaps/").map(|(_, name)| name.to_owned());
             let is_write = exchange.path.contains("/configmaps") && exchange.verb != "get";
-            match (self.saboteur, name) {
-                (Saboteur::WritesAreDropped, _) if is_write => {
+            match (self.fault, name) {
+                (InjectedFault::WritesAreDropped, _) if is_write => {
                     let mut map: Value = serde_json::from_slice(&exchange.body).unwrap();
                     map["metadata"]["resourceVersion"] = "1".into();
                     Answer::json(200, map.to_string())
                 }
-                (Saboteur::ReadsAreStale, _) if is_write => {
+                (InjectedFault::ReadsAreStale, _) if is_write => {
                     let map: Value = serde_json::from_slice(&exchange.body).unwrap();
                     let name = map["metadata"]["name"].as_str().unwrap().to_owned();
                     self.first.lock().unwrap().entry(name).or_insert_with(|| map["binaryData"].clone());
                     server.answer(exchange).await
                 }
-                (Saboteur::ReadsAreStale, Some(name)) => {
+                (InjectedFault::ReadsAreStale, Some(name)) => {
                     let first = self.first.lock().unwrap().get(&name).cloned();
                     altered(server.answer(exchange).await, |map| map["binaryData"] = first.into())
                 }
-                (Saboteur::MapsAreEmpty, Some(_)) => {
+                (InjectedFault::MapsAreEmpty, Some(_)) => {
                     altered(server.answer(exchange).await, |map| map["binaryData"] = Value::Null)
                 }
-                (Saboteur::MapsAreSwapped, Some(name)) if !is_write => {
+                (InjectedFault::MapsAreSwapped, Some(name)) if !is_write => {
                     let last = CheckpointPlace::default().names().last().unwrap();
                     exchange.path = exchange.path.replace(&name, &last);
                     server.answer(exchange).await
                 }
-                (Saboteur::EventsAreHidden, _)
+                (InjectedFault::EventsAreHidden, _)
                     if exchange.verb == "list" && exchange.path.ends_with("/events") =>
                 {
                     altered(server.answer(exchange).await, |list| list["items"] = json!([]))
                 }
-                (Saboteur::TimesAreHidden, _) if exchange.path.contains("/horizontalpodautoscalers") => {
+                (InjectedFault::TimesAreHidden, _) if exchange.path.contains("/horizontalpodautoscalers") => {
                     match server.answer(exchange).await {
                         Answer::Pieces(pieces) => Answer::Pieces(Box::pin(pieces.map(|piece| {
                             let lines = piece?;
@@ -119,17 +119,17 @@ fn hide(object: &mut Value) {
     object.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten().for_each(hide);
 }
 
-/// A cluster with a target of two replicas, a load, and a saboteur between every process and the API server.
+/// A cluster with a target of two replicas, a load, and a fault between every process and the API server.
 struct World {
-    stage: Stage,
-    link: Arc<SabotagedLink>,
+    stage: Fixture,
+    link: Arc<FaultyLink>,
     config: Config,
 }
 
 impl World {
     /// Creates a world. `most` is the maximum number of pods to add within five minutes.
-    fn new(saboteur: Saboteur, most: i32, load: &str, checkpoint: bool) -> Self {
-        let stage = Stage::new();
+    fn new(fault: InjectedFault, most: i32, load: &str, checkpoint: bool) -> Self {
+        let stage = Fixture::new();
         stage.target("web", 2);
         stage.external("queue", load);
         let mut hpa = hpa("web", &[external("queue", "10")]);
@@ -138,7 +138,7 @@ impl World {
             "scaleDown": {"stabilizationWindowSeconds": 300},
         });
         stage.create(hpa);
-        let link = Arc::new(SabotagedLink { saboteur, first: Mutex::default() });
+        let link = Arc::new(FaultyLink { fault, first: Mutex::default() });
         let config = Config {
             takeover: TakeOver::Off,
             history_checkpoint: checkpoint.then(CheckpointPlace::default),
@@ -159,8 +159,8 @@ impl World {
 }
 
 /// A window that started before a restart ends at the same time as it would without the restart.
-async fn windows_survive_a_restart(saboteur: Saboteur) -> bool {
-    let world = World::new(saboteur, 2, "80", true);
+async fn windows_survive_a_restart(fault: InjectedFault) -> bool {
+    let world = World::new(fault, 2, "80", true);
     let process = world.start("first");
     for (second, load) in [(20, "20"), (200, "80"), (230, "20")] {
         assert_eq!(world.at(second).await, 4);
@@ -175,8 +175,8 @@ async fn windows_survive_a_restart(saboteur: Saboteur) -> bool {
 }
 
 /// Rescales of a crashed process count for the next process.
-async fn rates_survive_a_crash(saboteur: Saboteur) -> bool {
-    let world = World::new(saboteur, 2, "80", false);
+async fn rates_survive_a_crash(fault: InjectedFault) -> bool {
+    let world = World::new(fault, 2, "80", false);
     let process = world.start("first");
     assert_eq!(world.at(60).await, 4);
     process.cut_off();
@@ -188,8 +188,8 @@ async fn rates_survive_a_crash(saboteur: Saboteur) -> bool {
 }
 
 /// A change that an event reports reduces a rate policy by its exact size.
-async fn events_reduce_the_rate_exactly(saboteur: Saboteur) -> bool {
-    let world = World::new(saboteur, 4, "30", false);
+async fn events_reduce_the_rate_exactly(fault: InjectedFault) -> bool {
+    let world = World::new(fault, 4, "30", false);
     let process = world.start("first");
     assert_eq!(world.at(5).await, 3);
     world.stage.external("queue", "40");
@@ -206,28 +206,28 @@ async fn events_reduce_the_rate_exactly(saboteur: Saboteur) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn tests_detect_an_unwritten_or_unread_checkpoint() {
-    assert!(windows_survive_a_restart(Saboteur::Inactive).await);
-    for saboteur in [
-        Saboteur::WritesAreDropped,
-        Saboteur::ReadsAreStale,
-        Saboteur::MapsAreEmpty,
-        Saboteur::MapsAreSwapped,
+    assert!(windows_survive_a_restart(InjectedFault::Inactive).await);
+    for fault in [
+        InjectedFault::WritesAreDropped,
+        InjectedFault::ReadsAreStale,
+        InjectedFault::MapsAreEmpty,
+        InjectedFault::MapsAreSwapped,
     ] {
-        assert!(!windows_survive_a_restart(saboteur).await, "{saboteur:?}");
+        assert!(!windows_survive_a_restart(fault).await, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn tests_detect_an_ignored_status() {
-    assert!(rates_survive_a_crash(Saboteur::Inactive).await);
-    assert!(rates_survive_a_crash(Saboteur::EventsAreHidden).await, "the status suffices");
-    assert!(!rates_survive_a_crash(Saboteur::TimesAreHidden).await);
+    assert!(rates_survive_a_crash(InjectedFault::Inactive).await);
+    assert!(rates_survive_a_crash(InjectedFault::EventsAreHidden).await, "the status suffices");
+    assert!(!rates_survive_a_crash(InjectedFault::TimesAreHidden).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn tests_detect_ignored_events() {
-    assert!(events_reduce_the_rate_exactly(Saboteur::Inactive).await);
-    for saboteur in [Saboteur::EventsAreHidden, Saboteur::TimesAreHidden] {
-        assert!(!events_reduce_the_rate_exactly(saboteur).await, "{saboteur:?}");
+    assert!(events_reduce_the_rate_exactly(InjectedFault::Inactive).await);
+    for fault in [InjectedFault::EventsAreHidden, InjectedFault::TimesAreHidden] {
+        assert!(!events_reduce_the_rate_exactly(fault).await, "{fault:?}");
     }
 }

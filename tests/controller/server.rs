@@ -6,14 +6,14 @@ use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;
 
 use crate::support::objects::{cpu, external, hpa, pod};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 const PODS: &str = "/api/v1/pods";
 const HPAS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
 
 /// One HPA on a queue and one on cpu, both stable at 8 replicas.
-fn balanced() -> Stage {
-    let stage = Stage::new();
+fn balanced() -> Fixture {
+    let stage = Fixture::new();
     stage.external("queue", "80");
     stage.target("queue", 8);
     stage.create(hpa("queue", &[external("queue", "10")]));
@@ -26,13 +26,13 @@ fn balanced() -> Stage {
     stage
 }
 
-fn counts(stage: &Stage) -> [i64; 2] {
+fn counts(stage: &Fixture) -> [i64; 2] {
     ["queue", "web"].map(|name| stage.replicas(name))
 }
 
 #[tokio::test(start_paused = true)]
 async fn outage_keeps_the_caches_and_syncs_recover_within_a_period() {
-    let rig = Rig::start(balanced());
+    let rig = Harness::start(balanced());
     rig.pass(20.0).await;
     let faults = rig.cluster.faults();
     faults.add(FaultRule::new(FaultAction::Close));
@@ -71,7 +71,7 @@ async fn nothing_is_synced_before_the_server_is_available() {
     let stage = balanced();
     stage.external("queue", "100");
     stage.cluster.faults().add(FaultRule::new(FaultAction::Close));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(120.0).await;
     assert!(!rig.assembly.hpas.is_synced());
     let made = rig.cluster.requests().len();
@@ -86,7 +86,7 @@ async fn throttled_read_is_retried_after_the_interval_of_the_server() {
     stage.external("queue", "100");
     let throttled = FaultAction::RetryAfter { code: 429, seconds: 3 };
     stage.cluster.faults().add(FaultRule::new(throttled).path_suffix("/queue/scale").verb("get").times(2));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.until("the target scales", 7.0, |stage| stage.replicas("queue") == 10).await;
     let reads: Vec<_> = rig.syncs("queue").iter().map(Duration::as_secs).collect();
     assert_eq!(reads, [0, 3, 6]);
@@ -99,7 +99,7 @@ async fn throttled_write_is_retried_only_in_the_next_period() {
     stage.external("queue", "100");
     let throttled = FaultAction::RetryAfter { code: 429, seconds: 1 };
     stage.cluster.faults().add(FaultRule::new(throttled).path_suffix("/queue/scale").verb("update").times(1));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(14.0).await;
     assert_eq!((rig.count("update", "/queue/scale"), rig.replicas("queue")), (1, 8));
     let condition = rig.condition("queue", "AbleToScale");
@@ -112,7 +112,7 @@ async fn throttled_watch_waits_for_the_interval_of_the_server() {
     let stage = balanced();
     let throttled = FaultAction::RetryAfter { code: 429, seconds: 12 };
     stage.cluster.faults().add(FaultRule::new(throttled).path_suffix("/pods").times(1));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(11.9).await;
     assert_eq!(rig.count("watch", PODS), 1);
     rig.until("the pods are listed", 0.5, |_| rig.assembly.pods.is_synced()).await;
@@ -120,7 +120,7 @@ async fn throttled_watch_waits_for_the_interval_of_the_server() {
 
 #[tokio::test(start_paused = true)]
 async fn expired_list_restarts_and_shows_nothing_until_it_is_complete() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 8);
     for index in 0..1200 {
         stage.cluster.put_raw(pod("web", index));
@@ -135,7 +135,7 @@ async fn expired_list_restarts_and_shows_nothing_until_it_is_complete() {
     let expired = Status::expired("The provided continue parameter is too old");
     faults.add(FaultRule::new(FaultAction::Status(expired)).verb("list").path_suffix(PODS).after(2).times(1));
     faults.add(FaultRule::new(FaultAction::Delay(Duration::from_secs(1))).verb("list").path_suffix(PODS));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     // The server serves two pages, refuses the third one, and then serves three pages.
     for _ in 0..10 {
         assert_eq!(rig.assembly.controller.pods.len(), 0);
@@ -148,7 +148,7 @@ async fn expired_list_restarts_and_shows_nothing_until_it_is_complete() {
 
 #[tokio::test(start_paused = true)]
 async fn watch_with_an_expired_version_relists_missed_changes() {
-    let rig = Rig::start(balanced());
+    let rig = Harness::start(balanced());
     rig.pass(20.0).await;
     let silence = rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(PODS));
     for index in 0..4 {
@@ -166,7 +166,7 @@ async fn watch_with_an_expired_version_relists_missed_changes() {
 
 #[tokio::test(start_paused = true)]
 async fn watch_that_keeps_closing_is_reopened_at_growing_intervals() {
-    let rig = Rig::start(balanced());
+    let rig = Harness::start(balanced());
     rig.pass(20.0).await;
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchClose));
     let before = (rig.count("watch", PODS), rig.count("watch", HPAS));
@@ -183,7 +183,7 @@ async fn watch_that_keeps_closing_is_reopened_at_growing_intervals() {
 
 #[tokio::test(start_paused = true)]
 async fn silent_watch_is_replaced() {
-    let rig = Rig::start(balanced());
+    let rig = Harness::start(balanced());
     rig.pass(20.0).await;
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(HPAS));
     rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = json!(9));
@@ -194,7 +194,7 @@ async fn silent_watch_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn broken_responses_of_the_server_scale_nothing() {
-    let rig = Rig::start(balanced());
+    let rig = Harness::start(balanced());
     rig.pass(20.0).await;
     for action in [
         FaultAction::Body("{}".to_owned()),

@@ -18,7 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use controller::store::Key;
 
 use crate::support::objects::{external, hpa};
-use crate::support::{HPAS, Rig, Stage, link, logs};
+use crate::support::{Fixture, HPAS, Harness, link, logs};
 
 /// A dry run alongside a rig.
 struct Shadow {
@@ -28,7 +28,7 @@ struct Shadow {
 }
 
 impl Shadow {
-    fn start(stage: &Stage, settings: Settings) -> Self {
+    fn start(stage: &Fixture, settings: Settings) -> Self {
         let config = Config::from(Options { dry_run: true, settings, ..Options::default() });
         let telemetry = Metrics::new();
         let options = client_options(&config, &telemetry);
@@ -72,20 +72,20 @@ fn quick() -> Settings {
 }
 
 /// A queue of 40 for 4 workers with a target of 10 each.
-fn stage() -> Stage {
-    let stage = Stage::new();
+fn stage() -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "40");
     stage.create(hpa("web", &[external("queue", "10")]));
     stage
 }
 
-fn active(stage: Stage) -> Rig {
-    Rig::with(stage, &Config::from(Options { settings: quick(), ..Options::default() }))
+fn active(stage: Fixture) -> Harness {
+    Harness::with(stage, &Config::from(Options { settings: quick(), ..Options::default() }))
 }
 
 /// Lets time pass, in which the workloads follow their counts.
-async fn pass(rig: &Rig, seconds: f64) {
+async fn pass(rig: &Harness, seconds: f64) {
     let end = rig.now() + Duration::from_secs_f64(seconds);
     while rig.now() < end {
         rig.pass(end.saturating_sub(rig.now()).as_secs_f64().min(0.9)).await;
@@ -120,7 +120,7 @@ async fn equal_decisions_are_counted_as_same_up_and_down() {
 
 #[tokio::test(start_paused = true)]
 async fn dry_run_that_compares_writes_nothing() {
-    let rig = Rig::with(stage(), &Config::from(Options { dry_run: true, ..Options::default() }));
+    let rig = Harness::with(stage(), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.external("queue", "80");
     pass(&rig, 100.0).await;
     let writes = rig.times(|request| {
@@ -215,7 +215,7 @@ async fn different_count_is_reported_as_different() {
 async fn rescale_of_the_dry_run_alone_is_reported_once() {
     let stage = stage();
     let other = Settings { tolerance: 0.5, ..quick() };
-    let rig = Rig::with(stage, &Config::from(Options { settings: other, ..Options::default() }));
+    let rig = Harness::with(stage, &Config::from(Options { settings: other, ..Options::default() }));
     let shadow = Shadow::start(&rig, quick());
     pass(&rig, 100.0).await;
     rig.external("queue", "55");
@@ -233,7 +233,7 @@ async fn rescale_of_the_dry_run_alone_is_reported_once() {
 
 #[tokio::test(start_paused = true)]
 async fn comparison_is_unknown_without_another_controller() {
-    let rig = Rig::with(stage(), &Config::from(Options { dry_run: true, ..Options::default() }));
+    let rig = Harness::with(stage(), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.external("queue", "80");
     pass(&rig, 100.0).await;
     let report = rig.assembly.parity.as_ref().unwrap().report();

@@ -7,20 +7,20 @@ use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule};
 
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 const SKIPS: &str = "horizontal_pod_autoscaler_controller_stale_sync_skips_total\
                      {group=\"autoscaling\",resource=\"horizontalpodautoscalers\"}";
 
 /// A controller after the first status write of its one HPA. Its watch of HPAs is 20 s behind.
-async fn lagging(config: &Config) -> Rig {
-    let stage = Stage::new();
+async fn lagging(config: &Config) -> Harness {
+    let stage = Fixture::new();
     stage.target("web", 2);
     stage.external("queue", "20");
     stage.create(hpa("web", &[external("queue", "10")]));
     let delay = FaultAction::WatchDelay(Duration::from_secs(20));
     stage.cluster.faults().add(FaultRule::new(delay).path_suffix("/horizontalpodautoscalers"));
-    let rig = Rig::with(stage, config);
+    let rig = Harness::with(stage, config);
     rig.until("the status is written", 1.0, |stage| stage.count("update", "/status") == 1).await;
     rig
 }

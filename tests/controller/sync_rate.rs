@@ -8,7 +8,7 @@ use controller::options::{Options, ScaleSource};
 use serde_json::json;
 
 use crate::support::objects::{cpu, deployment, hpa, pod};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 const NAMESPACES: usize = 50;
 const EACH: usize = 20;
@@ -21,7 +21,7 @@ fn namespace(index: usize) -> String {
 }
 
 /// Adds an HPA on cpu with a Deployment of one pod.
-fn add(stage: &Stage, namespace: &str, name: &str) {
+fn add(stage: &Fixture, namespace: &str, name: &str) {
     let mut deployment = deployment(name, 1);
     deployment["status"] = json!({ "replicas": 1 });
     for mut object in [deployment, hpa(name, &[cpu(50)]), pod(name, 0)] {
@@ -34,8 +34,8 @@ fn names() -> impl Iterator<Item = (String, String)> {
     (0..NAMESPACES).flat_map(|index| (0..EACH).map(move |n| (namespace(index), format!("web-{n:02}"))))
 }
 
-fn many() -> Stage {
-    let stage = Stage::new();
+fn many() -> Fixture {
+    let stage = Fixture::new();
     for index in 0..=NAMESPACES {
         stage
             .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace(index)}}));
@@ -48,7 +48,7 @@ fn many() -> Stage {
 }
 
 /// Sets the usage of every pod. Each pod requests 100 millicores.
-fn usage(stage: &Stage, millicores: usize) {
+fn usage(stage: &Fixture, millicores: usize) {
     let late = (namespace(NAMESPACES), "late".to_owned());
     let pods = names().chain([late]).map(|(namespace, name)| {
         json!({
@@ -65,13 +65,13 @@ fn watching() -> Config {
 }
 
 /// Number of started syncs, and number of syncs that started within a second of their due time.
-fn started(rig: &Rig) -> (f64, f64) {
+fn started(rig: &Harness) -> (f64, f64) {
     (rig.series(&format!("{LATENESS}_count")), rig.series(&format!("{LATENESS}_bucket{{le=\"1\"}}")))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_hpas_sync_on_time_and_evenly_at_the_default_limits() {
-    let rig = Rig::spread(many(), &watching());
+    let rig = Harness::spread(many(), &watching());
     rig.pass(2.0 * PERIOD).await;
     let (start, before) = (rig.now(), started(&rig));
     for period in 0..5 {
@@ -99,7 +99,7 @@ async fn a_thousand_hpas_sync_on_time_and_evenly_at_the_default_limits() {
 
 #[tokio::test(start_paused = true)]
 async fn new_hpa_is_decided_first_while_a_thousand_wait() {
-    let rig = Rig::spread(many(), &watching());
+    let rig = Harness::spread(many(), &watching());
     rig.pass(2.0).await;
     let backlog = rig.cluster.requests().count(|request| request.path.ends_with("/status"));
     assert!(backlog < 500, "{backlog} HPAs are already synced");

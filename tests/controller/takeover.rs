@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
-use crate::support::{Stage, link, logs};
+use crate::support::{Fixture, link, logs};
 
 const OTHER: &str = "kube-controller-manager";
 /// Two machines never have exactly the same time, and names of events contain the time.
@@ -31,7 +31,7 @@ const PERIOD: f64 = 15.0;
 struct OtherController(CancellationToken);
 
 impl OtherController {
-    fn start(stage: &Stage) -> Self {
+    fn start(stage: &Fixture) -> Self {
         let config = Config::default();
         let options =
             ClientOptions { user_agent: OTHER.to_owned(), gate: Gate::open(), ..Default::default() };
@@ -49,7 +49,7 @@ impl OtherController {
         let assembly = Assembly::start(parts, &stop);
         let ours = &assembly.controller;
         let controller = Arc::new(Controller {
-            beside: None,
+            comparator: None,
             hpas: Arc::clone(&ours.hpas),
             pods: Arc::clone(&ours.pods),
             overlap: Arc::clone(&ours.overlap),
@@ -85,13 +85,13 @@ impl Drop for OtherController {
     }
 }
 
-fn ours(stage: &Stage) -> Process {
+fn ours(stage: &Fixture) -> Process {
     Process::start(stage, "ours", Config::default())
 }
 
 /// Three HPAs with one metric each.
-fn three() -> Stage {
-    let stage = Stage::new();
+fn three() -> Fixture {
+    let stage = Fixture::new();
     for name in ["a", "b", "c"] {
         stage.target(name, 4);
         stage.external(name, "40");
@@ -101,7 +101,7 @@ fn three() -> Stage {
 }
 
 /// Lets time pass while the metrics change every five seconds.
-async fn move_for(stage: &Stage, seconds: u32) {
+async fn move_for(stage: &Fixture, seconds: u32) {
     for step in 0..seconds / 5 {
         for (offset, name) in (0..).zip(["a", "b", "c"]) {
             stage.external(name, &(21 + (step * 17 + offset * 11) % 60).to_string());
@@ -115,14 +115,14 @@ fn is_write(request: &LoggedRequest) -> bool {
 }
 
 /// Times of the Scale and status writes of the client with `user_agent`.
-fn writes(stage: &Stage, user_agent: &str) -> Vec<Duration> {
+fn writes(stage: &Fixture, user_agent: &str) -> Vec<Duration> {
     stage.times(|request| {
         let is_autoscaling = request.path.ends_with("/scale") || request.path.ends_with("/status");
         is_write(request) && is_autoscaling && request.user_agent.starts_with(user_agent)
     })
 }
 
-fn our_writes(stage: &Stage) -> Vec<Duration> {
+fn our_writes(stage: &Fixture) -> Vec<Duration> {
     writes(stage, "concertina")
 }
 
@@ -131,7 +131,7 @@ fn none(writes: &[Duration]) {
     assert!(writes.is_empty(), "{writes:?}");
 }
 
-fn last_foreign_write(stage: &Stage) -> Duration {
+fn last_foreign_write(stage: &Fixture) -> Duration {
     *writes(stage, OTHER).last().unwrap()
 }
 
@@ -142,7 +142,7 @@ fn state(process: &Process) -> String {
     line.unwrap_or_default().split('"').nth(1).unwrap_or_default().to_owned()
 }
 
-fn notices(stage: &Stage) -> usize {
+fn notices(stage: &Fixture) -> usize {
     let events = stage.cluster.list("events", None);
     events.iter().filter(|event| event["reason"] == "AnotherController").count()
 }
@@ -287,7 +287,7 @@ async fn successor_of_a_holding_replica_holds() {
 
 #[tokio::test(start_paused = true)]
 async fn rescales_of_the_other_controller_count_against_the_policies() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("web", "40");
     let mut object = hpa("web", &[external("web", "10")]);
@@ -348,7 +348,7 @@ async fn conflicting_status_write_triggers_reads_of_the_hpa() {
     let stage = three();
     let process = ours(&stage);
     move_for(&stage, 100).await;
-    let reads = |stage: &Stage| {
+    let reads = |stage: &Fixture| {
         let is_read = |request: &LoggedRequest| request.query.contains("fieldSelector=metadata.name%3Da");
         stage.cluster.requests().count(is_read)
     };

@@ -6,19 +6,19 @@ use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
 use crate::support::objects::{deployment, external, hpa};
-use crate::support::{Rig, Stage, logs};
+use crate::support::{Fixture, Harness, logs};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
 /// A Deployment with `replicas` replicas and an HPA with a demand of 8.
-fn one(replicas: u32) -> Stage {
-    let stage = Stage::new();
+fn one(replicas: u32) -> Fixture {
+    let stage = Fixture::new();
     add(&stage, "web", replicas);
     stage
 }
 
 /// Adds the HPA and its Deployment, with a status as if all pods existed.
-fn add(stage: &Stage, name: &str, replicas: u32) {
+fn add(stage: &Fixture, name: &str, replicas: u32) {
     let mut object = deployment(name, replicas);
     object["status"] = json!({ "replicas": replicas });
     stage.create(object);
@@ -26,32 +26,32 @@ fn add(stage: &Stage, name: &str, replicas: u32) {
     stage.create(hpa(name, &[external("queue", "10")]));
 }
 
-fn replicas(stage: &Stage, name: &str) -> i64 {
+fn replicas(stage: &Fixture, name: &str) -> i64 {
     stage.cluster.get("apps/deployments", "shop", name).unwrap()["spec"]["replicas"].as_i64().unwrap()
 }
 
 /// Scales the target as another client.
-fn scale(stage: &Stage, name: &str, replicas: u32) {
+fn scale(stage: &Fixture, name: &str, replicas: u32) {
     let mut object = stage.cluster.get("apps/deployments", "shop", name).unwrap();
     object["spec"]["replicas"] = json!(replicas);
     stage.cluster.put_raw(object);
 }
 
 /// Number of reads and of writes of Scales.
-fn scales(stage: &Stage) -> (usize, usize) {
+fn scales(stage: &Fixture) -> (usize, usize) {
     let count = |verb: &str| stage.cluster.requests().count(|r| r.verb == verb && r.path.ends_with("/scale"));
     (count("get"), count("update"))
 }
 
 /// Number of reads and of writes of Scales during the next `seconds`.
-async fn meanwhile(rig: &Rig, seconds: f64) -> (usize, usize) {
+async fn meanwhile(rig: &Harness, seconds: f64) -> (usize, usize) {
     let before = scales(rig);
     rig.pass(seconds).await;
     let after = scales(rig);
     (after.0 - before.0, after.1 - before.1)
 }
 
-fn syncs(rig: &Rig) -> f64 {
+fn syncs(rig: &Harness) -> f64 {
     let all = [("none", "none"), ("scale_up", "none"), ("scale_down", "none"), ("none", "internal")];
     all.into_iter().map(|(action, error)| rig.reconciliations(action, error)).sum()
 }
@@ -60,7 +60,7 @@ fn source(source: ScaleSource) -> Config {
     Config::from(Options { scale_source: source, ..Options::default() })
 }
 
-fn deny(stage: &Stage, resource: &str) {
+fn deny(stage: &Fixture, resource: &str) {
     let denied = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {},
         "status": {"allowed": false},
@@ -72,7 +72,7 @@ fn deny(stage: &Stage, resource: &str) {
 
 #[tokio::test(start_paused = true)]
 async fn steady_sync_reads_no_scale() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     let before = syncs(&rig);
     assert_eq!(meanwhile(&rig, 300.0).await, (0, 0));
@@ -84,7 +84,7 @@ async fn steady_sync_reads_no_scale() {
 
 #[tokio::test(start_paused = true)]
 async fn rescale_reads_and_writes_the_scale_once() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     rig.external("queue", "100");
     assert_eq!(meanwhile(&rig, 14.9).await, (1, 1));
@@ -94,7 +94,7 @@ async fn rescale_reads_and_writes_the_scale_once() {
 
 #[tokio::test(start_paused = true)]
 async fn sync_decides_again_when_the_scale_differs_from_the_watch() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     let late = FaultAction::WatchDelay(std::time::Duration::from_mins(1));
     rig.cluster.faults().add(FaultRule::new(late).path_suffix(DEPLOYMENTS));
@@ -114,7 +114,7 @@ async fn sync_decides_again_when_the_scale_differs_from_the_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn target_scaled_to_zero_unobserved_is_not_scaled_up() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     let late = FaultAction::WatchDelay(std::time::Duration::from_mins(1));
     rig.cluster.faults().add(FaultRule::new(late).path_suffix(DEPLOYMENTS));
@@ -126,7 +126,7 @@ async fn target_scaled_to_zero_unobserved_is_not_scaled_up() {
 
 #[tokio::test(start_paused = true)]
 async fn view_older_than_our_last_write_is_not_used() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     let late = FaultAction::WatchDelay(std::time::Duration::from_secs(40));
     rig.cluster.faults().add(FaultRule::new(late).path_suffix(DEPLOYMENTS));
@@ -141,7 +141,7 @@ async fn view_older_than_our_last_write_is_not_used() {
 
 #[tokio::test(start_paused = true)]
 async fn scale_is_read_after_a_write_without_a_response() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     // Neither the write nor the read after it gets a response.
     let silence = rig.fault("/web/scale", FaultAction::Silence);
@@ -158,7 +158,7 @@ async fn scale_is_read_after_a_write_without_a_response() {
 
 #[tokio::test(start_paused = true)]
 async fn scales_are_read_only_while_the_watch_is_down() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     rig.fault(DEPLOYMENTS, FaultAction::Close);
     let close = FaultRule::new(FaultAction::WatchClose).path_suffix(DEPLOYMENTS);
@@ -176,7 +176,7 @@ async fn scales_are_read_only_while_the_watch_is_down() {
 
 #[tokio::test(start_paused = true)]
 async fn watch_silent_for_longer_than_the_bookmark_interval_is_not_used() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(DEPLOYMENTS));
     rig.pass(90.0).await;
@@ -188,7 +188,7 @@ async fn missing_watch_permission_is_logged_once_and_scales_are_read() {
     for (config, level) in [(ScaleSource::Auto, "INFO"), (ScaleSource::Watch, "WARN")] {
         let stage = one(8);
         deny(&stage, "deployments");
-        let rig = Rig::with(stage, &source(config));
+        let rig = Harness::with(stage, &source(config));
         rig.pass(1.0).await;
         assert_eq!(meanwhile(&rig, 405.0).await, (27, 0));
         let told = logs::with("not allowed to list, watch deployments.apps");
@@ -205,7 +205,7 @@ async fn missing_watch_permission_is_logged_once_and_scales_are_read() {
 
 #[tokio::test(start_paused = true)]
 async fn revoked_permission_ends_the_watch() {
-    let rig = Rig::start(one(8));
+    let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     deny(&rig, "deployments");
     let close = FaultRule::new(FaultAction::WatchClose).path_suffix(DEPLOYMENTS);
@@ -218,7 +218,7 @@ async fn revoked_permission_ends_the_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn scale_source_get_sends_no_watch_and_no_access_review() {
-    let rig = Rig::with(one(8), &source(ScaleSource::Get));
+    let rig = Harness::with(one(8), &source(ScaleSource::Get));
     rig.pass(1.0).await;
     assert_eq!(meanwhile(&rig, 300.0).await, (20, 0));
     assert_eq!(rig.count("watch", DEPLOYMENTS) + rig.count("list", DEPLOYMENTS), 0);
@@ -229,7 +229,7 @@ async fn scale_source_get_sends_no_watch_and_no_access_review() {
 async fn missing_target_is_reported_with_the_servers_message() {
     let stage = one(8);
     add(&stage, "api", 8);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(20.0).await;
     rig.cluster.delete("apps/deployments", "shop", "web").unwrap();
     assert_eq!(meanwhile(&rig, 30.0).await, (2, 0));
@@ -248,7 +248,7 @@ async fn missing_target_is_reported_with_the_servers_message() {
 async fn undecodable_target_affects_only_its_hpa() {
     let stage = one(8);
     add(&stage, "api", 8);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(20.0).await;
     let mut object = rig.cluster.get("apps/deployments", "shop", "api").unwrap();
     for (field, poison) in [
@@ -282,7 +282,7 @@ async fn resource_is_watched_while_an_hpa_refers_to_it() {
     set["kind"] = json!("ReplicaSet");
     set["status"] = json!({ "replicas": 8 });
     stage.create(set);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     let views =
         || rig.telemetry.render().contains("concertina_watch_age_seconds{resource=\"deployments.apps\"}");
     rig.pass(20.0).await;
@@ -305,7 +305,7 @@ async fn resource_is_watched_while_an_hpa_refers_to_it() {
 async fn each_watched_namespace_has_a_separate_watch() {
     let namespaces = ["shop".to_owned(), "bank".to_owned()];
     let config = Config::from(Options { watch_namespaces: Some(namespaces.into()), ..Options::default() });
-    let rig = Rig::with(one(8), &config);
+    let rig = Harness::with(one(8), &config);
     rig.pass(20.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (0, 0));
     assert_eq!(rig.count("watch", DEPLOYMENTS), 0);
@@ -315,7 +315,7 @@ async fn each_watched_namespace_has_a_separate_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn custom_resource_counts_are_read_at_the_paths_of_its_definition() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     let definition = |paths: Value| {
         let version = json!({"name": "v1", "subresources": {"scale": paths}});
         json!({"kind": "CustomResourceDefinition", "spec": {"versions": [version]}}).to_string()
@@ -338,7 +338,7 @@ async fn custom_resource_counts_are_read_at_the_paths_of_its_definition() {
     object["spec"]["scaleTargetRef"] =
         json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "web"});
     stage.create(object);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(20.0).await;
     assert_eq!(meanwhile(&rig, 300.0).await, (0, 0));
     assert_eq!(rig.hpa("web")["status"]["currentReplicas"], json!(8));

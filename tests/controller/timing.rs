@@ -7,10 +7,10 @@ use controller::options::Options;
 use serde_json::json;
 
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 /// Asserts that the syncs of `target` start at the `expected` seconds after `origin`.
-fn at(rig: &Rig, target: &str, origin: Duration, expected: &[f64]) {
+fn at(rig: &Harness, target: &str, origin: Duration, expected: &[f64]) {
     let syncs: Vec<f64> =
         rig.syncs(target).iter().map(|at| at.as_secs_f64() - origin.as_secs_f64()).collect();
     let close = |(got, expected): (&f64, &f64)| (got - expected).abs() < 0.1;
@@ -19,11 +19,11 @@ fn at(rig: &Rig, target: &str, origin: Duration, expected: &[f64]) {
 }
 
 /// One HPA under a controller that has run for a while, with the time of its creation.
-async fn one_hpa() -> (Rig, Duration) {
-    let stage = Stage::new();
+async fn one_hpa() -> (Harness, Duration) {
+    let stage = Fixture::new();
     stage.target("web", 2);
     stage.external("queue", "20");
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(3.2).await;
     let created = rig.now();
     rig.create(hpa("web", &[external("queue", "10")]));
@@ -72,14 +72,14 @@ async fn repeated_spec_changes_are_each_synced_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn existing_hpas_are_synced_at_startup_and_then_every_period() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.external("queue", "20");
     let names: Vec<String> = (0..40).map(|index| format!("web-{index:02}")).collect();
     for name in &names {
         stage.target(name, 2);
         stage.create(hpa(name, &[external("queue", "10")]));
     }
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(152.0).await;
     for name in &names {
         let syncs = rig.syncs(name);
@@ -96,11 +96,11 @@ async fn existing_hpas_are_synced_at_startup_and_then_every_period() {
 
 #[tokio::test(start_paused = true)]
 async fn sync_period_follows_the_flag() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 2);
     stage.external("queue", "20");
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::with(
+    let rig = Harness::with(
         stage,
         &Config::from(Options { sync_period: Duration::from_secs(40), ..Options::default() }),
     );

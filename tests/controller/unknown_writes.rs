@@ -7,11 +7,11 @@ use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule, Status};
 
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 /// An HPA with 3 replicas and a demand of 5.
-fn stage() -> Stage {
-    let stage = Stage::new();
+fn stage() -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 3);
     stage.external("queue", "50");
     stage.create(hpa("web", &[external("queue", "10")]));
@@ -19,7 +19,7 @@ fn stage() -> Stage {
 }
 
 /// Injects a fault into the first PUT of `subresource`.
-fn first_put(stage: &Stage, subresource: &str, action: FaultAction) {
+fn first_put(stage: &Fixture, subresource: &str, action: FaultAction) {
     stage.cluster.faults().add(FaultRule::new(action).verb("update").subresource(subresource).times(1));
 }
 
@@ -28,13 +28,13 @@ fn watches(action: FaultAction) -> FaultRule {
     FaultRule::new(action).verb("watch").path_suffix("/horizontalpodautoscalers")
 }
 
-fn answered(rig: &Rig, verb: &str, suffix: &str, code: u16) -> usize {
+fn answered(rig: &Harness, verb: &str, suffix: &str, code: u16) -> usize {
     rig.cluster
         .requests()
         .count(|request| request.verb == verb && request.path.ends_with(suffix) && request.code == Some(code))
 }
 
-fn guarded() -> Config {
+fn config_with_stale_guard() -> Config {
     Config::from(Options { stale_consistency: true, ..Options::default() })
 }
 
@@ -45,7 +45,7 @@ async fn applied_scale_write_without_a_response_counts_as_success() {
     {
         let stage = stage();
         first_put(&stage, "scale", lost.clone());
-        let rig = Rig::start(stage);
+        let rig = Harness::start(stage);
         rig.until("the condition reports the result", 32.0, |stage| {
             stage.condition("web", "AbleToScale").starts_with("True SucceededRescale")
         })
@@ -70,7 +70,7 @@ async fn unapplied_scale_write_fails_and_is_repeated_in_the_next_period() {
     {
         let stage = stage();
         first_put(&stage, "scale", lost.clone());
-        let rig = Rig::start(stage);
+        let rig = Harness::start(stage);
         rig.until("the condition reports the result", 32.0, |stage| {
             stage.condition("web", "AbleToScale").starts_with("False FailedUpdateScale")
         })
@@ -89,7 +89,7 @@ async fn refused_write_is_not_read_back() {
     let stage = stage();
     let refused = FaultAction::Status(Status::new(403, "Forbidden", "no"));
     first_put(&stage, "scale", refused);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(5.0).await;
     assert_eq!(rig.syncs("web").len(), 1, "no read-back");
     assert_eq!(rig.replicas("web"), 3);
@@ -101,7 +101,7 @@ async fn count_is_written_once_when_the_read_back_fails_too() {
     first_put(&stage, "scale", FaultAction::CloseAfterApplying);
     let silent = FaultRule::new(FaultAction::Silence).verb("get").path_suffix("/web/scale");
     stage.cluster.faults().add(silent.after(1).times(1));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(4.9).await;
     assert_eq!(rig.condition("web", "AbleToScale"), "", "the read-back is in flight");
     rig.until("the read-back times out", 0.5, |stage| {
@@ -118,9 +118,9 @@ async fn count_is_written_once_when_the_read_back_fails_too() {
 
 #[tokio::test(start_paused = true)]
 async fn replaced_target_does_not_count_as_scaled() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.external("queue", "50");
-    let deployment = |stage: &Stage, replicas| {
+    let deployment = |stage: &Fixture, replicas| {
         stage.create(crate::support::objects::deployment("web", replicas));
         let mut deployment = stage.cluster.get("apps/deployments", "shop", "web").unwrap();
         deployment["status"]["replicas"] = replicas.into();
@@ -131,7 +131,7 @@ async fn replaced_target_does_not_count_as_scaled() {
     let slow = FaultRule::new(FaultAction::Delay(Duration::from_secs(1))).verb("update").subresource("scale");
     stage.cluster.faults().add(slow.times(1));
     first_put(&stage, "scale", FaultAction::Close);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(0.5).await;
     rig.cluster.delete_now("apps/deployments", "shop", "web").unwrap();
     deployment(&rig, 5);
@@ -145,7 +145,7 @@ async fn replaced_target_does_not_count_as_scaled() {
 async fn status_write_without_a_response_is_read_before_the_watch_event() {
     let stage = stage();
     first_put(&stage, "status", FaultAction::CloseAfterApplying);
-    let rig = Rig::with(stage, &guarded());
+    let rig = Harness::with(stage, &config_with_stale_guard());
     rig.cluster.faults().add(watches(FaultAction::WatchDelay(Duration::from_hours(1))));
     rig.external("queue", "70");
     rig.pass(16.0).await;
@@ -156,7 +156,7 @@ async fn status_write_without_a_response_is_read_before_the_watch_event() {
 
 #[tokio::test(start_paused = true)]
 async fn change_with_a_lost_watch_event_is_found_by_its_conflict() {
-    let rig = Rig::with(stage(), &guarded());
+    let rig = Harness::with(stage(), &config_with_stale_guard());
     rig.until("the HPA is stable", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 5).await;
     rig.pass(16.0).await;
     rig.cluster.faults().add(watches(FaultAction::WatchDrop).times(1));
@@ -173,7 +173,7 @@ async fn change_with_a_lost_watch_event_is_found_by_its_conflict() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_with_an_unobserved_deletion_causes_few_requests() {
-    let rig = Rig::with(stage(), &guarded());
+    let rig = Harness::with(stage(), &config_with_stale_guard());
     rig.pass(20.0).await;
     rig.cluster.faults().add(watches(FaultAction::WatchDrop).times(1));
     rig.cluster.delete_now("autoscaling/horizontalpodautoscalers", "shop", "web").unwrap();
@@ -194,7 +194,7 @@ async fn event_without_a_response_is_created_once() {
             .cluster
             .faults()
             .add(FaultRule::new(lost.clone()).verb("create").path_suffix("/events").times(1));
-        let rig = Rig::start(stage);
+        let rig = Harness::start(stage);
         rig.until("the event is sent again", 60.0, |stage| stage.count("create", "/events") == 2).await;
         rig.pass(1.0).await;
         assert_eq!(rig.events("web").len(), 1, "{lost:?}");

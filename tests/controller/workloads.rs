@@ -9,23 +9,23 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{cpu, deployment, external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 /// A cluster with simulated workloads.
-fn with_workloads() -> Stage {
-    let stage = Stage::new();
+fn with_workloads() -> Fixture {
+    let stage = Fixture::new();
     let workloads = Workloads::new(stage.cluster.clone(), Arc::clone(&stage.clock));
     tokio::spawn(async move { workloads.run(CancellationToken::new()).await });
     stage
 }
 
-fn ready(stage: &Stage, name: &str) -> i64 {
+fn ready(stage: &Fixture, name: &str) -> i64 {
     let deployment = stage.cluster.get("apps/deployments", "shop", name).unwrap();
     deployment["status"]["readyReplicas"].as_i64().unwrap_or(0)
 }
 
 /// Pod metrics with `millicores` for each running pod.
-fn usage(stage: &Stage, millicores: u32) -> Value {
+fn usage(stage: &Fixture, millicores: u32) -> Value {
     let pods = stage.cluster.list("pods", Some("shop"));
     let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running");
     let items = running.map(|pod| {
@@ -46,7 +46,7 @@ async fn workload_grows_at_once_and_shrinks_after_the_window() {
     stage.create(deployment("web", 4));
     stage.external("queue", "80");
     stage.create(hpa("web", &[external("queue", "10")]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.until("the workload has grown", 25.0, |stage| ready(stage, "web") == 8).await;
     rig.external("queue", "20");
     rig.pass(285.0).await;
@@ -67,7 +67,7 @@ async fn workload_scales_to_zero_and_back() {
     object["spec"]["minReplicas"] = json!(0);
     object["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 0}});
     stage.create(object);
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.until("the workload is at zero", 60.0, |stage| {
         stage.cluster.count("pods") == 0 && stage.now().as_secs() > 10
     })
@@ -85,7 +85,7 @@ async fn starting_pods_do_not_count_as_reduced_load() {
     stage.pass(400.0).await;
     stage.metrics.set_resource(Some(usage(&stage, 100)));
     stage.create(hpa("web", &[cpu(50)]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.until("the workload has doubled", 20.0, |stage| ready(stage, "web") == 8).await;
     // The new pods have no metrics at first. Their metrics then start without load.
     for millicores in [50, 48, 52] {
@@ -100,13 +100,13 @@ async fn count_follows_a_periodic_load() {
     let stage = with_workloads();
     let metrics = Arc::new(LoadMetrics::new(Arc::clone(&stage.clock), Pipeline::default()));
     let demand = Shape::Sine { mean: 300.0, amplitude: 200.0, period: Duration::from_mins(30) };
-    metrics.add(Load { work: vec![Work::cpu(demand, 200.0)], ..Load::of("shop", "app", "web") });
+    metrics.add(Load { work: vec![Work::cpu(demand, 200.0)], ..Load::new("shop", "app", "web") });
     stage.cluster.set_metrics(Arc::clone(&metrics) as _);
     let cluster = stage.cluster.clone();
     tokio::spawn(async move { metrics.run(cluster, CancellationToken::new()).await });
     stage.create(deployment("web", 2));
     stage.create(hpa("web", &[cpu(70)]));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     // The load is 500 millicores at the peak and 100 in the valley. The target is 70 per pod with a tolerance
     // of a tenth.
     rig.until("the peak has seven", 10.0 * 60.0, |stage| ready(stage, "web") == 7).await;

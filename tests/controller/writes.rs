@@ -3,14 +3,14 @@
 use fake_cluster::{FaultAction, FaultRule, Status};
 
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 const CHANGED: &str = "Operation cannot be fulfilled on deployments.apps \"web\": the object has been modified; \
                        please apply your changes to the latest version and try again";
 
 /// An HPA with a demand of 5 replicas. The first `times` PUTs of `subresource` fail with a conflict.
-fn conflicts(subresource: &str, times: u64) -> Stage {
-    let stage = Stage::new();
+fn conflicts(subresource: &str, times: u64) -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 3);
     stage.external("queue", "50");
     stage.create(hpa("web", &[external("queue", "10")]));
@@ -21,7 +21,7 @@ fn conflicts(subresource: &str, times: u64) -> Stage {
 
 #[tokio::test(start_paused = true)]
 async fn scale_is_written_within_five_attempts() {
-    let rig = Rig::start(conflicts("scale", 4));
+    let rig = Harness::start(conflicts("scale", 4));
     rig.until("the count is written", 1.0, |stage| stage.replicas("web") == 5).await;
     assert_eq!(rig.count("update", "/web/scale"), 5);
     rig.pass(1.0).await;
@@ -33,7 +33,7 @@ async fn scale_is_written_within_five_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn rescale_fails_after_five_conflicts_and_retries_next_period() {
-    let rig = Rig::start(conflicts("scale", 5));
+    let rig = Harness::start(conflicts("scale", 5));
     rig.pass(5.0).await;
     assert_eq!(rig.count("update", "/web/scale"), 5);
     assert_eq!(rig.replicas("web"), 3);
@@ -51,7 +51,7 @@ async fn rescale_fails_after_five_conflicts_and_retries_next_period() {
 
 #[tokio::test(start_paused = true)]
 async fn concurrently_changed_scale_is_read_again_before_the_write() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.external("queue", "50");
     stage.create(crate::support::objects::deployment("web", 3));
     let mut deployment = stage.cluster.get("apps/deployments", "shop", "web").unwrap();
@@ -60,7 +60,7 @@ async fn concurrently_changed_scale_is_read_again_before_the_write() {
     stage.create(hpa("web", &[external("queue", "10")]));
     let slow = FaultAction::Delay(std::time::Duration::from_secs(1));
     stage.cluster.faults().add(FaultRule::new(slow).verb("update").subresource("scale").times(1));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(0.5).await;
     let mut changed = rig.cluster.get("apps/deployments", "shop", "web").unwrap();
     changed["metadata"]["annotations"] = serde_json::json!({"touched": "yes"});
@@ -76,7 +76,7 @@ async fn concurrently_changed_scale_is_read_again_before_the_write() {
 
 #[tokio::test(start_paused = true)]
 async fn conflicting_status_write_is_retried_in_the_next_period() {
-    let rig = Rig::start(conflicts("status", 1));
+    let rig = Harness::start(conflicts("status", 1));
     rig.pass(5.0).await;
     assert_eq!(rig.replicas("web"), 5);
     assert_eq!(rig.count("update", "/web/status"), 1);
@@ -90,7 +90,7 @@ async fn conflicts_cost_one_status_and_five_scale_writes_a_period() {
     let stage = conflicts("scale", u64::MAX);
     let conflict = FaultAction::Status(Status::new(409, "Conflict", CHANGED));
     stage.cluster.faults().add(FaultRule::new(conflict).verb("update").subresource("status"));
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(151.0).await;
     assert_eq!(rig.syncs("web").len(), 11 * 5);
     assert_eq!(rig.count("update", "/web/scale"), 11 * 5);

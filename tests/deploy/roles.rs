@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::rendered::{Objects, VARIANTS, flags, kustomize, objects, only, run};
 
 /// Namespace, group, resource, object name, verb.
-type Right = (String, String, String, String, String);
+type AccessRight = (String, String, String, String, String);
 
 #[test]
 #[ignore = "needs kubectl"]
@@ -67,7 +67,7 @@ fn shadow_roles_allow_reads_only() {
     }
 }
 
-fn rights(objects: &Objects) -> BTreeSet<Right> {
+fn rights(objects: &Objects) -> BTreeSet<AccessRight> {
     let mut rights = BTreeSet::new();
     for (name, role) in objects.iter().filter(|(name, _)| matches!(&*name.kind, "Role" | "ClusterRole")) {
         for rule in role["rules"].as_array().unwrap() {

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::is_review;
-use crate::fixture::{self, Autoscaler, DECISION_FLAGS, Stage};
+use crate::fixture::{self, Autoscaler, DECISION_FLAGS, Fixture};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
@@ -32,7 +32,7 @@ const HPAS: usize = 4;
 
 /// Applies every fault to the leader, one after the other, with two or three replicas, and then checks
 /// the audit log.
-pub(crate) async fn only_one_writes(mut stage: Stage) -> Outcome {
+pub(crate) async fn only_one_writes(mut stage: Fixture) -> Outcome {
     let world = World::make(&stage, "replicated", Autoscaler::Concertina).await?;
     for index in 0..HPAS {
         let name = format!("web-{index}");
@@ -61,7 +61,7 @@ pub(crate) async fn only_one_writes(mut stage: Stage) -> Outcome {
 }
 
 /// Runs the faults. Returns the time at which the API server stopped.
-async fn run_faults(stage: &mut Stage) -> Outcome<Timestamp> {
+async fn run_faults(stage: &mut Fixture) -> Outcome<Timestamp> {
     grant(stage).await?;
     let mut replicas = Replicas::default();
     replicas.start(stage, "a").await?;
@@ -96,7 +96,7 @@ async fn run_faults(stage: &mut Stage) -> Outcome<Timestamp> {
 
     let stopped = now();
     replicas.get("b")?.signal("STOP")?;
-    let (next, took) = replicas.another_acts(stage, "b", stopped).await?;
+    let (next, took) = replicas.wait_for_other_writer(stage, "b", stopped).await?;
     replicas.measurements.push(format!("SIGSTOP: {took:.1?}, then {next} acts"));
     sleep(Duration::from_secs(30).saturating_sub(took)).await;
     replicas.get("b")?.signal("CONT")?;
@@ -109,13 +109,14 @@ async fn run_faults(stage: &mut Stage) -> Outcome<Timestamp> {
     // Wait for the new Lease instead of the first write, because a sync in flight still writes.
     let again = eventually(CRASH, "the Lease is recreated", async || stage.plane.admin.get(LEASE).await);
     again.await.context(replicas.tails())?;
-    let (next, took) = replicas.another_acts(stage, "none", deleted).await?;
+    let (next, took) = replicas.wait_for_other_writer(stage, "none", deleted).await?;
     replicas.measurements.push(format!("lease deleted: {next} acts after {took:.1?}"));
 
     let stolen_at = now();
     let patch = json!({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 15}});
     stage.plane.admin.merge(LEASE, &patch).await?;
-    let (next, took) = replicas.another_acts(stage, "none", stolen_at + Duration::from_secs(1)).await?;
+    let (next, took) =
+        replicas.wait_for_other_writer(stage, "none", stolen_at + Duration::from_secs(1)).await?;
     replicas
         .measurements
         .push(format!("lease stolen: {next} acts after {:.1?}", took + Duration::from_secs(1)));
@@ -127,7 +128,7 @@ async fn run_faults(stage: &mut Stage) -> Outcome<Timestamp> {
     stage.plane.restart_apiserver().await?;
     let back = now();
     replicas.revive(stage).await?;
-    let (next, took) = replicas.another_acts(stage, "none", back).await?;
+    let (next, took) = replicas.wait_for_other_writer(stage, "none", back).await?;
     replicas.measurements.push(format!("API server down for 20 s: {next} acts {took:.1?} after its restart"));
 
     ahead.stop.cancel();
@@ -140,7 +141,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// Binds the group of all replica accounts to the built-in role and to a role for the Lease.
-pub(crate) async fn grant(stage: &Stage) -> Outcome {
+pub(crate) async fn grant(stage: &Fixture) -> Outcome {
     let admin = &stage.plane.admin;
     admin.create("/api/v1/namespaces", &json!({"metadata": {"name": ACCOUNTS}})).await?;
     let subjects = json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io",
@@ -189,12 +190,12 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    async fn start(&mut self, stage: &Stage, name: &'static str) -> Outcome {
+    async fn start(&mut self, stage: &Fixture, name: &'static str) -> Outcome {
         self.start_with(stage, name, &[]).await
     }
 
     /// Like [`Self::start`], but with additional flags.
-    pub(crate) async fn start_with(&mut self, stage: &Stage, name: &'static str, more: &[&str]) -> Outcome {
+    pub(crate) async fn start_with(&mut self, stage: &Fixture, name: &'static str, more: &[&str]) -> Outcome {
         let kubeconfig = stage.plane.service_account(ACCOUNTS, name).await?;
         let mut command = Command::new(fixture::binary());
         command.args(flags(&kubeconfig)).args(more);
@@ -208,7 +209,7 @@ impl Replicas {
     }
 
     /// Restarts replicas that have exited, as a kubelet does.
-    async fn revive(&mut self, stage: &Stage) -> Outcome {
+    async fn revive(&mut self, stage: &Fixture) -> Outcome {
         for name in ["a", "b"] {
             if self.get(name)?.still_runs().is_err() {
                 self.start(stage, name).await?;
@@ -220,7 +221,7 @@ impl Replicas {
     /// Waits until the given replica writes. Returns the time from `since` to the write.
     pub(crate) async fn acts(
         &mut self,
-        stage: &Stage,
+        stage: &Fixture,
         name: &str,
         since: Option<Timestamp>,
     ) -> Outcome<Duration> {
@@ -237,9 +238,9 @@ impl Replicas {
 
     /// Waits until a replica other than `not` writes. Returns its name and the time from `since` to the
     /// write.
-    async fn another_acts(
+    async fn wait_for_other_writer(
         &mut self,
-        stage: &Stage,
+        stage: &Fixture,
         not: &str,
         since: Timestamp,
     ) -> Outcome<(String, Duration)> {
@@ -264,7 +265,7 @@ struct FastClockReplica {
 }
 
 impl FastClockReplica {
-    async fn start(stage: &Stage) -> Outcome<Self> {
+    async fn start(stage: &Fixture) -> Outcome<Self> {
         let kubeconfig = stage.plane.service_account(ACCOUNTS, "ahead").await?;
         let config: Box<Config> = match Invocation::from_args(flags(&kubeconfig).into_iter().map(Into::into))?
         {
@@ -301,7 +302,7 @@ pub(crate) struct Write {
 }
 
 impl Log {
-    pub(crate) fn read(stage: &Stage) -> Outcome<Self> {
+    pub(crate) fn read(stage: &Fixture) -> Outcome<Self> {
         let prefix = format!("system:serviceaccount:{ACCOUNTS}:");
         let (mut writes, mut refused) = (Vec::new(), Vec::new());
         for entry in stage.plane.audit_log()?.lines() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::adapter::{available, unregister_api};
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::metric_specs::{cpu_utilization, pods_average};
 use crate::metrics::{CUSTOM, Fault, Load, RESOURCE};
 use crate::outcome::{Outcome, ensure};
@@ -148,7 +148,7 @@ pub(crate) async fn recreated_under_its_name(world: &World) -> Outcome {
 }
 
 /// Unregisters the custom metrics API. This affects every scenario, so it runs alone at the end.
-pub(crate) async fn metrics_api_is_unregistered(stage: &Stage, world: &World) -> Outcome {
+pub(crate) async fn metrics_api_is_unregistered(stage: &Fixture, world: &World) -> Outcome {
     let web = world.deployments("web");
     world.deployment("web", 1, APP).await?;
     world.per_pod("web", "requests", Load::Total(30, ""));

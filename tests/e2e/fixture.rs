@@ -42,7 +42,7 @@ pub(crate) const DECISION_FLAGS: &[&str] = &[
     "--horizontal-pod-autoscaler-downscale-stabilization=4s",
 ];
 
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) plane: ControlPlane,
     pub(crate) metrics: Metrics,
     pub(crate) adapter: Adapter,
@@ -50,7 +50,7 @@ pub(crate) struct Stage {
     _kubelet: Kubelet,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) async fn start() -> Outcome<Self> {
         let mut plane = ControlPlane::start().await?;
         let controllers = "deployment-controller,replicaset-controller,replicationcontroller-controller,statefulset-controller";

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::assets::Keys;
 use crate::controlplane::free_port;
-use crate::fixture::{Autoscaler, Stage, binary};
+use crate::fixture::{Autoscaler, Fixture, binary};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
@@ -28,7 +28,7 @@ const FLAGS: &[&str] = &[
     "--horizontal-pod-autoscaler-tolerance=0.05",
 ];
 
-pub(crate) async fn reads_the_leaders_record(stage: &Stage) -> Outcome {
+pub(crate) async fn reads_the_leaders_record(stage: &Fixture) -> Outcome {
     let port = free_port()?;
     let secure = format!("--secure-port={port}");
     replica_rights(stage).await?;
@@ -106,7 +106,7 @@ pub(crate) async fn reads_the_leaders_record(stage: &Stage) -> Outcome {
 }
 
 /// The rights of a replica: the Lease, token reviews and access reviews.
-async fn replica_rights(stage: &Stage) -> Outcome {
+async fn replica_rights(stage: &Fixture) -> Outcome {
     const ACCOUNT: &str = "horizontal-pod-autoscaler";
     let lease = json!([
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
@@ -135,7 +135,7 @@ fn user_rights() -> Value {
 }
 
 /// A user with read access to one namespace and its metrics, and with access to the controller.
-async fn user(stage: &Stage) -> Outcome<PathBuf> {
+async fn user(stage: &Fixture) -> Outcome<PathBuf> {
     let admin = &stage.plane.admin;
     let kubeconfig = stage.plane.service_account("default", "tenant").await?;
     let subjects = json!([{"kind": "ServiceAccount", "namespace": "default", "name": "tenant"}]);
@@ -155,7 +155,7 @@ async fn user(stage: &Stage) -> Outcome<PathBuf> {
     Ok(kubeconfig)
 }
 
-async fn grant(stage: &Stage, role: &str, account: &str, namespace: &str, rules: &Value) -> Outcome {
+async fn grant(stage: &Fixture, role: &str, account: &str, namespace: &str, rules: &Value) -> Outcome {
     let admin = &stage.plane.admin;
     admin.create(ROLES, &json!({"metadata": {"name": role}, "rules": rules})).await?;
     let binding = json!({
@@ -168,7 +168,7 @@ async fn grant(stage: &Stage, role: &str, account: &str, namespace: &str, rules:
 
 /// A pod on the host network of the node that the process reports as its own, and the kubelet of that
 /// node.
-async fn pod(stage: &Stage, port: u16, autoscaler: &mut Process) -> Outcome<Process> {
+async fn pod(stage: &Fixture, port: u16, autoscaler: &mut Process) -> Outcome<Process> {
     let admin = &stage.plane.admin;
     let holder = eventually(SOON, "the controller holds the Lease", async || {
         autoscaler.still_runs()?;

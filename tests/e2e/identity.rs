@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
 use crate::controlplane::{MANAGER_TOKEN, free_port};
-use crate::fixture::{self, Autoscaler, DECISION_FLAGS, Stage};
+use crate::fixture::{self, Autoscaler, DECISION_FLAGS, Fixture};
 use crate::metric_specs::{cpu_utilization, external, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
@@ -38,7 +38,7 @@ const KUBEADM: &[&str] = &[
 ];
 
 /// The parts run in this order because each one removes rights that the previous one needs.
-pub(crate) async fn roles(stage: &Stage) -> Outcome {
+pub(crate) async fn roles(stage: &Fixture) -> Outcome {
     kubeadm(stage).await.context("kubeadm's command line")?;
     let bindings = format!("{RBAC}/clusterrolebindings/{BUILT_IN}");
     stage.plane.admin.delete(&bindings).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn roles(stage: &Stage) -> Outcome {
 }
 
 /// The rights of controller-manager.conf and of the built-in account suffice for a kubeadm command line.
-async fn kubeadm(stage: &Stage) -> Outcome {
+async fn kubeadm(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "kubeadm", Autoscaler::Concertina).await?;
     one_on_cpu(&world, "web").await?;
     let kubeconfig = stage.plane.manager_kubeconfig()?;
@@ -83,7 +83,7 @@ async fn kubeadm(stage: &Stage) -> Outcome {
 }
 
 /// The printed roles suffice for the account and for the credentials that request its tokens.
-async fn tokens(stage: &Stage) -> Outcome {
+async fn tokens(stage: &Fixture) -> Outcome {
     let admin = &stage.plane.admin;
     let from = stage.plane.audit_log()?.len();
     let world = World::make(stage, "tokens", Autoscaler::Concertina).await?;
@@ -120,7 +120,7 @@ async fn tokens(stage: &Stage) -> Outcome {
 }
 
 /// The roles in two namespaces suffice. The third namespace must stay untouched.
-async fn namespaces(stage: &Stage) -> Outcome {
+async fn namespaces(stage: &Fixture) -> Outcome {
     let from = stage.plane.audit_log()?.len();
     let mut worlds = Vec::new();
     for name in ["one", "two", "three"] {
@@ -161,7 +161,7 @@ async fn namespaces(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-pub(crate) fn start(stage: &Stage, name: &str, kubeconfig: &Path, flags: &[String]) -> Outcome<Process> {
+pub(crate) fn start(stage: &Fixture, name: &str, kubeconfig: &Path, flags: &[String]) -> Outcome<Process> {
     let mut command = Command::new(fixture::binary());
     command.args(flags).arg("--kubeconfig").arg(kubeconfig).args(DECISION_FLAGS);
     command.args(["--horizontal-pod-autoscaler-sync-period=1s", "--takeover=off"]);
@@ -213,14 +213,14 @@ async fn every_kind_acts(world: &World) -> Outcome {
 }
 
 /// Creates the objects that `concertina rbac` prints for `flags`, as the admin.
-pub(crate) async fn grant(stage: &Stage, flags: &[&str]) -> Outcome<Vec<Value>> {
+pub(crate) async fn grant(stage: &Fixture, flags: &[&str]) -> Outcome<Vec<Value>> {
     let output = Command::new(fixture::binary()).arg("rbac").args(flags).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure(output.status.success(), || String::from_utf8_lossy(&output.stderr).into_owned())?;
     stage.plane.admin.create_all(&text).await
 }
 
-pub(crate) async fn revoke(stage: &Stage, objects: &[Value]) -> Outcome {
+pub(crate) async fn revoke(stage: &Fixture, objects: &[Value]) -> Outcome {
     for object in objects {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         stage.plane.admin.delete(&format!("{}/{name}", collection(object))).await?;
@@ -234,7 +234,7 @@ pub(crate) async fn revoke(stage: &Stage, objects: &[Value]) -> Outcome {
 pub(crate) struct Requests(Vec<Value>);
 
 impl Requests {
-    pub(crate) fn read(stage: &Stage, from: usize) -> Outcome<Self> {
+    pub(crate) fn read(stage: &Fixture, from: usize) -> Outcome<Self> {
         let log = stage.plane.audit_log()?;
         let entries =
             log.get(from..).unwrap_or_default().lines().filter_map(|line| serde_json::from_str(line).ok());

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::controlplane::free_port;
 use crate::election::{ACCOUNTS, CRASH, Replicas, grant, now};
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Outcome, ensure};
 use crate::world::{APP, SOON, World};
@@ -18,7 +18,7 @@ const REACH: Duration = Duration::from_mins(1);
 /// The tolerance for clocks and polling.
 const SLACK: Duration = Duration::from_secs(3);
 
-pub(crate) async fn survives_a_failover(stage: &Stage) -> Outcome {
+pub(crate) async fn survives_a_failover(stage: &Fixture) -> Outcome {
     grant(stage).await?;
     let subjects = json!([{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io",
         "name": format!("system:serviceaccounts:{ACCOUNTS}")}]);
@@ -35,7 +35,7 @@ pub(crate) async fn survives_a_failover(stage: &Stage) -> Outcome {
     Ok(())
 }
 
-async fn start(stage: &Stage, replicas: &mut Replicas, name: &'static str) -> Outcome {
+async fn start(stage: &Fixture, replicas: &mut Replicas, name: &'static str) -> Outcome {
     let port = format!("--secure-port={}", free_port()?);
     let flags = [port.as_str(), "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"];
     replicas.start_with(stage, name, &flags).await
@@ -44,7 +44,7 @@ async fn start(stage: &Stage, replicas: &mut Replicas, name: &'static str) -> Ou
 /// Runs one workload that may grow by two pods a minute and one that may shrink after a minute of low load.
 /// Then signals the leader.
 async fn run_round(
-    stage: &Stage,
+    stage: &Fixture,
     replicas: &mut Replicas,
     round: &str,
     [leader, next]: [&'static str; 2],

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::identity::{BUILT_IN, RBAC, Requests, end, grant, revoke, start};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Outcome, ensure};
@@ -18,7 +18,7 @@ const CHECKPOINT: &str = "--history-checkpoint";
 const EXPIRED: Duration = Duration::from_secs(25);
 
 /// The policy allows one additional pod per half hour, and the load asks for two.
-pub(crate) async fn rates_hold(stage: &Stage) -> Outcome {
+pub(crate) async fn rates_hold(stage: &Fixture) -> Outcome {
     // Only the printed roles may apply.
     stage.plane.admin.delete(&format!("{RBAC}/clusterrolebindings/{BUILT_IN}")).await?;
     let from = stage.plane.audit_log()?.len();

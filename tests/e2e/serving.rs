@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::controlplane::free_port;
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::rest::Rest;
@@ -19,7 +19,7 @@ const TEN_MINUTES: u32 = 600;
 const TOKEN_TTL: Duration = Duration::from_secs(10);
 
 /// A scraper, two tenants and an account without rights.
-pub(crate) async fn clients_see_what_rbac_allows(stage: &Stage) -> Outcome {
+pub(crate) async fn clients_see_what_rbac_allows(stage: &Fixture) -> Outcome {
     let admin = &stage.plane.admin;
     let mut worlds = Vec::new();
     for namespace in ["tenant-a", "tenant-b"] {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::audit;
 use crate::controlplane::free_port;
-use crate::fixture::{Autoscaler, DECISION_FLAGS, Stage, binary};
+use crate::fixture::{Autoscaler, DECISION_FLAGS, Fixture, binary};
 use crate::metric_specs::{cpu_utilization, external, ingress, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(700);
 const SIX: [&str; 6] = ["calm", "cpu", "object", "pods", "rates", "steps"];
 
 /// With equal settings there is no difference, whatever the loads do.
-pub(crate) async fn finds_no_difference(stage: &Stage) -> Outcome {
+pub(crate) async fn finds_no_difference(stage: &Fixture) -> Outcome {
     let minutes = match std::env::var("CONCERTINA_E2E_SHADOW_MINUTES") {
         Ok(text) => text.parse::<f64>().map_err(|error| Failure(format!("{text}: {error}")))?,
         Err(_) => 1.0,
@@ -63,7 +63,7 @@ pub(crate) async fn finds_no_difference(stage: &Stage) -> Outcome {
 }
 
 /// With a larger tolerance, Concertina stays at a count that the built-in controller changes.
-pub(crate) async fn finds_a_seeded_difference(stage: &Stage) -> Outcome {
+pub(crate) async fn finds_a_seeded_difference(stage: &Fixture) -> Outcome {
     let world = six_hpas(stage, "seeded").await?;
     let _built_in = stage.autoscaler(Autoscaler::BuiltIn).await?;
     let shadow = Shadow::start(stage, &["--horizontal-pod-autoscaler-tolerance=0.6"]).await?;
@@ -88,7 +88,7 @@ pub(crate) async fn finds_a_seeded_difference(stage: &Stage) -> Outcome {
 }
 
 /// Six HPAs with targets of two pods, at their target values.
-async fn six_hpas(stage: &Stage, namespace: &str) -> Outcome<World> {
+async fn six_hpas(stage: &Fixture, namespace: &str) -> Outcome<World> {
     let world = World::make(stage, namespace, Autoscaler::BuiltIn).await?;
     loads(&world, &[100; SIX.len()], &[2; SIX.len()]);
     let all = SIX.map(|name| world.deployment(name, 2, APP));
@@ -170,7 +170,7 @@ struct Shadow {
 }
 
 impl Shadow {
-    async fn start(stage: &Stage, more: &[&str]) -> Outcome<Self> {
+    async fn start(stage: &Fixture, more: &[&str]) -> Outcome<Self> {
         let api = &stage.plane.admin;
         let cluster_roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
         let allow = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": verbs});

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::assertions::conditions;
-use crate::fixture::{Autoscaler, DOWNSCALE_WINDOW, Stage};
+use crate::fixture::{Autoscaler, DOWNSCALE_WINDOW, Fixture};
 use crate::metric_specs::{
     container_cpu, cpu_utilization, external, external_selected, ingress, memory_average, pods_average,
 };
@@ -79,7 +79,7 @@ fn loads(world: &World, percent: i64) {
 pub(crate) type Trace = Vec<(&'static str, Vec<(String, Vec<String>)>)>;
 
 /// Runs the sequence in its own namespace.
-pub(crate) async fn trace(stage: &Stage, namespace: &str, autoscaler_kind: Autoscaler) -> Outcome<Trace> {
+pub(crate) async fn trace(stage: &Fixture, namespace: &str, autoscaler_kind: Autoscaler) -> Outcome<Trace> {
     let started = Instant::now();
     let world = World::make(stage, namespace, autoscaler_kind).await?;
     loads(&world, 100);

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::audit::AUTOSCALER;
 use crate::election::now;
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::world::{APP, SOON, World};
@@ -23,7 +23,7 @@ const HPAS: [&str; 3] = ["a", "b", "c"];
 /// The delay of a busy machine.
 const SLACK: Duration = Duration::from_millis(1500);
 
-pub(crate) async fn waits_and_takes_over(stage: &Stage) -> Outcome {
+pub(crate) async fn waits_and_takes_over(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "takeover", Autoscaler::Concertina).await?;
     for name in HPAS {
         world.deployment(name, 2, APP).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn waits_and_takes_over(stage: &Stage) -> Outcome {
     world.close().await
 }
 
-async fn run_takeovers(stage: &Stage, is_moving: &AtomicBool) -> Outcome {
+async fn run_takeovers(stage: &Fixture, is_moving: &AtomicBool) -> Outcome {
     let built_in = stage.autoscaler_with(Autoscaler::BuiltIn, FLAGS).await?;
     eventually(SOON, "the built-in controller writes", async || {
         let writes = Log::read(stage)?.built_in.len();
@@ -130,7 +130,7 @@ struct Log {
 }
 
 impl Log {
-    fn read(stage: &Stage) -> Outcome<Self> {
+    fn read(stage: &Fixture) -> Outcome<Self> {
         let mut log = Self { ours: Vec::new(), built_in: Vec::new() };
         for entry in stage.plane.audit_log()?.lines() {
             // The last line may be incomplete while the API server writes it.

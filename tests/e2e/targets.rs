@@ -11,7 +11,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::identity::{BUILT_IN, RBAC, Requests, end, grant, revoke, start};
 use crate::metric_specs::external;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
@@ -27,7 +27,7 @@ const KINDS: [(&str, &str, &str); 5] = [
     ("example.com/v1", "Widget", "widgets"),
 ];
 
-pub(crate) async fn steady_syncs_use_watched_scales(stage: &Stage) -> Outcome {
+pub(crate) async fn steady_syncs_use_watched_scales(stage: &Fixture) -> Outcome {
     let admin = &stage.plane.admin;
     let world = World::make(stage, "targets", Autoscaler::Concertina).await?;
     for kind in KINDS {
@@ -50,7 +50,7 @@ pub(crate) async fn steady_syncs_use_watched_scales(stage: &Stage) -> Outcome {
 }
 
 /// Syncs one object of each kind at its target value, under the roles that `concertina rbac` prints.
-async fn sync_steadily(stage: &Stage, world: &World) -> Outcome {
+async fn sync_steadily(stage: &Fixture, world: &World) -> Outcome {
     let targets: Vec<_> = KINDS
         .iter()
         .map(|(version, _, resource)| match version.split_once('/') {

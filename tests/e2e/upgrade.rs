@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::election::{Log, Replicas, grant, now};
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Outcome, ensure};
 use crate::world::{APP, World};
@@ -18,7 +18,7 @@ const NEW: &[&str] = &["--emulated-version=1.37"];
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// One HPA stays at its target throughout. The load of the other one rises in the middle of the update.
-pub(crate) async fn rolls(stage: &Stage) -> Outcome {
+pub(crate) async fn rolls(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "rolling", Autoscaler::Concertina).await?;
     for name in ["steady", "rising"] {
         world.deployment(name, 3, APP).await?;
@@ -61,7 +61,7 @@ pub(crate) async fn rolls(stage: &Stage) -> Outcome {
 
 /// Replaces a replica as a Deployment does: the new one is ready before the old one receives SIGTERM.
 async fn replace(
-    stage: &Stage,
+    stage: &Fixture,
     replicas: &mut Replicas,
     old: &'static str,
     new: &'static str,

@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::audit;
-use crate::fixture::{Autoscaler, DECISION_FLAGS, Stage, binary};
+use crate::fixture::{Autoscaler, DECISION_FLAGS, Fixture, binary};
 use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::why_situations::{SITUATIONS, Situation};
@@ -26,7 +26,7 @@ struct Answer {
 
 /// Explains every situation before any controller runs. Then a controller runs, and its first status
 /// must match the prediction.
-pub(crate) async fn predicts(stage: &Stage) -> Outcome {
+pub(crate) async fn predicts(stage: &Fixture) -> Outcome {
     let user = viewer(stage).await?;
     let mut answers = Vec::new();
     let created = SITUATIONS.iter().map(async |situation| {
@@ -69,7 +69,7 @@ pub(crate) async fn predicts(stage: &Stage) -> Outcome {
 
 /// Explains decisions that depend on history while a controller runs, from the state that it left in the
 /// cluster.
-pub(crate) async fn explains_history(stage: &Stage) -> Outcome {
+pub(crate) async fn explains_history(stage: &Fixture) -> Outcome {
     let user = viewer(stage).await?;
     let mut autoscaler = stage.autoscaler(Autoscaler::Concertina).await?;
 
@@ -122,7 +122,7 @@ pub(crate) async fn explains_history(stage: &Stage) -> Outcome {
 }
 
 /// Without the right to read metrics, `why` still explains the HPA and names the missing right.
-pub(crate) async fn names_forbidden_reads(stage: &Stage) -> Outcome {
+pub(crate) async fn names_forbidden_reads(stage: &Fixture) -> Outcome {
     let user = stage.plane.service_account("default", "unprivileged").await?;
     bind(stage, "unprivileged", "system:aggregate-to-view").await?;
     let world = World::make(stage, "no-rights", Autoscaler::Concertina).await?;
@@ -138,7 +138,7 @@ pub(crate) async fn names_forbidden_reads(stage: &Stage) -> Outcome {
 
 /// Runs the controller until every HPA has a status. Returns the first status of each HPA, or the last
 /// status if the first one cannot show the situation.
-async fn statuses_of_a_run(stage: &Stage, worlds: &[World]) -> Outcome<Vec<Value>> {
+async fn statuses_of_a_run(stage: &Fixture, worlds: &[World]) -> Outcome<Vec<Value>> {
     const HPAS: &str = "/apis/autoscaling/v2/horizontalpodautoscalers";
     let list = stage.plane.admin.get(HPAS).await?;
     let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
@@ -251,7 +251,7 @@ fn why(kubeconfig: &Path, namespace: &str, name: &str) -> Outcome<Answer> {
 }
 
 /// A user with read access to namespaces and their metrics, and no other rights.
-async fn viewer(stage: &Stage) -> Outcome<PathBuf> {
+async fn viewer(stage: &Fixture) -> Outcome<PathBuf> {
     let role = json!({
         "metadata": {"name": "metrics-reader"},
         "rules": [
@@ -269,7 +269,7 @@ async fn viewer(stage: &Stage) -> Outcome<PathBuf> {
     Ok(kubeconfig)
 }
 
-async fn bind(stage: &Stage, account: &str, role: &str) -> Outcome {
+async fn bind(stage: &Fixture, account: &str, role: &str) -> Outcome {
     let binding = json!({
         "metadata": {"name": format!("{account}-{}", role.replace(':', "-"))},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
@@ -284,7 +284,7 @@ async fn bind(stage: &Stage, account: &str, role: &str) -> Outcome {
 }
 
 /// Checks that the audit log has only reads of the account, none of them refused.
-fn check_reads_only(stage: &Stage) -> Outcome {
+fn check_reads_only(stage: &Fixture) -> Outcome {
     let reads =
         audit::only_reads(&stage.plane.audit_log()?, &format!("system:serviceaccount:default:{ACCOUNT}"))?;
     eprintln!("{reads} reads, no other requests");

@@ -26,12 +26,12 @@ pub(crate) struct Situation {
     /// The exit code: 0 healthy, 3 with findings.
     pub(crate) exit: i32,
     /// Additional objects or faults.
-    more: Extra,
+    more: Variation,
 }
 
 /// The difference to a plain Deployment with its HPA.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Extra {
+enum Variation {
     Nothing,
     /// A second HPA for the same Deployment.
     SecondHpa,
@@ -71,7 +71,7 @@ const BASE: Situation = Situation {
     spec: plain,
     sentence: "",
     exit: 0,
-    more: Extra::Nothing,
+    more: Variation::Nothing,
 };
 
 /// All situations. None of the explanations needs history.
@@ -177,21 +177,21 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         name: "two-on-one",
         sentence: "stays at 2: pods by selector app=web are controlled by more than one HPA (e.g. [*])",
         exit: 3,
-        more: Extra::SecondHpa,
+        more: Variation::SecondHpa,
         ..BASE
     },
     Situation {
         name: "no-target",
         sentence: "does nothing: the target's scale cannot be read: deployments.apps \"web\" not found",
         exit: 3,
-        more: Extra::NoTarget,
+        more: Variation::NoTarget,
         ..BASE
     },
     Situation {
         name: "no-selector",
         sentence: "stays at 2: the target's scale has no selector",
         exit: 3,
-        more: Extra::NoSelector,
+        more: Variation::NoSelector,
         ..BASE
     },
     Situation {
@@ -199,7 +199,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         sentence: "stays at 2: cpu cannot be read: the server is currently unable to handle the request (get \
                    pods.metrics.k8s.io)",
         exit: 3,
-        more: Extra::MetricsUnavailable,
+        more: Variation::MetricsUnavailable,
         ..BASE
     },
     Situation {
@@ -213,7 +213,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         name: "no-request",
         sentence: "stays at 2: cpu cannot be read: missing request for cpu in container app of Pod web-*",
         exit: 3,
-        more: Extra::NoRequest,
+        more: Variation::NoRequest,
         ..BASE
     },
     Situation {
@@ -227,7 +227,7 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         name: "external-per-pod",
         spec: || metrics(&[external("jobs", "AverageValue", "10")]),
         sentence: "goes from 2 to 3: jobs is at 15 per pod, above its target of 10 per pod",
-        more: Extra::Jobs("30"),
+        more: Variation::Jobs("30"),
         ..BASE
     },
     Situation {
@@ -257,14 +257,14 @@ pub(crate) const SITUATIONS: &[Situation] = &[
         name: "pods-metric",
         spec: || metrics(&[pods_average("requests", "20")]),
         sentence: "goes from 2 to 3: requests is at 30 per pod, above its target of 20 per pod",
-        more: Extra::Requests(60),
+        more: Variation::Requests(60),
         ..BASE
     },
     Situation {
         name: "object-metric",
         spec: || metrics(&[ingress("hits", "Value", "100")]),
         sentence: "goes from 2 to 4: hits of Ingress/main is at 200, above its target of 100",
-        more: Extra::Hits("200"),
+        more: Variation::Hits("200"),
         ..BASE
     },
 ];
@@ -274,8 +274,8 @@ impl Situation {
     pub(crate) async fn make(&self, world: &World) -> Outcome {
         let mut target = ("apps/v1", "Deployment", "web");
         match self.more {
-            Extra::NoTarget => {}
-            Extra::NoSelector => {
+            Variation::NoTarget => {}
+            Variation::NoSelector => {
                 target = ("example.com/v1", "Widget", "web");
                 let body = json!({
                     "apiVersion": "example.com/v1", "kind": "Widget",
@@ -283,7 +283,7 @@ impl Situation {
                 });
                 world.api.create(world.widgets("").trim_end_matches('/'), &body).await?;
             }
-            Extra::NoRequest => {
+            Variation::NoRequest => {
                 world.deployment("web", self.replicas, &[Container("app", "", "64Mi")]).await?;
             }
             _ => world.deployment("web", self.replicas, APP).await?,
@@ -292,10 +292,10 @@ impl Situation {
             world.cpu("web", cpu);
         }
         match self.more {
-            Extra::MetricsUnavailable => world.fault(RESOURCE, Some(Fault::UNAVAILABLE)),
-            Extra::Jobs(value) => world.external("jobs", &[value]),
-            Extra::Requests(total) => world.per_pod("web", "requests", Load::Total(total, "")),
-            Extra::Hits(value) => world.object("ingresses.networking.k8s.io", "main", "hits", value),
+            Variation::MetricsUnavailable => world.fault(RESOURCE, Some(Fault::UNAVAILABLE)),
+            Variation::Jobs(value) => world.external("jobs", &[value]),
+            Variation::Requests(total) => world.per_pod("web", "requests", Load::Total(total, "")),
+            Variation::Hits(value) => world.object("ingresses.networking.k8s.io", "main", "hits", value),
             _ => {}
         }
         let (min, max) = self.bounds;
@@ -303,7 +303,7 @@ impl Situation {
         if let (Some(spec), Value::Object(other)) = (spec.as_object_mut(), (self.spec)()) {
             spec.extend(other);
         }
-        if self.more == Extra::SecondHpa {
+        if self.more == Variation::SecondHpa {
             world.hpa("other", target, spec.clone()).await?;
         }
         world.hpa("web", target, spec).await
@@ -311,6 +311,6 @@ impl Situation {
 
     /// Whether the first status already shows the situation. A second HPA needs another sync.
     pub(crate) fn shows_at_once(&self) -> bool {
-        self.more != Extra::SecondHpa
+        self.more != Variation::SecondHpa
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{Autoscaler, Stage};
+use crate::fixture::{Autoscaler, Fixture};
 use crate::kubelet::NODE;
 use crate::metrics::{Fault, Load, Metrics};
 use crate::outcome::{Outcome, ensure, eventually};
@@ -31,7 +31,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) async fn make(stage: &Stage, namespace: &str, autoscaler: Autoscaler) -> Outcome<Self> {
+    pub(crate) async fn make(stage: &Fixture, namespace: &str, autoscaler: Autoscaler) -> Outcome<Self> {
         let api = stage.plane.admin.clone();
         api.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
         Ok(Self {

@@ -3,14 +3,14 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::servers::{Manners, NAME, Proxy, Server};
+use super::servers::{NAME, Proxy, ProxyBehavior, Server};
 use super::{Folder, ask, clients, config};
 
 #[tokio::test]
 async fn http_proxy_tunnels_requests_to_the_server() {
     let folder = Folder::new("tunnel");
     let server = Server::start().await;
-    let proxy = Proxy::start(server.address, Manners::Tunnel).await;
+    let proxy = Proxy::start(server.address, ProxyBehavior::Tunnel).await;
     let fields = format!("{}, proxy-url: 'http://me:p%40ss@{}'", server.fields(NAME), proxy.address);
     let clients = clients(&folder.user_config(&fields, "token: s3cret"));
     ask(&clients).await.unwrap();
@@ -42,7 +42,7 @@ async fn proxy_connection_may_use_tls() {
 async fn socks_proxy_resolves_the_server_name() {
     let folder = Folder::new("socks");
     let server = Server::start().await;
-    let proxy = Proxy::start(server.address, Manners::Socks).await;
+    let proxy = Proxy::start(server.address, ProxyBehavior::Socks).await;
     let fields = format!("{}, proxy-url: 'socks5://me:pass@{}'", server.fields(NAME), proxy.address);
     ask(&clients(&folder.user_config(&fields, ""))).await.unwrap();
     assert_eq!(proxy.heads.all(), [format!("me:pass@{NAME}:{}", server.address.port())]);
@@ -52,7 +52,7 @@ async fn socks_proxy_resolves_the_server_name() {
 async fn proxy_forwards_plain_http_requests() {
     let folder = Folder::new("forward");
     let server = Server::start().await;
-    let proxy = Proxy::start(server.address, Manners::Tunnel).await;
+    let proxy = Proxy::start(server.address, ProxyBehavior::Tunnel).await;
     let fields = format!("server: 'http://{NAME}:8080', proxy-url: 'http://me:pass@{}'", proxy.address);
     ask(&clients(&folder.user_config(&fields, "token: s3cret"))).await.unwrap();
     let head = &proxy.heads.all()[0];
@@ -65,7 +65,8 @@ async fn proxy_forwards_plain_http_requests() {
 async fn refusing_or_missing_proxy_is_named_in_the_error() {
     let folder = Folder::new("refused");
     let server = Server::start().await;
-    let proxy = Proxy::start(server.address, Manners::Refuse("407 Proxy Authentication Required")).await;
+    let proxy =
+        Proxy::start(server.address, ProxyBehavior::Refuse("407 Proxy Authentication Required")).await;
     let target = format!("{NAME}:{}", server.address.port());
     let with = |url: String| folder.user_config(&format!("{}, proxy-url: '{url}'", server.fields(NAME)), "");
 
@@ -131,7 +132,7 @@ fn run_until(folder: &Folder, variables: &[(&str, &str)], condition: impl Fn(&st
 async fn controller_uses_the_proxy_of_the_environment_except_for_no_proxy() {
     let folder = Folder::new("environment");
     let server = Server::start().await;
-    let proxy = Proxy::start(server.address, Manners::Tunnel).await;
+    let proxy = Proxy::start(server.address, ProxyBehavior::Tunnel).await;
     folder.file("config", &config(&server.fields(NAME), ""));
     let url = format!("http://{}", proxy.address);
 

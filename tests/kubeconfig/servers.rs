@@ -21,9 +21,9 @@ pub(crate) const NAME: &str = "api.concertina.test";
 
 /// Recorded texts, in order of arrival.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Recorded(Arc<Mutex<Vec<String>>>);
+pub(crate) struct RecordedTexts(Arc<Mutex<Vec<String>>>);
 
-impl Recorded {
+impl RecordedTexts {
     fn add(&self, text: String) {
         self.0.lock().unwrap().push(text);
     }
@@ -63,9 +63,9 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     certified_key: CertifiedKey<KeyPair>,
     /// The data that clients sent, as text, with one entry per read.
-    pub(crate) requests: Recorded,
+    pub(crate) requests: RecordedTexts,
     /// The client certificates as base64, with one entry per connection.
-    pub(crate) certificates: Recorded,
+    pub(crate) certificates: RecordedTexts,
 }
 
 impl Server {
@@ -80,7 +80,7 @@ impl Server {
         let acceptor = acceptor(&certified_key, clients);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (requests, certificates) = (Recorded::default(), Recorded::default());
+        let (requests, certificates) = (RecordedTexts::default(), RecordedTexts::default());
         let server = Self { cluster, address, certified_key, requests, certificates };
         let (cluster, requests) = (server.cluster.clone(), server.requests.clone());
         let certificates = server.certificates.clone();
@@ -107,7 +107,7 @@ impl Server {
 }
 
 /// Copies bytes between client and server and records what the client sends.
-async fn relay<C, S>(client: C, server: S, recorded: Recorded)
+async fn relay<C, S>(client: C, server: S, recorded: RecordedTexts)
 where
     C: AsyncRead + AsyncWrite,
     S: AsyncRead + AsyncWrite,
@@ -131,7 +131,7 @@ where
 
 /// The behavior of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Manners {
+pub(crate) enum ProxyBehavior {
     /// Opens the tunnel.
     Tunnel,
     /// Refuses with the given status.
@@ -144,23 +144,23 @@ pub(crate) enum Manners {
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     /// Heads of the requests to the proxy.
-    pub(crate) heads: Recorded,
+    pub(crate) heads: RecordedTexts,
 }
 
 impl Proxy {
-    pub(crate) async fn start(to: SocketAddr, manners: Manners) -> Self {
+    pub(crate) async fn start(to: SocketAddr, manners: ProxyBehavior) -> Self {
         Self::listen(to, manners, None).await
     }
 
     /// A proxy that listens with TLS and the certificate of the server.
     pub(crate) async fn over_tls(to: &Server) -> Self {
-        Self::listen(to.address, Manners::Tunnel, Some(acceptor(&to.certified_key, &[]))).await
+        Self::listen(to.address, ProxyBehavior::Tunnel, Some(acceptor(&to.certified_key, &[]))).await
     }
 
-    async fn listen(to: SocketAddr, manners: Manners, tls: Option<TlsAcceptor>) -> Self {
+    async fn listen(to: SocketAddr, manners: ProxyBehavior, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let heads = Recorded::default();
+        let heads = RecordedTexts::default();
         let proxy = Self { address, heads: heads.clone() };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -180,10 +180,10 @@ impl Proxy {
 async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
     mut client: IO,
     to: SocketAddr,
-    manners: Manners,
-    heads: Recorded,
+    manners: ProxyBehavior,
+    heads: RecordedTexts,
 ) {
-    if manners == Manners::Socks {
+    if manners == ProxyBehavior::Socks {
         socks(&mut client, &heads).await;
     } else {
         let mut head = Vec::new();
@@ -195,7 +195,7 @@ async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
         }
         let head = String::from_utf8(head).unwrap();
         heads.add(head.clone());
-        if let Manners::Refuse(answer) = manners {
+        if let ProxyBehavior::Refuse(answer) = manners {
             let _ =
                 client.write_all(format!("HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").as_bytes()).await;
             return;
@@ -214,7 +214,7 @@ async fn serve<IO: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Implements RFC 1928 and 1929 as far as a client with user and password needs them.
-async fn socks<IO: AsyncRead + AsyncWrite + Unpin>(client: &mut IO, heads: &Recorded) {
+async fn socks<IO: AsyncRead + AsyncWrite + Unpin>(client: &mut IO, heads: &RecordedTexts) {
     async fn text<IO: AsyncRead + Unpin>(client: &mut IO) -> String {
         let length = client.read_u8().await.unwrap();
         let mut text = vec![0; usize::from(length)];

@@ -7,7 +7,7 @@ use fake_cluster::Cluster;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::harness::{Authority, Rig, SOON, bearer};
+use crate::harness::{Authority, Harness, SOON, bearer};
 
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
@@ -20,7 +20,7 @@ fn message(body: &str) -> String {
 
 #[tokio::test]
 async fn metrics_require_a_token_with_permission() {
-    let rig = Rig::start();
+    let rig = Harness::start();
     rig.reviews().add_token("good", SCRAPER, &["system:serviceaccounts"]);
     rig.reviews().add_token("useless", "system:serviceaccount:default:default", &[]);
     rig.reviews().allow_path(SCRAPER, "get", "/metrics");
@@ -43,7 +43,7 @@ async fn metrics_require_a_token_with_permission() {
 
 #[tokio::test]
 async fn only_health_endpoints_are_open_without_credentials() {
-    let rig = Rig::start();
+    let rig = Harness::start();
     for path in ["/healthz", "/livez", "/readyz", "/readyz?verbose", "/livez?exclude=x"] {
         assert_eq!(rig.ask("GET", path, "").await.0, 200, "{path}");
         assert_eq!(rig.get(path, "wrong").await.0, 200, "{path}");
@@ -60,7 +60,7 @@ async fn only_health_endpoints_are_open_without_credentials() {
         serving.authorization.open_paths =
             OpenPaths::parse(&["/metrics".into(), "/readyz/*".into()]).unwrap();
     };
-    let rig = Rig::with(open, |_| {});
+    let rig = Harness::with(open, |_| {});
     assert_eq!(rig.ask("GET", "/metrics", "").await.0, 200);
     assert_eq!(rig.ask("GET", "/readyz/ping", "").await.0, 200);
     assert_eq!(rig.ask("GET", "/healthz", "").await.0, 401, "the path is not in the list");
@@ -69,7 +69,7 @@ async fn only_health_endpoints_are_open_without_credentials() {
 
 #[tokio::test]
 async fn tenants_read_decisions_of_hpas_that_they_may_read() {
-    let rig = Rig::start();
+    let rig = Harness::start();
     rig.reviews().add_token("tenant", "jane", &["shop-developers"]);
     rig.reviews().allow_resource("shop-developers", "get", HPAS, Some("shop"));
     rig.reviews().allow_resource("shop-developers", "list", HPAS, Some("shop"));
@@ -104,7 +104,7 @@ async fn tenants_read_decisions_of_hpas_that_they_may_read() {
 #[tokio::test]
 async fn removed_token_is_rejected_after_its_cached_review_expires() {
     let ttl = Duration::from_millis(300);
-    let rig = Rig::with(|serving| serving.authentication.token_ttl = ttl, |_| {});
+    let rig = Harness::with(|serving| serving.authentication.token_ttl = ttl, |_| {});
     rig.reviews().add_token("token", SCRAPER, &[]);
     rig.reviews().allow_path(SCRAPER, "get", "/metrics");
     let first = Instant::now();
@@ -124,7 +124,7 @@ async fn removed_token_is_rejected_after_its_cached_review_expires() {
 
 #[tokio::test]
 async fn open_connection_does_not_keep_a_revoked_permission() {
-    let rig = Rig::with(
+    let rig = Harness::with(
         |serving| {
             serving.authorization.allowed_ttl = Duration::ZERO;
             serving.authorization.denied_ttl = Duration::ZERO;
@@ -143,7 +143,7 @@ async fn open_connection_does_not_keep_a_revoked_permission() {
 
 #[tokio::test]
 async fn health_is_served_and_access_refused_without_an_api_server() {
-    let rig = Rig::start();
+    let rig = Harness::start();
     rig.reviews().add_token("token", SCRAPER, &[]);
     rig.reviews().allow_path(SCRAPER, "get", "/metrics");
     rig.cut_off();
@@ -159,7 +159,7 @@ async fn health_is_served_and_access_refused_without_an_api_server() {
 
 #[tokio::test]
 async fn authorized_clients_read_version_flagz_and_statusz() {
-    let rig = Rig::with(|serving| serving.given = vec![("v".into(), "4".into())], |_| {});
+    let rig = Harness::with(|serving| serving.given = vec![("v".into(), "4".into())], |_| {});
     rig.reviews().add_token("token", "jane", &["system:masters"]);
     let (status, body) = rig.get("/version", "token").await;
     let version: Value = serde_json::from_str(&body).unwrap();
@@ -200,7 +200,7 @@ fn publish(cluster: &Cluster, clients: &Authority, proxies: &Authority) {
 }
 
 /// Waits until the server has read the authorities.
-async fn wait_for_authorities(rig: &Rig, authority: &Authority) {
+async fn wait_for_authorities(rig: &Harness, authority: &Authority) {
     let start = Instant::now();
     while rig.ask_with_certificate(authority.sign("probe", "system:masters", 4000), "/metrics", "").await.0
         == 401
@@ -213,7 +213,7 @@ async fn wait_for_authorities(rig: &Rig, authority: &Authority) {
 async fn client_certificate_of_the_cluster_ca_identifies_the_client() {
     let (ours, foreign, proxies) =
         (Authority::new("ours"), Authority::new("ours"), Authority::new("proxies"));
-    let rig = Rig::with(|_| {}, |cluster| publish(cluster, &ours, &proxies));
+    let rig = Harness::with(|_| {}, |cluster| publish(cluster, &ours, &proxies));
     wait_for_authorities(&rig, &ours).await;
     rig.reviews().allow_path("scrapers", "get", "/metrics");
     assert_eq!(rig.ask_with_certificate(ours.sign("p", "scrapers", 4000), "/metrics", "").await.0, 200);
@@ -242,7 +242,7 @@ async fn client_certificate_of_the_cluster_ca_identifies_the_client() {
 #[tokio::test]
 async fn only_a_front_proxy_may_identify_the_client_by_headers() {
     let (ours, proxies) = (Authority::new("ours"), Authority::new("proxies"));
-    let rig = Rig::with(|_| {}, |cluster| publish(cluster, &ours, &proxies));
+    let rig = Harness::with(|_| {}, |cluster| publish(cluster, &ours, &proxies));
     wait_for_authorities(&rig, &ours).await;
     rig.reviews().allow_path("scrapers", "get", "/metrics");
     let headers = "X-Remote-User: jane\r\nX-Remote-Group: scrapers\r\n";

@@ -10,7 +10,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ProtocolVersion, version};
 
-use crate::harness::{Rig, ask, client, connect};
+use crate::harness::{Harness, ask, client, connect};
 
 /// A temporary folder that is removed on drop.
 struct Folder(PathBuf);
@@ -41,7 +41,7 @@ impl Drop for Folder {
     }
 }
 
-async fn served_certificate(rig: &Rig, name: &'static str) -> CertificateDer<'static> {
+async fn served_certificate(rig: &Harness, name: &'static str) -> CertificateDer<'static> {
     let stream = connect(rig.address, name, client(None)).await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].clone()
 }
@@ -50,7 +50,7 @@ async fn served_certificate(rig: &Rig, name: &'static str) -> CertificateDer<'st
 async fn changed_certificate_is_reloaded_and_a_broken_one_is_ignored() {
     let folder = Folder::new("reload");
     let (files, first) = folder.pair("tls", "localhost");
-    let rig = Rig::with(|serving| serving.certificate = Some(files.clone()), |_| {});
+    let rig = Harness::with(|serving| serving.certificate = Some(files.clone()), |_| {});
     assert_eq!(served_certificate(&rig, "localhost").await, first);
 
     fs::write(&files.certificate, "half a certifi").unwrap();
@@ -78,7 +78,7 @@ async fn sni_selects_the_certificate() {
     let (default, default_certificate) = folder.pair("kube-controller-manager", "localhost");
     let (named, named_certificate) = folder.pair("named", "metrics.example.com");
     let (wild, wildcard_certificate) = folder.pair("wild", "x");
-    let rig = Rig::with(
+    let rig = Harness::with(
         |serving| {
             serving.certificate_dir = default.certificate.parent().map(PathBuf::from);
             serving.sni = vec![
@@ -115,7 +115,7 @@ async fn bind_fails_and_names_unusable_certificate_files() {
 
 #[tokio::test]
 async fn server_supports_tls_1_2_and_1_3_with_http_1() {
-    let rig = Rig::start();
+    let rig = Harness::start();
     for (offered, expected) in
         [(&version::TLS12, ProtocolVersion::TLSv1_2), (&version::TLS13, ProtocolVersion::TLSv1_3)]
     {

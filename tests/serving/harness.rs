@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 /// The maximum duration of an immediate response.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     pub(crate) cluster: Cluster,
     pub(crate) address: SocketAddr,
     /// The fingerprint of the serving certificate.
@@ -41,7 +41,7 @@ pub(crate) struct Rig {
     running: JoinHandle<()>,
 }
 
-impl Rig {
+impl Harness {
     /// A server that no client may access yet.
     pub(crate) fn start() -> Self {
         Self::with(|_| {}, |_| {})

@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
-use crate::harness::{Rig, SOON, ask, bearer, client, connect};
+use crate::harness::{Harness, SOON, ask, bearer, client, connect};
 
-fn with_scraper() -> Rig {
-    let rig = Rig::start();
+fn with_scraper() -> Harness {
+    let rig = Harness::start();
     rig.reviews().add_token("token", "scraper", &[]);
     rig.reviews().allow_path("scraper", "get", "/metrics");
     rig
@@ -32,7 +32,7 @@ async fn answer(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn tls_versions_before_1_2_are_refused() {
-    let rig = Rig::start();
+    let rig = Harness::start();
     // A ClientHello of TLS 1.1 with one cipher suite, no session, no extensions.
     let mut hello = vec![22, 3, 1, 0, 45, 1, 0, 0, 41, 3, 2];
     hello.extend([7; 32]);
@@ -95,7 +95,7 @@ async fn garbage_closes_only_its_own_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_and_slow_clients_are_disconnected() {
-    let rig = Rig::start();
+    let rig = Harness::start();
     let start = Instant::now();
     let mut silent = TcpStream::connect(rig.address).await.unwrap();
     let mut half = TcpStream::connect(rig.address).await.unwrap();
@@ -144,7 +144,7 @@ async fn unspecified_addresses_serve_ipv4_and_ipv6() {
         return;
     }
     for all in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
-        let rig = Rig::with(|serving| serving.address = all, |_| {});
+        let rig = Harness::with(|serving| serving.address = all, |_| {});
         for local in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
             let address = SocketAddr::new(local, rig.address.port());
             let mut stream = connect(address, "localhost", client(None)).await.unwrap();
@@ -152,7 +152,7 @@ async fn unspecified_addresses_serve_ipv4_and_ipv6() {
         }
         rig.shut_down().await;
     }
-    let rig = Rig::with(|serving| serving.address = IpAddr::V6(Ipv6Addr::LOCALHOST), |_| {});
+    let rig = Harness::with(|serving| serving.address = IpAddr::V6(Ipv6Addr::LOCALHOST), |_| {});
     assert_eq!(rig.ask("GET", "/livez", "").await.0, 200);
     let other = SocketAddr::from((Ipv4Addr::LOCALHOST, rig.address.port()));
     assert!(TcpStream::connect(other).await.is_err());

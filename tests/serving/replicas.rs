@@ -8,7 +8,7 @@ use cluster::client::{ClientOptions, Clients};
 use cluster::fingerprint::Fingerprint;
 use controller::election::Peer;
 use controller::history::replica::peers::{LARGEST, Peers};
-use controller::history::replica::transport::{Link, LinkError};
+use controller::history::replica::transport::{PeerTransport, TransportError};
 use controller::page::{HeldPage, Reply};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Rig, SOON};
+use crate::harness::{Harness, SOON};
 
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 const REPLICA: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
@@ -51,19 +51,19 @@ fn page() -> (HeldPage, Arc<AtomicUsize>) {
 }
 
 /// A leader that serves the page to replicas.
-fn leader(page: HeldPage) -> Rig {
-    let rig = Rig::serving(|_| {}, |_| {}, |endpoints| endpoints.with_history(page, None));
+fn leader(page: HeldPage) -> Harness {
+    let rig = Harness::serving(|_| {}, |_| {}, |endpoints| endpoints.with_history(page, None));
     rig.reviews().add_token("good", REPLICA, &[]);
     rig.reviews().allow_resource(REPLICA, "list", HPAS, None);
     rig
 }
 
-fn leader_peer(rig: &Rig) -> Peer {
+fn leader_peer(rig: &Harness) -> Peer {
     Peer { address: rig.address, certificate: rig.certificate }
 }
 
-async fn ask(replica: &Peers, peer: &Peer) -> Result<String, LinkError> {
-    let answer = timeout(SOON, replica.ask(peer, "/history?since=1.2&wait=900ms")).await.unwrap();
+async fn ask(replica: &Peers, peer: &Peer) -> Result<String, TransportError> {
+    let answer = timeout(SOON, replica.get(peer, "/history?since=1.2&wait=900ms")).await.unwrap();
     answer.map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())
 }
 
@@ -83,9 +83,9 @@ async fn requests_of_a_replica_share_one_connection() {
 async fn token_is_not_sent_to_an_unpinned_certificate() {
     let (page, requests) = page();
     let (rig, replica) = (leader(page), replica("good"));
-    let pinned = Fingerprint::of(b"another");
+    let pinned = Fingerprint::from_der(b"another");
     let error = ask(&replica, &Peer { certificate: pinned, ..leader_peer(&rig) }).await.unwrap_err();
-    assert_eq!(error, LinkError::Certificate { peer: rig.address, shown: rig.certificate, pinned });
+    assert_eq!(error, TransportError::Certificate { peer: rig.address, shown: rig.certificate, pinned });
     assert_eq!((requests.load(Ordering::Relaxed), rig.token_reviews()), (0, 0));
     // A wrong fingerprint is refused even after a successful connection.
     ask(&replica, &leader_peer(&rig)).await.unwrap();
@@ -101,7 +101,7 @@ async fn replica_without_list_permission_is_refused_with_the_reason() {
     rig.reviews().add_token("useless", "unprivileged", &[]);
     for (token, code, reason) in [("useless", 403, "cannot list resource"), ("wrong", 401, "Unauthorized")] {
         match ask(&replica(token), &leader_peer(&rig)).await {
-            Err(LinkError::Refused { code: answered, message, .. }) => {
+            Err(TransportError::Refused { code: answered, message, .. }) => {
                 assert_eq!(answered, code);
                 assert!(message.contains(reason), "{message}");
             }
@@ -110,7 +110,10 @@ async fn replica_without_list_permission_is_refused_with_the_reason() {
     }
     assert_eq!(requests.load(Ordering::Relaxed), 0);
     let without_credentials = peers_from(&kube::Config::new("https://127.0.0.1:6443".parse().unwrap()));
-    assert!(matches!(ask(&without_credentials, &leader_peer(&rig)).await, Err(LinkError::Credentials(_))));
+    assert!(matches!(
+        ask(&without_credentials, &leader_peer(&rig)).await,
+        Err(TransportError::Credentials(_))
+    ));
     rig.shut_down().await;
 }
 
@@ -118,7 +121,7 @@ async fn replica_without_list_permission_is_refused_with_the_reason() {
 async fn list_permission_in_watched_namespaces_suffices() {
     let (page, _) = page();
     let watched = ["shop", "web"].map(str::to_owned).into();
-    let rig = Rig::serving(|_| {}, |_| {}, |endpoints| endpoints.with_history(page, Some(watched)));
+    let rig = Harness::serving(|_| {}, |_| {}, |endpoints| endpoints.with_history(page, Some(watched)));
     for (token, namespaces) in [("both", &["shop", "web"][..]), ("one", &["shop"])] {
         rig.reviews().add_token(token, token, &[]);
         for namespace in namespaces {
@@ -128,7 +131,7 @@ async fn list_permission_in_watched_namespaces_suffices() {
     assert!(ask(&replica("both"), &leader_peer(&rig)).await.is_ok());
     assert!(matches!(
         ask(&replica("one"), &leader_peer(&rig)).await,
-        Err(LinkError::Refused { code: 403, .. })
+        Err(TransportError::Refused { code: 403, .. })
     ));
     rig.shut_down().await;
 }
@@ -149,7 +152,7 @@ async fn cancelled_request_can_be_repeated() {
     let (rig, replica) = (leader(slow), replica("good"));
     let peer = leader_peer(&rig);
     {
-        let mut asking = replica.ask(&peer, "/history");
+        let mut asking = replica.get(&peer, "/history");
         while requests.load(Ordering::Relaxed) == 0 {
             let step = tokio::task::yield_now();
             tokio::select! { biased; answer = &mut asking => panic!("{answer:?}"), () = step => {} }
@@ -165,7 +168,7 @@ async fn start_server(answer: &'static [u8], endless: bool, own_key: bool) -> Pe
     let certificate = |key: &KeyPair| CertificateParams::new(Vec::new()).unwrap().self_signed(key).unwrap();
     let keys = [KeyPair::generate().unwrap(), KeyPair::generate().unwrap()];
     let shown: CertificateDer<'static> = certificate(&keys[0]).der().clone();
-    let fingerprint = Fingerprint::of(&shown);
+    let fingerprint = Fingerprint::from_der(&shown);
     let key = &keys[usize::from(!own_key)];
     let key = any_supported_type(&PrivateKeyDer::Pkcs8(key.serialize_der().into())).unwrap();
     let certified = CertifiedKey::new(vec![shown], key);
@@ -195,7 +198,7 @@ async fn certificate_without_its_key_is_refused() {
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     assert_eq!(ask(&replica("good"), &start_server(answer, false, true).await).await, Ok("ok".to_owned()));
     let error = ask(&replica("good"), &start_server(answer, false, false).await).await.unwrap_err();
-    assert!(matches!(error, LinkError::Unreachable { .. }), "{error:?}");
+    assert!(matches!(error, TransportError::Unreachable { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -214,13 +217,13 @@ async fn invalid_and_endless_responses_fail() {
     ];
     for (case, answer, endless) in cases {
         let error = ask(&replica("good"), &start_server(answer, endless, true).await).await.unwrap_err();
-        assert!(matches!(error, LinkError::Unreachable { .. }), "{case}: {error:?}");
+        assert!(matches!(error, TransportError::Unreachable { .. }), "{case}: {error:?}");
     }
     let huge = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n";
     for (case, answer) in [("a huge length", &huge[..]), ("chunks", chunked)] {
         let peer = start_server(Box::leak(answer.into()), false, true).await;
         let error = ask(&replica("good"), &peer).await.unwrap_err();
-        assert_eq!(error, LinkError::TooLarge { peer: peer.address, limit: LARGEST }, "{case}");
+        assert_eq!(error, TransportError::TooLarge { peer: peer.address, limit: LARGEST }, "{case}");
     }
 }
 
@@ -235,7 +238,7 @@ async fn closed_port_is_unreachable() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let peer = Peer { address, certificate: Fingerprint::of(b"") };
+    let peer = Peer { address, certificate: Fingerprint::from_der(b"") };
     let error = ask(&replica("good"), &peer).await.unwrap_err();
-    assert!(matches!(error, LinkError::Unreachable { .. }), "{error:?}");
+    assert!(matches!(error, TransportError::Unreachable { .. }), "{error:?}");
 }

@@ -45,7 +45,7 @@ async fn scenario_from_a_cluster_runs() {
     let load = Arc::new(LoadMetrics::new(clock, pipeline));
     let web = load.add(Load {
         work: vec![Work::cpu(Curve::constant(2_000.0), 2_000.0)],
-        ..Load::of("shop", "app", "web")
+        ..Load::new("shop", "app", "web")
     });
     cluster.set_metrics(load.clone());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

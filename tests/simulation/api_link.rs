@@ -21,7 +21,7 @@ use crate::run::Run;
 
 /// The connection of one life of a process.
 #[derive(Debug)]
-pub(crate) struct Way {
+pub(crate) struct ApiLink {
     pub(crate) run: Arc<Run>,
     pub(crate) process: usize,
     pub(crate) life: u32,
@@ -40,10 +40,10 @@ pub(crate) struct Bug {
     has_written: bool,
 }
 
-impl Link for Way {
+impl Link for ApiLink {
     fn carry(self: Arc<Self>, exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
-            let passed = Arc::clone(&self).near(exchange, server);
+            let passed = Arc::clone(&self).send(exchange, server);
             tokio::select! {
                 biased;
                 () = self.cut.cancelled() => Answer::Broken,
@@ -53,12 +53,12 @@ impl Link for Way {
     }
 }
 
-impl Way {
+impl ApiLink {
     /// The process's side of the connection. A planted bug acts here, where a process could behave in the
     /// same way.
-    async fn near(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
+    async fn send(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
         match self.run.plant {
-            None => self.far(exchange, server).await,
+            None => self.forward(exchange, server).await,
             Some(plant) => plant.intercept(self, exchange, server).await,
         }
     }
@@ -86,8 +86,8 @@ impl Way {
         Answer::Whole(self.bug.lock().unwrap().scales.entry(hpa).or_insert(whole).clone())
     }
 
-    fn strike(&self, kinds: &[FaultKind], subject: Subject) -> Option<FaultHit> {
-        self.run.faults.lock().unwrap().strikes(kinds, self.process, subject)
+    fn hit(&self, kinds: &[FaultKind], subject: Subject) -> Option<FaultHit> {
+        self.run.faults.lock().unwrap().hit(kinds, self.process, subject)
     }
 
     /// Waits for the latency of one direction.
@@ -107,7 +107,7 @@ impl Way {
     }
 
     /// The far side of the connection: the network and the API server.
-    pub(crate) async fn far(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
+    pub(crate) async fn forward(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
         let subject = Subject::from_exchange(&exchange);
         let number = self.run.sent(Entry::new(&exchange, subject, self.process, self.life, self.run.now()));
         let draw = number as u64 * 2;
@@ -128,7 +128,7 @@ impl Way {
         self.wait_latency(draw + 1).await;
         self.run.answered(number, answer.code(), intact);
         if let (Answer::Whole(whole), Class::ListHpas) = (&answer, subject.class) {
-            self.run.shown(self.process, self.life, &whole.body);
+            self.run.received(self.process, self.life, &whole.body);
         }
         match answer {
             Answer::Pieces(pieces) => Answer::Pieces(self.watch(subject, number as u64, pieces)),
@@ -140,19 +140,19 @@ impl Way {
     /// reaches the server.
     async fn before(&self, subject: Subject) -> Option<Answer> {
         use FaultKind as K;
-        if self.strike(&[K::CrashBefore], subject).is_some() {
+        if self.hit(&[K::CrashBefore], subject).is_some() {
             self.run.crash(self.process, self.life);
             return Some(Answer::Broken);
         }
-        if let Some(strike) = self.strike(&[K::Partition, K::Hang], subject) {
+        if let Some(strike) = self.hit(&[K::Partition, K::Hang], subject) {
             self.run.sleep_until(strike.until).await;
             return Some(Answer::Broken);
         }
-        if let Some(strike) = self.strike(&[K::Slow], subject) {
+        if let Some(strike) = self.hit(&[K::Slow], subject) {
             self.delay(&strike).await;
         }
         if subject.class == Class::Metrics {
-            match self.strike(&[K::MetricsDown, K::MetricsSlow], subject) {
+            match self.hit(&[K::MetricsDown, K::MetricsSlow], subject) {
                 Some(FaultHit { kind: K::MetricsDown, amount, .. }) => {
                     return Some(match amount % 3 {
                         0 => Answer::text(503, "service unavailable"),
@@ -166,16 +166,16 @@ impl Way {
                 None => {}
             }
         }
-        if subject.is_list() && self.strike(&[K::ListGone], subject).is_some() {
+        if subject.is_list() && self.hit(&[K::ListGone], subject).is_some() {
             let expired = Status::expired("The provided continue parameter is too old");
             return Some(Answer::status(&expired));
         }
         if matches!(subject.class, Class::ScalePut | Class::StatusPut)
-            && self.strike(&[K::Conflict], subject).is_some()
+            && self.hit(&[K::Conflict], subject).is_some()
         {
             return Some(Answer::status(&Status::conflict("", "things", "thing")));
         }
-        let strike = self.strike(&[K::ResetBefore, K::Throttle, K::Storm], subject)?;
+        let strike = self.hit(&[K::ResetBefore, K::Throttle, K::Storm], subject)?;
         Some(match strike.kind {
             K::Throttle => {
                 Answer::status(&Status::too_many_requests(u32::try_from(strike.amount % 4).unwrap()))
@@ -192,16 +192,16 @@ impl Way {
     /// Applies faults to a response. Returns whether the response is still unchanged.
     fn after(&self, subject: Subject, answer: Answer) -> (Answer, bool) {
         use FaultKind as K;
-        if self.strike(&[K::CrashAfter], subject).is_some() {
+        if self.hit(&[K::CrashAfter], subject).is_some() {
             self.run.crash(self.process, self.life);
             return (Answer::Broken, false);
         }
-        if self.strike(&[K::ResetAfter], subject).is_some() {
+        if self.hit(&[K::ResetAfter], subject).is_some() {
             return (Answer::Broken, false);
         }
         let Answer::Whole(whole) = answer else { return (answer, true) };
         if matches!(subject.class, Class::ListHpas | Class::ListPods)
-            && self.strike(&[K::ListCut], subject).is_some()
+            && self.hit(&[K::ListCut], subject).is_some()
         {
             let half = whole.body.len() / 2;
             return (Answer::Cut(whole, half), false);
@@ -217,10 +217,10 @@ impl Way {
             K::MetricsEmpty,
             K::MetricsHuge,
         ];
-        match self.strike(&kinds, subject) {
+        match self.hit(&kinds, subject) {
             Some(strike) => {
                 let broken = matches!(strike.kind, K::MetricsCut | K::MetricsKind | K::MetricsEmpty);
-                (mangle(&strike, whole), !broken)
+                (corrupt(&strike, whole), !broken)
             }
             None => (Answer::Whole(whole), true),
         }
@@ -240,7 +240,7 @@ impl Way {
         Box::pin(futures::stream::unfold(lines, |mut lines| async move {
             let piece = lines.next().await?;
             if let (Ok(piece), Class::WatchHpas) = (&piece, lines.subject.class) {
-                lines.link.run.shown(lines.link.process, lines.link.life, piece);
+                lines.link.run.received(lines.link.process, lines.link.life, piece);
             }
             Some((piece, lines))
         }))
@@ -248,7 +248,7 @@ impl Way {
 }
 
 /// A metrics response in the form that a broken adapter sends.
-fn mangle(strike: &FaultHit, whole: Whole) -> Answer {
+fn corrupt(strike: &FaultHit, whole: Whole) -> Answer {
     let Ok(mut body) = serde_json::from_slice::<Value>(&whole.body) else { return Answer::Whole(whole) };
     let items = body["items"].as_array_mut();
     match strike.kind {
@@ -293,7 +293,7 @@ fn mangle(strike: &FaultHit, whole: Whole) -> Answer {
 
 /// A watch with its pending lines.
 struct Lines {
-    link: Arc<Way>,
+    link: Arc<ApiLink>,
     subject: Subject,
     pieces: Pieces,
     number: u64,
@@ -328,7 +328,7 @@ impl Lines {
                 self.waiting.clear();
                 return Some(Ok(expired_event()));
             }
-            if let Some(strike) = link.strike(&[K::WatchSilent, K::Partition], self.subject) {
+            if let Some(strike) = link.hit(&[K::WatchSilent, K::Partition], self.subject) {
                 let over = link.run.sleep_until(strike.until);
                 tokio::select! {
                     biased;
@@ -340,7 +340,7 @@ impl Lines {
                 }
                 continue;
             }
-            if link.strike(&[K::WatchGone], self.subject).is_some() {
+            if link.hit(&[K::WatchGone], self.subject).is_some() {
                 self.pieces = Box::pin(futures::stream::empty());
                 self.waiting.clear();
                 return Some(Ok(expired_event()));
@@ -354,7 +354,7 @@ impl Lines {
                 }));
             }
             if let Some(line) = self.waiting.pop_front() {
-                match link.strike(
+                match link.hit(
                     &[K::WatchCut, K::WatchHole, K::WatchTwice, K::WatchReorder, K::WatchLate],
                     self.subject,
                 ) {

@@ -47,12 +47,7 @@ impl ActiveFaults {
     }
 
     /// The first active fault of `kinds` that hits the request. Each hit uses up one of the fault's `times`.
-    pub(crate) fn strikes(
-        &mut self,
-        kinds: &[FaultKind],
-        process: usize,
-        subject: Subject,
-    ) -> Option<FaultHit> {
+    pub(crate) fn hit(&mut self, kinds: &[FaultKind], process: usize, subject: Subject) -> Option<FaultHit> {
         let active = self.active.iter_mut().find(|active| {
             active.left > 0 && kinds.contains(&active.fault.kind) && active.fault.concerns(process, subject)
         })?;

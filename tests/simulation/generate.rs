@@ -5,16 +5,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::plan::{
-    Act, Action, Class, Fault, FaultKind, HpaPlan, MetricKind, MetricPlan, Plan, Poison, Scene,
+    Action, Class, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, MetricKind, MetricPlan, Plan,
+    TimedAction,
 };
 use crate::rng::Rng;
-use crate::seeded_bugs::Plant;
+use crate::seeded_bugs::SeededBug;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);
 
 /// Generates the plan of a seed. With a planted bug, the scene and the faults are those that can expose it.
-pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
+pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let mut scene = scene(seed);
     let mut favoured: &[_] = &[];
     if let Some(plant) = plant {
@@ -33,7 +34,7 @@ pub(crate) fn generate(seed: u64, plant: Option<Plant>) -> Plan {
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
     let end = quiet + SETTLED + longest + PERIOD * 6;
-    let reach = scene.hpas.iter().map(HpaPlan::reach).max().unwrap_or_default() + scene.downscale;
+    let reach = scene.hpas.iter().map(HpaPlan::longest_wait).max().unwrap_or_default() + scene.downscale;
     Plan { seed, scene, actions, faults, closing, quiet, end, settle_time: reach + PERIOD * 2 }
 }
 
@@ -49,7 +50,7 @@ pub(crate) fn steady(hpas: usize, pods: u32, end: Duration) -> Plan {
         metrics: metrics(),
         behavior: None,
     };
-    let scene = Scene {
+    let scene = InitialState {
         processes: 1,
         election: true,
         checkpoint: false,
@@ -71,12 +72,12 @@ pub(crate) fn steady(hpas: usize, pods: u32, end: Duration) -> Plan {
     }
 }
 
-fn scene(seed: u64) -> Scene {
+fn scene(seed: u64) -> InitialState {
     let mut dice = Rng::for_purpose(seed, 1);
     let processes = dice.pick(&[1, 1, 2, 2, 2, 3]);
     let crowd = dice.percent(1);
     let count = if crowd { 20 } else { dice.pick(&[1, 1, 2, 2, 3, 4]) };
-    Scene {
+    InitialState {
         processes,
         election: processes > 1 || dice.percent(50),
         checkpoint: dice.percent(30),
@@ -155,7 +156,7 @@ fn time(dice: &mut Rng, from: Duration, until: Duration) -> Duration {
     Duration::from_millis(dice.between(from, until.max(from)))
 }
 
-fn actions(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
+fn actions(scene: &InitialState, seed: u64, quiet: Duration) -> Vec<TimedAction> {
     let mut dice = Rng::for_purpose(seed, 3);
     let count = dice.between(2, 10 + scene.hpas.len() as u64);
     let mut actions = Vec::new();
@@ -170,14 +171,14 @@ fn actions(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
             50..56 => Action::Odd { metric, text: dice.pick(ODD) },
             56..70 => Action::Edit { spec: edit(&mut dice) },
             70..74 => Action::Restore,
-            74..80 => Action::Poison(dice.pick(POISONS)),
+            74..80 => Action::InvalidSpec(dice.pick(POISONS)),
             80..88 => Action::Manual { replicas },
             88..92 => Action::DeleteTarget,
             92..95 => Action::CreateTarget { replicas },
             95..98 => Action::DeleteHpa,
             _ => Action::CreateHpa,
         };
-        actions.push(Act { at, hpa, action });
+        actions.push(TimedAction { at, hpa, action });
     }
     actions.sort_by_key(|act| act.at);
     actions
@@ -186,19 +187,19 @@ fn actions(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
 const ODD: &[&str] =
     &["9223372036854775808", "1e30", "-5", "7Ei", "0", "1e-9", "9223372036854775807", "214748364800"];
 
-const POISONS: &[Poison] = &[
-    Poison::InvalidSelector,
-    Poison::MinAboveMax,
-    Poison::NegativeMax,
-    Poison::ManyMetrics,
-    Poison::OddQuantity("9223372036854775808"),
-    Poison::OddQuantity("1e30"),
-    Poison::OddQuantity("-1"),
-    Poison::OddQuantity("0"),
-    Poison::OddQuantity("4Ei"),
-    Poison::NoSource,
-    Poison::UnknownType,
-    Poison::OddTarget,
+const POISONS: &[InvalidSpec] = &[
+    InvalidSpec::InvalidSelector,
+    InvalidSpec::MinAboveMax,
+    InvalidSpec::NegativeMax,
+    InvalidSpec::ManyMetrics,
+    InvalidSpec::OddQuantity("9223372036854775808"),
+    InvalidSpec::OddQuantity("1e30"),
+    InvalidSpec::OddQuantity("-1"),
+    InvalidSpec::OddQuantity("0"),
+    InvalidSpec::OddQuantity("4Ei"),
+    InvalidSpec::NoSource,
+    InvalidSpec::UnknownType,
+    InvalidSpec::OddTarget,
 ];
 
 fn edit(dice: &mut Rng) -> Value {
@@ -213,7 +214,7 @@ fn edit(dice: &mut Rng) -> Value {
 }
 
 fn faults(
-    scene: &Scene,
+    scene: &InitialState,
     seed: u64,
     quiet: Duration,
     favoured: &[FaultKind],
@@ -326,11 +327,11 @@ const SETTLED: Duration = Duration::from_secs(20);
 /// Returns actions that lead to a unique final state: original specs, existing targets, and loads that match
 /// one replica count exactly. With slightly less load, a pod that is not ready yet makes the rules alternate
 /// between two counts if the tolerance is zero.
-fn closing(scene: &Scene, seed: u64, quiet: Duration) -> Vec<Act> {
+fn closing(scene: &InitialState, seed: u64, quiet: Duration) -> Vec<TimedAction> {
     let mut dice = Rng::for_purpose(seed, 5);
     let mut acts = Vec::new();
     for (hpa, plan) in scene.hpas.iter().enumerate() {
-        let mut act = |action, later| acts.push(Act { at: quiet + later, hpa, action });
+        let mut act = |action, later| acts.push(TimedAction { at: quiet + later, hpa, action });
         let replicas = i64::try_from(dice.between(1, 8)).unwrap();
         act(Action::CreateTarget { replicas }, Duration::ZERO);
         act(Action::CreateHpa, Duration::ZERO);
@@ -372,7 +373,7 @@ impl HpaPlan {
     }
 
     /// Maximum time between two steps towards the final count: a window followed by a period.
-    fn reach(&self) -> Duration {
+    fn longest_wait(&self) -> Duration {
         Duration::from_secs(self.windows().max().unwrap_or(0) + self.periods().max().unwrap_or(0))
     }
 

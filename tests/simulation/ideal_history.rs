@@ -9,17 +9,17 @@ use autoscaling::history::History;
 use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
-use controller::reconcile::{Concluded, Observer};
+use controller::reconcile::{ConcludedSync, Observer};
 use jiff::SignedDuration;
 
 use crate::invariants::Finding;
 use crate::metamorphic::{LoadFactor, count};
-use crate::plan::Scene;
+use crate::plan::InitialState;
 use crate::run::Run;
 
 /// The ideal histories of a run.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct IdealHistories {
     settings: Settings,
     state: Mutex<State>,
 }
@@ -28,11 +28,11 @@ pub(crate) struct Memory {
 struct State {
     syncs: u64,
     /// Histories by the UID of the HPA.
-    histories: BTreeMap<Arc<str>, Ideal>,
+    histories: BTreeMap<Arc<str>, IdealHistory>,
 }
 
 #[derive(Debug)]
-struct Ideal {
+struct IdealHistory {
     history: History,
     /// Process and life of the last sync.
     last_life: (usize, u32),
@@ -44,20 +44,20 @@ struct Ideal {
 
 /// Reports the syncs of one life of a process to the memory.
 #[derive(Debug)]
-struct Witness {
+struct SyncReporter {
     run: Weak<Run>,
     life: (usize, u32),
 }
 
-impl Memory {
-    pub(crate) fn new(scene: &Scene) -> Self {
+impl IdealHistories {
+    pub(crate) fn new(scene: &InitialState) -> Self {
         let mut settings = Settings { tolerance: scene.tolerance, ..Settings::default() };
         settings.downscale_stabilization = scene.downscale;
         Self { settings, state: Mutex::default() }
     }
 
     pub(crate) fn witness(run: &Arc<Run>, process: usize, life: u32) -> Arc<dyn Observer> {
-        Arc::new(Witness { run: Arc::downgrade(run), life: (process, life) })
+        Arc::new(SyncReporter { run: Arc::downgrade(run), life: (process, life) })
     }
 
     pub(crate) fn syncs(&self) -> u64 {
@@ -68,15 +68,15 @@ impl Memory {
     ///     never lost.
     fn check_decision(
         &self,
-        sync: &Concluded<'_>,
+        sync: &ConcludedSync<'_>,
         plan: &SyncPlan,
         history: &History,
-        (run, witness): (&Run, &Witness),
+        (run, witness): (&Run, &SyncReporter),
     ) -> Finding {
         let mut state = self.state.lock().unwrap();
         let state = &mut *state;
         state.syncs += 1;
-        let ideal = state.histories.entry(Arc::clone(&sync.hpa.uid)).or_insert_with(|| Ideal {
+        let ideal = state.histories.entry(Arc::clone(&sync.hpa.uid)).or_insert_with(|| IdealHistory {
             history: History::default(),
             last_life: witness.life,
             clock_offset: sync.set,
@@ -131,7 +131,7 @@ impl Memory {
         &self,
         hpa: &Hpa<'_>,
         plan: &SyncPlan,
-        sync: &Concluded<'_>,
+        sync: &ConcludedSync<'_>,
         history: &History,
         decision: &Decision,
     ) -> Finding {
@@ -169,17 +169,17 @@ fn published(conclusion: &Conclusion) -> impl PartialEq + std::fmt::Debug + '_ {
     (desired, status, events, last_event)
 }
 
-impl Observer for Witness {
-    fn concluded(&self, sync: &Concluded<'_>) {
+impl Observer for SyncReporter {
+    fn concluded(&self, sync: &ConcludedSync<'_>) {
         if let Some(run) = self.run.upgrade()
             && !run.is_dead(self.life.0, self.life.1)
-            && let Some(hpa) = Scene::number(&sync.hpa.key.name)
+            && let Some(hpa) = InitialState::number(&sync.hpa.key.name)
         {
             run.judge.lock().unwrap().synced(self.life.0, self.life.1, hpa, run.now());
         }
     }
 
-    fn weighed(&self, sync: &Concluded<'_>, plan: &SyncPlan, history: &History) {
+    fn evaluated(&self, sync: &ConcludedSync<'_>, plan: &SyncPlan, history: &History) {
         if let Some(run) = self.run.upgrade() {
             // Decisions of a dead process do not count, because they have no effect.
             if !run.is_dead(self.life.0, self.life.1) {

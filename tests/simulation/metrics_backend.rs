@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use fake_cluster::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use serde_json::{Value, json};
 
-use crate::plan::Scene;
+use crate::plan::InitialState;
 
 /// Loads by HPA and metric.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl State {
         let version = cluster.resource_version();
         let (cached_version, names) = self.pods.entry(hpa).or_default();
         if *cached_version != version {
-            let selector = format!("app={}", Scene::name(hpa));
+            let selector = format!("app={}", InitialState::name(hpa));
             let pods = cluster.select("pods", Some("shop"), &selector).unwrap();
             let runs = |pod: &&Value| {
                 pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
@@ -95,7 +95,7 @@ impl State {
         let busy = self.value(hpa, 0, 50, ready).unwrap_or_else(|| "0".to_owned());
         let item = |Pod { name, is_ready }: &Pod| {
             let cpu = if *is_ready { busy.as_str() } else { "1m" };
-            let labels = json!({"app": Scene::name(hpa)});
+            let labels = json!({"app": InitialState::name(hpa)});
             json!({"metadata": {"namespace": "shop", "name": name, "labels": labels}, "timestamp": now, "window": "15s",
                 "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "1Mi"}}]})
         };
@@ -110,7 +110,7 @@ fn parse_metric(name: &str) -> Option<(usize, usize)> {
 }
 
 /// The number of the HPA with pods that `app=h3` selects.
-pub(crate) fn of_selector(selector: &str) -> Option<usize> {
+pub(crate) fn hpa_of_selector(selector: &str) -> Option<usize> {
     selector.strip_prefix("app=h")?.parse().ok()
 }
 
@@ -150,7 +150,7 @@ impl MetricsBackend for MetricValues {
                 ("MetricValueList", items.collect())
             }
             (MetricsApi::Resource, [_]) => {
-                let hpas = match of_selector(request.label_selector) {
+                let hpas = match hpa_of_selector(request.label_selector) {
                     Some(hpa) => vec![hpa],
                     None if request.label_selector.is_empty() => (0..self.hpas).collect(),
                     None => return MetricsReply::Absent,

@@ -5,54 +5,58 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use controller::election::Peer;
-use controller::history::replica::transport::{Link, LinkError, Served};
+use controller::history::replica::transport::{PeerTransport, ServedPages, TransportError};
 use futures::future::BoxFuture;
 
 use crate::plan::{Class, FaultKind};
 use crate::request_log::Subject;
 use crate::run::Run;
-use crate::seeded_bugs::Plant;
+use crate::seeded_bugs::SeededBug;
 
 /// The connection of one process to the other replicas.
 #[derive(Debug)]
 pub(crate) struct PeerLink {
     pub(crate) run: Arc<Run>,
     pub(crate) process: usize,
-    pub(crate) link: Arc<dyn Link>,
+    pub(crate) link: Arc<dyn PeerTransport>,
 }
 
-impl Link for PeerLink {
-    fn serves(&self, served: Served) {
-        self.link.serves(served);
+impl PeerTransport for PeerLink {
+    fn register(&self, served: ServedPages) {
+        self.link.register(served);
     }
 
-    fn here(&self) -> Option<Peer> {
-        self.link.here()
+    fn advertised(&self) -> Option<Peer> {
+        self.link.advertised()
     }
 
-    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+    fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
         let unreachable =
-            || LinkError::Unreachable { peer: peer.address, reason: "injected fault".to_owned() };
+            || TransportError::Unreachable { peer: peer.address, reason: "injected fault".to_owned() };
         let subject = Subject { class: Class::Peer, hpa: None };
         let kinds = [FaultKind::PeerDown, FaultKind::PeerSlow];
         Box::pin(async move {
-            if self.run.plant == Some(Plant::HistoryLost) {
+            if self.run.plant == Some(SeededBug::HistoryLost) {
                 return Err(unreachable());
             }
-            let strike = self.run.faults.lock().unwrap().strikes(&kinds, self.process, subject);
+            let strike = self.run.faults.lock().unwrap().hit(&kinds, self.process, subject);
             match strike {
                 Some(strike) if strike.kind == FaultKind::PeerDown => return Err(unreachable()),
                 Some(strike) => tokio::time::sleep(Duration::from_millis(strike.amount)).await,
                 None => {}
             }
-            let answer = self.link.ask(peer, path).await?;
-            Ok(if self.run.plant == Some(Plant::ClockMisread) { misread(&answer) } else { answer })
+            let answer = self.link.get(peer, path).await?;
+            Ok(if self.run.plant == Some(SeededBug::ClockMisread) {
+                with_shifted_clock(&answer)
+            } else {
+                answer
+            })
         })
     }
 }
 
 /// The response of a leader with a clock that is an hour ahead of its histories.
-fn misread(answer: &Bytes) -> Bytes {
+fn with_shifted_clock(answer: &Bytes) -> Bytes {
     let mut bytes = answer.to_vec();
     // The time follows the name of the format and the flags.
     if let Some(now) = bytes.get_mut(9..17) {

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
-    pub(crate) scene: Scene,
+    pub(crate) scene: InitialState,
     /// Actions of users, sorted by time.
-    pub(crate) actions: Vec<Act>,
+    pub(crate) actions: Vec<TimedAction>,
     pub(crate) faults: Vec<Fault>,
     /// Actions that lead to a final state independent of the path to it. No run omits them.
-    pub(crate) closing: Vec<Act>,
+    pub(crate) closing: Vec<TimedAction>,
     /// Time after which there are no more actions and faults.
     pub(crate) quiet: Duration,
     /// Earliest time at which the final state is compared.
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
 
 /// The initial state.
 #[derive(Debug, Clone)]
-pub(crate) struct Scene {
+pub(crate) struct InitialState {
     pub(crate) processes: usize,
     /// Whether processes elect a leader. A single process may run without leader election.
     pub(crate) election: bool,
@@ -73,7 +73,7 @@ pub(crate) enum MetricKind {
 
 /// An action of a user at a time.
 #[derive(Debug, Clone)]
-pub(crate) struct Act {
+pub(crate) struct TimedAction {
     pub(crate) at: Duration,
     pub(crate) hpa: usize,
     pub(crate) action: Action,
@@ -98,7 +98,7 @@ pub(crate) enum Action {
     /// Restores the initial spec.
     Restore,
     /// Stores an HPA that no API server would accept, without validation.
-    Poison(Poison),
+    InvalidSpec(InvalidSpec),
     /// `kubectl scale`.
     Manual {
         replicas: i64,
@@ -112,7 +112,7 @@ pub(crate) enum Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Poison {
+pub(crate) enum InvalidSpec {
     InvalidSelector,
     MinAboveMax,
     NegativeMax,
@@ -228,7 +228,7 @@ pub(crate) enum Class {
     Other,
 }
 
-impl Scene {
+impl InitialState {
     /// The name of an HPA, of its target, and of the `app` label of its pods.
     pub(crate) fn name(hpa: usize) -> String {
         format!("h{hpa}")
@@ -250,7 +250,7 @@ impl HpaPlan {
     pub(crate) fn object(&self, hpa: usize) -> Value {
         json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-            "metadata": {"namespace": "shop", "name": Scene::name(hpa)},
+            "metadata": {"namespace": "shop", "name": InitialState::name(hpa)},
             "spec": self.spec(hpa),
         })
     }
@@ -259,7 +259,7 @@ impl HpaPlan {
         let metrics: Vec<_> =
             self.metrics.iter().enumerate().map(|(metric, plan)| plan.kind.spec(hpa, metric)).collect();
         let mut spec = json!({
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": Scene::name(hpa)},
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": InitialState::name(hpa)},
             "maxReplicas": self.max, "metrics": metrics,
         });
         if let Some(min) = self.min {
@@ -275,7 +275,7 @@ impl HpaPlan {
 impl MetricKind {
     /// The spec of a metric with a target of 10 per replica, or of 50 % of the request.
     fn spec(self, hpa: usize, metric: usize) -> Value {
-        let name = Scene::metric(hpa, metric);
+        let name = InitialState::metric(hpa, metric);
         let average = json!({"type": "AverageValue", "averageValue": "10"});
         let half = json!({"type": "Utilization", "averageUtilization": 50});
         match self {
@@ -285,7 +285,7 @@ impl MetricKind {
             }}),
             Self::Pods => json!({"type": "Pods", "pods": {"metric": {"name": name}, "target": average}}),
             Self::Object => json!({"type": "Object", "object": {
-                "describedObject": {"apiVersion": "v1", "kind": "Service", "name": Scene::name(hpa)},
+                "describedObject": {"apiVersion": "v1", "kind": "Service", "name": InitialState::name(hpa)},
                 "metric": {"name": name}, "target": average,
             }}),
             Self::External => {
@@ -297,12 +297,12 @@ impl MetricKind {
 
 /// The numbers of a plan's actions and faults that take place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct Selection {
     pub(crate) actions: BTreeSet<usize>,
     pub(crate) faults: BTreeSet<usize>,
 }
 
-impl Kept {
+impl Selection {
     pub(crate) fn all(plan: &Plan) -> Self {
         Self { actions: (0..plan.actions.len()).collect(), faults: (0..plan.faults.len()).collect() }
     }
@@ -328,7 +328,7 @@ impl Kept {
     }
 }
 
-impl fmt::Display for Kept {
+impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults = self.faults.iter().map(|number| format!("f{number}"));
         let all: Vec<_> = faults.chain(self.actions.iter().map(|number| format!("a{number}"))).collect();
@@ -337,9 +337,9 @@ impl fmt::Display for Kept {
     }
 }
 
-impl fmt::Display for Act {
+impl fmt::Display for TimedAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:?}", Scene::name(self.hpa), self.action)
+        write!(f, "{}: {:?}", InitialState::name(self.hpa), self.action)
     }
 }
 
@@ -350,7 +350,7 @@ impl fmt::Display for Fault {
             write!(f, ", process {process}")?;
         }
         if let Some(hpa) = self.hpa {
-            write!(f, ", {}", Scene::name(hpa))?;
+            write!(f, ", {}", InitialState::name(hpa))?;
         }
         let length = self.until.saturating_sub(self.at);
         write!(f, ", {:?} ×{} for {length:?} (amount {})", self.class, self.times, self.amount)

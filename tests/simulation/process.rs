@@ -17,11 +17,11 @@ use hyper_util::rt::TokioIo;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::api_link::Way;
+use crate::api_link::ApiLink;
 use crate::clock::OwnClock;
 use crate::peer_link::PeerLink;
 use crate::run::{Life, Run};
-use crate::seeded_bugs::Plant;
+use crate::seeded_bugs::SeededBug;
 
 /// A process, with the state that outlives its lives.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Process {
         let telemetry = Metrics::new();
         self.telemetry = telemetry.clone();
         let options = client_options(&config, &telemetry);
-        let link = Way {
+        let link = ApiLink {
             run: Arc::clone(run),
             process: self.number,
             life: self.lives,
@@ -74,7 +74,7 @@ impl Process {
         let clients = clients(run, link, &options);
         let tie = PeerLink { run: Arc::clone(run), process: self.number, link: run.network.join(&life.cut) };
         let clock: SharedClock = Arc::clone(&self.clock) as _;
-        let witness = crate::ideal_history::Memory::witness(run, self.number, self.lives);
+        let witness = crate::ideal_history::IdealHistories::witness(run, self.number, self.lives);
         let surroundings = RunContext {
             link: Some(Arc::new(tie)),
             server: "http://embedded/".to_owned(),
@@ -123,13 +123,13 @@ fn config(run: &Run) -> Config {
         config.controller.metric_sharing = None;
     }
     config.controller.settings.tolerance =
-        if run.plant == Some(Plant::ToleranceOff) { 0.25 } else { scene.tolerance };
+        if run.plant == Some(SeededBug::ToleranceOff) { 0.25 } else { scene.tolerance };
     config.controller.settings.downscale_stabilization = scene.downscale;
     config
 }
 
 /// Clients with a separate simulated connection per dial.
-fn clients(run: &Arc<Run>, link: Way, options: &ClientOptions) -> Clients {
+fn clients(run: &Arc<Run>, link: ApiLink, options: &ClientOptions) -> Clients {
     let (cluster, link) = (run.cluster.clone(), Arc::new(link));
     let connector = tower::service_fn(move |_: http::Uri| {
         let near = cluster.dial_through(Arc::clone(&link) as _);

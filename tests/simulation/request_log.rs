@@ -6,8 +6,8 @@ use std::time::Duration;
 use fake_cluster::Exchange;
 use serde_json::Value;
 
-use crate::metrics_backend::of_selector;
-use crate::plan::{Class, Scene};
+use crate::metrics_backend::hpa_of_selector;
+use crate::plan::{Class, InitialState};
 
 /// One request as its process sent it.
 #[derive(Debug, Clone)]
@@ -51,10 +51,12 @@ impl Subject {
         let path = exchange.path.as_str();
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let (class, hpa) = match (exchange.verb, parts.as_slice()) {
-            ("get", [.., name, "scale"]) => (Class::ScaleGet, Scene::number(name)),
-            (_, [.., name, "scale"]) => (Class::ScalePut, Scene::number(name)),
-            (_, [.., "horizontalpodautoscalers", name, "status"]) => (Class::StatusPut, Scene::number(name)),
-            ("get", [.., "horizontalpodautoscalers", name]) => (Class::HpaGet, Scene::number(name)),
+            ("get", [.., name, "scale"]) => (Class::ScaleGet, InitialState::number(name)),
+            (_, [.., name, "scale"]) => (Class::ScalePut, InitialState::number(name)),
+            (_, [.., "horizontalpodautoscalers", name, "status"]) => {
+                (Class::StatusPut, InitialState::number(name))
+            }
+            ("get", [.., "horizontalpodautoscalers", name]) => (Class::HpaGet, InitialState::number(name)),
             ("create" | "update" | "patch", [.., "leases"] | [.., "leases", _]) => (Class::LeaseWrite, None),
             (_, [.., "leases"] | [.., "leases", _]) => (Class::LeaseGet, None),
             ("create" | "patch" | "update", [.., "events"] | [.., "events", _]) => (Class::Event, None),
@@ -66,7 +68,7 @@ impl Subject {
             (_, ["apis", "metrics.k8s.io", _, _, ..]) => {
                 let selector = exchange.query.split('&').find_map(|part| part.strip_prefix("labelSelector="));
                 let selector = selector.map(|text| text.replace("%3D", "="));
-                (Class::Metrics, selector.as_deref().and_then(of_selector))
+                (Class::Metrics, selector.as_deref().and_then(hpa_of_selector))
             }
             (_, ["apis", "custom.metrics.k8s.io" | "external.metrics.k8s.io", _, _, .., metric]) => {
                 let number = metric.strip_prefix('m').and_then(|rest| rest.split_once('-'));

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::faults::ActiveFaults;
-use crate::ideal_history::Memory;
-use crate::invariants::Judge;
+use crate::ideal_history::IdealHistories;
+use crate::invariants::Invariants;
 use crate::metrics_backend::MetricValues;
 use crate::network::Network;
-use crate::plan::{Class, Plan, Scene};
+use crate::plan::{Class, InitialState, Plan};
 use crate::request_log::Entry;
-use crate::seeded_bugs::Plant;
+use crate::seeded_bugs::SeededBug;
 
 /// Start time of every run.
 const EPOCH: &str = "2030-01-01T00:00:00Z";
@@ -27,7 +27,7 @@ const EPOCH: &str = "2030-01-01T00:00:00Z";
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) plant: Option<SeededBug>,
     started: Instant,
     pub(crate) clock: SharedClock,
     pub(crate) cluster: Cluster,
@@ -37,12 +37,12 @@ pub(crate) struct Run {
     /// Wakes watches when faults start or end.
     pub(crate) faults_changed: Notify,
     pub(crate) ledger: Mutex<Vec<Entry>>,
-    pub(crate) judge: Mutex<Judge>,
-    pub(crate) memory: Memory,
+    pub(crate) judge: Mutex<Invariants>,
+    pub(crate) memory: IdealHistories,
     /// The current life of each process.
     lives: Mutex<Vec<Option<Life>>>,
     /// Lives that have ended.
-    ends: Mutex<Vec<End>>,
+    ends: Mutex<Vec<LifeEnd>>,
     /// Time until which faults may prevent a handover.
     handover_impaired_until: Mutex<Duration>,
     pub(crate) network: Network,
@@ -64,7 +64,7 @@ pub(crate) struct Life {
 
 /// The end of a life.
 #[derive(Debug, Clone, Copy)]
-struct End {
+struct LifeEnd {
     life: (usize, u32),
     at: Duration,
     in_order: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Violation {
 
 impl Run {
     /// Creates a run. Requires a runtime with paused time.
-    pub(crate) fn new(plan: Arc<Plan>, plant: Option<Plant>) -> Arc<Self> {
+    pub(crate) fn new(plan: Arc<Plan>, plant: Option<SeededBug>) -> Arc<Self> {
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().unwrap()));
         let cluster = Cluster::new(Arc::clone(&clock));
         cluster.requests().keep(0);
@@ -94,8 +94,8 @@ impl Run {
         cluster.set_metrics(Arc::clone(&readings) as _);
         let processes = plan.scene.processes;
         Arc::new(Self {
-            judge: Mutex::new(Judge::new(&plan)),
-            memory: Memory::new(&plan.scene),
+            judge: Mutex::new(Invariants::new(&plan)),
+            memory: IdealHistories::new(&plan.scene),
             plan,
             plant,
             started: Instant::now(),
@@ -160,7 +160,7 @@ impl Run {
         self.judge.lock().unwrap().ended(at);
         let mut ends = self.ends.lock().unwrap();
         if ends.iter().all(|end| end.life != (process, life)) {
-            ends.push(End { life: (process, life), at, in_order });
+            ends.push(LifeEnd { life: (process, life), at, in_order });
         }
     }
 
@@ -177,7 +177,8 @@ impl Run {
 
     /// Time of the last foreign change of an HPA or its target.
     pub(crate) fn last_foreign_change(&self, hpa: &HpaRecord) -> Option<Duration> {
-        Scene::number(&hpa.key.name).and_then(|hpa| self.judge.lock().unwrap().last_foreign_change(hpa))
+        InitialState::number(&hpa.key.name)
+            .and_then(|hpa| self.judge.lock().unwrap().last_foreign_change(hpa))
     }
 
     /// Whether the next life must have the whole history of an HPA with a last sync at `synced`. That holds
@@ -197,7 +198,7 @@ impl Run {
         let has_standby = (0..self.plan.scene.processes).any(was_there);
         let is_unimpaired = *self.handover_impaired_until.lock().unwrap() <= end.at;
         let last_foreign_change = self.last_foreign_change(hpa);
-        let name = Scene::number(&hpa.key.name);
+        let name = InitialState::number(&hpa.key.name);
         let ledger = self.ledger.lock().unwrap();
         let its_requests = || {
             let is_its = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
@@ -265,9 +266,9 @@ impl Run {
     }
 
     /// Records that a process received HPAs.
-    pub(crate) fn shown(&self, process: usize, life: u32, text: &[u8]) {
+    pub(crate) fn received(&self, process: usize, life: u32, text: &[u8]) {
         let mut judge = self.judge.lock().unwrap();
-        versions(text).for_each(|version| judge.shown(process, life, version));
+        versions(text).for_each(|version| judge.received(process, life, version));
     }
 
     pub(crate) fn report(&self, violation: Option<(&'static str, String)>) {
@@ -284,7 +285,7 @@ impl Run {
     }
 
     /// The story of the run in order: actions, faults, writes, and failed requests.
-    pub(crate) fn story(&self) -> Vec<(Duration, String)> {
+    pub(crate) fn timeline(&self) -> Vec<(Duration, String)> {
         let mut story = self.story.lock().unwrap().clone();
         let ledger = self.ledger.lock().unwrap();
         let is_notable = |entry: &&Entry| {
@@ -322,7 +323,7 @@ impl Run {
     /// `spec.replicas` of a target, or `None` if it does not exist.
     pub(crate) fn replicas(&self, hpa: usize) -> Option<i64> {
         if self.plan.scene.hpas[hpa].has_pods {
-            let target = self.cluster.get("apps/deployments", "shop", &Scene::name(hpa))?;
+            let target = self.cluster.get("apps/deployments", "shop", &InitialState::name(hpa))?;
             Some(target["spec"]["replicas"].as_i64().unwrap_or(0))
         } else {
             self.bare(hpa).map(|scale| scale.spec_replicas)
@@ -334,7 +335,7 @@ impl Run {
     }
 
     pub(crate) fn put_bare(&self, hpa: usize, replicas: i64, ready: i64) {
-        let selector = format!("app={}", Scene::name(hpa));
+        let selector = format!("app={}", InitialState::name(hpa));
         let scale = BareScale { spec_replicas: replicas, status_replicas: ready, selector };
         self.cluster.put_scale(&path(hpa), scale);
     }
@@ -356,6 +357,6 @@ fn path(hpa: usize) -> ScalePath {
         version: "v1".to_owned(),
         resource: "deployments".to_owned(),
         namespace: "shop".to_owned(),
-        name: Scene::name(hpa),
+        name: InitialState::name(hpa),
     }
 }

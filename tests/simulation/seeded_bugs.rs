@@ -10,17 +10,17 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::api_link::Way;
-use crate::plan::{Class, FaultKind, Scene};
+use crate::api_link::ApiLink;
+use crate::plan::{Class, FaultKind, InitialState};
 use crate::request_log::Subject;
 
 macro_rules! plants {
     ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
         /// A planted bug.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Plant { $($(#[$doc])* $name,)* }
+        pub(crate) enum SeededBug { $($(#[$doc])* $name,)* }
 
-        impl Plant {
+        impl SeededBug {
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             pub(crate) fn name(self) -> &'static str {
@@ -75,7 +75,7 @@ plants! {
     PastHidden: "past-hidden",
 }
 
-impl Plant {
+impl SeededBug {
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|plant| plant.name() == name)
     }
@@ -101,7 +101,7 @@ impl Plant {
     }
 
     /// Changes the scene so that the bug can be exposed.
-    pub(crate) fn prepare(self, scene: &mut Scene) {
+    pub(crate) fn prepare(self, scene: &mut InitialState) {
         match self {
             Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => {
                 (scene.processes, scene.checkpoint) = (1, true);
@@ -124,7 +124,7 @@ impl Plant {
     }
 
     /// Handles a request as the bug does.
-    pub(crate) async fn intercept(self, link: Arc<Way>, exchange: Exchange, server: Server) -> Answer {
+    pub(crate) async fn intercept(self, link: Arc<ApiLink>, exchange: Exchange, server: Server) -> Answer {
         let subject = Subject::from_exchange(&exchange);
         let is_checkpoint = exchange.path.contains("/configmaps");
         match (self, subject.class) {
@@ -133,19 +133,19 @@ impl Plant {
                 if link.has_written() {
                     accepted(&exchange)
                 } else {
-                    link.far(exchange, server).await
+                    link.forward(exchange, server).await
                 }
             }
             (Self::CheckpointUnread, _) if is_checkpoint && exchange.verb == "get" => {
-                altered(link.far(exchange, server).await, |map| {
+                altered(link.forward(exchange, server).await, |map| {
                     map.as_object_mut().and_then(|map| map.remove("binaryData"));
                 })
             }
             (Self::PastHidden, _) if exchange.verb == "list" && exchange.path.ends_with("/events") => {
-                altered(link.far(exchange, server).await, |list| list["items"] = json!([]))
+                altered(link.forward(exchange, server).await, |list| list["items"] = json!([]))
             }
             (Self::PastHidden, Class::ListHpas | Class::HpaGet) => {
-                altered(link.far(exchange, server).await, hide_rescales)
+                altered(link.forward(exchange, server).await, hide_rescales)
             }
             (Self::PastHidden, Class::WatchHpas) => {
                 let hidden = |line: Bytes| {
@@ -153,20 +153,20 @@ impl Plant {
                     hide_rescales(&mut event["object"]);
                     Some(format!("{event}\n").into())
                 };
-                lines(link.far(exchange, server).await, hidden, false)
+                lines(link.forward(exchange, server).await, hidden, false)
             }
             (Self::BlindRetry, Class::ScalePut) => {
-                let first = Arc::clone(&link).far(exchange.clone(), server.clone()).await;
+                let first = Arc::clone(&link).forward(exchange.clone(), server.clone()).await;
                 if !matches!(first, Answer::Broken) {
                     return first;
                 }
-                link.far(without_version(exchange), server).await
+                link.forward(without_version(exchange), server).await
             }
             (Self::LateWrite, Class::ScalePut) => {
                 // The write is sent even if the process drops the request.
                 let late = async move {
                     sleep(Duration::from_secs(13)).await;
-                    link.far(exchange, server).await
+                    link.forward(exchange, server).await
                 };
                 tokio::spawn(late).await.unwrap_or(Answer::Broken)
             }
@@ -174,7 +174,7 @@ impl Plant {
                 let wrapped = with_replicas(exchange, |replicas| {
                     if replicas < 7 { replicas } else { replicas + i64::from(i32::MIN) }
                 });
-                link.far(wrapped, server).await
+                link.forward(wrapped, server).await
             }
             (Self::RatesIgnored, Class::ScalePut) => {
                 let hpa = subject.hpa.unwrap_or(0);
@@ -182,13 +182,13 @@ impl Plant {
                 let current = link.run.replicas(hpa).unwrap_or(0);
                 let more =
                     with_replicas(exchange, |replicas| if replicas > current { most } else { replicas });
-                link.far(more, server).await
+                link.forward(more, server).await
             }
             (Self::ErrorsAreZero, Class::Metrics) => {
-                let answer = link.far(exchange.clone(), server).await;
+                let answer = link.forward(exchange.clone(), server).await;
                 if answer.code() == Some(200) { answer } else { zeros(&exchange) }
             }
-            (Self::HalfIsWhole, Class::Metrics) => match link.far(exchange.clone(), server).await {
+            (Self::HalfIsWhole, Class::Metrics) => match link.forward(exchange.clone(), server).await {
                 Answer::Cut(..) => zeros(&exchange),
                 Answer::Whole(Whole { code: 200, body, .. })
                     if serde_json::from_slice::<Value>(&body).is_err() =>
@@ -198,7 +198,7 @@ impl Plant {
                 answer => answer,
             },
             (Self::OneStopsAll, Class::Metrics) => {
-                let answer = Arc::clone(&link).far(exchange, server).await;
+                let answer = Arc::clone(&link).forward(exchange, server).await;
                 if answer.code().is_none_or(|code| code >= 400) {
                     link.stop_others(subject.hpa);
                 }
@@ -208,21 +208,21 @@ impl Plant {
                 std::future::pending().await
             }
             (Self::StatusOverConflict, Class::StatusPut) => {
-                let answer = Arc::clone(&link).far(exchange.clone(), server.clone()).await;
+                let answer = Arc::clone(&link).forward(exchange.clone(), server.clone()).await;
                 if answer.code() != Some(409) {
                     return answer;
                 }
-                let name = Scene::name(subject.hpa.unwrap_or(0));
+                let name = InitialState::name(subject.hpa.unwrap_or(0));
                 let newest = server.cluster().get("autoscaling/horizontalpodautoscalers", "shop", &name);
                 let version = newest.map_or(Value::Null, |hpa| hpa["metadata"]["resourceVersion"].clone());
                 let over = with_body(exchange, |body| body["metadata"]["resourceVersion"] = version);
-                link.far(over, server).await
+                link.forward(over, server).await
             }
             (Self::NoRelist, Class::WatchHpas | Class::WatchPods) => {
-                lines(link.far(exchange, server).await, |line| drop_events("ERROR", line), true)
+                lines(link.forward(exchange, server).await, |line| drop_events("ERROR", line), true)
             }
             (Self::DeletedGoesOn, Class::WatchHpas) => {
-                lines(link.far(exchange, server).await, |line| drop_events("DELETED", line), false)
+                lines(link.forward(exchange, server).await, |line| drop_events("DELETED", line), false)
             }
             (Self::WatchFromNow, Class::WatchHpas | Class::WatchPods)
                 if !exchange.query.contains("sendInitialEvents") =>
@@ -233,21 +233,21 @@ impl Plant {
                     _ => part.to_owned(),
                 });
                 let query = parts.collect::<Vec<_>>().join("&");
-                link.far(Exchange { query, ..exchange }, server).await
+                link.forward(Exchange { query, ..exchange }, server).await
             }
             (Self::RequestStorm, _) => {
-                let mut answer = Arc::clone(&link).far(exchange.clone(), server.clone()).await;
+                let mut answer = Arc::clone(&link).forward(exchange.clone(), server.clone()).await;
                 for _ in 0..30 {
                     if answer.code().is_some_and(|code| code < 500) {
                         break;
                     }
-                    answer = Arc::clone(&link).far(exchange.clone(), server.clone()).await;
+                    answer = Arc::clone(&link).forward(exchange.clone(), server.clone()).await;
                 }
                 answer
             }
             (Self::TwoWriters, Class::LeaseGet) => {
                 // The Lease looks released.
-                let answer = link.far(exchange, server).await;
+                let answer = link.forward(exchange, server).await;
                 let Answer::Whole(whole) = answer else { return answer };
                 let Ok(mut lease) = serde_json::from_slice::<Value>(&whole.body) else {
                     return Answer::Whole(whole);
@@ -259,15 +259,15 @@ impl Plant {
             }
             (Self::TwoWriters, Class::LeaseWrite) => {
                 let believed = exchange.body.clone();
-                let answer = link.far(exchange, server).await;
+                let answer = link.forward(exchange, server).await;
                 if answer.code() == Some(409) { Answer::json(200, believed) } else { answer }
             }
             (Self::StaleScale, Class::ScaleGet) => {
-                let answer = Arc::clone(&link).far(exchange, server).await;
+                let answer = Arc::clone(&link).forward(exchange, server).await;
                 link.first_scale(subject.hpa, answer)
             }
-            (Self::StaleScale, Class::ScalePut) => link.far(without_version(exchange), server).await,
-            _ => link.far(exchange, server).await,
+            (Self::StaleScale, Class::ScalePut) => link.forward(without_version(exchange), server).await,
+            _ => link.forward(exchange, server).await,
         }
     }
 }

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::generate::generate;
-use crate::plan::{FaultKind, Kept, Plan};
+use crate::plan::{FaultKind, Plan, Selection};
 use crate::rng::hash;
-use crate::seed_check::{Trial, attempt};
-use crate::seeded_bugs::Plant;
+use crate::seed_check::{SeedResult, attempt};
+use crate::seeded_bugs::SeededBug;
 use crate::shrink::shrink;
 
 /// Number of failures that are reported in full.
@@ -33,10 +33,10 @@ pub(crate) fn chosen(default: Range<u64>) -> Range<u64> {
     range.unwrap_or_else(|| panic!("CONCERTINA_SEEDS: {text:?} must be like 0..3000"))
 }
 
-fn kept(plan: &Plan) -> Kept {
+fn kept(plan: &Plan) -> Selection {
     match std::env::var("CONCERTINA_KEEP") {
-        Ok(text) => Kept::parse(&text).unwrap_or_else(|error| panic!("{error}")),
-        Err(_) => Kept::all(plan),
+        Ok(text) => Selection::parse(&text).unwrap_or_else(|error| panic!("{error}")),
+        Err(_) => Selection::all(plan),
     }
 }
 
@@ -55,7 +55,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, plan: &Plan, trial: &Trial) {
+    fn add(&mut self, plan: &Plan, trial: &SeedResult) {
         self.seeds += 1;
         self.syncs += trial.syncs;
         self.requests += trial.outcome.requests as u64;
@@ -99,7 +99,7 @@ impl Tally {
 }
 
 /// Hash over the requests of a seed, their times and their responses. `CONCERTINA_DIGESTS` prints it.
-fn digest(seed: u64, trial: &Trial) -> u64 {
+fn digest(seed: u64, trial: &SeedResult) -> u64 {
     let log = trial.outcome.run.log();
     let digest =
         log.iter().flat_map(|line| line.bytes()).fold(seed, |digest, byte| hash(digest, u64::from(byte)));
@@ -116,7 +116,7 @@ fn digest(seed: u64, trial: &Trial) -> u64 {
 
 /// Runs all seeds and returns the number of failed seeds.
 #[expect(clippy::disallowed_methods, reason = "the duration of the simulation is measured in real time")]
-pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
+pub(crate) fn run(seeds: &Range<u64>, plant: Option<SeededBug>) -> u64 {
     let started = std::time::Instant::now();
     let (next, tally) = (AtomicU64::new(seeds.start), Mutex::new(Tally::default()));
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -149,16 +149,16 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<Plant>) -> u64 {
 }
 
 /// The first seed of `seeds` that finds a planted bug.
-pub(crate) fn finds(plant: Plant, seeds: Range<u64>) -> Option<(u64, &'static str)> {
+pub(crate) fn finds(plant: SeededBug, seeds: Range<u64>) -> Option<(u64, &'static str)> {
     seeds.into_iter().find_map(|seed| {
         let plan = Arc::new(generate(seed, Some(plant)));
-        let trial = attempt(&plan, &Kept::all(&plan), Some(plant));
+        let trial = attempt(&plan, &Selection::all(&plan), Some(plant));
         trial.violation.map(|violation| (seed, violation.invariant))
     })
 }
 
 /// The report of a failure: the violation and the events that led to it.
-fn failure_report(plan: &Plan, kept: &Kept, trial: &Trial, plant: Option<Plant>) -> String {
+fn failure_report(plan: &Plan, kept: &Selection, trial: &SeedResult, plant: Option<SeededBug>) -> String {
     let violation = trial.violation.as_ref().unwrap();
     let seed = plan.seed;
     let mut text = format!(
@@ -180,7 +180,7 @@ fn failure_report(plan: &Plan, kept: &Kept, trial: &Trial, plant: Option<Plant>)
     for (number, hpa) in scene.hpas.iter().enumerate() {
         let _ = writeln!(text, "h{number}: {hpa:?}");
     }
-    for (at, line) in trial.outcome.run.story() {
+    for (at, line) in trial.outcome.run.timeline() {
         let _ = writeln!(text, "{:10.3} {line}", at.as_secs_f64());
     }
     text

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::plan::{Kept, Plan};
-use crate::seed_check::{Trial, attempt};
-use crate::seeded_bugs::Plant;
+use crate::plan::{Plan, Selection};
+use crate::seed_check::{SeedResult, attempt};
+use crate::seeded_bugs::SeededBug;
 
 /// Maximum number of runs for one failure.
 const TRIES: u32 = 150;
@@ -17,7 +17,12 @@ enum Part {
 }
 
 /// Removes the actions and faults that a violation of the same invariant does not need.
-pub(crate) fn shrink(plan: &Arc<Plan>, kept: Kept, trial: Trial, plant: Option<Plant>) -> (Kept, Trial) {
+pub(crate) fn shrink(
+    plan: &Arc<Plan>,
+    kept: Selection,
+    trial: SeedResult,
+    plant: Option<SeededBug>,
+) -> (Selection, SeedResult) {
     let invariant = trial.violation.as_ref().map(|violation| violation.invariant);
     let (mut kept, mut trial) = (kept, trial);
     let mut parts = parts(&kept);
@@ -48,13 +53,13 @@ pub(crate) fn shrink(plan: &Arc<Plan>, kept: Kept, trial: Trial, plant: Option<P
     (kept, trial)
 }
 
-fn parts(kept: &Kept) -> Vec<Part> {
+fn parts(kept: &Selection) -> Vec<Part> {
     let faults = kept.faults.iter().map(|number| Part::Fault(*number));
     faults.chain(kept.actions.iter().map(|number| Part::Action(*number))).collect()
 }
 
-fn from_parts(parts: &[Part]) -> Kept {
-    let mut kept = Kept { actions: BTreeSet::new(), faults: BTreeSet::new() };
+fn from_parts(parts: &[Part]) -> Selection {
+    let mut kept = Selection { actions: BTreeSet::new(), faults: BTreeSet::new() };
     for part in parts {
         match *part {
             Part::Fault(number) => kept.faults.insert(number),

@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::invariants::Finding;
-use crate::plan::{Act, Action, Fault, FaultKind, HpaPlan, Kept, Plan, Poison, Scene};
+use crate::plan::{
+    Action, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, Plan, Selection, TimedAction,
+};
 use crate::process::Process;
 use crate::run::{Run, Violation};
-use crate::seeded_bugs::Plant;
+use crate::seeded_bugs::SeededBug;
 
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const SECOND: Duration = Duration::from_secs(1);
@@ -38,13 +40,13 @@ pub(crate) struct Outcome {
 /// One step of the timeline.
 #[derive(Debug, Clone, Copy)]
 enum Step<'a> {
-    Act(&'a Act),
+    TimedAction(&'a TimedAction),
     Start(usize, &'a Fault),
     End(usize, &'a Fault),
 }
 
 /// Runs the actions and faults of a plan that are kept.
-pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) -> Outcome {
+pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<SeededBug>) -> Outcome {
     let run = Run::new(Arc::clone(plan), plant);
     let stop = CancellationToken::new();
     build(&run);
@@ -85,9 +87,9 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Kept, plant: Option<Plant>) ->
 }
 
 /// All steps in order.
-fn timeline<'a>(plan: &'a Plan, kept: &Kept) -> Vec<(Duration, Step<'a>)> {
+fn timeline<'a>(plan: &'a Plan, kept: &Selection) -> Vec<(Duration, Step<'a>)> {
     let acts = plan.actions.iter().enumerate().filter(|(number, _)| kept.actions.contains(number));
-    let acts = acts.map(|(_, act)| act).chain(&plan.closing).map(|act| (act.at, Step::Act(act)));
+    let acts = acts.map(|(_, act)| act).chain(&plan.closing).map(|act| (act.at, Step::TimedAction(act)));
     let faults = plan.faults.iter().enumerate().filter(|(number, _)| kept.faults.contains(number));
     let faults = faults.flat_map(|(number, fault)| {
         [(fault.at, Step::Start(number, fault)), (fault.until, Step::End(number, fault))]
@@ -104,7 +106,7 @@ fn build(run: &Arc<Run>) {
     for (number, hpa) in scene.hpas.iter().enumerate() {
         let model =
             WorkloadModel { start_up: (SECOND * 2).into(), grace: SECOND, ..WorkloadModel::default() };
-        run.workloads.set_model("shop", &Scene::name(number), model);
+        run.workloads.set_model("shop", &InitialState::name(number), model);
         create_target(run, number, hpa.replicas);
         for (metric, plan) in hpa.metrics.iter().enumerate() {
             run.readings.set_demand(number, metric, plan.demand);
@@ -148,7 +150,7 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
     }
     let (violation, deleted) = {
         let mut judge = run.judge.lock().unwrap();
-        (judge.second(now), judge.gone_for_long(now))
+        (judge.second(now), judge.long_deleted(now))
     };
     run.report(violation);
     if now.as_secs().is_multiple_of(15) && !deleted.is_empty() {
@@ -159,14 +161,15 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
 /// 9. No metric names an HPA that was deleted.
 fn metrics_name_no_deleted_hpa(deleted: &[usize], processes: &[Process]) -> Finding {
     let texts: Vec<_> = processes.iter().map(|process| process.telemetry.render()).collect();
-    let named = |hpa: &&usize| texts.iter().any(|text| text.contains(&format!("\"{}\"", Scene::name(**hpa))));
+    let named =
+        |hpa: &&usize| texts.iter().any(|text| text.contains(&format!("\"{}\"", InitialState::name(**hpa))));
     let left = deleted.iter().find(named)?;
     Some(("metrics name no deleted HPA", format!("h{left} is deleted and still in the metrics")))
 }
 
 fn apply_step(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
     match step {
-        Step::Act(act) => {
+        Step::TimedAction(act) => {
             run.record_event(act.to_string());
             perform(run, act);
         }
@@ -233,10 +236,10 @@ fn start_fault(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: 
 }
 
 /// Performs an action of a user. Changes that the server refuses have no effect.
-fn perform(run: &Arc<Run>, act: &Act) {
+fn perform(run: &Arc<Run>, act: &TimedAction) {
     let number = act.hpa;
     let hpa = &run.plan.scene.hpas[number];
-    let name = Scene::name(number);
+    let name = InitialState::name(number);
     match &act.action {
         Action::Load { metric, demand } => run.readings.set_demand(number, *metric, *demand),
         Action::Odd { metric, text } => run.readings.set_raw_value(number, *metric, text),
@@ -256,7 +259,7 @@ fn perform(run: &Arc<Run>, act: &Act) {
                 run.cluster.update(object).unwrap();
             }
         }
-        Action::Poison(poison) => {
+        Action::InvalidSpec(poison) => {
             if let Some(mut object) = run.cluster.get(HPAS, "shop", &name) {
                 poison.apply_to(number, &mut object["spec"]);
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
@@ -295,7 +298,8 @@ fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
         if let Some(scale) = run.bare(number) {
             run.put_bare(number, replicas, scale.status_replicas);
         }
-    } else if let Some(mut object) = run.cluster.get("apps/deployments", "shop", &Scene::name(number)) {
+    } else if let Some(mut object) = run.cluster.get("apps/deployments", "shop", &InitialState::name(number))
+    {
         object["spec"]["replicas"] = replicas.into();
         run.cluster.update(object).unwrap();
     }
@@ -303,7 +307,7 @@ fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
 
 fn create_hpa(run: &Arc<Run>, number: usize, hpa: &HpaPlan) {
     run.cluster.create(hpa.object(number)).unwrap_or_else(|status| panic!("{status:?}"));
-    let object = run.cluster.get(HPAS, "shop", &Scene::name(number));
+    let object = run.cluster.get(HPAS, "shop", &InitialState::name(number));
     run.judge.lock().unwrap().hpa_changed(number, object.as_ref(), run.now());
 }
 
@@ -312,7 +316,7 @@ fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {
         run.put_bare(number, replicas, replicas);
         return;
     }
-    let name = Scene::name(number);
+    let name = InitialState::name(number);
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": name},
         "spec": {
@@ -328,7 +332,7 @@ fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {
     run.cluster.create(deployment).unwrap_or_else(|status| panic!("{status:?}"));
 }
 
-impl Poison {
+impl InvalidSpec {
     fn apply_to(self, hpa: usize, spec: &mut Value) {
         match self {
             Self::InvalidSelector => {
@@ -349,7 +353,7 @@ impl Poison {
             }
             Self::OddQuantity(text) => {
                 spec["metrics"] = json!([{"type": "External", "external": {
-                    "metric": {"name": Scene::metric(hpa, 0)}, "target": {"type": "AverageValue", "averageValue": text},
+                    "metric": {"name": InitialState::metric(hpa, 0)}, "target": {"type": "AverageValue", "averageValue": text},
                 }}]);
             }
             Self::NoSource => spec["metrics"] = json!([{"type": "Pods"}]),
@@ -363,7 +367,7 @@ impl Poison {
 fn final_state(run: &Run) -> BTreeMap<usize, Value> {
     (0..run.plan.scene.hpas.len())
         .map(|number| {
-            let object = run.cluster.get(HPAS, "shop", &Scene::name(number)).unwrap_or_default();
+            let object = run.cluster.get(HPAS, "shop", &InitialState::name(number)).unwrap_or_default();
             let (mut status, replicas) = (object["status"].clone(), run.replicas(number));
             if let Some(fields) = status.as_object_mut() {
                 fields.remove("lastScaleTime");

@@ -20,12 +20,12 @@ pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 /// Start time of every test.
 const EPOCH: &str = "2030-01-01T00:00:00Z";
 
-/// Interval at which [`Stage::until`] evaluates its condition.
+/// Interval at which [`Fixture::until`] evaluates its condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A cluster with the namespace `shop` and metrics that the test sets.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
     pub(crate) clock: SharedClock,
     pub(crate) metrics: Arc<StaticMetrics>,
@@ -35,7 +35,7 @@ pub(crate) struct Stage {
     external: Mutex<BTreeMap<String, Value>>,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new() -> Self {
         logs::start();
         let epoch: Timestamp = EPOCH.parse().unwrap();

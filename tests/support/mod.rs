@@ -20,12 +20,12 @@ use controller::telemetry::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::fixture::{HPAS, Stage};
+pub(crate) use self::fixture::{Fixture, HPAS};
 
-/// A [`Stage`] with a running controller.
+/// A [`Fixture`] with a running controller.
 #[derive(Debug)]
-pub(crate) struct Rig {
-    stage: Stage,
+pub(crate) struct Harness {
+    stage: Fixture,
     pub(crate) assembly: Assembly,
     pub(crate) telemetry: Metrics,
     pub(crate) gate: Arc<Gate>,
@@ -33,20 +33,20 @@ pub(crate) struct Rig {
     running: JoinHandle<()>,
 }
 
-impl Rig {
+impl Harness {
     /// Starts a controller with the default flags.
-    pub(crate) fn start(stage: Stage) -> Self {
+    pub(crate) fn start(stage: Fixture) -> Self {
         Self::with(stage, &Config::default())
     }
 
-    pub(crate) fn with(stage: Stage, config: &Config) -> Self {
+    pub(crate) fn with(stage: Fixture, config: &Config) -> Self {
         Self::altered(stage, config, Arc::clone)
     }
 
     /// Starts a controller that `alter` derives from the assembled one. The controller shares the stores and
     /// the queue of the assembled one, with the watches that fill them.
     pub(crate) fn altered(
-        stage: Stage,
+        stage: Fixture,
         config: &Config,
         alter: impl FnOnce(&Arc<Controller>) -> Arc<Controller>,
     ) -> Self {
@@ -54,12 +54,12 @@ impl Rig {
     }
 
     /// Starts a controller with syncs that are spread over the period.
-    pub(crate) fn spread(stage: Stage, config: &Config) -> Self {
+    pub(crate) fn spread(stage: Fixture, config: &Config) -> Self {
         Self::start_with_phase(stage, config, Phase::Name, Arc::clone)
     }
 
     fn start_with_phase(
-        stage: Stage,
+        stage: Fixture,
         config: &Config,
         phase: Phase,
         alter: impl FnOnce(&Arc<Controller>) -> Arc<Controller>,
@@ -103,17 +103,17 @@ impl Rig {
     }
 
     /// Shuts the controller down and waits for its end.
-    pub(crate) async fn end(self) -> Stage {
+    pub(crate) async fn end(self) -> Fixture {
         self.stop.cancel();
         self.running.await.unwrap();
         self.stage
     }
 }
 
-impl Deref for Rig {
-    type Target = Stage;
+impl Deref for Harness {
+    type Target = Fixture;
 
-    fn deref(&self) -> &Stage {
+    fn deref(&self) -> &Fixture {
         &self.stage
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 use cluster::fingerprint::Fingerprint;
 use controller::election::Peer;
-use controller::history::replica::transport::{Connect, Link, LinkError, Served};
+use controller::history::replica::transport::{Connect, PeerTransport, ServedPages, TransportError};
 use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
@@ -43,14 +43,14 @@ struct Connected {
 
 impl Network {
     /// Adds a process to the network until its `cable` breaks.
-    pub(crate) fn join(&self, cable: &CancellationToken) -> Arc<dyn Link> {
+    pub(crate) fn join(&self, cable: &CancellationToken) -> Arc<dyn PeerTransport> {
         let mut sites = self.sites();
         // Disconnected processes serve nothing, and their state is dropped.
         for site in sites.values_mut().filter(|site| site.cable.is_cancelled()) {
             site.connect = None;
         }
         let address = SocketAddr::from(([10, 0, 0, u8::try_from(sites.len() + 1).unwrap()], 10257));
-        let certificate = Fingerprint::of(address.to_string().as_bytes());
+        let certificate = Fingerprint::from_der(address.to_string().as_bytes());
         sites.insert(address, Site { certificate, connect: None, cable: cable.clone() });
         let here = Peer { address, certificate };
         Arc::new(Connected { network: self.clone(), here, cable: cable.clone() })
@@ -64,25 +64,25 @@ impl Network {
 
     /// Makes the process at `address` present another certificate than it announced.
     pub(crate) fn forge(&self, address: SocketAddr) {
-        self.sites().get_mut(&address).unwrap().certificate = Fingerprint::of(b"forged");
+        self.sites().get_mut(&address).unwrap().certificate = Fingerprint::from_der(b"forged");
     }
 
     /// The body of a page, requested with all permissions.
-    pub(crate) async fn page(&self, address: SocketAddr, path: &str) -> Result<Bytes, LinkError> {
+    pub(crate) async fn page(&self, address: SocketAddr, path: &str) -> Result<Bytes, TransportError> {
         let peer = Peer { address, certificate: self.sites()[&address].certificate };
         self.fetch(&peer, path).await
     }
 
-    async fn fetch(&self, peer: &Peer, path: &str) -> Result<Bytes, LinkError> {
+    async fn fetch(&self, peer: &Peer, path: &str) -> Result<Bytes, TransportError> {
         let unreachable =
-            |reason: &str| LinkError::Unreachable { peer: peer.address, reason: reason.to_owned() };
+            |reason: &str| TransportError::Unreachable { peer: peer.address, reason: reason.to_owned() };
         let (connect, cable) = {
             let sites = self.sites();
             let site = sites.get(&peer.address).filter(|site| !site.cable.is_cancelled());
             let site = site.ok_or_else(|| unreachable("connection refused"))?;
             if site.certificate != peer.certificate {
                 let (shown, pinned) = (site.certificate, peer.certificate);
-                return Err(LinkError::Certificate { peer: peer.address, shown, pinned });
+                return Err(TransportError::Certificate { peer: peer.address, shown, pinned });
             }
             let connect = site.connect.clone().ok_or_else(|| unreachable("nothing is served yet"))?;
             (connect, site.cable.clone())
@@ -99,7 +99,7 @@ impl Network {
         let body = answer.into_body().collect().await.map_err(broken)?.to_bytes();
         if code != 200 {
             let message = String::from_utf8_lossy(&body).into_owned();
-            return Err(LinkError::Refused { peer: peer.address, code, message });
+            return Err(TransportError::Refused { peer: peer.address, code, message });
         }
         Ok(body)
     }
@@ -109,19 +109,19 @@ impl Network {
     }
 }
 
-impl Link for Connected {
-    fn serves(&self, served: Served) {
+impl PeerTransport for Connected {
+    fn register(&self, served: ServedPages) {
         self.network.sites().get_mut(&self.here.address).unwrap().connect = Some(served.connect);
     }
 
-    fn here(&self) -> Option<Peer> {
+    fn advertised(&self) -> Option<Peer> {
         Some(self.here)
     }
 
-    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+    fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
         Box::pin(async move {
             let response = self.network.fetch(peer, path);
-            let cut = || LinkError::Unreachable { peer: peer.address, reason: "cut off".to_owned() };
+            let cut = || TransportError::Unreachable { peer: peer.address, reason: "cut off".to_owned() };
             self.cable.run_until_cancelled(response).await.unwrap_or_else(|| Err(cut()))
         })
     }

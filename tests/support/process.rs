@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Stage;
+use super::Fixture;
 
 pub(crate) struct Process {
     pub(crate) telemetry: Metrics,
@@ -30,13 +30,13 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts a process with `identity`. The process serves pages only to other replicas.
-    pub(crate) fn start(stage: &Stage, identity: &str, config: Config) -> Self {
+    pub(crate) fn start(stage: &Fixture, identity: &str, config: Config) -> Self {
         Self::start_behind(stage, identity, config, None)
     }
 
     /// Like [`Self::start`], but with requests to the cluster through `link`, if there is one.
     pub(crate) fn start_behind(
-        stage: &Stage,
+        stage: &Fixture,
         identity: &str,
         config: Config,
         link: Option<Arc<dyn Link>>,
@@ -47,7 +47,7 @@ impl Process {
         let options = client_options(&config, &telemetry);
         let clients = clients_until(&stage.cluster, link, &options, &network);
         let peer_link = stage.network.join(&network);
-        let address = peer_link.here().unwrap().address;
+        let address = peer_link.advertised().unwrap().address;
         let surroundings = RunContext {
             server: "http://embedded/".to_owned(),
             clock: Arc::clone(&stage.clock),

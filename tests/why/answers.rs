@@ -5,25 +5,25 @@ use toolbox::why::Found;
 
 use super::command::{ask, codes, document, sentence};
 use crate::support::objects::{cpu, external, hpa, pod};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 /// A queue of `items` for 4 workers that take 10 each.
-fn queue(items: &str) -> Stage {
-    let stage = Stage::new();
+fn queue(items: &str) -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", items);
     stage.create(hpa("web", &[external("queue", "10")]));
     stage
 }
 
-fn with(stage: Stage, change: impl FnOnce(&mut Value)) -> Stage {
+fn with(stage: Fixture, change: impl FnOnce(&mut Value)) -> Fixture {
     stage.edit("web", change);
     stage
 }
 
 /// Ready pods. Each of them uses one of `millicores` and requests 100.
-fn pods(millicores: &[u32]) -> Stage {
-    let stage = Stage::new();
+fn pods(millicores: &[u32]) -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", i64::try_from(millicores.len()).unwrap());
     for index in 0..millicores.len() {
         stage.cluster.put_raw(pod("web", index));
@@ -41,12 +41,12 @@ fn condition(document: &Value, kind: &str) -> String {
 }
 
 /// Checks the answer, then runs a controller on the same cluster, which must act accordingly.
-async fn check_decision(stage: Stage, course: &str, verdict: &str, reason: &str) {
+async fn check_decision(stage: Fixture, course: &str, verdict: &str, reason: &str) {
     let answer = document(&stage, &["web"]).await;
     let sentence = answer["sentence"].as_str().unwrap();
     assert_eq!(answer["explanation"]["course"], course, "{sentence}");
     assert!(sentence.starts_with(verdict) && sentence.ends_with(reason), "{sentence}");
-    let rig = Rig::start(stage);
+    let rig = Harness::start(stage);
     rig.pass(1.0).await;
     for kind in ["AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"] {
         assert_eq!(condition(&answer, kind), rig.condition("web", kind), "{sentence}");
@@ -179,7 +179,7 @@ async fn namespace_has_one_line_per_hpa_with_findings_first() {
 
 #[tokio::test(start_paused = true)]
 async fn empty_namespace_has_an_answer() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     let (found, text) = ask(&stage, &[]).await;
     assert_eq!((found.unwrap(), text.as_str()), (Found::Healthy, "no HPAs\n"));
     let list = document(&stage, &[]).await;

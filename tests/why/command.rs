@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use toolbox::options::WhyOptions;
 use toolbox::why::{self, Connection, Found, Refusals, WhyError};
 
-use crate::support::{Stage, link};
+use crate::support::{Fixture, link};
 
 /// The options of `why` with `words` as arguments.
 pub(crate) fn options(words: &[&str]) -> WhyOptions {
@@ -24,7 +24,7 @@ pub(crate) fn options(words: &[&str]) -> WhyOptions {
 
 /// Runs `why` with `clock` until `stop`.
 pub(crate) async fn ask_until(
-    stage: &Stage,
+    stage: &Fixture,
     words: &[&str],
     clock: SharedClock,
     stop: CancellationToken,
@@ -38,7 +38,7 @@ pub(crate) async fn ask_until(
 }
 
 /// Runs `why` in namespace `shop` and checks that it only reads.
-pub(crate) async fn ask(stage: &Stage, words: &[&str]) -> (Result<Found, WhyError>, String) {
+pub(crate) async fn ask(stage: &Fixture, words: &[&str]) -> (Result<Found, WhyError>, String) {
     stage.cluster.requests().clear();
     let words: Vec<_> = ["-n", "shop"].iter().chain(words).copied().collect();
     let answer = ask_until(stage, &words, Arc::clone(&stage.clock), CancellationToken::new()).await;
@@ -47,7 +47,7 @@ pub(crate) async fn ask(stage: &Stage, words: &[&str]) -> (Result<Found, WhyErro
 }
 
 /// The answer as a JSON document.
-pub(crate) async fn document(stage: &Stage, words: &[&str]) -> Value {
+pub(crate) async fn document(stage: &Fixture, words: &[&str]) -> Value {
     let words: Vec<_> = words.iter().chain(&["-o", "json"]).copied().collect();
     let (found, text) = ask(stage, &words).await;
     found.unwrap();
@@ -55,12 +55,12 @@ pub(crate) async fn document(stage: &Stage, words: &[&str]) -> Value {
 }
 
 /// The sentence about an HPA.
-pub(crate) async fn sentence(stage: &Stage, name: &str) -> String {
+pub(crate) async fn sentence(stage: &Fixture, name: &str) -> String {
     document(stage, &[name]).await["sentence"].as_str().unwrap().to_owned()
 }
 
 /// Checks that the server received only reads since its request log was cleared.
-pub(crate) fn only_reads(stage: &Stage) {
+pub(crate) fn only_reads(stage: &Fixture) {
     let entries = stage.cluster.requests().entries();
     assert!(!entries.is_empty());
     let others: Vec<_> = entries.iter().filter(|request| !matches!(request.verb, "get" | "list")).collect();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::command::{ask_until, codes, document};
-use crate::support::Stage;
+use crate::support::Fixture;
 use crate::support::objects::{cpu, deployment, external, hpa, pod};
 
 fn owned(mut object: Value, kind: &str, name: &str, uid: &str) -> Value {
@@ -19,8 +19,8 @@ fn owned(mut object: Value, kind: &str, name: &str, uid: &str) -> Value {
 }
 
 /// A Deployment with a ReplicaSet and two pods, and a third pod with the same labels and another owner.
-fn shared_labels(third: &str) -> Stage {
-    let stage = Stage::new();
+fn shared_labels(third: &str) -> Fixture {
+    let stage = Fixture::new();
     let target = stage.create(deployment("web", 2));
     let uid = target["metadata"]["uid"].as_str().unwrap().to_owned();
     let set = json!({
@@ -52,7 +52,7 @@ async fn pods_of_another_workload_are_found_by_their_owners() {
 
 #[tokio::test(start_paused = true)]
 async fn servers_clock_is_used_when_the_local_clock_is_off() {
-    let stage = Stage::new();
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", "40");
     stage.create(hpa("web", &[external("queue", "10")]));

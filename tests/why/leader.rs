@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use toolbox::why::{self, Connection, Refusals};
 
 use super::command::options;
-use super::port_forward_proxy::{Front, TOKEN};
+use super::port_forward_proxy::{PortForwardProxy, TOKEN};
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
 const POD: &str = "concertina-7d9c5";
 
@@ -24,7 +24,7 @@ fn user(token: &str) -> kube::Config {
     config
 }
 
-async fn text_of(rig: &Rig, front: &Front, user: &kube::Config, words: &[&str]) -> String {
+async fn text_of(rig: &Harness, front: &PortForwardProxy, user: &kube::Config, words: &[&str]) -> String {
     let refusals = Refusals::new();
     let clients = Clients::over(front.connector(), &why::client_options(&refusals)).unwrap();
     let clients = clients.with_user(user).unwrap();
@@ -36,14 +36,14 @@ async fn text_of(rig: &Rig, front: &Front, user: &kube::Config, words: &[&str]) 
     String::from_utf8(out).unwrap()
 }
 
-async fn document(rig: &Rig, front: &Front, words: &[&str]) -> Value {
+async fn document(rig: &Harness, front: &PortForwardProxy, words: &[&str]) -> Value {
     let words: Vec<_> = words.iter().chain(&["-o", "json"]).copied().collect();
     serde_json::from_str(&text_of(rig, front, &user(TOKEN), &words).await).unwrap()
 }
 
 /// A rig with non-default flags. Its controller holds the Lease.
-fn rig() -> Rig {
-    let stage = Stage::new();
+fn rig() -> Harness {
+    let stage = Fixture::new();
     for (name, replicas) in [("web", 4), ("api", 2)] {
         stage.target(name, replicas);
         stage.create(hpa(name, &[external("queue", "10")]));
@@ -52,13 +52,13 @@ fn rig() -> Rig {
     let mut config = Config::default();
     config.controller.settings.downscale_stabilization = Duration::from_secs(90);
     config.controller.sync_period = Duration::from_secs(10);
-    let rig = Rig::with(stage, &config);
+    let rig = Harness::with(stage, &config);
     lease(&rig, &format!("{POD}_0f8e"));
     pod(&rig, "Running");
     rig
 }
 
-fn lease(rig: &Rig, holder: &str) {
+fn lease(rig: &Harness, holder: &str) {
     rig.cluster.put_raw(json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "concertina", "namespace": "kube-system"},
@@ -66,7 +66,7 @@ fn lease(rig: &Rig, holder: &str) {
     }));
 }
 
-fn pod(rig: &Rig, phase: &str) {
+fn pod(rig: &Harness, phase: &str) {
     let ports = json!([{"name": "https", "containerPort": 10257}]);
     rig.cluster.put_raw(json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -79,7 +79,7 @@ fn pod(rig: &Rig, phase: &str) {
 #[tokio::test(start_paused = true)]
 async fn leader_record_supplies_flags_and_history() {
     let rig = rig();
-    let front = Front::of(&rig, POD, 10257);
+    let front = PortForwardProxy::new(&rig, POD, 10257);
     rig.pass(21.0).await;
     rig.external("queue", "80");
     rig.pass(21.0).await;
@@ -125,7 +125,7 @@ async fn leader_record_supplies_flags_and_history() {
 #[tokio::test(start_paused = true)]
 async fn leader_is_read_over_one_connection_and_not_with_record_off() {
     let rig = rig();
-    let front = Front::of(&rig, POD, 10257);
+    let front = PortForwardProxy::new(&rig, POD, 10257);
     rig.pass(5.0).await;
     let all = document(&rig, &front, &["-A"]).await;
     let items = all["items"].as_array().unwrap();
@@ -143,7 +143,7 @@ async fn leader_is_read_over_one_connection_and_not_with_record_off() {
 async fn missing_record_has_a_reason_and_the_answer_is_complete() {
     let rig = rig();
     rig.pass(5.0).await;
-    let reason = async |front: &Front, words: &[&str]| {
+    let reason = async |front: &PortForwardProxy, words: &[&str]| {
         let words: Vec<_> = ["web"].iter().chain(words).copied().collect();
         let answer = document(&rig, front, &words).await;
         assert_eq!(answer["current"], 4, "{answer}");
@@ -151,7 +151,7 @@ async fn missing_record_has_a_reason_and_the_answer_is_complete() {
         assert_eq!(answer["findings"], json!([]), "a refused record is not a finding about the HPA");
         answer["source"]["noRecord"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     };
-    let front = Front::of(&rig, POD, 10257);
+    let front = PortForwardProxy::new(&rig, POD, 10257);
     let none = reason(&front, &["--leader=kube-system/other"]).await;
     assert_eq!(
         none,
@@ -160,7 +160,7 @@ async fn missing_record_has_a_reason_and_the_answer_is_complete() {
 
     let refused = reason(&front.forbidding(), &[]).await;
     assert_eq!(refused, "you may not get and create pods/portforward in namespace kube-system");
-    let closed = reason(&Front::of(&rig, POD, 9), &[]).await;
+    let closed = reason(&PortForwardProxy::new(&rig, POD, 9), &[]).await;
     assert!(closed.contains("nothing listens on port 10257"), "{closed}");
     let unknown = reason(&front.answering("401 Unauthorized"), &[]).await;
     assert!(unknown.starts_with("the controller rejected your credentials with 401"), "{unknown}");
@@ -197,7 +197,7 @@ async fn missing_record_has_a_reason_and_the_answer_is_complete() {
 async fn controller_receives_only_the_users_token_or_certificate() {
     let rig = rig();
     rig.pass(5.0).await;
-    let front = Front::of(&rig, POD, 10257);
+    let front = PortForwardProxy::new(&rig, POD, 10257);
     let mut other = user(TOKEN);
     other.auth_info.impersonate = Some("jane".to_owned());
     let text = text_of(&rig, &front, &other, &["web"]).await;

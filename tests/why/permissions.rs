@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use toolbox::why::WhyError;
 
 use super::command::{ask, codes, document};
-use crate::support::Stage;
+use crate::support::Fixture;
 use crate::support::objects::{cpu, external, hpa, pod};
 
-fn both() -> Stage {
-    let stage = Stage::new();
+fn both() -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 2);
     for index in 0..2 {
         stage.cluster.put_raw(pod("web", index));
@@ -21,7 +21,7 @@ fn both() -> Stage {
 }
 
 /// The cluster with a rule that forbids one kind of read.
-fn without(rule: impl FnOnce(FaultRule) -> FaultRule, resource: &str) -> Stage {
+fn without(rule: impl FnOnce(FaultRule) -> FaultRule, resource: &str) -> Fixture {
     let stage = both();
     let message = format!("{resource} is forbidden: User \"viewer\" cannot read resource \"{resource}\"");
     let action = FaultAction::Status(Status::new(403, "Forbidden", &message));

@@ -30,12 +30,12 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tower::Service;
 
-use crate::support::Rig;
+use crate::support::Harness;
 
 pub(crate) const TOKEN: &str = "token-of-the-user";
 
 #[derive(Clone)]
-pub(crate) struct Front {
+pub(crate) struct PortForwardProxy {
     cluster: Cluster,
     endpoints: Endpoints,
     pod: &'static str,
@@ -45,19 +45,19 @@ pub(crate) struct Front {
     forbids: bool,
     /// A status code and reason to send instead of the record.
     answer: Option<&'static str>,
-    received: Arc<Mutex<Received>>,
+    received: Arc<Mutex<ReceivedRequest>>,
 }
 
 #[derive(Default)]
-struct Received {
+struct ReceivedRequest {
     forwards: usize,
     heads: Vec<String>,
     certificates: Vec<Vec<u8>>,
 }
 
-impl Front {
+impl PortForwardProxy {
     /// A proxy to the rig's controller on `port` of `pod`.
-    pub(crate) fn of(rig: &Rig, pod: &'static str, port: u16) -> Self {
+    pub(crate) fn new(rig: &Harness, pod: &'static str, port: u16) -> Self {
         let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
         let own = rcgen::generate_simple_self_signed(vec!["controller.test".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(own.signing_key.serialize_der().into());

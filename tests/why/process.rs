@@ -21,13 +21,13 @@ use tokio_util::sync::CancellationToken;
 use crate::support::objects::{external, hpa};
 
 /// A cluster served over TCP, with its kubeconfig.
-struct Served {
+struct ServedCluster {
     cluster: Cluster,
     folder: PathBuf,
     stop: CancellationToken,
 }
 
-impl Served {
+impl ServedCluster {
     async fn start(test: &str) -> Self {
         let cluster = Cluster::new(Arc::new(SystemClock));
         let metrics = StaticMetrics::new();
@@ -85,7 +85,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServedCluster {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -93,7 +93,7 @@ impl Drop for Served {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exit_code_reports_findings() {
-    let served = Served::start("codes").await;
+    let served = ServedCluster::start("codes").await;
     let (code, stdout, stderr) = served.concertina(&["why", "web", "-o", "json"]).await;
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let answer: Value = serde_json::from_str(&stdout).unwrap();
@@ -130,7 +130,7 @@ async fn exit_code_reports_findings() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn colors_are_off_in_a_pipe_unless_forced() {
-    let served = Served::start("colours").await;
+    let served = ServedCluster::start("colours").await;
     let (_, stdout, _) = served.concertina(&["why", "--color=always"]).await;
     assert!(stdout.contains("\u{1b}["), "{stdout}");
     let (_, stdout, _) = served.concertina(&["why"]).await;
@@ -141,7 +141,7 @@ async fn colors_are_off_in_a_pipe_unless_forced() {
 #[cfg(unix)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn help_of_the_plugin_names_kubectl() {
-    let served = Served::start("plugin").await;
+    let served = ServedCluster::start("plugin").await;
     let plugin = served.folder.join("kubectl-concertina");
     let _ = fs::remove_file(&plugin);
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_concertina"), &plugin).unwrap();

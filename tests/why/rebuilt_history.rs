@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::command::document;
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
-fn queue(items: &str, behavior: Value) -> Stage {
-    let stage = Stage::new();
+fn queue(items: &str, behavior: Value) -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", items);
     let mut object = hpa("web", &[external("queue", "10")]);
@@ -22,7 +22,7 @@ fn queue(items: &str, behavior: Value) -> Stage {
 /// Runs a controller under a load that changes once a minute, and predicts every sync. Returns the number of
 /// correct predictions, the number of all predictions, and the wrong ones.
 async fn predict(behavior: Value, loads: &[u32]) -> (usize, usize, Vec<String>) {
-    let rig = Rig::start(queue("20", behavior));
+    let rig = Harness::start(queue("20", behavior));
     let (mut right, mut all, mut wrong) = (0, 0, Vec::new());
     // The first rescale makes the size of the next one known.
     rig.until("the target is scaled down", 900.0, |stage| stage.replicas("web") == 2).await;
@@ -68,7 +68,7 @@ async fn policies_and_windows_of_a_behavior_are_predicted() {
 
 #[tokio::test(start_paused = true)]
 async fn rebuilt_history_has_origins() {
-    let rig = Rig::start(queue("80", json!({})));
+    let rig = Harness::start(queue("80", json!({})));
     rig.pass(5.0).await;
     rig.external("queue", "120");
     rig.pass(30.0).await;
@@ -98,7 +98,7 @@ async fn rebuilt_history_has_origins() {
 
 #[tokio::test(start_paused = true)]
 async fn window_with_unknown_start_holds_for_at_most_its_length() {
-    let rig = Rig::start(queue("40", Value::Null));
+    let rig = Harness::start(queue("40", Value::Null));
     rig.pass(61.0).await;
     rig.external("queue", "10");
     rig.pass(60.0).await;

@@ -13,9 +13,9 @@ use toolbox::why::{self, Connection, Found, WhyError};
 
 use super::command::options;
 use crate::support::objects::{external, hpa};
-use crate::support::{Rig, Stage};
+use crate::support::{Fixture, Harness};
 
-async fn ask(rig: &Rig, words: &[&str]) -> (Result<Found, WhyError>, String) {
+async fn ask(rig: &Harness, words: &[&str]) -> (Result<Found, WhyError>, String) {
     let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
     let connector = tower::service_fn(move |_: http::Uri| {
         let (client, server) = tokio::io::duplex(1 << 20);
@@ -31,14 +31,14 @@ async fn ask(rig: &Rig, words: &[&str]) -> (Result<Found, WhyError>, String) {
     (found, String::from_utf8(out).unwrap())
 }
 
-fn rig() -> Rig {
-    let stage = Stage::new();
+fn rig() -> Harness {
+    let stage = Fixture::new();
     for (name, replicas) in [("web", 4), ("api", 2)] {
         stage.target(name, replicas);
         stage.create(hpa(name, &[external("queue", "10")]));
     }
     stage.external("queue", "40");
-    Rig::start(stage)
+    Harness::start(stage)
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,10 +8,10 @@ use toolbox::why::{Found, WhyError};
 
 use super::command::{ask_until, only_reads};
 use crate::support::objects::{external, hpa};
-use crate::support::{HPAS, Stage};
+use crate::support::{Fixture, HPAS};
 
-fn queue(items: &str) -> Stage {
-    let stage = Stage::new();
+fn queue(items: &str) -> Fixture {
+    let stage = Fixture::new();
     stage.target("web", 4);
     stage.external("queue", items);
     stage.create(hpa("web", &[external("queue", "10")]));
@@ -20,9 +20,9 @@ fn queue(items: &str) -> Stage {
 
 /// Runs `--watch` during `meanwhile`.
 async fn watch(
-    stage: &Stage,
+    stage: &Fixture,
     words: &[&str],
-    meanwhile: impl AsyncFnOnce(&Stage),
+    meanwhile: impl AsyncFnOnce(&Fixture),
 ) -> (Result<Found, WhyError>, String) {
     let stop = CancellationToken::new();
     let words: Vec<_> = ["-n", "shop", "--watch"].iter().chain(words).copied().collect();

@@ -11,7 +11,7 @@ use crate::condition::{ConditionUpdate, Limit};
 use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent, EventKind};
 use crate::explanation::{DecisionPath, Explanation, FailedMetric, LimitStep, MetricExplanation};
 use crate::failure::ScaleFailureClass;
-use crate::history::{Added, Changes, History, Recommendation};
+use crate::history::{AddedEntry, Changes, History, Recommendation};
 use crate::metric::{MetricFailure, compute};
 use crate::plan::{Case, Hpa, Plan, PlannedMetric, Scale};
 use crate::pod::Pod;
@@ -183,7 +183,7 @@ pub fn decide(
         computations: Vec::new(),
         error: ErrorLabel::None,
         explanation: Explanation {
-            course: plan.case.course(),
+            path: plan.case.path(),
             current,
             status_replicas: scale.status_replicas,
             min: plan.min,
@@ -243,7 +243,7 @@ fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
         computations: Vec::new(),
         error: if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal },
         explanation: Explanation {
-            course: DecisionPath::NoScale,
+            path: DecisionPath::NoScale,
             min: plan.min,
             max: hpa.spec.max_replicas,
             failure: Some(failure),
@@ -444,7 +444,7 @@ impl Decision {
                 (stabilized, limit)
             }
         };
-        self.changes.recommendation = Some(Added {
+        self.changes.recommendation = Some(AddedEntry {
             entry: Recommendation { at: now, replicas: proposal },
             outdated_before: stabilized.outdated_before,
         });
@@ -461,7 +461,6 @@ impl Decision {
         after
     }
 }
-
 
 /// The best proposal so far.
 struct Best {

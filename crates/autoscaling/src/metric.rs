@@ -10,7 +10,7 @@ use crate::plan::{Hpa, PlannedMetric};
 use crate::quantity::{Format, Quantity};
 use crate::query::{Answer, CustomValue, ExternalValue, PodUsage, QueryError};
 use crate::readiness::Sample;
-use crate::replicas::{Calculator, Computed};
+use crate::replicas::{Calculator, ComputedReplicas};
 use crate::selector::go_print;
 use crate::settings::{Settings, Version};
 use crate::spec::{MetricSource, ResourceTarget, UNKNOWN_TYPE, ValueTarget};
@@ -125,7 +125,7 @@ struct Measured {
     status: MetricStatus,
     /// The name in conditions.
     name: String,
-    computed: Computed,
+    computed: ComputedReplicas,
 }
 
 /// The reason why an answer is missing.
@@ -401,8 +401,8 @@ fn external(
         Ok(_) => Err(wrong_answer(unable)),
         Err(unread) => Err(unread.failure(unable, "external")),
     };
-    let computed =
-        values.and_then(|values| calculator.external(sum_to_overflow(values), target)).map_err(|failure| {
+    let computed = values.and_then(|values| calculator.external(sum_to_overflow(values), target)).map_err(
+        |failure| {
             let name = &metric.name;
             let detail = match target {
                 ValueTarget::Value(_) => format!("failed to get external metric {name}: "),
@@ -411,7 +411,8 @@ fn external(
             let prefix = format!("failed to get {name} external metric value: {detail}");
             let Failure { class, text: error } = failure;
             MetricFailure { class, reason: "FailedGetExternalMetric", error, prefix, is_spec: false }
-        })?;
+        },
+    )?;
     let status = MetricStatus {
         kind: "External".to_owned(),
         external: Some(Box::new(PodsMetricStatus {
@@ -468,7 +469,7 @@ fn current(value: Measure) -> MetricValueStatus {
 fn reading(
     metric: &MetricSource,
     name: String,
-    computed: Computed,
+    computed: ComputedReplicas,
     calculator: &Calculator<'_>,
 ) -> MetricReading {
     MetricReading {
@@ -482,7 +483,7 @@ fn reading(
         highest_tolerated: calculator.tolerance.highest,
         pods: computed.pods,
         unlisted: Vec::new(),
-        strangers: computed.strangers,
+        unmatched: computed.unmatched,
         ready_pods: computed.ready_pods,
         corrected: computed.corrected,
         why: computed.why,

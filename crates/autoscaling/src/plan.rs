@@ -99,7 +99,7 @@ pub(crate) enum Case {
 
 impl Case {
     /// The path for the explanation.
-    pub(crate) fn course(&self) -> DecisionPath {
+    pub(crate) fn path(&self) -> DecisionPath {
         match self {
             Self::NoScale(_) => DecisionPath::NoScale,
             Self::Disabled => DecisionPath::Disabled,

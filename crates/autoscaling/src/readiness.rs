@@ -24,7 +24,7 @@ pub(crate) struct Sample<'a> {
 
 /// Pods with their groups, and the sums that a proposal needs.
 #[derive(Debug)]
-pub(crate) struct Grouped {
+pub(crate) struct GroupedPods {
     /// One verdict per pod, in the order of the pods.
     pub(crate) pods: Vec<PodVerdict>,
     /// The number of ready pods.
@@ -40,7 +40,7 @@ pub(crate) struct Grouped {
     pub(crate) unmatched_sum: i128,
 }
 
-impl Grouped {
+impl GroupedPods {
     /// Sorts the pods into groups. If a pod has several samples, the last one counts.
     ///
     /// `cpu` is true for the resource cpu. Readiness and initialization count for that resource only.

@@ -11,7 +11,7 @@ use crate::explanation::{
 use crate::failure::{Failure, MetricFailureClass, NO_PODS, NO_SAMPLES, NO_VALUES};
 use crate::number::{ceil_to_count, ceil_to_milli, length_to_i64, saturate_to_i32, saturate_to_milli};
 use crate::pod::{ConditionStatus, Phase, Pod};
-use crate::readiness::{Grouped, Sample};
+use crate::readiness::{GroupedPods, Sample};
 use crate::requests::request_of;
 use crate::settings::Settings;
 use crate::spec::{Behavior, ResourceTarget, ValueTarget};
@@ -39,7 +39,7 @@ pub(crate) struct Tolerance {
 
 /// The result of one metric's computation.
 #[derive(Debug)]
-pub(crate) struct Computed {
+pub(crate) struct ComputedReplicas {
     pub(crate) target: Measure,
     /// The value in the status, before missing and unready pods are filled in.
     pub(crate) value: Measure,
@@ -47,7 +47,7 @@ pub(crate) struct Computed {
     pub(crate) average: Option<i64>,
     pub(crate) ratio: f64,
     pub(crate) pods: Vec<PodVerdict>,
-    pub(crate) strangers: Option<UnmatchedSamples>,
+    pub(crate) unmatched: Option<UnmatchedSamples>,
     /// The undivided value, for a metric that is divided by the replicas.
     pub(crate) total: Option<i64>,
     pub(crate) ready_pods: Option<i64>,
@@ -81,7 +81,7 @@ impl Calculator<'_> {
         resource: &str,
         container: Option<&str>,
         target: ResourceTarget,
-    ) -> Result<Computed, Failure> {
+    ) -> Result<ComputedReplicas, Failure> {
         let grouped = self.group(samples, resource == "cpu")?;
         match target {
             ResourceTarget::Utilization(percent) => self.utilization(grouped, resource, container, percent),
@@ -90,12 +90,16 @@ impl Calculator<'_> {
     }
 
     /// Computes Pods metrics.
-    pub(crate) fn per_pod(&self, samples: Vec<Sample<'_>>, target_milli: i64) -> Result<Computed, Failure> {
+    pub(crate) fn per_pod(
+        &self,
+        samples: Vec<Sample<'_>>,
+        target_milli: i64,
+    ) -> Result<ComputedReplicas, Failure> {
         Ok(self.average(self.group(samples, false)?, target_milli))
     }
 
     /// Computes Object and External metrics. `value` is in milli-units.
-    pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<Computed, Failure> {
+    pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<ComputedReplicas, Failure> {
         match target {
             ValueTarget::Value(target) => self.ratio_of_value(value, target.milli_value()),
             ValueTarget::AverageValue(target) => Ok(self.value_per_pod(value, target.milli_value())),
@@ -104,7 +108,7 @@ impl Calculator<'_> {
 
     /// Computes an External metric. `total` is in milli-units. The status shows a total at the end of the
     /// range undivided, as upstream does.
-    pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<Computed, Failure> {
+    pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<ComputedReplicas, Failure> {
         let mut computed = self.single(total, target)?;
         if total as f64 >= i64::MAX as f64
             && let Measure::MilliPerPod(shown) = &mut computed.value
@@ -114,11 +118,11 @@ impl Calculator<'_> {
         Ok(computed)
     }
 
-    fn group(&self, samples: Vec<Sample<'_>>, cpu: bool) -> Result<Grouped, Failure> {
+    fn group(&self, samples: Vec<Sample<'_>>, cpu: bool) -> Result<GroupedPods, Failure> {
         if self.pods.is_empty() {
             return Err(Failure::new(MetricFailureClass::NoPods, NO_PODS));
         }
-        let grouped = Grouped::new(self.pods, samples, cpu, self.settings, self.now);
+        let grouped = GroupedPods::new(self.pods, samples, cpu, self.settings, self.now);
         if grouped.samples_left() == 0 {
             return Err(Failure::new(MetricFailureClass::NoSamples, NO_SAMPLES));
         }
@@ -127,11 +131,11 @@ impl Calculator<'_> {
 
     fn utilization(
         &self,
-        mut grouped: Grouped,
+        mut grouped: GroupedPods,
         resource: &str,
         container: Option<&str>,
         target: i32,
-    ) -> Result<Computed, Failure> {
+    ) -> Result<ComputedReplicas, Failure> {
         for (verdict, pod) in grouped.pods.iter_mut().zip(self.pods) {
             verdict.request = Some(request_of(pod, resource, container)?);
         }
@@ -162,12 +166,12 @@ impl Calculator<'_> {
             }
             utilization_ratio(usage, requests, target).map_or(ratio, |(_, ratio)| ratio)
         });
-        Ok(Computed {
+        Ok(ComputedReplicas {
             target: Measure::Percent(target),
             value: Measure::Percent(percent),
             average: Some(average),
             ratio,
-            strangers: unmatched(&grouped),
+            unmatched: unmatched_samples(&grouped),
             pods: grouped.pods,
             total: None,
             ready_pods: None,
@@ -177,11 +181,11 @@ impl Calculator<'_> {
         })
     }
 
-    fn average(&self, grouped: Grouped, target: i64) -> Computed {
+    fn average(&self, grouped: GroupedPods, target: i64) -> ComputedReplicas {
         let usage = grouped.ready_sum() + grouped.unmatched_sum;
         let count = length_to_i64(grouped.samples_left());
         let (average, ratio) = average_ratio(usage, count, target);
-        let strangers = unmatched(&grouped);
+        let unmatched = unmatched_samples(&grouped);
         let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
             let assumed = match fill.missing {
                 Some(Assumed::Target) => i128::from(target) * i128::from(length_to_i64(grouped.missing)),
@@ -189,13 +193,13 @@ impl Calculator<'_> {
             };
             average_ratio(usage + assumed, fill.values, target).1
         });
-        Computed {
+        ComputedReplicas {
             target: Measure::MilliPerPod(target),
             value: Measure::MilliPerPod(average),
             average: None,
             ratio,
             pods: grouped.pods,
-            strangers,
+            unmatched,
             total: None,
             ready_pods: None,
             corrected,
@@ -208,7 +212,7 @@ impl Calculator<'_> {
     /// filled in.
     fn propose(
         &self,
-        grouped: &Grouped,
+        grouped: &GroupedPods,
         ratio: f64,
         refill: impl FnOnce(Fill) -> f64,
     ) -> (i32, ProposalReason, Option<Corrected>) {
@@ -247,7 +251,7 @@ impl Calculator<'_> {
         (proposal, ProposalReason::CorrectedRatio, corrected)
     }
 
-    fn ratio_of_value(&self, value: i64, target: i64) -> Result<Computed, Failure> {
+    fn ratio_of_value(&self, value: i64, target: i64) -> Result<ComputedReplicas, Failure> {
         let ratio = value as f64 / target as f64;
         let mut ready_pods = None;
         let (proposal, why) = if self.current == 0 {
@@ -259,13 +263,13 @@ impl Calculator<'_> {
             ready_pods = Some(ready);
             (ceil_to_count(ratio * ready as f64), ProposalReason::Ratio)
         };
-        Ok(Computed {
+        Ok(ComputedReplicas {
             target: Measure::Milli(target),
             value: Measure::Milli(value),
             average: None,
             ratio,
             pods: Vec::new(),
-            strangers: None,
+            unmatched: None,
             total: None,
             ready_pods,
             corrected: None,
@@ -274,7 +278,7 @@ impl Calculator<'_> {
         })
     }
 
-    fn value_per_pod(&self, value: i64, target: i64) -> Computed {
+    fn value_per_pod(&self, value: i64, target: i64) -> ComputedReplicas {
         let replicas = f64::from(self.status_replicas);
         let ratio = value as f64 / (target as f64 * replicas);
         let (proposal, why) = if self.status_replicas != 0 && self.tolerance.holds(ratio) {
@@ -284,13 +288,13 @@ impl Calculator<'_> {
         };
         // The total cannot be divided by zero replicas, so the status shows the undivided total.
         let shown = if self.status_replicas == 0 { value } else { ceil_to_milli(value as f64 / replicas) };
-        Computed {
+        ComputedReplicas {
             target: Measure::MilliPerPod(target),
             value: Measure::MilliPerPod(shown),
             average: None,
             ratio,
             pods: Vec::new(),
-            strangers: None,
+            unmatched: None,
             total: Some(value),
             ready_pods: None,
             corrected: None,
@@ -314,7 +318,7 @@ impl Calculator<'_> {
 }
 
 /// The samples of pods that the selector does not match.
-fn unmatched(grouped: &Grouped) -> Option<UnmatchedSamples> {
+fn unmatched_samples(grouped: &GroupedPods) -> Option<UnmatchedSamples> {
     (grouped.unmatched > 0).then(|| UnmatchedSamples {
         samples: length_to_i64(grouped.unmatched),
         sum: saturate_to_milli(grouped.unmatched_sum),

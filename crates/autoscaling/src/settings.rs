@@ -35,7 +35,7 @@ pub enum Version {
 
 impl Settings {
     /// The default flags and gates of a version.
-    pub fn of(version: Version) -> Self {
+    pub fn new(version: Version) -> Self {
         let newest = version == Version::V1_37;
         Self {
             tolerance: 0.1,
@@ -52,6 +52,6 @@ impl Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self::of(Version::default())
+        Self::new(Version::default())
     }
 }

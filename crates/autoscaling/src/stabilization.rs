@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::explanation::{Held, StabilizationStep};
+use crate::explanation::{StabilizationStep, WindowEntry};
 use crate::history::{History, Recommendation, after, ago};
 
 /// The result of stabilization: the step, and the time before which recommendations are outdated.
@@ -26,14 +26,14 @@ pub(crate) fn without_behavior(
 ) -> Stabilized {
     let cutoff = ago(now, SignedDuration::try_from(window).unwrap_or(SignedDuration::MAX));
     let down_window_seconds = i64::try_from(window.as_secs()).unwrap_or(i64::MAX);
-    let in_window: Vec<Held> = recommendations
+    let in_window: Vec<WindowEntry> = recommendations
         .iter()
         .filter(|r| r.at >= cutoff)
-        .map(|r| Held {
+        .map(|r| WindowEntry {
             at: r.at,
             replicas: r.replicas,
-            leaves_up: None,
-            leaves_down: Some(after(r.at, SignedDuration::from_secs(down_window_seconds))),
+            expires_up: None,
+            expires_down: Some(after(r.at, SignedDuration::from_secs(down_window_seconds))),
         })
         .collect();
     let highest = in_window.iter().map(|held| held.replicas).max().unwrap_or(proposal);
@@ -61,19 +61,19 @@ pub(crate) fn with_behavior(
     let (mut lowest, mut highest) = (proposal, proposal);
     let mut in_window = Vec::new();
     for &Recommendation { at, replicas } in recommendations {
-        let held = Held {
+        let held = WindowEntry {
             at,
             replicas,
-            leaves_up: (at > up_cutoff).then(|| after(at, SignedDuration::from_secs(up_window))),
-            leaves_down: (at > down_cutoff).then(|| after(at, SignedDuration::from_secs(down_window))),
+            expires_up: (at > up_cutoff).then(|| after(at, SignedDuration::from_secs(up_window))),
+            expires_down: (at > down_cutoff).then(|| after(at, SignedDuration::from_secs(down_window))),
         };
-        if held.leaves_up.is_some() {
+        if held.expires_up.is_some() {
             lowest = lowest.min(replicas);
         }
-        if held.leaves_down.is_some() {
+        if held.expires_down.is_some() {
             highest = highest.max(replicas);
         }
-        if held.leaves_up.is_some() || held.leaves_down.is_some() {
+        if held.expires_up.is_some() || held.expires_down.is_some() {
             in_window.push(held);
         }
     }
@@ -92,15 +92,15 @@ impl StabilizationStep {
         after: i32,
         up_window_seconds: Option<i64>,
         down_window_seconds: i64,
-        mut recommendations: Vec<Held>,
+        mut recommendations: Vec<WindowEntry>,
     ) -> Self {
         recommendations.sort_unstable_by_key(|held| (held.at, held.replicas));
         // A recommendation in the scale-down window holds a count above the proposal if it is at least as
         // high as the count. A recommendation in the scale-up window holds a count below the proposal if it
         // is at most as high as the count. The newest such recommendation expires last.
-        let holds = |held: &&Held| match after.cmp(&before) {
-            Ordering::Greater => held.leaves_down.is_some() && held.replicas >= after,
-            Ordering::Less => held.leaves_up.is_some() && held.replicas <= after,
+        let holds = |held: &&WindowEntry| match after.cmp(&before) {
+            Ordering::Greater => held.expires_down.is_some() && held.replicas >= after,
+            Ordering::Less => held.expires_up.is_some() && held.replicas <= after,
             Ordering::Equal => false,
         };
         let held_by = recommendations

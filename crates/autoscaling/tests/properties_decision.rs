@@ -67,7 +67,7 @@ fn one_world(seed: u64) -> u64 {
             count == 0 && matches!(decision.verdict(), Verdict::Disabled | Verdict::NoCount(_));
         let bounded = (min..=max).contains(&count) || stays_at_zero;
         assert!(bounded, "{count} is not in {min}..={max}: {}", case());
-        if let (DecisionPath::Metrics, Some(proposal)) = (explanation.course, explanation.proposal) {
+        if let (DecisionPath::Metrics, Some(proposal)) = (explanation.path, explanation.proposal) {
             let asked = asked.unwrap_or_else(|| panic!("a proposal without a sample: {}", case()));
             let expected = i32::try_from(asked.count.clamp(0, i32::MAX.into())).unwrap();
             let one_more = asked.or_one_more && proposal.checked_sub(1) == Some(expected);

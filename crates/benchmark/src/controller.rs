@@ -78,7 +78,7 @@ pub(crate) fn pinned(pin: bool, core: Core) -> &'static [&'static str] {
 
 /// The values of the placeholders.
 #[derive(Debug)]
-pub(crate) struct Places<'a> {
+pub(crate) struct Placeholders<'a> {
     pub(crate) kubeconfig: &'a Path,
     pub(crate) folder: &'a Path,
     pub(crate) period: Duration,
@@ -129,7 +129,7 @@ impl CommandLine {
     }
 
     /// Starts the controller with its output in a log file.
-    pub(crate) fn start(&self, places: &Places<'_>, log: &Path) -> Result<Controller, Failure> {
+    pub(crate) fn start(&self, places: &Placeholders<'_>, log: &Path) -> Result<Controller, Failure> {
         // The port is free now, and another process is unlikely to take it before the controller does.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port().to_string();
         let called: Vec<_> =

@@ -58,7 +58,7 @@ pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
     match task {
         Task::Simulated(options) => {
             let reports = runtime.block_on(simulated::run(&options))?;
-            let report = median::median(&reports)?;
+            let report = median::combine(&reports)?;
             print!("{}", table::render(std::slice::from_ref(&report)));
             store(&report, &options.folder)
         }

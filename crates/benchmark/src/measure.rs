@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::observations::{Awaited, Micros, Observed, Seen};
+use crate::observations::{HpaObservations, Micros, Observations, PendingReaction};
 use crate::process::Usage;
 use crate::workload::Workload;
 
@@ -19,7 +19,7 @@ pub(crate) struct Run<'a> {
     pub(crate) period: f64,
     pub(crate) started: Micros,
     pub(crate) restarted: Option<Micros>,
-    pub(crate) observed: &'a Observed,
+    pub(crate) observed: &'a Observations,
     /// CPU seconds of the controller in the measured time.
     pub(crate) cpu: f64,
     /// Instructions of the controller in the measured time, outside the kernel, if counted.
@@ -119,11 +119,12 @@ pub(crate) struct Report {
 impl Run<'_> {
     /// Computes the report.
     pub(crate) fn report(self, server: &str) -> Report {
-        let Observed { begin: start, end, .. } = *self.observed;
+        let Observations { begin: start, end, .. } = *self.observed;
         let ordinary: Vec<_> = self.observed.hpas.values().filter(|seen| !seen.special).collect();
         let measured = seconds(end - start);
-        let within =
-            |seen: &Seen| seen.statuses.iter().filter(|at| (start..end).contains(*at)).count() as f64;
+        let within = |seen: &HpaObservations| {
+            seen.statuses.iter().filter(|at| (start..end).contains(*at)).count() as f64
+        };
         let statuses: f64 = self.observed.hpas.values().map(within).sum();
         // The controller's count is exact. The server cannot observe a sync without a status write.
         let syncs = self.own_syncs.unwrap_or(statuses);
@@ -202,7 +203,7 @@ impl Run<'_> {
 /// after the previous one. The first sync is due at the start of the measured time. A delay by the
 /// server itself does not count. A sync that never happens is as late as the end of the measured time. A
 /// sync that is due in the last second is not counted, because a second after it is not over yet.
-fn lateness(seen: &Seen, period: f64, start: Micros, end: Micros) -> Vec<f64> {
+fn lateness(seen: &HpaObservations, period: f64, start: Micros, end: Micros) -> Vec<f64> {
     let mut late = Vec::new();
     let held_up = seconds(seen.held_up);
     let first = seen.statuses.first().copied();
@@ -221,14 +222,14 @@ fn lateness(seen: &Seen, period: f64, start: Micros, end: Micros) -> Vec<f64> {
     late
 }
 
-fn awaited(all: &[Awaited]) -> Option<Spread> {
+fn awaited(all: &[PendingReaction]) -> Option<Spread> {
     let arrived: Vec<_> = all.iter().filter_map(|it| Some(seconds(it.until? - it.since))).collect();
     let missing = all.len() - arrived.len();
     Spread::from_values(arrived, missing)
 }
 
 /// Seconds until every HPA has a status since `since`. `None` if an HPA has none.
-fn all_decided(hpas: &[&Seen], since: Micros) -> Option<f64> {
+fn all_decided(hpas: &[&HpaObservations], since: Micros) -> Option<f64> {
     let firsts = hpas.iter().map(|seen| seen.statuses.iter().find(|at| **at >= since).copied());
     let last = firsts.collect::<Option<Vec<_>>>()?.into_iter().max()?;
     Some(seconds(last - since))

@@ -6,7 +6,7 @@ use crate::Failure;
 use crate::measure::{PerSync, Report};
 
 /// A report of medians. A kind of request that a run lacks counts as zero in that run.
-pub(crate) fn median(reports: &[Report]) -> Result<Report, Failure> {
+pub(crate) fn combine(reports: &[Report]) -> Result<Report, Failure> {
     let mut kinds: Vec<PerSync> = Vec::new();
     for kind in reports.iter().flat_map(|report| &report.requests) {
         if !kinds.iter().any(|existing| existing.same_kind(kind)) {

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::observations::{Awaited, Micros, Observed, Seen, now};
+use crate::observations::{HpaObservations, Micros, Observations, PendingReaction, now};
 use crate::workload::{Kind, POISONED, Workload};
 
 /// All observations until now.
 #[derive(Debug, Default)]
-pub(crate) struct Sightings {
-    pub(crate) seen: Observed,
+pub(crate) struct ObservationLog {
+    pub(crate) seen: Observations,
     /// Spec changes that no status has observed yet, each with its index in `spec_changes` and the
     /// awaited generation.
     generations: BTreeMap<String, (usize, i64)>,
 }
 
-impl Sightings {
+impl ObservationLog {
     /// Starts with the initial HPAs and the probes' HPAs.
     pub(crate) fn new(workload: &Workload, (all, probes): (Vec<String>, Vec<String>)) -> Self {
         let mut sightings = Self::default();
@@ -24,10 +24,13 @@ impl Sightings {
             let special = has_hanging_metrics(&key);
             let is_slow = workload.kind == Kind::External && number < workload.hpas;
             let held_up = if is_slow { slowness } else { 0 };
-            sightings.seen.hpas.insert(key, Seen { held_up, special, ..Seen::default() });
+            sightings
+                .seen
+                .hpas
+                .insert(key, HpaObservations { held_up, special, ..HpaObservations::default() });
         }
         for key in probes {
-            sightings.seen.hpas.insert(key, Seen { special: true, ..Seen::default() });
+            sightings.seen.hpas.insert(key, HpaObservations { special: true, ..HpaObservations::default() });
         }
         sightings
     }
@@ -35,18 +38,18 @@ impl Sightings {
     /// Awaits a scale write for each of `hpas`. Their metrics have just changed.
     pub(crate) fn await_scales(&mut self, hpas: Vec<String>) {
         let since = now();
-        self.seen.reactions.extend(hpas.into_iter().map(|hpa| Awaited { hpa, since, until: None }));
+        self.seen.reactions.extend(hpas.into_iter().map(|hpa| PendingReaction { hpa, since, until: None }));
     }
 
     /// Awaits the first status of `hpa`, which is about to be created.
     pub(crate) fn await_first(&mut self, hpa: String) {
-        self.seen.creations.push(Awaited { hpa, since: now(), until: None });
+        self.seen.creations.push(PendingReaction { hpa, since: now(), until: None });
     }
 
     /// Awaits a status that observes `generation`, the result of a spec change of `hpa` at `since`.
     pub(crate) fn await_generation(&mut self, hpa: &str, since: Micros, generation: i64) {
         let index = self.seen.spec_changes.len();
-        self.seen.spec_changes.push(Awaited { hpa: hpa.to_owned(), since, until: None });
+        self.seen.spec_changes.push(PendingReaction { hpa: hpa.to_owned(), since, until: None });
         self.generations.insert(hpa.to_owned(), (index, generation));
         if let Some(seen) = self.seen.hpas.get_mut(hpa) {
             seen.special = true;
@@ -57,7 +60,7 @@ impl Sightings {
     pub(crate) fn status(&mut self, hpa: &str, at: Micros, generation: impl FnOnce() -> Option<i64>) {
         let Some(seen) = self.seen.hpas.get_mut(hpa) else { return };
         seen.statuses.push(at);
-        let open = |awaited: &&mut Awaited| awaited.hpa == hpa && awaited.until.is_none();
+        let open = |awaited: &&mut PendingReaction| awaited.hpa == hpa && awaited.until.is_none();
         if seen.special
             && let Some(awaited) = self.seen.creations.iter_mut().find(open)
         {
@@ -75,7 +78,7 @@ impl Sightings {
 
     /// Records a scale write of `target` at `at`. An app, its Deployment and its HPA share one name.
     pub(crate) fn scaled(&mut self, target: &str, at: Micros) {
-        let open = |awaited: &&mut Awaited| awaited.hpa == target && awaited.until.is_none();
+        let open = |awaited: &&mut PendingReaction| awaited.hpa == target && awaited.until.is_none();
         if let Some(awaited) = self.seen.reactions.iter_mut().find(open) {
             awaited.until = Some(at);
         }

@@ -18,24 +18,24 @@ pub(crate) fn now() -> Micros {
 
 /// All observations of a run. Requests and bytes cover the measured time only.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Observed {
+pub(crate) struct Observations {
     /// The start and the end of the measured time.
     pub(crate) begin: Micros,
     pub(crate) end: Micros,
-    pub(crate) requests: Vec<Counted>,
+    pub(crate) requests: Vec<RequestCount>,
     /// The number of requests in each second of the measured time.
     pub(crate) seconds: Vec<u64>,
     /// Bytes on the wire from the controller and to the controller, including TLS and HTTP.
     pub(crate) received: u64,
     pub(crate) sent: u64,
     /// All HPAs since the start of the server, by `namespace/name`.
-    pub(crate) hpas: BTreeMap<String, Seen>,
+    pub(crate) hpas: BTreeMap<String, HpaObservations>,
     /// Scale writes that are awaited after a metric change.
-    pub(crate) reactions: Vec<Awaited>,
+    pub(crate) reactions: Vec<PendingReaction>,
     /// First statuses that are awaited after the creation of an HPA.
-    pub(crate) creations: Vec<Awaited>,
+    pub(crate) creations: Vec<PendingReaction>,
     /// Statuses that are awaited after a spec change and that observe it.
-    pub(crate) spec_changes: Vec<Awaited>,
+    pub(crate) spec_changes: Vec<PendingReaction>,
     /// CPU seconds of the server in the measured time.
     pub(crate) cpu: f64,
     /// Resident bytes of the server.
@@ -50,7 +50,7 @@ pub(crate) struct Observed {
 
 /// Requests of one kind.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Counted {
+pub(crate) struct RequestCount {
     /// The User-Agent up to its first blank.
     pub(crate) agent: String,
     pub(crate) verb: String,
@@ -66,7 +66,7 @@ pub(crate) struct Counted {
 
 /// The observations of one HPA.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct HpaObservations {
     /// The time of each status write: one for every sync with a changed status.
     pub(crate) statuses: Vec<Micros>,
     /// The delay that the server adds to every sync.
@@ -78,7 +78,7 @@ pub(crate) struct Seen {
 
 /// An event to which the controller must react.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Awaited {
+pub(crate) struct PendingReaction {
     pub(crate) hpa: String,
     pub(crate) since: Micros,
     /// The time of the reaction, if any.

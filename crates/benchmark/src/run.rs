@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::Failure;
-use crate::controller::{self, Controller, Places};
+use crate::controller::{self, Controller, Placeholders};
 use crate::measure::{Report, Run};
-use crate::observations::{Observed, now};
+use crate::observations::{Observations, now};
 use crate::options::Options;
 use crate::process::Usage;
 
@@ -32,7 +32,7 @@ pub(crate) trait ServerUnderLoad {
     fn measure(&mut self, time: Duration, controller: u32) -> impl Future<Output = Result<(), Failure>>;
 
     /// The observations, available when the measured time is over.
-    fn observed(&mut self) -> impl Future<Output = Result<Observed, Failure>>;
+    fn observed(&mut self) -> impl Future<Output = Result<Observations, Failure>>;
 }
 
 /// The usage and metrics of the controller over the measured time.
@@ -91,7 +91,7 @@ pub(crate) async fn run(
     let log = folder.join(format!("{}-{}.log", workload.name.to_lowercase(), std::process::id()));
     eprintln!("the server is ready; starting the controller with its output in {}", log.display());
     let kubeconfig = server.kubeconfig().to_owned();
-    let places = Places { kubeconfig: &kubeconfig, folder, period: *period };
+    let places = Placeholders { kubeconfig: &kubeconfig, folder, period: *period };
     let mut command = options.controller.clone();
     if workload.standby {
         command.flags.push("--leader-elect=true".to_owned());

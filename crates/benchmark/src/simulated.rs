@@ -10,7 +10,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::Failure;
 use crate::controller::{Core, pinned};
 use crate::measure::Report;
-use crate::observations::Observed;
+use crate::observations::Observations;
 use crate::options::Options;
 use crate::run::{self, ServerUnderLoad};
 
@@ -73,7 +73,7 @@ impl ServerUnderLoad for Server {
         Ok(self.input.write_all(format!("measure {}\n", time.as_secs_f64()).as_bytes()).await?)
     }
 
-    async fn observed(&mut self) -> Result<Observed, Failure> {
+    async fn observed(&mut self) -> Result<Observations, Failure> {
         Ok(serde_json::from_str(&self.line().await?)?)
     }
 }

@@ -24,7 +24,7 @@ pub(crate) async fn run(scratch: &Path) -> Result<(), Failure> {
         folder,
     };
     let reports = simulated::run(&options).await?;
-    let report = median::median(&reports)?;
+    let report = median::combine(&reports)?;
     let text = table::render(&reports);
     println!("{text}");
     let mut missing = Vec::new();

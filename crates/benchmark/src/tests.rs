@@ -6,22 +6,26 @@ use std::collections::BTreeMap;
 
 use crate::measure::{Report, Run};
 use crate::median;
-use crate::observations::{Awaited, Counted, Observed, Seen};
+use crate::observations::{HpaObservations, Observations, PendingReaction, RequestCount};
 use crate::process::Usage;
 use crate::workload::Workload;
 
 const SECOND: i64 = 1_000_000;
 
 /// An HPA with status updates at `seconds`.
-fn hpa(seconds: &[i64]) -> Seen {
-    Seen { statuses: seconds.iter().map(|second| second * SECOND).collect(), ..Seen::default() }
+fn hpa(seconds: &[i64]) -> HpaObservations {
+    HpaObservations {
+        statuses: seconds.iter().map(|second| second * SECOND).collect(),
+        ..HpaObservations::default()
+    }
 }
 
 /// The results of one minute from second 100, with a sync period of 15 s.
-fn report(hpas: &[Seen], change: impl FnOnce(&mut Observed)) -> Report {
+fn report(hpas: &[HpaObservations], change: impl FnOnce(&mut Observations)) -> Report {
     let names = (0..).map(|number| format!("shop/web-{number}"));
     let hpas: BTreeMap<_, _> = names.zip(hpas.iter().cloned()).collect();
-    let mut observed = Observed { begin: 100 * SECOND, end: 160 * SECOND, hpas, ..Observed::default() };
+    let mut observed =
+        Observations { begin: 100 * SECOND, end: 160 * SECOND, hpas, ..Observations::default() };
     change(&mut observed);
     let run = Run {
         workload: &Workload::named("w1").unwrap(),
@@ -62,21 +66,21 @@ fn missing_sync_is_late_unless_due_in_the_last_second() {
 
 #[test]
 fn server_delay_is_not_lateness() {
-    let slow = Seen { held_up: 2 * SECOND, ..hpa(&[92, 109, 126, 144]) };
+    let slow = HpaObservations { held_up: 2 * SECOND, ..hpa(&[92, 109, 126, 144]) };
     let lateness = report(&[slow], |_| {}).lateness.unwrap();
     assert_eq!((lateness.count, lateness.p50, lateness.max), (3, 0.0, 1.0));
 }
 
 #[test]
 fn changed_hpas_do_not_count_for_lateness() {
-    let special = Seen { special: true, ..hpa(&[90]) };
+    let special = HpaObservations { special: true, ..hpa(&[90]) };
     let report = report(&[hpa(&[90, 105, 120, 135, 150]), special], |_| {});
     assert_eq!((report.on_time, report.all_decided), (Some(1.0), Some(10.0)));
 }
 
 #[test]
 fn requests_per_sync_include_all_clients() {
-    let counted = |agent: &str, count| Counted {
+    let counted = |agent: &str, count| RequestCount {
         agent: agent.to_owned(),
         verb: "update".to_owned(),
         resource: "deployments.apps/scale".to_owned(),
@@ -98,7 +102,7 @@ fn requests_per_sync_include_all_clients() {
 
 #[test]
 fn missing_reactions_are_counted() {
-    let awaited = |until: Option<i64>| Awaited {
+    let awaited = |until: Option<i64>| PendingReaction {
         hpa: String::new(),
         since: 110 * SECOND,
         until: until.map(|second| second * SECOND),
@@ -115,7 +119,7 @@ fn missing_reactions_are_counted() {
 fn every_figure_of_several_runs_is_the_median() {
     let run = |count: u64, lateness: &[i64]| {
         report(&[hpa(&[90, 105, 120, 135, 150]), hpa(lateness)], |observed| {
-            observed.requests = vec![Counted {
+            observed.requests = vec![RequestCount {
                 agent: "one".to_owned(),
                 verb: if count > 9 { "list" } else { "get" }.to_owned(),
                 resource: "pods".to_owned(),
@@ -127,7 +131,7 @@ fn every_figure_of_several_runs_is_the_median() {
         })
     };
     let all = [run(8, &[95, 111]), run(80, &[95, 113]), run(4, &[95, 112])];
-    let median = median::median(&all).unwrap();
+    let median = median::combine(&all).unwrap();
     assert_eq!((median.runs, median.requests_per_sync), (3, all[0].requests_per_sync));
     assert_eq!(median.requests.len(), 2);
     assert_eq!((median.requests[0].verb.as_str(), median.requests[1].requests), ("get", 0.0));

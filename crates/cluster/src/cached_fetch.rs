@@ -27,7 +27,7 @@ struct State<T, E> {
 
 /// A failed fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failed<T, E> {
+pub(super) struct FetchFailure<T, E> {
     /// The cause.
     pub(super) error: E,
     /// The cached value, of any age.
@@ -50,7 +50,7 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
         &self,
         life: Duration,
         fetch: impl AsyncFnOnce() -> Result<T, E>,
-    ) -> Result<T, Failed<T, E>> {
+    ) -> Result<T, FetchFailure<T, E>> {
         let fetches_before = {
             let state = self.state();
             match &state.cached {
@@ -63,7 +63,7 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
             let state = self.state();
             match (&state.failed, state.value()) {
                 _ if state.fetches == fetches_before => {}
-                (Some((_, error)), cached) => return Err(Failed { error: error.clone(), cached }),
+                (Some((_, error)), cached) => return Err(FetchFailure { error: error.clone(), cached }),
                 (None, Some(value)) => return Ok(value),
                 (None, None) => {}
             }
@@ -79,7 +79,7 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
             }
             Err(error) => {
                 state.failed = Some((Instant::now(), error.clone()));
-                Err(Failed { error, cached: state.value() })
+                Err(FetchFailure { error, cached: state.value() })
             }
         }
     }
@@ -125,7 +125,7 @@ mod tests {
         }
 
         /// A fetch takes ten seconds.
-        async fn get(&self, works: bool) -> Result<u32, Failed<u32, &'static str>> {
+        async fn get(&self, works: bool) -> Result<u32, FetchFailure<u32, &'static str>> {
             self.fresh
                 .get(LIFE, async || {
                     let n = self.fetches.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +156,7 @@ mod tests {
         let source = Source::new();
         let start = Instant::now();
         let all = futures::future::join_all((0..50).map(|_| source.get(false))).await;
-        assert!(all.iter().all(|value| *value == Err(Failed { error: "down", cached: None })));
+        assert!(all.iter().all(|value| *value == Err(FetchFailure { error: "down", cached: None })));
         assert_eq!((start.elapsed(), source.fetches()), (Duration::from_secs(10), 1));
         assert_eq!((source.get(true).await, source.fetches()), (Ok(1), 2), "later callers fetch again");
     }
@@ -184,7 +184,7 @@ mod tests {
             source.fresh.meanwhile(pause)
         };
         let (refreshed, served) = futures::join!(refresh, read);
-        assert_eq!((refreshed, served), (Err(Failed { error: "down", cached: Some(0) }), Some(0)));
+        assert_eq!((refreshed, served), (Err(FetchFailure { error: "down", cached: Some(0) }), Some(0)));
         assert_eq!(source.fresh.meanwhile(pause), Some(0));
         sleep(pause).await;
         assert_eq!(source.fresh.meanwhile(pause), None);

@@ -49,14 +49,14 @@ pub struct Call {
     /// The time limit. Defaults to the client's time limit.
     pub(super) timeout: Option<Duration>,
     pub(super) limit: usize,
-    pub(super) sent: Sent,
+    pub(super) sent: SentTime,
 }
 
 /// The time at which a request was sent. Its response is at least as recent. Clones share the time.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sent(Arc<OnceLock<Instant>>);
+pub(super) struct SentTime(Arc<OnceLock<Instant>>);
 
-impl Sent {
+impl SentTime {
     /// Records the current time as the send time. Only the first call has an effect.
     pub(super) fn now(&self) {
         let _ = self.0.set(Instant::now());
@@ -101,7 +101,7 @@ impl Call {
             content_type: "",
             timeout: None,
             limit: DEFAULT_LIMIT,
-            sent: Sent::default(),
+            sent: SentTime::default(),
         }
     }
 
@@ -164,7 +164,7 @@ impl Call {
 
     /// Records the send time in `sent`. The send time excludes all waits on the client's side.
     #[must_use]
-    pub(super) fn recording(mut self, sent: &Sent) -> Self {
+    pub(super) fn recording(mut self, sent: &SentTime) -> Self {
         self.sent = sent.clone();
         self
     }
@@ -199,11 +199,11 @@ impl Call {
     }
 
     /// The RBAC resource with a bounded number of values, for metrics.
-    pub fn counted(&self) -> Counted {
+    pub fn counted(&self) -> RequestName {
         match self.counted_as {
-            Some(name) => Counted::As(name),
-            None if self.resource.is_empty() => Counted::As(self.root()),
-            None => Counted::Resource(Arc::clone(&self.resource), self.subresource),
+            Some(name) => RequestName::As(name),
+            None if self.resource.is_empty() => RequestName::As(self.root()),
+            None => RequestName::Resource(Arc::clone(&self.resource), self.subresource),
         }
     }
 
@@ -220,7 +220,7 @@ impl Call {
 
 /// The name of a request in metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Counted {
+pub enum RequestName {
     /// A resource as in error texts, and its subresource: `deployments/scale`.
     Resource(Arc<str>, &'static str),
     /// A name that covers many resources (`*.external.metrics.k8s.io`), or a path without a resource
@@ -228,7 +228,7 @@ pub enum Counted {
     As(&'static str),
 }
 
-impl fmt::Display for Counted {
+impl fmt::Display for RequestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resource(name, "") => f.write_str(name),

@@ -337,16 +337,16 @@ impl Client {
     }
 
     /// Like [`Self::bytes`], but for a request that already holds a token.
-    pub async fn bytes_in(&self, turn: Turn, call: &Call) -> Result<Bytes, ApiError> {
+    pub async fn bytes_in(&self, turn: RatePermit, call: &Call) -> Result<Bytes, ApiError> {
         let read = async |answer: Response<Incoming>| body::collect(answer.into_body(), call.limit).await;
         self.timed(turn, call, read).await
     }
 
     /// Waits for a token of the rate limit.
-    pub async fn turn(&self) -> Turn {
+    pub async fn turn(&self) -> RatePermit {
         let since = Instant::now();
         self.take_token().await;
-        Turn { since }
+        RatePermit { since }
     }
 
     /// Sends a request and passes the items of the response to `item` as they arrive.
@@ -410,7 +410,7 @@ impl Client {
     /// Sends a request and reads its response, within its time limit.
     async fn timed<T>(
         &self,
-        turn: Turn,
+        turn: RatePermit,
         call: &Call,
         read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ApiError>,
     ) -> Result<T, ApiError> {
@@ -535,7 +535,7 @@ impl Client {
 /// A token of the rate limit for one request.
 #[derive(Debug)]
 #[must_use]
-pub struct Turn {
+pub struct RatePermit {
     /// Start of the wait for the token.
     since: Instant,
 }

@@ -11,7 +11,7 @@ pub struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 
 impl Fingerprint {
     /// The fingerprint of a certificate in DER.
-    pub fn of(certificate: &[u8]) -> Self {
+    pub fn from_der(certificate: &[u8]) -> Self {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
         Self(bytes)
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn fingerprint_round_trips_through_text() {
-        let fingerprint = Fingerprint::of(b"abc");
+        let fingerprint = Fingerprint::from_der(b"abc");
         let text = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(fingerprint.to_string(), text);
         assert_eq!(text.parse(), Ok(fingerprint));

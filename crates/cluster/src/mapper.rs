@@ -12,7 +12,7 @@ use autoscaling::failure::ScaleFailureClass;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::cached_fetch::{CachedFetch, Failed};
+use super::cached_fetch::{CachedFetch, FetchFailure};
 use super::call::Call;
 use super::client::Client;
 use super::error::ApiError;
@@ -224,7 +224,7 @@ impl Mapper {
             return Ok(versions);
         }
         match cached.get(LIFE, async || self.fetch(name).await.map(Arc::from)).await {
-            Err(Failed { error, cached: Some(versions) }) => {
+            Err(FetchFailure { error, cached: Some(versions) }) => {
                 tracing::debug!(group = name, %error, "discovery failed, using the stale result");
                 Ok(versions)
             }

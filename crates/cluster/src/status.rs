@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::call::Call;
-use super::client::{Client, Turn};
+use super::client::{Client, RatePermit};
 use super::decode::{HpaObject, hpa, meta};
 use super::error::ApiError;
 use super::limit::status_rate;
@@ -88,14 +88,14 @@ impl Statuses {
     }
 
     /// Waits until one more status write is permitted.
-    pub async fn turn(&self) -> Turn {
+    pub async fn turn(&self) -> RatePermit {
         self.client.turn().await
     }
 
     /// Writes a status. Returns the HPA's new `metadata.resourceVersion`.
     pub async fn put(
         &self,
-        turn: Turn,
+        turn: RatePermit,
         target: StatusTarget<'_>,
         status: &Status,
     ) -> Result<String, ApiError> {

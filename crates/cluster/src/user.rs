@@ -216,7 +216,7 @@ impl ServerCertVerifier for Verifier {
         match self.trust {
             Trust::Any => {}
             Trust::Pinned(pinned) => {
-                let shown = Fingerprint::of(certificate);
+                let shown = Fingerprint::from_der(certificate);
                 if shown != pinned {
                     let error = WrongCertificate { shown, pinned };
                     return Err(rustls::Error::Other(rustls::OtherError(Arc::new(error))));

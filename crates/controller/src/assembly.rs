@@ -157,7 +157,7 @@ impl Parts<'_> {
             events,
             histories: Histories::with_epoch(seed),
             observers,
-            beside: shadow.clone().map(|shadow| shadow as Arc<dyn ShadowComparator>),
+            comparator: shadow.clone().map(|shadow| shadow as Arc<dyn ShadowComparator>),
             queue,
             phases,
             telemetry,

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::list::Listed;
+use super::list::ListPage;
 use super::object::append;
 use super::registry::ResourceType;
 use super::rest::Call;
-use super::store::Stored;
+use super::store::StoredObject;
 use super::table::{Include, table};
 
 /// The form that a request selects with its `Accept` header.
@@ -49,7 +49,7 @@ impl Format {
     }
 
     /// Appends one object.
-    pub(crate) fn object(self, stored: &Stored, now: Timestamp, out: &mut Vec<u8>) {
+    pub(crate) fn object(self, stored: &StoredObject, now: Timestamp, out: &mut Vec<u8>) {
         match self {
             Self::Whole => stored.write(out),
             Self::Metadata => append(&partial(&stored.value()), out),
@@ -62,7 +62,7 @@ impl Format {
     }
 
     /// Appends a list.
-    pub(crate) fn list(self, ty: &ResourceType, listed: &Listed, now: Timestamp, out: &mut Vec<u8>) {
+    pub(crate) fn list(self, ty: &ResourceType, listed: &ListPage, now: Timestamp, out: &mut Vec<u8>) {
         let metadata = list_metadata(listed);
         let (kind, version) = match self {
             Self::Whole => (format!("{}List", ty.kind), ty.api_version()),
@@ -91,7 +91,7 @@ impl Format {
     }
 
     /// Appends one event of a watch.
-    pub(crate) fn event(&mut self, kind: &str, stored: &Stored, now: Timestamp, out: &mut Vec<u8>) {
+    pub(crate) fn event(&mut self, kind: &str, stored: &StoredObject, now: Timestamp, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
         self.object(stored, now, out);
         out.extend_from_slice(b"}\n");
@@ -114,7 +114,7 @@ impl Format {
 }
 
 /// Returns the `metadata` of a list.
-fn list_metadata(listed: &Listed) -> Value {
+fn list_metadata(listed: &ListPage) -> Value {
     let mut metadata = json!({ "resourceVersion": listed.version.to_string() });
     let fields = super::object::map(&mut metadata);
     if let Some(next) = &listed.next {

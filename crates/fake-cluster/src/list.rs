@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::registry::ResourceType;
 use super::selectors::Filter;
 use super::status::{FieldError, Status};
-use super::store::{Key, State, Stored};
+use super::store::{Key, State, StoredObject};
 
 /// The parameters of a list.
 #[derive(Debug, Clone, Default)]
@@ -20,8 +20,8 @@ pub(crate) struct ListOptions {
 
 /// One page.
 #[derive(Debug)]
-pub(crate) struct Listed {
-    pub(crate) items: Vec<Arc<Stored>>,
+pub(crate) struct ListPage {
+    pub(crate) items: Vec<Arc<StoredObject>>,
     pub(crate) version: u64,
     /// The token of the next page, if any.
     pub(crate) next: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) fn list(
     ty: &'static ResourceType,
     namespace: Option<&str>,
     options: &ListOptions,
-) -> Result<Listed, Status> {
+) -> Result<ListPage, Status> {
     let (version, after) = position(state, ty, options)?;
     if version == state.newest() {
         let objects = state.list(ty, namespace, after.as_ref());
@@ -46,16 +46,16 @@ pub(crate) fn list(
     Ok(page(objects.into_iter(), version, options))
 }
 
-fn page(objects: impl Iterator<Item = Arc<Stored>>, version: u64, options: &ListOptions) -> Listed {
+fn page(objects: impl Iterator<Item = Arc<StoredObject>>, version: u64, options: &ListOptions) -> ListPage {
     let mut matching = objects.filter(|stored| options.filter.matches(stored));
     if options.limit == 0 {
-        return Listed { items: matching.collect(), version, next: None, remaining: None };
+        return ListPage { items: matching.collect(), version, next: None, remaining: None };
     }
     let items: Vec<_> = matching.by_ref().take(options.limit).collect();
     let left = matching.count();
     let next = items.last().filter(|_| left > 0).map(|last| token(version, last));
     let remaining = (left > 0 && options.filter.is_empty()).then_some(left);
-    Listed { items, version, next, remaining }
+    ListPage { items, version, next, remaining }
 }
 
 /// Returns the version of a list, and the key after which the page starts.
@@ -121,7 +121,7 @@ pub(crate) fn invalid_options(cause: FieldError) -> Status {
     Status::invalid("meta.k8s.io", "ListOptions", "", &[cause])
 }
 
-fn token(version: u64, last: &Stored) -> String {
+fn token(version: u64, last: &StoredObject) -> String {
     format!("{version}/{}/{}", last.namespace(), last.name())
 }
 

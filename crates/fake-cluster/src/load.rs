@@ -36,11 +36,11 @@
 //!     work: vec![
 //!         Work::requests(per_second, 100.0)
 //!             .with_cpu(4.0)
-//!             .shown_as(Metric::of_pods("http_requests_per_second", Measure::Served))
-//!             .shown_as(Metric::of_object("requests", Measure::Demand, "networking.k8s.io/v1", "Ingress", "front")),
+//!             .with_metric(Metric::for_pods("http_requests_per_second", Measure::Served))
+//!             .with_metric(Metric::for_object("requests", Measure::Demand, "networking.k8s.io/v1", "Ingress", "front")),
 //!     ],
 //!     cpu: CpuModel { base: 20.0, start_up: 900.0, limit: Some(1_000.0) },
-//!     ..Load::of("shop", "app", "web")
+//!     ..Load::new("shop", "app", "web")
 //! });
 //! cluster.set_metrics(metrics.clone());
 //!
@@ -57,10 +57,10 @@
 //!
 //! # Structure
 //!
-//! `roster` tracks the pods from a feed of their changes. `stream` distributes work over them. `ledger`
-//! connects both for one load and takes its samples (`sample`). `outages` removes data, and `answer` writes
-//! the responses. `curve` and `points` describe loads over time. `model` and `pipeline` contain the
-//! parameters of a scenario.
+//! `pod_registry` tracks the pods from a feed of their changes. `stream` distributes work over them.
+//! `load_state` connects both for one load and takes its samples (`sample`). `outages` removes data, and
+//! `answer` writes the responses. `curve` and `points` describe loads over time. `model` and `pipeline`
+//! contain the parameters of a scenario.
 
 mod answer;
 mod curve;
@@ -94,9 +94,9 @@ pub use pipeline::{Outage, OutageKind, Pipeline, Scraping};
 pub use points::{Interpolation, LineProblem, Points, PointsError};
 
 use answer::Answers;
-use load_state::Ledger;
-use outages::{Gaps, Switches};
-use pod_registry::{IDLE_BYTES, IDLE_MILLICORES, Pod, Roster};
+use load_state::TrackedLoad;
+use outages::{Gaps, OutageRules};
+use pod_registry::{IDLE_BYTES, IDLE_MILLICORES, Pod, PodRegistry};
 
 /// Default scrape interval, as in metrics-server.
 pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
@@ -125,12 +125,12 @@ pub struct LoadId(usize);
 
 #[derive(Debug)]
 struct State {
-    /// The first ledger is for pods without a load.
-    ledgers: Vec<Ledger>,
-    roster: Roster,
+    /// The first entry is for pods without a load.
+    tracked_loads: Vec<TrackedLoad>,
+    pods: PodRegistry,
     /// The feed of pod changes. `None` before the first step.
     feed: Option<Feed>,
-    switches: Switches,
+    switches: OutageRules,
     /// The next scrape time of each API.
     next_scrapes: [(MetricsApi, Duration); 3],
     /// Cached group indexes by namespace and selector. Cleared when a group is added.
@@ -141,13 +141,13 @@ impl LoadMetrics {
     /// Creates a backend without loads. Curves start now. The backend is `Absent` until the first
     /// [`step`](Self::step).
     pub fn new(clock: SharedClock, pipeline: Pipeline) -> Self {
-        let mut idle = Load::of("", "", "");
+        let mut idle = Load::new("", "", "");
         (idle.cpu.base, idle.cpu.start_up, idle.memory.base) = (IDLE_MILLICORES, IDLE_MILLICORES, IDLE_BYTES);
         let state = State {
-            ledgers: vec![Ledger::new(idle, Duration::ZERO, LONGEST_STEP)],
-            roster: Roster::default(),
+            tracked_loads: vec![TrackedLoad::new(idle, Duration::ZERO, LONGEST_STEP)],
+            pods: PodRegistry::default(),
             feed: None,
-            switches: Switches::default(),
+            switches: OutageRules::default(),
             next_scrapes: APIS.map(|api| (api, pipeline.scraping(api).phase)),
             selected: BTreeMap::new(),
         };
@@ -159,13 +159,13 @@ impl LoadMetrics {
         let closest = APIS.iter().map(|api| self.pipeline.scraping(*api).interval).min();
         let step = closest.map_or(LONGEST_STEP, |interval| (interval / 10).min(LONGEST_STEP));
         let mut state = self.lock();
-        state.ledgers.push(Ledger::new(load, self.origin.elapsed(), step));
-        LoadId(state.ledgers.len() - 1)
+        state.tracked_loads.push(TrackedLoad::new(load, self.origin.elapsed(), step));
+        LoadId(state.tracked_loads.len() - 1)
     }
 
     /// Returns the current state of a load.
     pub fn state(&self, load: LoadId) -> Option<LoadState> {
-        Some(self.lock().ledgers.get(load.0)?.state(self.origin.elapsed()))
+        Some(self.lock().tracked_loads.get(load.0)?.state(self.origin.elapsed()))
     }
 
     /// Simulates and samples in the background until `stop` is cancelled.
@@ -199,7 +199,7 @@ impl LoadMetrics {
             *next = self.pipeline.scraping(*api).next_after(now);
         }
         let scrapes = state.next_scrapes.iter().map(|(_, next)| *next);
-        let due = scrapes.chain(Switches::due(&self.pipeline, now)).min()?;
+        let due = scrapes.chain(OutageRules::due(&self.pipeline, now)).min()?;
         self.origin.checked_add(due)
     }
 
@@ -217,15 +217,15 @@ impl State {
                 FeedEvent::Present(stored) => {
                     let object = stored.value();
                     let group = self.group_for(&object);
-                    if self.roster.group_of(&stored.uid).is_some_and(|before| before != group) {
+                    if self.pods.group_of(&stored.uid).is_some_and(|before| before != group) {
                         self.remove(&stored.uid, now);
                     }
-                    self.change(group, now, |members, ledger| {
-                        let new = || Pod::new(&object, &ledger.load, ledger.metrics.len(), now);
+                    self.change(group, now, |members, tracked| {
+                        let new = || Pod::new(&object, &tracked.load, tracked.metrics.len(), now);
                         let pod = members.pods.entry((*stored.uid).into()).or_insert_with(new);
-                        pod.update(&object, &ledger.load, &ledger.streams, now);
+                        pod.update(&object, &tracked.load, &tracked.streams, now);
                     });
-                    self.roster.insert(&stored.uid, group);
+                    self.pods.insert(&stored.uid, group);
                 }
                 FeedEvent::Deleted(stored) => self.remove(&stored.uid, now),
             }
@@ -233,7 +233,7 @@ impl State {
     }
 
     fn remove(&mut self, uid: &str, now: Duration) {
-        if let Some(group) = self.roster.remove(uid) {
+        if let Some(group) = self.pods.remove(uid) {
             self.change(group, now, |members, _| {
                 members.pods.remove(uid);
             });
@@ -246,50 +246,51 @@ impl State {
         &mut self,
         group: usize,
         now: Duration,
-        change: impl FnOnce(&mut pod_registry::Group, &Ledger),
+        change: impl FnOnce(&mut pod_registry::Group, &TrackedLoad),
     ) {
-        let Some(members) = self.roster.groups.get_mut(group) else { return };
-        let Some(ledger) = self.ledgers.get_mut(members.load) else { return };
-        ledger.advance(now);
-        change(members, ledger);
-        ledger.count_pods(&self.roster.groups);
+        let Some(members) = self.pods.groups.get_mut(group) else { return };
+        let Some(tracked) = self.tracked_loads.get_mut(members.load) else { return };
+        tracked.advance(now);
+        change(members, tracked);
+        tracked.count_pods(&self.pods.groups);
     }
 
     fn group_for(&mut self, object: &serde_json::Value) -> usize {
-        let before = self.roster.groups.len();
-        let group = self.roster.group_for(object, |namespace, labels| {
-            let matches = |ledger: &Ledger| {
-                let load = &ledger.load;
+        let before = self.pods.groups.len();
+        let group = self.pods.group_for(object, |namespace, labels| {
+            let matches = |tracked: &TrackedLoad| {
+                let load = &tracked.load;
                 load.namespace == namespace
                     && load.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             };
-            self.ledgers.iter().skip(1).position(matches).map_or(0, |index| index + 1)
+            self.tracked_loads.iter().skip(1).position(matches).map_or(0, |index| index + 1)
         });
-        if self.roster.groups.len() > before {
+        if self.pods.groups.len() > before {
             self.selected.clear();
-            let load = self.roster.groups.get(group).and_then(|members| self.ledgers.get_mut(members.load));
-            if let Some(ledger) = load {
-                ledger.groups.push(group);
+            let load =
+                self.pods.groups.get(group).and_then(|members| self.tracked_loads.get_mut(members.load));
+            if let Some(tracked) = load {
+                tracked.groups.push(group);
             }
         }
         group
     }
 
     fn scrape(&mut self, api: MetricsApi, scraping: &Scraping, now: Duration) {
-        for ledger in &mut self.ledgers {
-            ledger.advance(now);
+        for tracked in &mut self.tracked_loads {
+            tracked.advance(now);
             if api != MetricsApi::Resource {
-                ledger.sample_totals(api == MetricsApi::External, scraping, now);
+                tracked.sample_totals(api == MetricsApi::External, scraping, now);
             }
         }
-        for group in &mut self.roster.groups {
-            let Some(ledger) = self.ledgers.get(group.load) else { continue };
+        for group in &mut self.pods.groups {
+            let Some(tracked) = self.tracked_loads.get(group.load) else { continue };
             match api {
                 MetricsApi::Resource => {
-                    group.pods.values_mut().for_each(|pod| ledger.sample_usage(pod, scraping, now));
+                    group.pods.values_mut().for_each(|pod| tracked.sample_usage(pod, scraping, now));
                 }
-                MetricsApi::Custom if ledger.has_pod_metrics() => {
-                    group.pods.values_mut().for_each(|pod| ledger.sample_metrics(pod, scraping, now));
+                MetricsApi::Custom if tracked.has_pod_metrics() => {
+                    group.pods.values_mut().for_each(|pod| tracked.sample_metrics(pod, scraping, now));
                 }
                 MetricsApi::Custom | MetricsApi::External => {}
             }
@@ -307,7 +308,7 @@ impl State {
         let matches = |group: &pod_registry::Group| {
             (namespace.is_empty() || group.namespace == namespace) && selector.matches(&group.labels)
         };
-        let all = self.roster.groups.iter().enumerate();
+        let all = self.pods.groups.iter().enumerate();
         let groups: Vec<_> = all.filter(|(_, group)| matches(group)).map(|(index, _)| index).collect();
         if self.selected.len() >= SELECTORS {
             self.selected.clear();
@@ -334,8 +335,8 @@ impl MetricsBackend for LoadMetrics {
             }
         };
         let answers = Answers {
-            groups: &state.roster.groups,
-            ledgers: &state.ledgers,
+            groups: &state.pods.groups,
+            tracked_loads: &state.tracked_loads,
             gaps: Gaps { pipeline: &self.pipeline, api: request.api, now },
             now,
             time: self.clock.now(),

@@ -13,7 +13,7 @@ use super::route::{Query, ResourcePath, Route};
 use super::scale;
 use super::selectors::Filter;
 use super::status::Status;
-use super::store::{Key, Stored};
+use super::store::{Key, StoredObject};
 use super::watch::{WatchOptions, Watcher};
 use super::write::{self, DeleteOptions, Write};
 use super::{Cluster, discovery, hpa, object, openapi, patch};
@@ -368,14 +368,14 @@ fn filter(call: &Call, ty: &ResourceType) -> Result<Filter, Status> {
 }
 
 fn found(
-    stored: Option<std::sync::Arc<Stored>>,
+    stored: Option<std::sync::Arc<StoredObject>>,
     ty: &ResourceType,
     name: &str,
-) -> Result<std::sync::Arc<Stored>, Status> {
+) -> Result<std::sync::Arc<StoredObject>, Status> {
     stored.ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
 }
 
-fn one(cluster: &Cluster, call: &Call, code: u16, stored: &Stored) -> Reply {
+fn one(cluster: &Cluster, call: &Call, code: u16, stored: &StoredObject) -> Reply {
     let mut out = Vec::with_capacity(stored.size());
     Format::from_call(call).object(stored, cluster.now(), &mut out);
     Reply::Json(code, out.into())
@@ -387,7 +387,7 @@ fn answers_with_object(ty: &ResourceType) -> bool {
 }
 
 /// Returns the `metav1.Status` of a completed deletion.
-fn deleted(stored: &Stored) -> Value {
+fn deleted(stored: &StoredObject) -> Value {
     let mut details = json!({ "name": stored.name(), "kind": stored.ty.resource, "uid": &*stored.uid });
     if !stored.ty.group.is_empty() {
         object::map(&mut details).insert("group".to_owned(), stored.ty.group.into());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::object;
 use super::registry::{ResourceType, ScaleSelector};
 use super::status::{FieldError, Status};
-use super::store::{State, Stored};
+use super::store::{State, StoredObject};
 use super::write::{self, Write};
 
 /// The location of a scale target: `…/{group}/{version}/namespaces/{namespace}/{resource}/{name}/scale`.
@@ -202,7 +202,7 @@ struct WorkloadPart {
     selector: Value,
 }
 
-fn encode_workload(stored: &Stored, rule: ScaleSelector) -> Vec<u8> {
+fn encode_workload(stored: &StoredObject, rule: ScaleSelector) -> Vec<u8> {
     let workload: Workload = stored.read();
     let selector = match rule {
         ScaleSelector::Structured => selector_text(&workload.spec.selector),

@@ -4,7 +4,7 @@ use autoscaling::selector::{Labels, Selector};
 use serde_json::Value;
 
 use super::status::Status;
-use super::store::Stored;
+use super::store::StoredObject;
 use super::{object, registry::ResourceType};
 
 /// The objects of a collection that a list or watch includes.
@@ -41,7 +41,7 @@ impl Filter {
     }
 
     /// Whether an object matches.
-    pub(crate) fn matches(&self, stored: &Stored) -> bool {
+    pub(crate) fn matches(&self, stored: &StoredObject) -> bool {
         self.labels.as_ref().is_none_or(|labels| labels.matches(stored)) && self.fields_match(stored)
     }
 
@@ -59,7 +59,7 @@ impl Filter {
         self.labels.is_none() && self.fields.is_empty()
     }
 
-    fn fields_match(&self, stored: &Stored) -> bool {
+    fn fields_match(&self, stored: &StoredObject) -> bool {
         if self.fields.is_empty() {
             return true;
         }
@@ -92,7 +92,7 @@ fn field_text(object: &Value, field: &str) -> String {
     }
 }
 
-impl Labels for Stored {
+impl Labels for StoredObject {
     fn value(&self, key: &str) -> Option<&str> {
         self.label(key)
     }

@@ -21,7 +21,7 @@ const HISTORY: usize = 10_000;
 
 /// One immutable version of one object.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredObject {
     pub(crate) ty: &'static ResourceType,
     key: Key,
     pub(crate) uid: Box<str>,
@@ -68,7 +68,7 @@ impl Key {
     }
 }
 
-impl Stored {
+impl StoredObject {
     fn new(ty: &'static ResourceType, mut object: Value) -> Self {
         let fields = object::map(&mut object);
         fields.remove("apiVersion");
@@ -220,14 +220,14 @@ pub(crate) enum ChangeKind {
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) kind: ChangeKind,
-    pub(crate) now: Arc<Stored>,
-    pub(crate) before: Option<Arc<Stored>>,
+    pub(crate) now: Arc<StoredObject>,
+    pub(crate) before: Option<Arc<StoredObject>>,
 }
 
 /// The stored objects of one resource type.
 #[derive(Debug, Default)]
 struct Table {
-    objects: BTreeMap<Key, Arc<Stored>>,
+    objects: BTreeMap<Key, Arc<StoredObject>>,
     history: VecDeque<Arc<Change>>,
     /// The newest version up to which the history may lack changes.
     compacted: u64,
@@ -310,7 +310,7 @@ impl State {
         suffix
     }
 
-    pub(crate) fn get(&self, ty: &ResourceType, namespace: &str, name: &str) -> Option<&Arc<Stored>> {
+    pub(crate) fn get(&self, ty: &ResourceType, namespace: &str, name: &str) -> Option<&Arc<StoredObject>> {
         self.tables.get(&ty.key())?.objects.get(&Key::new(namespace, name))
     }
 
@@ -320,7 +320,7 @@ impl State {
         ty: &ResourceType,
         namespace: Option<&'a str>,
         after: Option<&Key>,
-    ) -> impl Iterator<Item = &'a Arc<Stored>> {
+    ) -> impl Iterator<Item = &'a Arc<StoredObject>> {
         let first = after.map_or_else(
             || std::ops::Bound::Included(Key::new(namespace.unwrap_or(""), "")),
             |key| std::ops::Bound::Excluded(key.clone()),
@@ -341,7 +341,7 @@ impl State {
         namespace: Option<&str>,
         after: Option<&Key>,
         version: u64,
-    ) -> Vec<Arc<Stored>> {
+    ) -> Vec<Arc<StoredObject>> {
         let now = self.list(ty, namespace, after);
         let history = self.tables.get(&ty.key()).map(|table| &table.history);
         let since = history
@@ -350,7 +350,8 @@ impl State {
             .take_while(|change| change.now.resource_version > version)
             .filter(|change| namespace.is_none_or(|namespace| change.now.namespace() == namespace))
             .filter(|change| after.is_none_or(|after| change.now.key > *after));
-        let mut objects: BTreeMap<&Key, &Arc<Stored>> = now.map(|stored| (&stored.key, stored)).collect();
+        let mut objects: BTreeMap<&Key, &Arc<StoredObject>> =
+            now.map(|stored| (&stored.key, stored)).collect();
         for change in since {
             match &change.before {
                 Some(before) => objects.insert(&before.key, before),
@@ -365,23 +366,23 @@ impl State {
     }
 
     /// Returns the version that a write would store, for dry runs.
-    pub(crate) fn preview(ty: &'static ResourceType, object: Value) -> Arc<Stored> {
-        Arc::new(Stored::new(ty, object))
+    pub(crate) fn preview(ty: &'static ResourceType, object: Value) -> Arc<StoredObject> {
+        Arc::new(StoredObject::new(ty, object))
     }
 
     /// Returns the version that a status write would store, for dry runs.
-    pub(crate) fn preview_status(stored: &Stored, changed: Value) -> Arc<Stored> {
+    pub(crate) fn preview_status(stored: &StoredObject, changed: Value) -> Arc<StoredObject> {
         Arc::new(stored.with_status(changed))
     }
 
     /// Stores an object under a new resourceVersion and notifies the watchers.
-    pub(crate) fn store(&mut self, ty: &'static ResourceType, mut object: Value) -> Arc<Stored> {
+    pub(crate) fn store(&mut self, ty: &'static ResourceType, mut object: Value) -> Arc<StoredObject> {
         self.stamp(&mut object);
-        self.replace(Stored::new(ty, object))
+        self.replace(StoredObject::new(ty, object))
     }
 
     /// Stores an object with the status and the metadata of `changed`. Its other fields stay.
-    pub(crate) fn store_status(&mut self, stored: &Stored, mut changed: Value) -> Arc<Stored> {
+    pub(crate) fn store_status(&mut self, stored: &StoredObject, mut changed: Value) -> Arc<StoredObject> {
         self.stamp(&mut changed);
         self.replace(stored.with_status(changed))
     }
@@ -391,7 +392,7 @@ impl State {
         object::section(object, "metadata").insert("resourceVersion".to_owned(), version.to_string().into());
     }
 
-    fn replace(&mut self, now: Stored) -> Arc<Stored> {
+    fn replace(&mut self, now: StoredObject) -> Arc<StoredObject> {
         let now = Arc::new(now);
         let table = self.tables.entry(now.ty.key()).or_default();
         let before = table.objects.insert(now.key.clone(), Arc::clone(&now));
@@ -407,13 +408,13 @@ impl State {
         ty: &'static ResourceType,
         namespace: &str,
         name: &str,
-    ) -> Option<Arc<Stored>> {
+    ) -> Option<Arc<StoredObject>> {
         let before = self.tables.get_mut(&ty.key())?.objects.remove(&Key::new(namespace, name))?;
         let version = self.advance();
         let mut object = before.value();
         object::section(&mut object, "metadata")
             .insert("resourceVersion".to_owned(), version.to_string().into());
-        let now = Arc::new(Stored::new(ty, object));
+        let now = Arc::new(StoredObject::new(ty, object));
         self.index(Some(&before), None);
         self.announce(Change { kind: ChangeKind::Deleted, now: Arc::clone(&now), before: Some(before) });
         Some(now)
@@ -496,7 +497,7 @@ impl State {
         self.newest
     }
 
-    fn index(&mut self, before: Option<&Stored>, now: Option<&Stored>) {
+    fn index(&mut self, before: Option<&StoredObject>, now: Option<&StoredObject>) {
         if let Some(stored) = before {
             for owner in &stored.owners {
                 if let Some(owned) = self.dependents.get_mut(owner) {

@@ -17,7 +17,7 @@ use super::object;
 use super::registry::ResourceType;
 use super::selectors::Filter;
 use super::status::{FieldError, Status};
-use super::store::{Change, ChangeKind, Stored};
+use super::store::{Change, ChangeKind, StoredObject};
 
 /// Interval between bookmarks, as in Kubernetes.
 const BOOKMARK_PERIOD: Duration = Duration::from_mins(1);
@@ -60,7 +60,7 @@ pub(crate) struct Watcher {
 /// An item that the watch has not sent yet.
 #[derive(Debug)]
 enum Pending {
-    Initial(Arc<Stored>),
+    Initial(Arc<StoredObject>),
     InitialEnd(u64),
     Change(Arc<Change>),
     Error(Status),
@@ -240,7 +240,7 @@ fn write_error(status: &Status, out: &mut Vec<u8>) {
 }
 
 /// Returns the event for a change in a filtered collection, or `None` if the change is not visible.
-fn filtered_event(change: &Change, filter: &Filter) -> Option<(&'static str, Arc<Stored>)> {
+fn filtered_event(change: &Change, filter: &Filter) -> Option<(&'static str, Arc<StoredObject>)> {
     let before = change.before.as_ref().is_some_and(|before| filter.matches(before));
     let now = change.kind != ChangeKind::Deleted && filter.matches(&change.now);
     match (before, now) {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::object::{self, meta};
 use super::registry::{ResourceType, StatusMetadata, TYPES};
 use super::status::{FieldError, Status};
-use super::store::{Key, State, Stored};
+use super::store::{Key, State, StoredObject};
 use super::{defaults, hpa, validation};
 
 /// The context of a write.
@@ -39,7 +39,7 @@ pub(crate) fn create(
     namespace: &str,
     mut object: Value,
     write: &Write<'_>,
-) -> Result<Arc<Stored>, Status> {
+) -> Result<Arc<StoredObject>, Status> {
     identify(ty, &mut object)?;
     check_namespace(ty, namespace, &mut object)?;
     if !meta(&object, "resourceVersion").is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn update(
     name: &str,
     mut object: Value,
     write: &Write<'_>,
-) -> Result<Arc<Stored>, Status> {
+) -> Result<Arc<StoredObject>, Status> {
     identify(ty, &mut object)?;
     check_namespace(ty, namespace, &mut object)?;
     check_name(name, &object)?;
@@ -113,7 +113,7 @@ pub(crate) fn update_status(
     name: &str,
     mut object: Value,
     write: &Write<'_>,
-) -> Result<Arc<Stored>, Status> {
+) -> Result<Arc<StoredObject>, Status> {
     let Some(rule) = ty.status else {
         return Err(Status::unknown_resource());
     };
@@ -168,7 +168,7 @@ pub(crate) fn delete(
     name: &str,
     options: &DeleteOptions,
     write: &Write<'_>,
-) -> Result<(Arc<Stored>, bool), Status> {
+) -> Result<(Arc<StoredObject>, bool), Status> {
     let stored = existing(state, ty, namespace, name)?;
     let precondition = |field: &str, requested: &str, actual: &str| {
         let cause = format!(
@@ -216,7 +216,7 @@ pub(crate) fn put_raw(
     ty: &'static ResourceType,
     mut object: Value,
     now: Timestamp,
-) -> Arc<Stored> {
+) -> Arc<StoredObject> {
     if ty.namespaced && meta(&object, "namespace").is_empty() {
         object::section(&mut object, "metadata").insert("namespace".to_owned(), "default".into());
     }
@@ -263,7 +263,12 @@ fn state_uid(state: &mut State, old: Option<&Value>) -> Value {
     if old.is_some() { Value::Null } else { state.next_uid().into() }
 }
 
-fn existing(state: &State, ty: &ResourceType, namespace: &str, name: &str) -> Result<Arc<Stored>, Status> {
+fn existing(
+    state: &State,
+    ty: &ResourceType,
+    namespace: &str,
+    name: &str,
+) -> Result<Arc<StoredObject>, Status> {
     let stored = state.get(ty, namespace, name);
     stored.cloned().ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
 }
@@ -335,7 +340,7 @@ fn check_name(name: &str, object: &Value) -> Result<(), Status> {
     )))
 }
 
-fn check_version(ty: &ResourceType, stored: &Stored, object: &Value) -> Result<(), Status> {
+fn check_version(ty: &ResourceType, stored: &StoredObject, object: &Value) -> Result<(), Status> {
     let name = stored.name();
     let uid = meta(object, "uid");
     if !uid.is_empty() && uid != &*stored.uid {
@@ -439,11 +444,11 @@ fn fail_if(ty: &ResourceType, name: &str, causes: &[FieldError]) -> Result<(), S
 fn finish_update(
     state: &mut State,
     ty: &'static ResourceType,
-    stored: &Arc<Stored>,
+    stored: &Arc<StoredObject>,
     old: &Value,
     mut object: Value,
     write: &Write<'_>,
-) -> Arc<Stored> {
+) -> Arc<StoredObject> {
     if object == *old {
         return Arc::clone(stored);
     }
@@ -464,7 +469,12 @@ fn clears_last_finalizer(object: &Value, old: &Map<String, Value>) -> bool {
     terminating && released && grace == 0
 }
 
-fn commit(state: &mut State, ty: &'static ResourceType, object: Value, write: &Write<'_>) -> Arc<Stored> {
+fn commit(
+    state: &mut State,
+    ty: &'static ResourceType,
+    object: Value,
+    write: &Write<'_>,
+) -> Arc<StoredObject> {
     if write.dry_run { State::preview(ty, object) } else { state.store(ty, object) }
 }
 
@@ -481,7 +491,12 @@ fn grace_period(ty: &ResourceType, object: &Value, options: &DeleteOptions) -> i
 
 /// Removes an object, and its dependents unless `orphan` is set. A namespace first becomes Terminating. Its
 /// content is also removed.
-fn remove(state: &mut State, stored: &Arc<Stored>, orphan: bool, write: &Write<'_>) -> Arc<Stored> {
+fn remove(
+    state: &mut State,
+    stored: &Arc<StoredObject>,
+    orphan: bool,
+    write: &Write<'_>,
+) -> Arc<StoredObject> {
     let mut last = Arc::clone(stored);
     let mut dependents = if orphan { Vec::new() } else { state.dependents(&stored.uid) };
     let mut options = DeleteOptions::default();

@@ -48,7 +48,7 @@ impl Narrative<'_> {
     fn current(&self) -> Step {
         let Explanation { current, status_replicas, min, max, .. } = self.explanation;
         let mut step = Step::new("Current");
-        if self.explanation.course == DecisionPath::NoScale {
+        if self.explanation.path == DecisionPath::NoScale {
             step.push(Line::new("replicas").bad("unknown: the target's scale cannot be read"));
         } else {
             let line =
@@ -95,7 +95,7 @@ impl Narrative<'_> {
         let mut step = Step::new("Result");
         let line = Line::new("");
         let failure = explanation.failure.as_deref().unwrap_or("the cause is unknown");
-        step.push(match explanation.course {
+        step.push(match explanation.path {
             DecisionPath::NoScale => line.bad("nothing is scaled: ").plain(failure),
             DecisionPath::Disabled => line
                 .warn("0: autoscaling is disabled")

@@ -88,8 +88,8 @@ impl Sync<'_> {
         if plant::planted("decision-bounds") && spec.metrics.len() == 2 && count == max && max > 7 {
             count += 1;
         }
-        let course = decision.explanation().course;
-        match course {
+        let path = decision.explanation().path;
+        match path {
             DecisionPath::Disabled => assert_eq!(count, 0),
             DecisionPath::AboveMax => assert_eq!(count, max),
             DecisionPath::BelowMin => assert_eq!(count, min),
@@ -117,7 +117,7 @@ impl Sync<'_> {
     /// Rate policies hold for every rescale. This check records rescales without a limit.
     pub fn within_rates(&self, decision: &Decision) {
         let Some(behavior) = &self.world.spec.behavior else { return };
-        if decision.explanation().course != DecisionPath::Metrics
+        if decision.explanation().path != DecisionPath::Metrics
             || decision.explanation().lifted_to_min.is_some()
         {
             return;
@@ -240,7 +240,7 @@ impl Sync<'_> {
         let read_per_pod = || match decision.explanation().metrics.get(place) {
             Some(MetricExplanation::Valid(reading)) => {
                 let counted = reading.count(|group| !PodGroup::is_ignored(group));
-                reading.strangers.is_none() && i64::try_from(counted) == Ok(current)
+                reading.unmatched.is_none() && i64::try_from(counted) == Ok(current)
             }
             _ => true,
         };

@@ -160,7 +160,7 @@ pub fn raise(u: &mut Unstructured<'_>, answer: &Answer) -> Result<Option<Answer>
 
 fn settings(u: &mut Unstructured<'_>) -> Result<Settings> {
     let version = if u.arbitrary()? { Version::V1_37 } else { Version::V1_36 };
-    let mut settings = Settings::of(version);
+    let mut settings = Settings::new(version);
     if u.ratio(1, 4_u8)? {
         settings.tolerance = f64::from(u.arbitrary::<u16>()?) / 1000.0;
         settings.downscale_stabilization = Duration::from_secs(u.int_in_range(0..=4000_u64)?);

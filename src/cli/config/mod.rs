@@ -136,7 +136,7 @@ impl Config {
             cpu_initialization_period: read
                 .duration("horizontal-pod-autoscaler-cpu-initialization-period")?,
             initial_readiness_delay: read.duration("horizontal-pod-autoscaler-initial-readiness-delay")?,
-            ..Settings::of(version)
+            ..Settings::new(version)
         };
         gates.apply(&mut settings);
 

@@ -113,7 +113,7 @@ fn invalid_values_are_refused_with_the_flag() {
 
 #[test]
 fn emulated_version_sets_its_gates() {
-    assert_eq!(config("--emulated-version=1.36").controller.settings, Settings::of(Version::V1_36));
+    assert_eq!(config("--emulated-version=1.36").controller.settings, Settings::new(Version::V1_36));
     assert!(!config("--emulated-version=kube=1.36").controller.stale_consistency);
     let mixed = read(&["--feature-gates=HPAScaleToZero=true", "--emulated-version=v1.36"]).unwrap();
     assert!(mixed.controller.settings.scale_to_zero);

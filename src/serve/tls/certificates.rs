@@ -88,7 +88,7 @@ impl Certificates {
 
     /// Returns the fingerprint of the default certificate, for clients that send no server name.
     pub(in crate::serve) fn fingerprint(&self) -> Option<Fingerprint> {
-        self.shown().default.as_ref()?.cert.first().map(|certificate| Fingerprint::of(certificate))
+        self.shown().default.as_ref()?.cert.first().map(|certificate| Fingerprint::from_der(certificate))
     }
 
     /// Rereads the files every minute. A broken pair is logged once per change, and the previous pair stays

@@ -10,7 +10,7 @@ const EVENTS: usize = 30;
 
 /// An HPA and its target.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct HpaState {
     /// Limits of the HPA with the time of each change, or `None` while the HPA does not exist.
     versions: Vec<(Duration, Option<Rules>)>,
     rescales: Vec<Rescale>,
@@ -28,7 +28,7 @@ pub(super) struct Watched {
     pub(super) disturbed_until: Duration,
 }
 
-impl Watched {
+impl HpaState {
     pub(super) fn update(&mut self, rules: Option<Rules>, now: Duration) {
         if self.versions.last().is_none_or(|(_, last)| *last != rules) {
             self.disturbed_until = self.disturbed_until.max(now + PERIOD);
@@ -63,7 +63,7 @@ impl Watched {
         self.now().is_some_and(|rules| rules.has_target)
     }
 
-    pub(super) fn gone_since(&self) -> Option<Duration> {
+    pub(super) fn deleted_since(&self) -> Option<Duration> {
         self.versions.last().filter(|(_, rules)| rules.is_none()).map(|(since, _)| *since)
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use self::hpa_state::Watched;
-use self::process_state::Standing;
+use self::hpa_state::HpaState;
+use self::process_state::ProcessState;
 pub(crate) use self::rules::{Rescale, Rules};
 use crate::plan::{Class, Fault, FaultKind, Plan};
 use crate::request_log::Entry;
@@ -38,9 +38,9 @@ pub(crate) type Finding = Option<(&'static str, String)>;
 
 /// The observed state of the cluster and its processes, for checks of the invariants.
 #[derive(Debug)]
-pub(crate) struct Judge {
-    hpas: Vec<Watched>,
-    processes: Vec<Standing>,
+pub(crate) struct Invariants {
+    hpas: Vec<HpaState>,
+    processes: Vec<ProcessState>,
     has_election: bool,
     /// Whether a checkpoint is read and written.
     has_checkpoint: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Judge {
     pub(crate) violations: Vec<Violation>,
 }
 
-impl Judge {
+impl Invariants {
     pub(crate) fn new(plan: &Plan) -> Self {
         let scene = &plan.scene;
         Self {
@@ -81,8 +81,8 @@ impl Judge {
             rescaled: Duration::ZERO,
             lease_writer: None,
             leaders_doubtful_until: Duration::ZERO,
-            hpas: scene.hpas.iter().map(|_| Watched::default()).collect(),
-            processes: (0..scene.processes).map(|_| Standing::new(0, scene.hpas.len())).collect(),
+            hpas: scene.hpas.iter().map(|_| HpaState::default()).collect(),
+            processes: (0..scene.processes).map(|_| ProcessState::new(0, scene.hpas.len())).collect(),
             has_election: scene.election,
             has_checkpoint: scene.checkpoint,
             views_late_until: Duration::ZERO,
@@ -99,13 +99,13 @@ impl Judge {
 
     /// Records that a process starts a life.
     pub(crate) fn life_started(&mut self, process: usize, life: u32, now: Duration) {
-        self.processes[process] = Standing::new(life, self.hpas.len());
+        self.processes[process] = ProcessState::new(life, self.hpas.len());
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
     }
 
     /// Records the end of a process, by a crash or in order.
     pub(crate) fn ended(&mut self, now: Duration) {
-        self.hpas.iter_mut().for_each(Watched::process_ended);
+        self.hpas.iter_mut().for_each(HpaState::process_ended);
         self.ended = Some(now);
         if self.clocks_differ {
             self.rates_doubtful_until = self.rates_doubtful_until.max(now + LONGEST_PERIOD);
@@ -202,7 +202,7 @@ impl Judge {
     }
 
     /// Records that a process received an object with `version`.
-    pub(crate) fn shown(&mut self, process: usize, life: u32, version: &str) {
+    pub(crate) fn received(&mut self, process: usize, life: u32, version: &str) {
         let standing = &mut self.processes[process];
         if standing.life == life {
             standing.versions.insert(version.to_owned());
@@ -269,12 +269,13 @@ impl Judge {
     }
 
     /// HPAs that were deleted so long ago that no state of them may remain.
-    pub(crate) fn gone_for_long(&self, now: Duration) -> Vec<usize> {
-        let is_gone = |hpa: &Watched| hpa.gone_since().is_some_and(|since| self.must_be_known(since, now));
+    pub(crate) fn long_deleted(&self, now: Duration) -> Vec<usize> {
+        let is_gone =
+            |hpa: &HpaState| hpa.deleted_since().is_some_and(|since| self.must_be_known(since, now));
         (0..self.hpas.len()).filter(|hpa| is_gone(&self.hpas[*hpa])).collect()
     }
 
-    fn current_life(&mut self, entry: &Entry) -> Option<&mut Standing> {
+    fn current_life(&mut self, entry: &Entry) -> Option<&mut ProcessState> {
         Some(&mut self.processes[entry.process]).filter(|standing| standing.life == entry.life)
     }
 
@@ -435,8 +436,9 @@ impl Judge {
         if now < self.disturbed_until || now < self.views_late_until {
             return None;
         }
-        let is_late =
-            |hpa: &Watched| now > hpa.disturbed_until.max(hpa.synced) + PERIOD + MAX_LATENESS && hpa.is_due();
+        let is_late = |hpa: &HpaState| {
+            now > hpa.disturbed_until.max(hpa.synced) + PERIOD + MAX_LATENESS && hpa.is_due()
+        };
         let late = self.hpas.iter().position(is_late)?;
         Some(("syncs are on time", format!("h{late} was last synced at {:?}", self.hpas[late].synced)))
     }
@@ -472,7 +474,7 @@ impl Judge {
 
     /// 9. No requests are sent for an HPA that was deleted.
     fn no_requests_for_deleted_hpas(&self, entry: &Entry) -> Finding {
-        let deleted = self.hpas[entry.hpa?].gone_since()?;
+        let deleted = self.hpas[entry.hpa?].deleted_since()?;
         let must_be_known = self.must_be_known(deleted, entry.sent);
         must_be_known
             .then(|| ("no requests for deleted HPAs", format!("{entry}; it was deleted at {deleted:?}")))

@@ -11,7 +11,7 @@ const SHARED: Duration = Duration::from_secs(5);
 
 /// The current life of a process.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct ProcessState {
     pub(super) life: u32,
     /// Time at which the process sent its last successful renewal of the Lease.
     pub(super) renewed: Option<Duration>,
@@ -50,7 +50,7 @@ impl ScaleRead {
     }
 }
 
-impl Standing {
+impl ProcessState {
     pub(super) fn new(life: u32, hpas: usize) -> Self {
         Self {
             life,

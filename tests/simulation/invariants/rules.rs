@@ -12,7 +12,7 @@ pub(crate) struct Rules {
     pub(crate) min: i64,
     pub(crate) max: i64,
     /// Scale-up and scale-down rules, or `None` without `behavior`.
-    pub(crate) behavior: Option<[Pace; 2]>,
+    pub(crate) behavior: Option<[RateRules; 2]>,
     /// Number of distinct queries for its metrics.
     pub(crate) queries: usize,
     /// Number of metrics. Each may be the subject of an event.
@@ -23,7 +23,7 @@ pub(crate) struct Rules {
 
 /// The rate policies of one direction.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Pace {
+pub(crate) struct RateRules {
     policies: Vec<Policy>,
     select: String,
 }
@@ -60,7 +60,7 @@ impl Rules {
             .collect();
         let behavior = spec["behavior"].as_object().map(|behavior| {
             ["scaleUp", "scaleDown"]
-                .map(|direction| Pace::from_rules(behavior.get(direction).unwrap_or(&Value::Null)))
+                .map(|direction| RateRules::from_rules(behavior.get(direction).unwrap_or(&Value::Null)))
         });
         Self {
             min: spec["minReplicas"].as_i64().unwrap_or(1),
@@ -117,7 +117,7 @@ impl Rules {
     }
 }
 
-impl Pace {
+impl RateRules {
     fn from_rules(rules: &Value) -> Self {
         let policies = rules["policies"].as_array().into_iter().flatten().map(|policy| Policy {
             percent: policy["type"] == "Percent",

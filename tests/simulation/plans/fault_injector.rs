@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::seeded_bug::{self, Plant};
+use super::seeded_bug::{self, SeededBug};
 use super::world::{HPAS, World};
 use crate::network::Network;
 
@@ -63,9 +63,9 @@ pub(crate) struct Log {
 
 /// The shared state of all processes of a run.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct SharedState {
     pub(crate) world: World,
-    pub(crate) plant: Option<Plant>,
+    pub(crate) plant: Option<SeededBug>,
     /// The network between the replicas.
     pub(crate) network: Network,
     fault: Option<Fault>,
@@ -73,8 +73,8 @@ pub(crate) struct Ground {
     log: Mutex<Log>,
 }
 
-impl Ground {
-    pub(crate) fn new(world: World, fault: Option<Fault>, plant: Option<Plant>) -> Self {
+impl SharedState {
+    pub(crate) fn new(world: World, fault: Option<Fault>, plant: Option<SeededBug>) -> Self {
         Self {
             world,
             plant,
@@ -93,7 +93,7 @@ impl Ground {
         self.started.elapsed()
     }
 
-    fn strike(&self) {
+    fn hit(&self) {
         self.log().fault_time.get_or_insert_with(Instant::now);
     }
 
@@ -134,17 +134,17 @@ impl Ground {
 
 /// The connection of one process.
 #[derive(Debug)]
-pub(crate) struct Way {
-    pub(crate) ground: Arc<Ground>,
+pub(crate) struct FaultInjector {
+    pub(crate) ground: Arc<SharedState>,
     pub(crate) process: String,
     /// Whether this is the first process of its replica.
     pub(crate) is_first: bool,
     pub(crate) dead: CancellationToken,
 }
 
-impl Way {
-    fn dies(&self) {
-        self.ground.strike();
+impl FaultInjector {
+    fn cut_off(&self) {
+        self.ground.hit();
         self.dead.cancel();
     }
 
@@ -187,11 +187,11 @@ impl Way {
                 let number = link.ground.delivered(&link.process, &path, bytes);
                 match link.ground.fault {
                     Some(Fault::Lost(lost)) if lost == number => {
-                        link.ground.strike();
+                        link.ground.hit();
                         line = Err(io::ErrorKind::ConnectionReset.into());
                     }
                     Some(Fault::Late(late, delay)) if late == number => {
-                        link.ground.strike();
+                        link.ground.hit();
                         tokio::time::sleep(delay).await;
                     }
                     _ => {}
@@ -203,7 +203,7 @@ impl Way {
     }
 }
 
-impl Link for Way {
+impl Link for FaultInjector {
     fn carry(self: Arc<Self>, mut exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
         Box::pin(async move {
             if self.dead.is_cancelled() {
@@ -211,7 +211,7 @@ impl Link for Way {
             }
             let number = self.ground.called(&self.process, &exchange);
             if self.ground.fault == Some(Fault::DiesBefore(number)) {
-                self.dies();
+                self.cut_off();
                 return Answer::Broken;
             }
             let path = exchange.path.clone();
@@ -220,7 +220,7 @@ impl Link for Way {
                 None => self.forward(exchange.clone(), &server).await,
             };
             if self.ground.fault == Some(Fault::DiesAfter(number)) {
-                self.dies();
+                self.cut_off();
                 seeded_bug::continue_after_death(&self, exchange, server);
                 return Answer::Broken;
             }

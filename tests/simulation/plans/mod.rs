@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use self::compare::{Run, differences, stays_paused};
 use self::fault_injector::Fault;
-use self::runner::{Played, play};
+use self::runner::{RunOutcome, play};
 use self::scenario::Scenario;
-use self::seeded_bug::Plant;
+use self::seeded_bug::SeededBug;
 
 /// Time after the end of a scenario in which nothing may change.
 const SETTLED: Duration = Duration::from_secs(65);
@@ -37,12 +37,12 @@ const EVERY: usize = if cfg!(debug_assertions) { 150 } else { 1 };
 const FULL_REPORTS: usize = 12;
 
 /// A scenario with its run without a fault.
-struct Base {
+struct Baseline {
     scenario: Scenario,
-    played: Played,
+    played: RunOutcome,
 }
 
-impl Base {
+impl Baseline {
     fn new(scenario: Scenario) -> Self {
         let played = play(&scenario, None, None, Duration::ZERO);
         Self { scenario, played }
@@ -78,7 +78,7 @@ impl Base {
     }
 
     /// Runs a plan and compares its final state.
-    fn check(&self, fault: Fault, plant: Option<Plant>) -> Verdict {
+    fn check(&self, fault: Fault, plant: Option<SeededBug>) -> Verdict {
         let got = play(&self.scenario, Some(fault), plant, Duration::ZERO);
         let (_, location) = self.location(fault);
         let repeated = match fault {
@@ -109,16 +109,16 @@ enum Verdict {
     Differs(Vec<String>),
 }
 
-fn bases(prefix: &str) -> Vec<Base> {
+fn bases(prefix: &str) -> Vec<Baseline> {
     let scenarios = catalog::all().into_iter().filter(|scenario| scenario.name.starts_with(prefix));
-    scenarios.map(Base::new).collect()
+    scenarios.map(Baseline::new).collect()
 }
 
 #[test]
 fn every_scenario_settles_and_breaks_no_rule() {
     let bases = bases("");
     assert!(bases.len() >= 20, "{}", bases.len());
-    for Base { scenario, played } in &bases {
+    for Baseline { scenario, played } in &bases {
         let longer = play(scenario, None, None, SETTLED);
         assert_eq!(played.outcome, longer.outcome, "{} still changes at its end", scenario.name);
         assert_eq!(rates::broken(&played.log.writes), [""; 0], "{}", scenario.name);
@@ -183,10 +183,12 @@ fn scenario_ends_the_same_after_a_crash_or_a_lost_or_late_event() {
 
 #[test]
 fn plans_find_the_planted_bugs() {
-    for (plant, name) in
-        [(Plant::RepeatsWrites, "external"), (Plant::SkipsEvents, "bounds"), (Plant::DropsStatuses, "bounds")]
-    {
-        let base = Base::new(catalog::all().into_iter().find(|scenario| scenario.name == name).unwrap());
+    for (plant, name) in [
+        (SeededBug::RepeatsWrites, "external"),
+        (SeededBug::SkipsEvents, "bounds"),
+        (SeededBug::DropsStatuses, "bounds"),
+    ] {
+        let base = Baseline::new(catalog::all().into_iter().find(|scenario| scenario.name == name).unwrap());
         let unharmed = play(&base.scenario, None, Some(plant), Duration::ZERO);
         assert_eq!(unharmed.outcome, base.played.outcome, "{plant:?} has an effect without a fault");
         let found =
@@ -197,7 +199,7 @@ fn plans_find_the_planted_bugs() {
 
 #[test]
 fn target_stays_at_zero_as_upstream_when_the_status_is_lost() {
-    let base = Base::new(catalog::all().into_iter().find(|scenario| scenario.name == "to-zero").unwrap());
+    let base = Baseline::new(catalog::all().into_iter().find(|scenario| scenario.name == "to-zero").unwrap());
     let plans = base.plans();
     let (mut written, mut paused) = (None, Vec::new());
     for (number, call) in base.played.log.calls.iter().enumerate() {

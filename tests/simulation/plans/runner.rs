@@ -18,9 +18,9 @@ use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::compare::Outcome;
-use super::fault_injector::{Fault, Ground, Log, Way};
+use super::fault_injector::{Fault, FaultInjector, Log, SharedState};
 use super::scenario::{Change, Scenario};
-use super::seeded_bug::Plant;
+use super::seeded_bug::SeededBug;
 use super::world::{EPOCH, World};
 
 /// Offset of steps from round seconds, so that they fall between syncs, which run at round seconds.
@@ -32,7 +32,7 @@ const FAILOVER: Duration = Duration::from_secs(17);
 
 /// The log of a run and the final state of the cluster.
 #[derive(Debug)]
-pub(crate) struct Played {
+pub(crate) struct RunOutcome {
     pub(crate) log: Log,
     pub(crate) outcome: Outcome,
 }
@@ -41,9 +41,9 @@ pub(crate) struct Played {
 pub(crate) fn play(
     scenario: &Scenario,
     fault: Option<Fault>,
-    plant: Option<Plant>,
+    plant: Option<SeededBug>,
     longer: Duration,
-) -> Played {
+) -> RunOutcome {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(perform(scenario, fault, plant, longer))
@@ -52,11 +52,11 @@ pub(crate) fn play(
 async fn perform(
     scenario: &Scenario,
     fault: Option<Fault>,
-    plant: Option<Plant>,
+    plant: Option<SeededBug>,
     longer: Duration,
-) -> Played {
+) -> RunOutcome {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().unwrap()));
-    let ground = Arc::new(Ground::new(World::new(Arc::clone(&clock)), fault, plant));
+    let ground = Arc::new(SharedState::new(World::new(Arc::clone(&clock)), fault, plant));
     for change in &scenario.initial {
         ground.world.apply(change);
     }
@@ -68,13 +68,13 @@ async fn perform(
     perform_steps(scenario, &ground, &replicas, recovery, longer).await;
     let outcome = Outcome::from_world(&ground.world);
     let log = std::mem::take(&mut *ground.log());
-    Played { log, outcome }
+    RunOutcome { log, outcome }
 }
 
 /// Performs the steps of the scenario.
 async fn perform_steps(
     scenario: &Scenario,
-    ground: &Ground,
+    ground: &SharedState,
     replicas: &[Replica],
     mut recovery: Recovery<'_>,
     longer: Duration,
@@ -98,7 +98,7 @@ async fn perform_steps(
 
 /// Waits before the next step until the controller has recovered from a fault.
 struct Recovery<'a> {
-    ground: &'a Ground,
+    ground: &'a SharedState,
     duration: Duration,
     done: bool,
 }
@@ -174,7 +174,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn start(ground: &Arc<Ground>, clock: &SharedClock, config: &Config, name: String) -> Self {
+    fn start(ground: &Arc<SharedState>, clock: &SharedClock, config: &Config, name: String) -> Self {
         let stop = Arc::new(std::sync::Mutex::new(CancellationToken::new()));
         let (current, ground) = (Arc::clone(&stop), Arc::clone(ground));
         let (clock, config) = (Arc::clone(clock), config.clone());
@@ -182,7 +182,7 @@ impl Replica {
             for generation in 0.. {
                 let token = CancellationToken::new();
                 *current.lock().unwrap() = token.clone();
-                let link = Arc::new(Way {
+                let link = Arc::new(FaultInjector {
                     ground: Arc::clone(&ground),
                     process: format!("{name}-{generation}"),
                     is_first: generation == 0,
@@ -202,7 +202,7 @@ impl Replica {
 }
 
 /// Runs a process until it ends or dies. The remaining tasks of a dead process have no effect and end soon.
-async fn run_process(link: Arc<Way>, clock: &SharedClock, config: Config, stop: CancellationToken) {
+async fn run_process(link: Arc<FaultInjector>, clock: &SharedClock, config: Config, stop: CancellationToken) {
     let telemetry = Metrics::new();
     let clients = clients(&link, &client_options(&config, &telemetry));
     let surroundings = RunContext {
@@ -227,7 +227,7 @@ async fn run_process(link: Arc<Way>, clock: &SharedClock, config: Config, stop: 
 }
 
 /// Clients of a process. A dead process cannot connect.
-fn clients(link: &Arc<Way>, options: &ClientOptions) -> Clients {
+fn clients(link: &Arc<FaultInjector>, options: &ClientOptions) -> Clients {
     let link = Arc::clone(link);
     let connector = tower::service_fn(move |_: http::Uri| {
         let answer = if link.dead.is_cancelled() {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use fake_cluster::{Answer, Exchange, Server};
 use serde_json::Value;
 
-use super::fault_injector::Way;
+use super::fault_injector::FaultInjector;
 
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Plant {
+pub(crate) enum SeededBug {
     /// A count without a response is written again 20 s later, over any newer state.
     RepeatsWrites,
     /// A reopened watch continues from the current version and not from the version at which the previous one
@@ -22,9 +22,9 @@ pub(crate) enum Plant {
 }
 
 /// Acts as the planted bug: returns a response in place of the server, or alters the request.
-pub(crate) fn intercept(link: &Way, exchange: &mut Exchange) -> Option<Answer> {
+pub(crate) fn intercept(link: &FaultInjector, exchange: &mut Exchange) -> Option<Answer> {
     match link.ground.plant? {
-        Plant::SkipsEvents if exchange.verb == "watch" && link.ground.log().fault_time.is_some() => {
+        SeededBug::SkipsEvents if exchange.verb == "watch" && link.ground.log().fault_time.is_some() => {
             let newest = link.ground.world.cluster.resource_version();
             let fields = exchange.query.split('&').map(|field| match field.split_once('=') {
                 Some(("resourceVersion", _)) => format!("resourceVersion={newest}"),
@@ -33,7 +33,7 @@ pub(crate) fn intercept(link: &Way, exchange: &mut Exchange) -> Option<Answer> {
             exchange.query = fields.collect::<Vec<_>>().join("&");
             None
         }
-        Plant::DropsStatuses
+        SeededBug::DropsStatuses
             if !link.is_first && exchange.verb == "update" && exchange.path.ends_with("/status") =>
         {
             Some(Answer::json(200, exchange.body.clone()))
@@ -43,9 +43,9 @@ pub(crate) fn intercept(link: &Way, exchange: &mut Exchange) -> Option<Answer> {
 }
 
 /// Acts as the planted bug after the process has died.
-pub(crate) fn continue_after_death(link: &Arc<Way>, mut exchange: Exchange, server: Server) {
+pub(crate) fn continue_after_death(link: &Arc<FaultInjector>, mut exchange: Exchange, server: Server) {
     let writes = exchange.verb == "update" && exchange.path.ends_with("/scale");
-    if link.ground.plant != Some(Plant::RepeatsWrites) || !writes {
+    if link.ground.plant != Some(SeededBug::RepeatsWrites) || !writes {
         return;
     }
     let link = Arc::clone(link);

@@ -26,7 +26,7 @@ pub(crate) struct World {
 #[derive(Debug, Default)]
 struct State {
     /// Targets by `namespace/name`.
-    targets: BTreeMap<String, Placed>,
+    targets: BTreeMap<String, ScenarioObject>,
     cpu: BTreeMap<String, u64>,
     side: BTreeMap<String, u64>,
     /// Totals of pod metrics by target and metric.
@@ -38,7 +38,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Placed {
+struct ScenarioObject {
     target: Target,
     path: ScalePath,
     pods: usize,
@@ -74,7 +74,9 @@ impl World {
                 };
                 self.cluster.put_scale(&path, scale);
                 let pods = state.targets.get(&full(target.name)).map_or(0, |placed| placed.pods);
-                state.targets.insert(full(target.name), Placed { target: target.clone(), path, pods });
+                state
+                    .targets
+                    .insert(full(target.name), ScenarioObject { target: target.clone(), path, pods });
             }
             Change::Gone(name) => {
                 let placed = state.targets.remove(&full(name)).unwrap();
@@ -135,7 +137,7 @@ impl World {
     /// The count of every target by its path.
     pub(crate) fn counts(&self) -> BTreeMap<String, i64> {
         let state = self.state.lock().unwrap();
-        let count = |placed: &Placed| self.cluster.scale(&placed.path).unwrap().spec_replicas;
+        let count = |placed: &ScenarioObject| self.cluster.scale(&placed.path).unwrap().spec_replicas;
         state.targets.values().map(|placed| (placed.path.to_string(), count(placed))).collect()
     }
 

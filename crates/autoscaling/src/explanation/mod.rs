@@ -30,7 +30,8 @@ use crate::spec::{PolicyKind, SelectPolicy};
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// The path that the sync took.
-    pub course: DecisionPath,
+    #[serde(rename = "course")]
+    pub path: DecisionPath,
     /// `spec.replicas` of the Scale.
     pub current: i32,
     /// `status.replicas` of the Scale.
@@ -100,21 +101,23 @@ pub struct StabilizationStep {
     pub held_by: Option<Recommendation>,
     /// The earlier recommendations within a window, oldest first. A long-term record omits them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub recommendations: Vec<Held>,
+    pub recommendations: Vec<WindowEntry>,
 }
 
 /// An earlier recommendation within a stabilization window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Held {
+pub struct WindowEntry {
     /// Time of the recommendation.
     pub at: Timestamp,
     /// The recommended count.
     pub replicas: i32,
     /// Time at which the recommendation leaves the scale-up window; `None` if outside of that window.
-    pub leaves_up: Option<Timestamp>,
+    #[serde(rename = "leavesUp")]
+    pub expires_up: Option<Timestamp>,
     /// Time at which the recommendation leaves the scale-down window; `None` if outside of that window.
-    pub leaves_down: Option<Timestamp>,
+    #[serde(rename = "leavesDown")]
+    pub expires_down: Option<Timestamp>,
 }
 
 /// The step that applies rate limits and bounds.

@@ -111,8 +111,8 @@ pub struct MetricReading {
     pub unlisted: Vec<PodCount>,
     /// Samples of pods that the selector does not match. The sum of these samples counts if no request is
     /// needed. The number of these samples counts if missing or unready pods are filled in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strangers: Option<UnmatchedSamples>,
+    #[serde(default, rename = "strangers", skip_serializing_if = "Option::is_none")]
+    pub unmatched: Option<UnmatchedSamples>,
     /// The number of running and ready pods, for metrics with one value that is multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_pods: Option<i64>,

@@ -59,7 +59,7 @@ impl LimitingStep {
 impl Explanation {
     /// The last step that limited the count; `None` if the metrics request the resulting count.
     pub fn limiting_step(&self) -> Option<LimitingStep> {
-        match self.course {
+        match self.path {
             DecisionPath::AboveMax => return Some(LimitingStep::Maximum),
             DecisionPath::BelowMin => return Some(LimitingStep::Minimum),
             DecisionPath::Disabled | DecisionPath::Deleted => return None,
@@ -105,7 +105,7 @@ impl Explanation {
     pub fn sentence(&self, now: Timestamp) -> String {
         let failure = self.failure.as_deref().unwrap_or("the cause is unknown");
         let (current, min, max) = (self.current, self.min, self.max);
-        match self.course {
+        match self.path {
             DecisionPath::NoScale => format!("does nothing: the target's scale cannot be read: {failure}"),
             DecisionPath::Disabled => {
                 "stays at 0: the target was set to 0 replicas, which disables autoscaling".to_owned()
@@ -167,7 +167,7 @@ impl Explanation {
         if obstacles.is_empty() {
             return reading.map(|reading| self.unlimited(reading)).unwrap_or_default();
         }
-        let proposal = reading.map(asks).unwrap_or_default();
+        let proposal = reading.map(proposal_text).unwrap_or_default();
         format!("{proposal}, but {}", obstacles.join(", and "))
     }
 
@@ -175,7 +175,7 @@ impl Explanation {
     fn unlimited(&self, reading: &MetricReading) -> String {
         let subject = &reading.subject;
         if !reading.why.gives_count() {
-            return asks(reading);
+            return proposal_text(reading);
         }
         let target = amount(reading.target, subject);
         let value = match reading.total {
@@ -252,7 +252,7 @@ impl Explanation {
 }
 
 /// The proposal of a metric, or its value if it proposes no change.
-fn asks(reading: &MetricReading) -> String {
+fn proposal_text(reading: &MetricReading) -> String {
     let subject = &reading.subject;
     match reading.why {
         ProposalReason::WithinTolerance => {

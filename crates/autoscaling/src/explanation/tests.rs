@@ -21,7 +21,7 @@ fn reading(percent: i32, proposal: i32, why: ProposalReason) -> MetricExplanatio
         highest_tolerated: 1.1,
         pods: Vec::new(),
         unlisted: Vec::new(),
-        strangers: None,
+        unmatched: None,
         ready_pods: None,
         corrected: None,
         why,
@@ -279,15 +279,15 @@ fn failed_metric_is_shown_with_its_error() {
 
 #[test]
 fn paths_without_metrics_have_their_own_sentences() {
-    let of = |course, failure: Option<&str>| Explanation {
-        course,
+    let of = |path, failure: Option<&str>| Explanation {
+        path,
         current: 12,
         min: 2,
         max: 10,
         failure: failure.map(Into::into),
         ..Explanation::default()
     };
-    let sentence = |course, failure| of(course, failure).sentence(at(0));
+    let sentence = |path, failure| of(path, failure).sentence(at(0));
     assert_eq!(sentence(DecisionPath::AboveMax, None), "goes from 12 to 10: maxReplicas is 10");
     assert_eq!(
         sentence(DecisionPath::NoScale, Some("not found")),

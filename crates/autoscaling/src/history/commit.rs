@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Direction, Found, History, LONGEST_PERIOD, PendingWrite, Recommendation, ScaleEvent, ago, bounds,
+    Direction, History, LONGEST_PERIOD, PendingWrite, Recommendation, Reconciliation, ScaleEvent, ago, bounds,
 };
 use crate::spec::Behavior;
 
@@ -14,20 +14,20 @@ use crate::spec::Behavior;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Changes {
     /// Earlier rescales that the sync detected.
-    pub found: Option<Found>,
+    pub found: Option<Reconciliation>,
     /// The initial recommendation, for an HPA without recommendations.
     pub initial: Option<Recommendation>,
     /// This sync's recommendation.
-    pub recommendation: Option<Added<Recommendation>>,
+    pub recommendation: Option<AddedEntry<Recommendation>>,
     /// This sync's rescale.
-    pub scale_event: Option<(Direction, Added<ScaleEvent>)>,
+    pub scale_event: Option<(Direction, AddedEntry<ScaleEvent>)>,
     /// This sync's rescale, if the answer to the write was lost.
     pub unsettled: Option<PendingWrite>,
 }
 
 /// A new entry, and the time before which other entries are outdated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Added<T> {
+pub struct AddedEntry<T> {
     /// The entry.
     pub entry: T,
     /// The sync that adds the entry considers strictly older entries outdated.
@@ -93,7 +93,7 @@ pub(crate) fn scale_event(
     from: i32,
     to: i32,
     at: Timestamp,
-) -> (Direction, Added<ScaleEvent>) {
+) -> (Direction, AddedEntry<ScaleEvent>) {
     let (direction, change) = Direction::between(from, to);
     let rules = match direction {
         Direction::Up => &behavior.scale_up,
@@ -101,10 +101,10 @@ pub(crate) fn scale_event(
     };
     let longest = rules.policies.iter().map(|policy| policy.period_seconds).max().unwrap_or(0).max(0);
     let outdated_before = ago(at, SignedDuration::from_secs(longest.into()));
-    (direction, Added { entry: ScaleEvent::new(at, change), outdated_before })
+    (direction, AddedEntry { entry: ScaleEvent::new(at, change), outdated_before })
 }
 
-impl Added<ScaleEvent> {
+impl AddedEntry<ScaleEvent> {
     pub(super) fn shift(&mut self, by: SignedDuration) {
         self.entry.shift(by);
         self.outdated_before = moved(self.outdated_before, by);
@@ -164,7 +164,7 @@ impl History {
     }
 
     /// Stores a scale event.
-    pub(super) fn remember(&mut self, direction: Direction, added: Added<ScaleEvent>) {
+    pub(super) fn remember(&mut self, direction: Direction, added: AddedEntry<ScaleEvent>) {
         let events = self.events_mut(direction);
         added.store(events);
         bounds::scale_events(events, added.entry.at, added.outdated_before);
@@ -176,7 +176,7 @@ pub(super) fn moved(at: Timestamp, by: SignedDuration) -> Timestamp {
     at.checked_add(by).unwrap_or_else(|_| if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-impl<T: Dated + Copy> Added<T> {
+impl<T: Dated + Copy> AddedEntry<T> {
     /// Stores the new entry: replaces the last outdated entry, or appends the new one.
     fn store(self, entries: &mut Vec<T>) {
         match entries.iter_mut().rfind(|entry| entry.at() < self.outdated_before) {

@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::bounds::{LONGEST_PERIOD, LONGEST_WINDOW, RECOMMENDATIONS, SCALE_EVENTS};
 pub(crate) use self::commit::scale_event;
-pub use self::commit::{Added, Changes};
-pub use self::rebuild::Rescaled;
-pub use self::reconcile::Found;
+pub use self::commit::{AddedEntry, Changes};
+pub use self::rebuild::ObservedRescale;
+pub use self::reconcile::Reconciliation;
 
 /// The recommendations, scale events and uncertain rescales of one HPA. Entries are in the order of their
 /// slots, because a new entry may replace an outdated one.

@@ -22,7 +22,7 @@ use crate::status::Status;
 
 /// A rescale, as shown by its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rescaled {
+pub struct ObservedRescale {
     /// Time of the event, in whole seconds. The event is created up to a second before the rescale.
     pub at: Timestamp,
     /// The new size.
@@ -41,7 +41,7 @@ impl History {
     /// period apart. Less than two periods is not sufficient, because a changed spec is synced out of turn
     /// and again a period later. If `apart` is zero, no event counts.
     #[must_use]
-    pub fn rebuilt(status: &Status, rescales: &[Rescaled], apart: Duration, now: Timestamp) -> Self {
+    pub fn rebuilt(status: &Status, rescales: &[ObservedRescale], apart: Duration, now: Timestamp) -> Self {
         let mut history = Self::default().inherit(now);
         let Some(last_scale) = status.last_scale_time else { return history };
         let mut rescales = rescales.to_vec();
@@ -49,7 +49,7 @@ impl History {
         rescales.dedup();
         let newest = rescales.first().copied();
         let after_status = newest.filter(|newest| newest.at > end_of_second(last_scale));
-        let last = after_status.map_or_else(|| end_of_second(last_scale), Rescaled::latest).min(now);
+        let last = after_status.map_or_else(|| end_of_second(last_scale), ObservedRescale::latest).min(now);
         let reached = ago(now, LONGEST_PERIOD);
         if last <= reached {
             return history;
@@ -68,7 +68,7 @@ impl History {
             // The status of the last rescale's sync has the count before the rescale. Another client may have
             // set that count.
             let from = status.current_replicas;
-            let agrees = |older: &Rescaled| !events.is_empty() || from == older.to || from == newer.to;
+            let agrees = |older: &ObservedRescale| !events.is_empty() || from == older.to || from == newer.to;
             rescale =
                 before.next().copied().filter(|older| distance.neighbours(*older, newer) && agrees(older));
             let Some(older) = rescale.filter(|_| events.len() < SCALE_EVENTS) else {
@@ -85,7 +85,7 @@ impl History {
     }
 }
 
-impl Rescaled {
+impl ObservedRescale {
     /// The latest possible time of the rescale.
     fn latest(self) -> Timestamp {
         after(self.at, AFTER_EVENT)
@@ -98,14 +98,14 @@ struct SyncDistance(SignedDuration);
 
 impl SyncDistance {
     /// Whether an event certainly belongs to the last rescale of the status.
-    fn matches_status(self, event: Rescaled, desired: i32, last_scale_time: Timestamp) -> bool {
+    fn matches_status(self, event: ObservedRescale, desired: i32, last_scale_time: Timestamp) -> bool {
         let near = (event.at..=event.latest()).contains(&last_scale_time);
         near && event.to == desired && self.0 > AFTER_EVENT * 2
     }
 
     /// Whether `older` is certainly the last rescale before `newer`: their distance is consistent with one
     /// sync period.
-    fn neighbours(self, older: Rescaled, newer: Rescaled) -> bool {
+    fn neighbours(self, older: ObservedRescale, newer: ObservedRescale) -> bool {
         let most = newer.at.duration_since(older.at).saturating_add(AFTER_EVENT);
         older.to != newer.to && most >= self.0 && most <= self.0.saturating_add(AFTER_EVENT * 2)
     }

@@ -4,7 +4,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::commit::{Added, moved, scale_event};
+use super::commit::{AddedEntry, moved, scale_event};
 use super::{Direction, History, PendingWrite, ScaleEvent, after};
 use crate::condition::{ABLE_TO_SCALE, FAILED_UPDATE_SCALE, SUCCEEDED_GET_SCALE, whole_seconds};
 use crate::plan::Hpa;
@@ -16,18 +16,18 @@ const MAX_IN_FLIGHT: SignedDuration = SignedDuration::from_secs(30);
 
 /// Earlier rescales that a sync detected.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Found {
+pub struct Reconciliation {
     /// The write with a lost answer that the sync settled.
     pub settled: Option<PendingWrite>,
     /// Whether the history now belongs to this process.
     pub owned: bool,
     /// A rescale that was missing from the history.
-    pub scale_event: Option<(Direction, Added<ScaleEvent>)>,
+    pub scale_event: Option<(Direction, AddedEntry<ScaleEvent>)>,
     /// The time of a rescale of unknown size and direction.
     pub unknown: Option<Timestamp>,
 }
 
-impl Found {
+impl Reconciliation {
     /// Moves all times by the size of a wall-clock jump.
     pub(super) fn shift(&mut self, by: SignedDuration) {
         if let Some(settled) = &mut self.settled {
@@ -42,12 +42,12 @@ impl Found {
 
 impl History {
     /// Compares the Scale with the uncertain rescales. Returns `None` if the history has none.
-    pub(crate) fn reconcile(&self, hpa: &Hpa<'_>, replicas: i32, now: Timestamp) -> Option<Found> {
+    pub(crate) fn reconcile(&self, hpa: &Hpa<'_>, replicas: i32, now: Timestamp) -> Option<Reconciliation> {
         if self.unsettled.is_none() && self.inherited.is_none() {
             return None;
         }
         let owned = self.inherited.is_some();
-        let mut found = Found { settled: self.unsettled, owned, ..Found::default() };
+        let mut found = Reconciliation { settled: self.unsettled, owned, ..Reconciliation::default() };
         // Without `behavior`, rescales are not stored, because no policy needs them.
         let Some(behavior) = &hpa.spec.behavior else { return Some(found) };
         if let Some(PendingWrite { at, from, to }) = self.unsettled
@@ -75,14 +75,14 @@ impl History {
     }
 
     /// A copy of the history with the detected rescales.
-    pub(crate) fn with(&self, found: &Found) -> Self {
+    pub(crate) fn with(&self, found: &Reconciliation) -> Self {
         let mut history = self.clone();
         history.apply(found);
         history
     }
 
     /// Commits the detected rescales.
-    pub(super) fn apply(&mut self, found: &Found) {
+    pub(super) fn apply(&mut self, found: &Reconciliation) {
         if found.settled.is_some() && found.settled == self.unsettled {
             self.unsettled = None;
         }
@@ -100,7 +100,7 @@ impl History {
     }
 
     /// Summarizes the stored and the detected rescales, relative to `status`.
-    fn known_rescales(&self, found: &Found, status: &Status) -> KnownRescales {
+    fn known_rescales(&self, found: &Reconciliation, status: &Status) -> KnownRescales {
         let all = self
             .scale_ups
             .iter()

@@ -67,14 +67,14 @@ fn check(min: i32, max: i32, currents: &[i32], proposals: &[i64]) -> u64 {
                     previous = count;
 
                     let explanation = decision.explanation();
-                    let course = match current {
+                    let path = match current {
                         0 if 0 <= max => DecisionPath::Metrics,
                         _ if current > max => DecisionPath::AboveMax,
                         _ if current < min => DecisionPath::BelowMin,
                         _ => DecisionPath::Metrics,
                     };
-                    assert_eq!(explanation.course, course, "{}", case());
-                    match course {
+                    assert_eq!(explanation.path, path, "{}", case());
+                    match path {
                         DecisionPath::AboveMax => assert_eq!(count, max, "{}", case()),
                         DecisionPath::BelowMin => assert_eq!(count, min, "{}", case()),
                         _ => {

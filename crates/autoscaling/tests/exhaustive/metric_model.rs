@@ -52,7 +52,7 @@ pub(crate) enum Band {
 
 /// The proposal of a metric.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct ModelProposal {
     /// The exact count.
     pub(crate) count: i128,
     /// Whether float64 may yield one more replica, because the exact result is whole.
@@ -89,7 +89,7 @@ pub(crate) struct PerPod<'a> {
 
 impl PerPod<'_> {
     /// The proposal; `None` if no pod has a usable sample.
-    pub(crate) fn ask(&self) -> Option<Asked> {
+    pub(crate) fn ask(&self) -> Option<ModelProposal> {
         let ready = self.count(|pod| matches!(pod, PodState::Ready(_)));
         let missing = self.count(|pod| *pod == PodState::Missing);
         let unready = self.count(|pod| *pod == PodState::Unready);
@@ -99,7 +99,7 @@ impl PerPod<'_> {
         })?;
         let current = i128::from(self.current);
         let band = first.band(self.tolerance);
-        let stay = Asked { count: current, or_one_more: false, band, stays: true };
+        let stay = ModelProposal { count: current, or_one_more: false, band, stays: true };
         let side = first.side_of_one();
         let fills_unready = unready > 0 && side == Ordering::Greater;
         if missing == 0 && !fills_unready {
@@ -107,7 +107,7 @@ impl PerPod<'_> {
                 return Some(stay);
             }
             let (count, or_one_more) = first.times(ready);
-            return Some(Asked { count, or_one_more, band, stays: false });
+            return Some(ModelProposal { count, or_one_more, band, stays: false });
         }
         let fills_missing = missing > 0 && side != Ordering::Equal;
         let again = self.ratio(|pod, target| match pod {
@@ -131,7 +131,7 @@ impl PerPod<'_> {
             Ordering::Greater => count < current,
             Ordering::Equal => false,
         };
-        Some(if against { stay } else { Asked { count, or_one_more, band, stays: false } })
+        Some(if against { stay } else { ModelProposal { count, or_one_more, band, stays: false } })
     }
 
     fn count(&self, which: impl Fn(&PodState) -> bool) -> i128 {
@@ -171,30 +171,30 @@ impl PerPod<'_> {
 }
 
 /// The proposal for a value with one target for all pods, of which `ready` are ready.
-pub(crate) fn of_all(value: i64, target: i64, current: i32, ready: i128, tolerance: i128) -> Asked {
+pub(crate) fn of_all(value: i64, target: i64, current: i32, ready: i128, tolerance: i128) -> ModelProposal {
     let ratio = Ratio(value.into(), target.into());
     let band = ratio.band(tolerance);
     if current == 0 {
         let (count, or_one_more) = ratio.times(1);
-        return Asked { count, or_one_more, band, stays: false };
+        return ModelProposal { count, or_one_more, band, stays: false };
     }
     if band == Band::Within {
-        return Asked { count: current.into(), or_one_more: false, band, stays: true };
+        return ModelProposal { count: current.into(), or_one_more: false, band, stays: true };
     }
     let (count, or_one_more) = ratio.times(ready);
-    Asked { count, or_one_more, band, stays: false }
+    ModelProposal { count, or_one_more, band, stays: false }
 }
 
 /// The proposal for a total with a target per replica.
-pub(crate) fn of_each(total: i64, target: i64, status_replicas: i32, tolerance: i128) -> Asked {
+pub(crate) fn of_each(total: i64, target: i64, status_replicas: i32, tolerance: i128) -> ModelProposal {
     let of_one = Ratio(total.into(), target.into());
     let (count, or_one_more) = of_one.times(1);
     if status_replicas == 0 {
-        return Asked { count, or_one_more, band: Band::Above, stays: false };
+        return ModelProposal { count, or_one_more, band: Band::Above, stays: false };
     }
     let band = Ratio(total.into(), i128::from(target) * i128::from(status_replicas)).band(tolerance);
     if band == Band::Within {
-        return Asked { count: status_replicas.into(), or_one_more: false, band, stays: true };
+        return ModelProposal { count: status_replicas.into(), or_one_more: false, band, stays: true };
     }
-    Asked { count, or_one_more, band, stays: false }
+    ModelProposal { count, or_one_more, band, stays: false }
 }

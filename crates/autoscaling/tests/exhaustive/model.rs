@@ -2,10 +2,10 @@
 //! description of upstream, and shares no code with the core.
 
 /// An earlier recommendation: its age in nanoseconds and its count.
-pub(crate) type Recommended = (i64, i32);
+pub(crate) type RecommendationEntry = (i64, i32);
 
 /// A rescale: its age in nanoseconds and its signed change.
-pub(crate) type Rescaled = (i64, i64);
+pub(crate) type RescaleEntry = (i64, i64);
 
 /// One rate policy: its number of pods or percentage, and its period in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,11 @@ pub(crate) enum Select {
 
 /// The stabilized count without `behavior`: the highest of the proposal and the recommendations not older
 /// than the window.
-pub(crate) fn highest_of_window(proposal: i32, recommended: &[Recommended], window_nanos: i64) -> i32 {
+pub(crate) fn highest_of_window(
+    proposal: i32,
+    recommended: &[RecommendationEntry],
+    window_nanos: i64,
+) -> i32 {
     let mut highest = proposal;
     for &(age, replicas) in recommended {
         if age <= window_nanos && replicas > highest {
@@ -36,7 +40,7 @@ pub(crate) fn highest_of_window(proposal: i32, recommended: &[Recommended], wind
 
 /// The bounds of the stabilized count with `behavior`: the lowest count of the scale-up window and the
 /// highest count of the scale-down window, both including the proposal. Windows are in seconds.
-pub(crate) fn envelope(proposal: i32, recommended: &[Recommended], up: i64, down: i64) -> (i32, i32) {
+pub(crate) fn envelope(proposal: i32, recommended: &[RecommendationEntry], up: i64, down: i64) -> (i32, i32) {
     let (mut lowest, mut highest) = (proposal, proposal);
     for &(age, replicas) in recommended {
         if age < up * 1_000_000_000 && replicas < lowest {
@@ -128,7 +132,7 @@ pub(crate) fn rate_limit_with_unknowns(
 }
 
 /// The count at the start of a period, from the current count and the rescales strictly within the period.
-pub(crate) fn start_of(current: i64, rescaled: &[Rescaled], period_nanos: i64) -> i64 {
+pub(crate) fn start_of(current: i64, rescaled: &[RescaleEntry], period_nanos: i64) -> i64 {
     let mut start = current;
     for &(age, change) in rescaled {
         if age < period_nanos {

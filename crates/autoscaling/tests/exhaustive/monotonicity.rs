@@ -22,7 +22,7 @@ use autoscaling::quantity::{Format, Quantity};
 use autoscaling::query::Answer;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 
-use crate::metric_model::{Asked, Band, PerPod, PodState, Requests, Target, of_all, of_each};
+use crate::metric_model::{Band, ModelProposal, PerPod, PodState, Requests, Target, of_all, of_each};
 use crate::workload::{
     NOW, WHOLE, Workload, external_metric, external_value, for_each_in_parallel, pending, pod_values,
     pods_metric, resource_metric, running, usages,
@@ -37,14 +37,14 @@ enum Exception {
 
 /// The proposals of the core and of the second implementation.
 #[derive(Debug, Clone, Copy)]
-struct Answered {
+struct ProposalPair {
     count: i32,
-    asked: Asked,
+    asked: ModelProposal,
 }
 
-impl Answered {
+impl ProposalPair {
     /// Compares the core's proposal with the second implementation.
-    fn checked(count: i32, asked: Asked, case: impl Fn() -> String) -> Self {
+    fn checked(count: i32, asked: ModelProposal, case: impl Fn() -> String) -> Self {
         let over = i128::from(count) - asked.count;
         let rounded = asked.or_one_more && over == 1;
         assert!(over == 0 || rounded, "{count}, not {}: {}", asked.count, case());
@@ -80,7 +80,7 @@ struct PodCounts {
 }
 
 impl PodCounts {
-    fn of(pods: &[PodState]) -> Self {
+    fn from_states(pods: &[PodState]) -> Self {
         let mut counts = Self::default();
         for pod in pods {
             match pod {
@@ -105,8 +105,8 @@ impl Tally {
     /// Checks that a step to a higher load proposes fewer replicas if and only if an exception applies.
     fn step(
         &mut self,
-        lower: Answered,
-        higher: Answered,
+        lower: ProposalPair,
+        higher: ProposalPair,
         current: i32,
         counts: PodCounts,
         case: impl Fn() -> String,
@@ -156,7 +156,7 @@ impl Setting {
     }
 
     /// Requests the core's proposal and checks it.
-    fn ask(self, workload: &mut Workload, pods: &[PodState]) -> Option<Answered> {
+    fn ask(self, workload: &mut Workload, pods: &[PodState]) -> Option<ProposalPair> {
         let request = |index: usize| match self.target {
             Target::Average(_) => 1000,
             Target::Percent(_, requests) => requests[index],
@@ -198,7 +198,7 @@ impl Setting {
         let why = decision.explanation().metrics[0].reading().unwrap().why;
         let follows = matches!(why, ProposalReason::Ratio | ProposalReason::CorrectedRatio);
         assert_eq!(follows, !asked.stays, "{why:?}: {per_pod:?}");
-        Some(Answered::checked(count, asked, || format!("{per_pod:?}")))
+        Some(ProposalPair::checked(count, asked, || format!("{per_pod:?}")))
     }
 
     /// Tries every combination of states for `pods` pods, and every step from one sample to the next.
@@ -211,7 +211,7 @@ impl Setting {
         let states_of = |combination: usize| -> Vec<PodState> {
             (0..pods).map(|pod| states[index_of(combination, pod)]).collect()
         };
-        let answers: Vec<Option<Answered>> =
+        let answers: Vec<Option<ProposalPair>> =
             (0..base.pow(pods)).map(|combination| self.ask(&mut workload, &states_of(combination))).collect();
         let mut tally = Tally::default();
         for combination in 0..answers.len() {
@@ -225,7 +225,7 @@ impl Setting {
                 else {
                     continue;
                 };
-                let counts = PodCounts::of(&states_of(combination));
+                let counts = PodCounts::from_states(&states_of(combination));
                 let case = || format!("{self:?} {:?}, pod {pod} rises", states_of(combination));
                 tally.step(lower, higher, self.current, counts, case);
             }
@@ -342,12 +342,12 @@ fn higher_value_asks_for_fewer_only_if_ready_and_current_pods_differ() {
             let mut workload = Workload::new(metric, 1, 1000, current).scaled_to_zero().with_pods(pods);
             workload.settings.tolerance = f64::from(tolerance) / 100.0;
             let counts = PodCounts { ready: ready.into(), ..PodCounts::default() };
-            let mut previous: Option<Answered> = None;
+            let mut previous: Option<ProposalPair> = None;
             for value in 0..=4 * target {
                 let case = || format!("{value} / {target}, {ready} ready, {current}, {tolerance} %");
                 let asked = of_all(value, target, current, ready.into(), tolerance.into());
                 let count = workload.proposal(external_value(value)).unwrap();
-                let answered = Answered::checked(count, asked, case);
+                let answered = ProposalPair::checked(count, asked, case);
                 match previous {
                     // At zero replicas the ratio counts without tolerance, so more load never proposes fewer
                     // replicas.
@@ -380,7 +380,7 @@ fn higher_total_never_asks_for_fewer() {
                     let case = || format!("{total} / {target}, {status_replicas} replicas, {tolerance} %");
                     let asked = of_each(total, target, status_replicas, tolerance.into());
                     let count = workload.proposal(external_value(total)).unwrap();
-                    Answered::checked(count, asked, case);
+                    ProposalPair::checked(count, asked, case);
                     assert!(count >= previous, "{count} after {previous}: {}", case());
                     previous = count;
                 }

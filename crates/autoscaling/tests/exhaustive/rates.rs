@@ -10,7 +10,7 @@ use autoscaling::status::Status;
 use autoscaling::{WriteOutcome, conclude};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Policy, Rescaled, Select, rate_limit, rate_limit_with_unknowns, start_of};
+use crate::model::{Policy, RescaleEntry, Select, rate_limit, rate_limit_with_unknowns, start_of};
 use crate::workload::{
     NOW, SECOND, WHOLE, Workload, aged, asking_for, count_after, for_each_in_parallel, multisets, sequences,
 };
@@ -78,7 +78,7 @@ fn all_rules() -> Vec<Rules> {
     all
 }
 
-fn history(rescaled: &[Rescaled]) -> History {
+fn history(rescaled: &[RescaleEntry]) -> History {
     let events = |direction: i64| {
         let of_direction = rescaled.iter().filter(|(_, change)| change.signum() == direction);
         of_direction
@@ -89,7 +89,7 @@ fn history(rescaled: &[Rescaled]) -> History {
 }
 
 /// Time at which the oldest rescale of a direction within a period leaves that period.
-fn frees_at(rescaled: &[Rescaled], up: bool, period_nanos: i64) -> Option<Timestamp> {
+fn frees_at(rescaled: &[RescaleEntry], up: bool, period_nanos: i64) -> Option<Timestamp> {
     let mut oldest = None;
     for &(age, change) in rescaled {
         if (change > 0) == up && age < period_nanos && oldest.is_none_or(|oldest| age > oldest) {
@@ -105,11 +105,11 @@ fn direction_moves_exactly_as_far_as_its_policies_allow() {
     let (min, max) = (2, 12);
     let ages = [0, 60 * SECOND - 1, 60 * SECOND, 120 * SECOND - 1, 120 * SECOND];
     let changes: &[i64] = if WHOLE { &[1, 3, -1, -3] } else { &[1, -3] };
-    let events: Vec<Rescaled> =
+    let events: Vec<RescaleEntry> =
         ages.iter().flat_map(|&age| changes.iter().map(move |&change| (age, change))).collect();
     let histories = multisets(events.len(), if WHOLE { 4 } else { 2 });
     let cases = for_each_in_parallel(&histories, |indices| {
-        let rescaled: Vec<Rescaled> = indices.iter().map(|&index| events[index]).collect();
+        let rescaled: Vec<RescaleEntry> = indices.iter().map(|&index| events[index]).collect();
         let history = history(&rescaled);
         let mut cases = 0;
         for rules in &rules {
@@ -182,11 +182,11 @@ fn rescale_of_unknown_size_exhausts_exactly_the_policies_that_reach_it() {
     let ages = [-1, 0, 60 * SECOND - 1, 60 * SECOND, 120 * SECOND - 1, 120 * SECOND, 1800 * SECOND];
     let mut unknowns = vec![None];
     unknowns.extend(ages.map(Some));
-    let events: Vec<Rescaled> =
+    let events: Vec<RescaleEntry> =
         ages[..6].iter().flat_map(|&age| [(age, 3), (age, -3)]).filter(|(age, _)| *age >= 0).collect();
     let histories = multisets(events.len(), if WHOLE { 2 } else { 1 });
     let cases = for_each_in_parallel(&histories, |indices| {
-        let rescaled: Vec<Rescaled> = indices.iter().map(|&index| events[index]).collect();
+        let rescaled: Vec<RescaleEntry> = indices.iter().map(|&index| events[index]).collect();
         let mut history = history(&rescaled);
         let current = 10;
         let mut cases = 0;
@@ -230,7 +230,7 @@ fn rescale_of_unknown_size_exhausts_exactly_the_policies_that_reach_it() {
 
 /// A workload that follows its limits, with the log of all its changes.
 #[derive(Clone)]
-struct Followed {
+struct ModelWorkload {
     history: History,
     nanos: i64,
     /// Every count with the time of its start, in nanoseconds.
@@ -243,7 +243,7 @@ struct Followed {
 
 /// The fate of the history before a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum HistoryFate {
     /// The process keeps the history.
     Nothing,
     /// Another process takes over the whole history.
@@ -252,7 +252,7 @@ enum Before {
     Restart,
 }
 
-impl Followed {
+impl ModelWorkload {
     fn new(count: i64) -> Self {
         Self {
             history: History::default(),
@@ -273,14 +273,14 @@ impl Followed {
     }
 
     /// Passes the history to another process before the next sync, which is `gap` nanoseconds later.
-    fn pass_on(&mut self, before: Before, gap: i64) {
+    fn pass_on(&mut self, before: HistoryFate, gap: i64) {
         let now = aged(-self.nanos - gap);
         match before {
-            Before::Nothing => {}
-            Before::Handover => {
+            HistoryFate::Nothing => {}
+            HistoryFate::Handover => {
                 self.history = std::mem::take(&mut self.history).inherit(now);
             }
-            Before::Restart => {
+            HistoryFate::Restart => {
                 self.history = History::rebuilt(&self.status, &[], Duration::ZERO, now);
                 self.whole = false;
             }
@@ -383,11 +383,11 @@ fn gaps() -> Vec<i64> {
 
 /// Tries every sequence of `left` further syncs.
 fn follow(
-    from: &Followed,
+    from: &ModelWorkload,
     (up, down): &(Rules, Rules),
     workload: &mut Workload,
     wants: &[i64],
-    befores: &[Before],
+    befores: &[HistoryFate],
     left: usize,
 ) -> u64 {
     let mut cases = 0;
@@ -423,7 +423,7 @@ fn following_the_policies_never_exceeds_them_in_any_window() {
     }
     let cases = for_each_in_parallel(&plays, |(pair, wants, count)| {
         let mut workload = Workload::asked_directly(1, 1000, 1).with_behavior(behavior(&pair.0, &pair.1));
-        follow(&Followed::new(*count), pair, &mut workload, wants, &[Before::Nothing], steps)
+        follow(&ModelWorkload::new(*count), pair, &mut workload, wants, &[HistoryFate::Nothing], steps)
     });
     println!("{cases} syncs");
 }
@@ -437,10 +437,10 @@ fn neither_a_handover_nor_a_restart_exceeds_the_policies() {
             plays.push((pair.clone(), wants));
         }
     }
-    let befores = [Before::Nothing, Before::Handover, Before::Restart];
+    let befores = [HistoryFate::Nothing, HistoryFate::Handover, HistoryFate::Restart];
     let cases = for_each_in_parallel(&plays, |(pair, wants)| {
         let mut workload = Workload::asked_directly(1, 1000, 1).with_behavior(behavior(&pair.0, &pair.1));
-        follow(&Followed::new(10), pair, &mut workload, wants, &befores, steps)
+        follow(&ModelWorkload::new(10), pair, &mut workload, wants, &befores, steps)
     });
     println!("{cases} syncs");
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use autoscaling::explanation::Held;
+use autoscaling::explanation::WindowEntry;
 use autoscaling::history::{Changes, History, Recommendation};
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
 use autoscaling::{Decision, WriteOutcome, conclude};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{Recommended, envelope, highest_of_window};
+use crate::model::{RecommendationEntry, envelope, highest_of_window};
 use crate::workload::{
     NOW, SECOND, WHOLE, Workload, aged, asking_for, for_each_in_parallel, multisets, sequences,
 };
@@ -24,11 +24,11 @@ fn ages(windows: &[i64]) -> Vec<i64> {
 }
 
 /// Every pair of an age and a count.
-fn entries(ages: &[i64], counts: &[i32]) -> Vec<Recommended> {
+fn entries(ages: &[i64], counts: &[i32]) -> Vec<RecommendationEntry> {
     ages.iter().flat_map(|&age| counts.iter().map(move |&replicas| (age, replicas))).collect()
 }
 
-fn history(recommended: &[Recommended]) -> History {
+fn history(recommended: &[RecommendationEntry]) -> History {
     let recommendations =
         recommended.iter().map(|&(age, replicas)| Recommendation { at: aged(age), replicas }).collect();
     History { recommendations, ..History::default() }
@@ -57,7 +57,10 @@ fn expected_history(
 }
 
 /// The newest recommendation that satisfies `holds`. If several are equally new, the highest one.
-fn newest(recommended: &[Recommended], holds: impl Fn(Recommended) -> bool) -> Option<Recommendation> {
+fn newest(
+    recommended: &[RecommendationEntry],
+    holds: impl Fn(RecommendationEntry) -> bool,
+) -> Option<Recommendation> {
     let mut newest: Option<Recommendation> = None;
     for &(age, replicas) in recommended {
         let candidate = Recommendation { at: aged(age), replicas };
@@ -71,24 +74,24 @@ fn newest(recommended: &[Recommended], holds: impl Fn(Recommended) -> bool) -> O
 
 /// The recommendations within a window, sorted by time and then by count. Each has the times at which it
 /// leaves the windows.
-fn held(
-    recommended: &[Recommended],
+fn window_entries(
+    recommended: &[RecommendationEntry],
     up_nanos: Option<i64>,
     in_down: impl Fn(i64) -> bool,
     down: i64,
-) -> Vec<Held> {
+) -> Vec<WindowEntry> {
     let leaves = |age: i64, seconds: i64| -> Timestamp {
         aged(age).checked_add(SignedDuration::from_secs(seconds)).unwrap()
     };
-    let mut held: Vec<Held> = recommended
+    let mut held: Vec<WindowEntry> = recommended
         .iter()
-        .map(|&(age, replicas)| Held {
+        .map(|&(age, replicas)| WindowEntry {
             at: aged(age),
             replicas,
-            leaves_up: up_nanos.filter(|nanos| age < *nanos).map(|nanos| leaves(age, nanos / SECOND)),
-            leaves_down: in_down(age).then(|| leaves(age, down)),
+            expires_up: up_nanos.filter(|nanos| age < *nanos).map(|nanos| leaves(age, nanos / SECOND)),
+            expires_down: in_down(age).then(|| leaves(age, down)),
         })
-        .filter(|held| held.leaves_up.is_some() || held.leaves_down.is_some())
+        .filter(|held| held.expires_up.is_some() || held.expires_down.is_some())
         .collect();
     held.sort_by_key(|held| (held.at, held.replicas));
     held
@@ -117,7 +120,7 @@ fn check_with_behavior(
     let down_seconds = i64::from(down.unwrap_or(300));
     let entries = entries(&ages(&[up_seconds * SECOND, down_seconds * SECOND]), counts);
     for_each_in_parallel(&most.histories(entries.len()), |indices| {
-        let recommended: Vec<Recommended> = indices.iter().map(|&index| entries[index]).collect();
+        let recommended: Vec<RecommendationEntry> = indices.iter().map(|&index| entries[index]).collect();
         let before = history(&recommended);
         let mut cases = 0;
         for &current in around {
@@ -144,7 +147,7 @@ fn check_with_behavior(
                 });
                 assert_eq!(step.held_by, held_by, "{}", case());
                 assert_eq!(held_by.is_some(), expected != proposal, "{}", case());
-                let held = held(&counted, Some(up_seconds * SECOND), in_down, down_seconds);
+                let held = window_entries(&counted, Some(up_seconds * SECOND), in_down, down_seconds);
                 assert_eq!(step.recommendations, held, "{}", case());
 
                 let outdated = |index: usize| {
@@ -165,7 +168,7 @@ fn check_without_behavior(window: Duration, counts: &[i32], around: &[i32], most
     let nanos = i64::try_from(window.as_nanos()).unwrap();
     let entries = entries(&ages(&[nanos]), counts);
     for_each_in_parallel(&most.histories(entries.len()), |indices| {
-        let recommended: Vec<Recommended> = indices.iter().map(|&index| entries[index]).collect();
+        let recommended: Vec<RecommendationEntry> = indices.iter().map(|&index| entries[index]).collect();
         let before = history(&recommended);
         let mut cases = 0;
         for &current in around {
@@ -187,7 +190,7 @@ fn check_without_behavior(window: Duration, counts: &[i32], around: &[i32], most
                     expected > proposal && age <= nanos && replicas >= expected
                 });
                 assert_eq!(step.held_by, held_by, "{}", case());
-                let held = held(&counted, None, |age| age <= nanos, nanos / SECOND);
+                let held = window_entries(&counted, None, |age| age <= nanos, nanos / SECOND);
                 assert_eq!(step.recommendations, held, "{}", case());
 
                 let mut after = before.clone();

@@ -11,8 +11,8 @@ use autoscaling::spec::{
 };
 
 use crate::LOADS;
-use crate::metric_model::{Asked, PerPod, PodState, Requests, Target, of_all, of_each};
-use crate::model::{Policy, Recommended, Rescaled, Select};
+use crate::metric_model::{ModelProposal, PerPod, PodState, Requests, Target, of_all, of_each};
+use crate::model::{Policy, RecommendationEntry, RescaleEntry, Select};
 use crate::random::Random;
 use crate::workload::{
     SECOND, Workload, aged, external_metric, external_value, pending, pod_values, pods_metric,
@@ -54,8 +54,8 @@ pub(crate) struct World {
     /// Tolerance in percent.
     tolerance: i128,
     pub(crate) rules: Option<(Rules, Rules)>,
-    pub(crate) recommended: Vec<Recommended>,
-    pub(crate) rescaled: Vec<Rescaled>,
+    pub(crate) recommended: Vec<RecommendationEntry>,
+    pub(crate) rescaled: Vec<RescaleEntry>,
     pub(crate) history: History,
     pods: Vec<PodState>,
 }
@@ -118,9 +118,9 @@ impl World {
         workload.spec.behavior =
             rules.as_ref().map(|(up, down)| Behavior { scale_up: up.scaling(), scale_down: down.scaling() });
 
-        let recommended: Vec<Recommended> =
+        let recommended: Vec<RecommendationEntry> =
             (0..random.below(12)).map(|_| (age(random), random.count())).collect();
-        let rescaled: Vec<Rescaled> = (0..random.below(12))
+        let rescaled: Vec<RescaleEntry> = (0..random.below(12))
             .map(|_| {
                 let change = i64::from(random.count()).max(1);
                 (age(random), if random.once_in(2) { change } else { -change })
@@ -219,7 +219,7 @@ impl World {
     }
 
     /// The expected proposal of the metric; `None` if the metric has no proposal.
-    pub(crate) fn asked(&self, load: &Load) -> Option<Asked> {
+    pub(crate) fn asked(&self, load: &Load) -> Option<ModelProposal> {
         let current = self.workload.current;
         match (self.kind, load) {
             (Kind::Total(target), Load::Value(value)) => {

@@ -20,7 +20,7 @@ use crate::recomputation;
 use crate::world::World;
 
 /// The state of one HPA between syncs.
-struct Stored {
+struct HpaState {
     object: Value,
     status: Status,
     history: History,
@@ -30,7 +30,7 @@ struct Stored {
 pub(crate) fn play(recording: &Value, differences: &mut Vec<String>) -> usize {
     let settings = settings(recording);
     let mut world = World::default();
-    let mut hpas: BTreeMap<String, Stored> = BTreeMap::new();
+    let mut hpas: BTreeMap<String, HpaState> = BTreeMap::new();
     let syncs = recording["syncs"].as_array().unwrap();
     for (number, sync) in syncs.iter().enumerate() {
         let key = sync["hpa"].as_str().unwrap().to_owned();
@@ -40,7 +40,7 @@ pub(crate) fn play(recording: &Value, differences: &mut Vec<String>) -> usize {
             if same {
                 hpas.get_mut(&key).unwrap().object = sync["object"].clone();
             } else {
-                let stored = Stored {
+                let stored = HpaState {
                     object: sync["object"].clone(),
                     status: Status::default(),
                     history: History::default(),
@@ -65,7 +65,7 @@ pub(crate) fn play(recording: &Value, differences: &mut Vec<String>) -> usize {
 
 fn settings(recording: &Value) -> Settings {
     let newest = recording["emulatedVersion"] == "1.37";
-    let mut settings = Settings::of(if newest { Version::V1_37 } else { Version::V1_36 });
+    let mut settings = Settings::new(if newest { Version::V1_37 } else { Version::V1_36 });
     let config = &recording["config"];
     let seconds = |name: &str| go_seconds(config[name].as_str().unwrap());
     settings.tolerance = config["tolerance"].as_f64().unwrap();
@@ -86,7 +86,7 @@ fn go_seconds(text: &str) -> Duration {
     Duration::from_secs(minutes.parse::<u64>().unwrap() * 60 + seconds)
 }
 
-fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, now: Timestamp) -> Value {
+fn one(world: &mut World, key: &str, stored: &mut HpaState, settings: &Settings, now: Timestamp) -> Value {
     let (namespace, name) = key.split_once('/').unwrap();
     let spec: Spec = serde_json::from_value(stored.object["spec"].clone()).unwrap();
     let generation = stored.object["metadata"]["generation"].as_i64();
@@ -157,7 +157,7 @@ fn one(world: &mut World, key: &str, stored: &mut Stored, settings: &Settings, n
     stored.history.commit(&conclusion.changes);
     let events: Vec<Value> = events.iter().map(|event| json!([event.reason, event.message])).collect();
     let status = serde_json::to_value(&stored.status).unwrap();
-    json!({ "scaleWrites": writes, "status": tidy(status), "events": events })
+    json!({ "scaleWrites": writes, "status": without_defaults(status), "events": events })
 }
 
 fn expectation(expect: &Value) -> Value {
@@ -182,20 +182,20 @@ fn expectation(expect: &Value) -> Value {
         .as_array()
         .map(|writes| writes.iter().map(|write| json!([write["replicas"], write["code"]])).collect())
         .unwrap_or_default();
-    json!({ "scaleWrites": writes, "status": tidy(expect["status"].clone()), "events": events })
+    json!({ "scaleWrites": writes, "status": without_defaults(expect["status"].clone()), "events": events })
 }
 
 /// Omits fields that the wire may omit: nulls, zeros, empty lists.
-fn tidy(value: Value) -> Value {
+fn without_defaults(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
             fields
                 .into_iter()
-                .map(|(name, value)| (name, tidy(value)))
+                .map(|(name, value)| (name, without_defaults(value)))
                 .filter(|(_, value)| !value.is_null() && *value != json!(0) && *value != json!([]))
                 .collect(),
         ),
-        Value::Array(items) => Value::Array(items.into_iter().map(tidy).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_defaults).collect()),
         other => other,
     }
 }

@@ -146,7 +146,7 @@ fn hpa_without_metrics_has_no_count() {
 fn unknown_metric_type_is_a_spec_error_since_1_37() {
     for (version, label) in [(Version::V1_36, ErrorLabel::Internal), (Version::V1_37, ErrorLabel::Spec)] {
         let mut workload = with_metric(r#"{"type":"Wishes"}"#);
-        workload.settings = Settings::of(version);
+        workload.settings = Settings::new(version);
         let decision = workload.decide_all(vec![None], &History::default(), NOW);
         let outcome = WriteOutcome::NotNeeded;
         let concluded = conclude(&workload.hpa(), decision, &outcome, &workload.settings, NOW);
@@ -168,15 +168,15 @@ fn sync_that_cannot_use_metrics_reports_its_reason() {
     let deleted = decided(scale("app=web"), Overlap::Deleted, &settings);
     let message = "HPA shop/web was deleted during reconciliation";
     assert_eq!(deleted.verdict(), &Verdict::NoCount(message.to_owned()));
-    assert_eq!(deleted.explanation().course, DecisionPath::Deleted);
+    assert_eq!(deleted.explanation().path, DecisionPath::Deleted);
     assert_eq!(deleted.explanation().limiting_step(), None);
 
     let several = vec!["shop/api".to_owned(), "shop/web".to_owned(), "shop/z".to_owned()];
     let ambiguous = |version| {
-        let settings = Settings::of(version);
+        let settings = Settings::new(version);
         let decision = decided(scale("app=web"), Overlap::Shared(several.clone()), &settings);
         let Verdict::NoCount(message) = decision.verdict() else { panic!("{:?}", decision.verdict()) };
-        assert_eq!(decision.explanation().course, DecisionPath::Ambiguous);
+        assert_eq!(decision.explanation().path, DecisionPath::Ambiguous);
         message.clone()
     };
     assert_eq!(
@@ -190,7 +190,7 @@ fn sync_that_cannot_use_metrics_reports_its_reason() {
 
     let unselected = decided(scale(""), Overlap::None, &settings);
     assert_eq!(unselected.verdict(), &Verdict::NoCount("selector is required".to_owned()));
-    assert_eq!(unselected.explanation().course, DecisionPath::NoSelector);
+    assert_eq!(unselected.explanation().path, DecisionPath::NoSelector);
 
     for (class, label) in [
         (ScaleFailureClass::InvalidReference, ErrorLabel::Spec),
@@ -201,7 +201,7 @@ fn sync_that_cannot_use_metrics_reports_its_reason() {
         assert_eq!(decision.verdict(), &Verdict::NoScale);
         let explained = decision.explanation();
         assert_eq!(explained.scale_failure(), class);
-        assert_eq!((explained.course, explained.min, explained.max), (DecisionPath::NoScale, 1, 9));
+        assert_eq!((explained.path, explained.min, explained.max), (DecisionPath::NoScale, 1, 9));
         assert!(decision.metrics().is_empty());
         let workload = Workload::asked_directly(1, 9, 3);
         let hpa = workload.hpa();

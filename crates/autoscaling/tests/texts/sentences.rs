@@ -24,7 +24,7 @@ fn reading(why: ProposalReason, value: i32, proposal: i32) -> MetricReading {
         highest_tolerated: 1.1,
         pods: Vec::new(),
         unlisted: Vec::new(),
-        strangers: None,
+        unmatched: None,
         ready_pods: None,
         corrected: None,
         why,
@@ -94,9 +94,9 @@ fn each_limiting_step_is_one_word() {
 
 #[test]
 fn each_path_has_its_sentence_and_its_step() {
-    let of = |course, failure: Option<&str>| {
+    let of = |path, failure: Option<&str>| {
         let explanation = Explanation {
-            course,
+            path,
             current: 4,
             min: 5,
             max: 3,
@@ -273,11 +273,11 @@ fn condensed_reading_counts_the_pods_that_it_omits() {
         up_window_seconds: None,
         down_window_seconds: 300,
         held_by: None,
-        recommendations: vec![autoscaling::explanation::Held {
+        recommendations: vec![autoscaling::explanation::WindowEntry {
             at: NOW,
             replicas: 5,
-            leaves_up: None,
-            leaves_down: Some(NOW),
+            expires_up: None,
+            expires_down: Some(NOW),
         }],
     });
     let condensed = explanation.condensed(0);

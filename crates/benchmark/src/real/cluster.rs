@@ -8,18 +8,18 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::control_plane::{ADMIN_TOKEN, ControlPlane, Rest, aggregation, told};
-use super::hpa_watch::{Follower, Known};
+use super::control_plane::{ADMIN_TOKEN, ControlPlane, Rest, aggregation, convert_error};
+use super::hpa_watch::{Follower, WatchState};
 use super::load;
 use super::metrics_server::{APIS, Stub};
 use super::request_counters::{Counters, Idle};
 use super::sockets::Meter;
 use crate::Failure;
-use crate::observation_log::Sightings;
-use crate::observations::{Counted, Observed, now};
+use crate::observation_log::ObservationLog;
+use crate::observations::{Observations, RequestCount, now};
 use crate::process::Usage;
 use crate::run::ServerUnderLoad;
-use crate::server::events::{Happening, plan};
+use crate::server::events::{TimedEvent, plan};
 use crate::workload::Workload;
 use crate::world::World;
 
@@ -52,12 +52,12 @@ struct Measuring {
     metering: JoinHandle<()>,
     meter: Arc<Mutex<Meter>>,
     counters: Counters,
-    first: Used,
+    first: ProcessUsage,
 }
 
 /// The resource usage of each process.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Used {
+pub(super) struct ProcessUsage {
     api_server: Usage,
     etcd: Usage,
     own: Usage,
@@ -72,7 +72,7 @@ pub(super) struct Share {
     pub(super) own: f64,
 }
 
-impl Used {
+impl ProcessUsage {
     /// The CPU time from this sample to a later one, per second. `time` is in seconds.
     pub(super) fn until(&self, later: &Self, time: f64) -> Share {
         Share {
@@ -101,14 +101,14 @@ impl RealCluster {
     /// Starts an empty cluster with the metrics APIs.
     pub(super) async fn start() -> Result<Self, Failure> {
         // Audit logging is off, because it would cost the server CPU time for each request.
-        let plane = told(ControlPlane::start_with_audit_policy(None).await)?;
+        let plane = convert_error(ControlPlane::start_with_audit_policy(None).await)?;
         let (stub, port) = Stub::start().await?;
-        told(aggregation::name(&plane.admin, port).await)?;
+        convert_error(aggregation::name(&plane.admin, port).await)?;
         for (_, group, version, ..) in APIS {
-            told(aggregation::register(&plane.admin, port, group, version).await)?;
+            convert_error(aggregation::register(&plane.admin, port, group, version).await)?;
         }
         for (_, group, version, ..) in APIS {
-            told(aggregation::available(&plane.admin, group, version).await)?;
+            convert_error(aggregation::available(&plane.admin, group, version).await)?;
         }
         let follower = Arc::new(Follower::start(&plane.url, ADMIN_TOKEN).await?);
         let workload = Workload::named("W1").ok_or("no workload W1")?;
@@ -164,9 +164,9 @@ impl RealCluster {
             let Some((namespace, name)) = key.split_once('/') else { continue };
             let deployment = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
             let replicas = json!({"spec": {"replicas": self.workload.pods}});
-            told(api.merge(&deployment, &replicas).await)?;
+            convert_error(api.merge(&deployment, &replicas).await)?;
         }
-        self.follower.known()?.sightings = Sightings::new(&self.workload, self.world.keys());
+        self.follower.state()?.sightings = ObservationLog::new(&self.workload, self.world.keys());
         Ok(())
     }
 
@@ -189,10 +189,10 @@ impl RealCluster {
         Ok(share)
     }
 
-    pub(super) fn used(&self) -> Result<Used, Failure> {
-        Ok(Used {
-            api_server: Usage::of_process(told(self.plane.process_id("kube-apiserver"))?)?,
-            etcd: Usage::of_process(told(self.plane.process_id("etcd"))?)?,
+    pub(super) fn used(&self) -> Result<ProcessUsage, Failure> {
+        Ok(ProcessUsage {
+            api_server: Usage::of_process(convert_error(self.plane.process_id("kube-apiserver"))?)?,
+            etcd: Usage::of_process(convert_error(self.plane.process_id("etcd"))?)?,
             own: Usage::own()?,
         })
     }
@@ -214,8 +214,8 @@ impl ServerUnderLoad for RealCluster {
         let first = self.used()?;
         let until = Instant::now() + time;
         self.stub.take_counts();
-        self.follower.known()?.sightings.seen.begin = now();
-        let playing = play(
+        self.follower.state()?.sightings.seen.begin = now();
+        let playing = run_events(
             self.workload.clone(),
             Arc::clone(&self.world),
             self.plane.admin.clone(),
@@ -235,14 +235,14 @@ impl ServerUnderLoad for RealCluster {
         Ok(())
     }
 
-    async fn observed(&mut self) -> Result<Observed, Failure> {
+    async fn observed(&mut self) -> Result<Observations, Failure> {
         let Measuring { until, happening, metering, meter, counters, first } =
             self.measuring.take().ok_or("no measurement is running")?;
         sleep_until(until).await;
         let last = self.used()?;
         metering.abort();
         let (counted, mut by_second) = self.stub.take_counts();
-        let mut seen = self.follower.known()?.sightings.seen.clone();
+        let mut seen = self.follower.state()?.sightings.seen.clone();
         seen.end = now();
         let (received, sent) = {
             let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -269,14 +269,14 @@ impl ServerUnderLoad for RealCluster {
 
 /// Whether the controller can have sent the counted requests. Other requests come from this program, or
 /// are counted at the metrics server.
-fn is_of_controller(counted: &Counted) -> bool {
+fn is_of_controller(counted: &RequestCount) -> bool {
     let is_of_probes = counted.resource == "horizontalpodautoscalers.autoscaling"
         && matches!(counted.verb.as_str(), "create" | "patch" | "delete");
     !is_of_probes && !counted.resource.ends_with("metrics.k8s.io")
 }
 
 /// Runs the workload's events.
-async fn play(
+async fn run_events(
     workload: Workload,
     world: Arc<World>,
     api: Rest,
@@ -284,15 +284,16 @@ async fn play(
     time: Duration,
 ) -> Result<(), Failure> {
     let start = Instant::now();
-    let sightings = |with: &mut dyn FnMut(&mut Known)| follower.known().map(|mut known| with(&mut known));
+    let sightings =
+        |with: &mut dyn FnMut(&mut WatchState)| follower.state().map(|mut known| with(&mut known));
     for (after, happening) in plan(&workload, time) {
         sleep_until(start + after).await;
         match happening {
-            Happening::Creation(number) => {
+            TimedEvent::Creation(number) => {
                 sightings(&mut |it| it.sightings.await_first(world.key(number)))?;
                 load::hpas(&api, &world, number..number + 1).await?;
             }
-            Happening::SpecChange(number) => {
+            TimedEvent::SpecChange(number) => {
                 let (key, Some(hpa)) = (world.key(number), world.hpa(number)) else { continue };
                 let mut next = None;
                 sightings(&mut |it| {
@@ -304,9 +305,9 @@ async fn play(
                 let next = next.ok_or_else(|| format!("the watch has not shown HPA {key}"))?;
                 // Every generation has a different maximum.
                 let change = json!({"spec": {"maxReplicas": 200 + next}});
-                told(api.merge(&load::path(&hpa), &change).await)?;
+                convert_error(api.merge(&load::path(&hpa), &change).await)?;
             }
-            Happening::Step => sightings(&mut |it| it.sightings.await_scales(world.step()))?,
+            TimedEvent::Step => sightings(&mut |it| it.sightings.await_scales(world.step()))?,
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::control_plane::{ControlPlane, told};
+use super::control_plane::{ControlPlane, convert_error};
 use crate::Failure;
 use crate::controller::{CommandLine, concertina};
 
@@ -18,14 +18,14 @@ const OWN_ACCOUNT: (&str, &str) = ("kube-system", "concertina");
 
 /// A controller with its flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Contestant {
+pub(super) enum MeasuredController {
     BuiltInDefault,
     BuiltInTuned,
     OursDefault,
     Ours,
 }
 
-impl FromStr for Contestant {
+impl FromStr for MeasuredController {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -39,7 +39,7 @@ impl FromStr for Contestant {
     }
 }
 
-impl fmt::Display for Contestant {
+impl fmt::Display for MeasuredController {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::BuiltInDefault => "built-in, default flags",
@@ -50,7 +50,7 @@ impl fmt::Display for Contestant {
     }
 }
 
-impl Contestant {
+impl MeasuredController {
     pub(super) fn is_ours(self) -> bool {
         matches!(self, Self::Ours | Self::OursDefault)
     }
@@ -76,10 +76,10 @@ impl Contestant {
         built_in_role: bool,
     ) -> Result<std::path::PathBuf, Failure> {
         if !self.is_ours() {
-            return told(plane.manager_kubeconfig());
+            return convert_error(plane.manager_kubeconfig());
         }
         let (namespace, name) = if built_in_role { BUILT_IN_ACCOUNT } else { OWN_ACCOUNT };
-        told(plane.service_account(namespace, name).await)
+        convert_error(plane.service_account(namespace, name).await)
     }
 }
 
@@ -99,5 +99,5 @@ pub(super) async fn grant(plane: &ControlPlane, flags: &[String]) -> Result<(), 
     if !output.status.success() {
         return Err(format!("concertina rbac failed: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
-    told(plane.admin.create_all(&String::from_utf8_lossy(&output.stdout)).await).map(drop)
+    convert_error(plane.admin.create_all(&String::from_utf8_lossy(&output.stdout)).await).map(drop)
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::task::JoinHandle;
 
 use crate::Failure;
-use crate::observation_log::Sightings;
+use crate::observation_log::ObservationLog;
 use crate::observations::{Micros, now};
 
 /// The resourceVersion is appended.
@@ -24,13 +24,13 @@ const PATH: &str =
 /// A watch of all HPAs, which ends on drop.
 #[derive(Debug)]
 pub(super) struct Follower {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<WatchState>>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) sightings: Sightings,
+pub(super) struct WatchState {
+    pub(super) sightings: ObservationLog,
     hpas: BTreeMap<String, State>,
     /// The last observed resourceVersion.
     version: String,
@@ -90,7 +90,7 @@ impl Follower {
         config.auth_info.token = Some(token.to_owned().into());
         config.read_timeout = None;
         let client = Client::try_from(config)?;
-        let known = Arc::new(Mutex::new(Known { version: "0".to_owned(), ..Known::default() }));
+        let known = Arc::new(Mutex::new(WatchState { version: "0".to_owned(), ..WatchState::default() }));
         let kept = Arc::clone(&known);
         let mut body = watch(&client, "0").await?;
         let task = tokio::spawn(async move {
@@ -110,7 +110,7 @@ impl Follower {
     }
 
     /// Processes the events of a watch until the server ends it.
-    async fn read_events(mut body: Body, known: &Mutex<Known>) -> Result<(), String> {
+    async fn read_events(mut body: Body, known: &Mutex<WatchState>) -> Result<(), String> {
         let mut buffer = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| format!("the watch of HPAs failed: {error}"))?;
@@ -123,7 +123,7 @@ impl Follower {
     }
 
     /// The current state. An error if the watch has ended.
-    pub(super) fn known(&self) -> Result<MutexGuard<'_, Known>, Failure> {
+    pub(super) fn state(&self) -> Result<MutexGuard<'_, WatchState>, Failure> {
         let known = lock(&self.known);
         match &known.end {
             None => Ok(known),
@@ -133,7 +133,7 @@ impl Follower {
 
     /// The number of HPAs.
     pub(super) fn count(&self) -> Result<usize, Failure> {
-        Ok(self.known()?.hpas.len())
+        Ok(self.state()?.hpas.len())
     }
 }
 
@@ -143,7 +143,7 @@ impl Drop for Follower {
     }
 }
 
-impl Known {
+impl WatchState {
     /// The generation of an HPA.
     pub(super) fn generation(&self, key: &str) -> Option<i64> {
         Some(self.hpas.get(key)?.generation)
@@ -195,14 +195,17 @@ async fn watch(client: &Client, version: &str) -> Result<Body, Failure> {
     }
 }
 
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+fn lock(known: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Checks that status writes are distinguished from spec changes, however the stream is split.
 pub(super) fn check() -> Result<(), Failure> {
-    let mut known = Known::default();
-    let seen = crate::observations::Seen { special: true, ..crate::observations::Seen::default() };
+    let mut known = WatchState::default();
+    let seen = crate::observations::HpaObservations {
+        special: true,
+        ..crate::observations::HpaObservations::default()
+    };
     known.sightings.seen.hpas.insert("team-000/web".to_owned(), seen);
     let line = |kind: &str, generation: i64, observed: i64, desired: i64| {
         format!(

@@ -7,7 +7,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::control_plane::{Rest, collection, told};
+use super::control_plane::{Rest, collection, convert_error};
 use crate::Failure;
 use crate::world::World;
 
@@ -60,7 +60,7 @@ pub(super) async fn hpas(api: &Rest, world: &World, numbers: Range<usize>) -> Re
 pub(super) async fn delete_hpas(api: &Rest, world: &World, numbers: Range<usize>) -> Result<(), Failure> {
     let deletions = numbers
         .filter_map(|number| world.hpa(number))
-        .map(async |hpa| told(api.delete_now(&path(&hpa)).await));
+        .map(async |hpa| convert_error(api.delete_now(&path(&hpa)).await));
     stream::iter(deletions).buffer_unordered(AT_ONCE).try_collect().await
 }
 
@@ -78,7 +78,7 @@ async fn with_status(api: &Rest, object: &Value) -> Result<(), Failure> {
 /// Creates or replaces an object. An existing object is not an error, because a search creates apps that
 /// an earlier step created.
 async fn put(api: &Rest, method: Method, path: &str, object: &Value) -> Result<(), Failure> {
-    let answer = told(api.send(method.clone(), path, &JSON, Some(object)).await)?;
+    let answer = convert_error(api.send(method.clone(), path, &JSON, Some(object)).await)?;
     match answer.code {
         0..300 | 409 => Ok(()),
         code => Err(format!("{method} {path}: {code} {}", answer.text.trim()).into()),

@@ -23,9 +23,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::control_plane::assets::Keys;
-use super::control_plane::told;
+use super::control_plane::convert_error;
 use crate::Failure;
-use crate::observations::{Counted, now};
+use crate::observations::{RequestCount, now};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 
@@ -47,7 +47,7 @@ pub(super) struct Stub {
 struct State {
     world: Option<(Workload, Arc<World>)>,
     /// Requests for metrics, by verb and API.
-    counts: BTreeMap<(&'static str, &'static str), Counted>,
+    counts: BTreeMap<(&'static str, &'static str), RequestCount>,
     /// The number of requests by second since 1970.
     seconds: BTreeMap<i64, u64>,
 }
@@ -83,7 +83,7 @@ impl Stub {
     pub(super) async fn start() -> Result<(Arc<Self>, u16), Failure> {
         let stub =
             Arc::new(Self { state: Mutex::default(), empty_cluster: Cluster::new(Arc::new(SystemClock)) });
-        let keys = told(Keys::generate())?;
+        let keys = convert_error(Keys::generate())?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(keys.key_der));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
@@ -109,7 +109,7 @@ impl Stub {
     }
 
     /// Returns and resets the requests since the last call: by kind, and by second since 1970.
-    pub(super) fn take_counts(&self) -> (Vec<Counted>, BTreeMap<i64, u64>) {
+    pub(super) fn take_counts(&self) -> (Vec<RequestCount>, BTreeMap<i64, u64>) {
         let mut state = self.lock();
         let counts = std::mem::take(&mut state.counts);
         (counts.into_values().collect(), std::mem::take(&mut state.seconds))
@@ -192,7 +192,7 @@ impl Stub {
 
 impl State {
     fn count(&mut self, group: &'static str, body: Option<&Bytes>) {
-        let counted = self.counts.entry(("list", group)).or_insert_with(|| Counted {
+        let counted = self.counts.entry(("list", group)).or_insert_with(|| RequestCount {
             agent: String::new(),
             verb: "list".to_owned(),
             resource: group.to_owned(),

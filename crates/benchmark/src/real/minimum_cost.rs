@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cluster::{RealCluster, Share};
 use super::connection::{Connection, Http, Server};
-use super::control_plane::told;
+use super::control_plane::convert_error;
 use super::load;
 use super::protobuf::{self, Edit, MANAGED_FIELDS, METADATA, SPEC, UTILIZATION};
 use super::rounds::{Rounds, median, with_rounds};
@@ -136,7 +136,8 @@ pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
     let workload = Workload { hpas: floor.hpas, pods: 1, probes: 0, ..workload };
     cluster.load_workload(&workload).await?;
     let world = World::new(&workload);
-    let kubeconfig = told(cluster.plane.service_account("kube-system", "horizontal-pod-autoscaler").await)?;
+    let kubeconfig =
+        convert_error(cluster.plane.service_account("kube-system", "horizontal-pod-autoscaler").await)?;
     let config: Value = serde_json::from_str(&std::fs::read_to_string(kubeconfig)?)?;
     let token = config
         .pointer("/users/0/user/token")

@@ -50,7 +50,7 @@ pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
         }
     }
     cluster.reset().await?;
-    let medians = reports.iter().map(|reports| median::median(reports)).collect::<Result<Vec<_>, _>>()?;
+    let medians = reports.iter().map(|reports| median::combine(reports)).collect::<Result<Vec<_>, _>>()?;
     for report in &medians {
         store(report, &folder)?;
     }

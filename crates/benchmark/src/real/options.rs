@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::controllers::Contestant;
+use super::controllers::MeasuredController;
 use crate::Failure;
 use crate::options::{Options, flag, measured, read_measured, text};
 
@@ -11,7 +11,7 @@ use crate::options::{Options, flag, measured, read_measured, text};
 pub(crate) struct Real {
     /// The workload and the times. The controller depends on the contestant.
     pub(crate) options: Options,
-    pub(super) contestants: Vec<Contestant>,
+    pub(super) contestants: Vec<MeasuredController>,
     /// Flags that are added to Concertina's command line.
     pub(super) flags: Vec<String>,
     /// Whether Concertina has only the built-in controller's role.
@@ -22,7 +22,7 @@ pub(crate) struct Real {
 
 impl Real {
     /// The options for a run of one contestant.
-    pub(super) fn options_for(&self, contestant: Contestant) -> Options {
+    pub(super) fn options_for(&self, contestant: MeasuredController) -> Options {
         let mut options = self.options.clone();
         let pin = options.controller.pin;
         options.controller = contestant.command_line(&self.flags);
@@ -50,7 +50,7 @@ pub(crate) fn command() -> Command {
             text("runs-of", "Controllers to measure: built-in-default, built-in-tuned, ours, ours-default")
                 .default_value(contestants)
                 .value_delimiter(',')
-                .value_parser(value_parser!(Contestant)),
+                .value_parser(value_parser!(MeasuredController)),
         )
         .arg(flag("Flag to add to Concertina's command line; repeatable"))
         .arg(
@@ -86,7 +86,12 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Real, Failure> {
         return Err(format!("workload {} is available with `simulated` only", workload.name).into());
     }
     Ok(Real {
-        contestants: matches.get_many::<Contestant>("runs-of").into_iter().flatten().copied().collect(),
+        contestants: matches
+            .get_many::<MeasuredController>("runs-of")
+            .into_iter()
+            .flatten()
+            .copied()
+            .collect(),
         flags,
         built_in_role: matches.get_one::<String>("role").is_some_and(|role| role == "built-in"),
         search,
@@ -101,10 +106,11 @@ pub(super) fn check() -> Result<(), Failure> {
     let matches = command().try_get_matches_from(words.split_whitespace())?;
     let real = read(&matches)?;
     let workload = &real.options.workload;
-    let is_right = real.contestants == [Contestant::Ours, Contestant::BuiltInTuned]
+    let is_right = real.contestants == [MeasuredController::Ours, MeasuredController::BuiltInTuned]
         && (workload.hpas, workload.pods, workload.unchanged) == (300, 3, true)
         && (real.options.runs, real.built_in_role, real.search) == (3, true, false)
-        && real.options_for(Contestant::Ours).label == "concertina --share-metrics=false, built-in role";
+        && real.options_for(MeasuredController::Ours).label
+            == "concertina --share-metrics=false, built-in role";
     let refused = command()
         .try_get_matches_from(["real", "--workload", "W7"])
         .map(|matches| read(&matches).is_err())?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::control_plane::{Rest, told};
+use super::control_plane::{Rest, convert_error};
 use crate::Failure;
-use crate::observations::Counted;
+use crate::observations::RequestCount;
 
 /// The server's counters by verb and resource.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -20,7 +20,7 @@ struct Kind {
 
 impl Counters {
     pub(super) async fn read(api: &Rest) -> Result<Self, Failure> {
-        let answer = told(api.send(http::Method::GET, "/metrics", &[], None).await)?;
+        let answer = convert_error(api.send(http::Method::GET, "/metrics", &[], None).await)?;
         if answer.code != 200 {
             return Err(format!(
                 "failed to read the metrics of the API server: {} {}",
@@ -67,7 +67,7 @@ impl Counters {
 
     /// Requests since the scrape `before`, which is `time` seconds older. The requests of the idle
     /// server are subtracted.
-    pub(super) fn since(&self, before: &Self, idle: &Idle, time: f64) -> Vec<Counted> {
+    pub(super) fn since(&self, before: &Self, idle: &Idle, time: f64) -> Vec<RequestCount> {
         let mut counted = Vec::new();
         for (kind, now) in &self.0 {
             let earlier = before.0.get(kind).copied().unwrap_or_default();
@@ -77,7 +77,7 @@ impl Counters {
                 continue;
             }
             let (verb, resource) = kind.clone();
-            counted.push(Counted {
+            counted.push(RequestCount {
                 agent: String::new(),
                 verb,
                 resource,

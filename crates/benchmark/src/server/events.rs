@@ -15,7 +15,7 @@ const ROUND: Duration = Duration::from_millis(100);
 
 /// A single event at some time after the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Happening {
+pub(crate) enum TimedEvent {
     /// The HPA of the given app is created.
     Creation(usize),
     /// The spec of the given app's HPA changes.
@@ -24,7 +24,7 @@ pub(crate) enum Happening {
 }
 
 /// Runs a workload's events and returns when the time is over.
-pub(crate) async fn play(
+pub(crate) async fn run(
     workload: &Workload,
     world: &World,
     cluster: &Cluster,
@@ -61,36 +61,36 @@ pub(crate) async fn play(
 
 /// The events with their times. Probes are spread evenly over the first nine tenths of the time, so that
 /// the controller can react to each one.
-pub(crate) fn plan(workload: &Workload, time: Duration) -> Vec<(Duration, Happening)> {
+pub(crate) fn plan(workload: &Workload, time: Duration) -> Vec<(Duration, TimedEvent)> {
     let all = workload.all_hpas();
     let probes = u32::try_from(workload.probes).unwrap_or(0);
     let pause = time.mul_f64(0.9) / probes.max(1);
     let mut plan = Vec::new();
     for (index, probe) in (0..probes).zip(0_usize..) {
-        plan.push((pause * index, Happening::Creation(all + probe)));
+        plan.push((pause * index, TimedEvent::Creation(all + probe)));
         // The events take every 31st HPA, so that they are spread over the namespaces.
-        plan.push((pause * index + pause / 2, Happening::SpecChange((probe * 31 + 1) % all.max(1))));
+        plan.push((pause * index + pause / 2, TimedEvent::SpecChange((probe * 31 + 1) % all.max(1))));
     }
     if workload.step {
-        plan.push((time / 4, Happening::Step));
+        plan.push((time / 4, TimedEvent::Step));
     }
     plan.sort();
     plan
 }
 
-fn happen(happening: Happening, world: &World, cluster: &Cluster, gateway: &Gateway) {
+fn happen(happening: TimedEvent, world: &World, cluster: &Cluster, gateway: &Gateway) {
     let key = |number: usize| world.key(number);
     match happening {
-        Happening::Creation(number) => {
+        TimedEvent::Creation(number) => {
             gateway.sightings(|it| it.await_first(key(number)));
             world.create(cluster, number);
         }
-        Happening::SpecChange(number) => {
+        TimedEvent::SpecChange(number) => {
             let since = now();
             if let Some(generation) = world.change_spec(cluster, number) {
                 gateway.sightings(|it| it.await_generation(&key(number), since, generation));
             }
         }
-        Happening::Step => gateway.sightings(|it| it.await_scales(world.step())),
+        TimedEvent::Step => gateway.sightings(|it| it.await_scales(world.step())),
     }
 }

@@ -10,8 +10,8 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 
-use crate::observation_log::Sightings;
-use crate::observations::{Counted, Micros, Observed, now};
+use crate::observation_log::ObservationLog;
+use crate::observations::{Micros, Observations, RequestCount, now};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 
@@ -26,9 +26,9 @@ pub(crate) struct Gateway {
 /// All observations.
 #[derive(Debug, Default)]
 struct Tally {
-    counts: BTreeMap<(String, &'static str, String), Counted>,
+    counts: BTreeMap<(String, &'static str, String), RequestCount>,
     seconds: BTreeMap<Micros, u64>,
-    sightings: Sightings,
+    sightings: ObservationLog,
 }
 
 /// The resource of a path.
@@ -80,7 +80,7 @@ impl<'a> Subject<'a> {
 
 impl Gateway {
     pub(crate) fn new(workload: &Workload, world: Arc<World>) -> Self {
-        let tally = Tally { sightings: Sightings::new(workload, world.keys()), ..Tally::default() };
+        let tally = Tally { sightings: ObservationLog::new(workload, world.keys()), ..Tally::default() };
         Self { workload: workload.clone(), world, tally: Mutex::new(tally) }
     }
 
@@ -93,7 +93,7 @@ impl Gateway {
     }
 
     /// All observations until now.
-    pub(crate) fn finish(&self) -> Observed {
+    pub(crate) fn finish(&self) -> Observations {
         let tally = self.lock();
         let mut seen = tally.sightings.seen.clone();
         seen.end = now();
@@ -104,7 +104,7 @@ impl Gateway {
     }
 
     /// Runs a function on the observations of HPAs, to add pending reactions.
-    pub(crate) fn sightings<T>(&self, with: impl FnOnce(&mut Sightings) -> T) -> T {
+    pub(crate) fn sightings<T>(&self, with: impl FnOnce(&mut ObservationLog) -> T) -> T {
         with(&mut self.lock().sightings)
     }
 
@@ -178,7 +178,7 @@ impl Link for Gateway {
 impl Tally {
     fn arrived(&mut self, key: (String, &'static str, String), at: Micros, bytes: usize) {
         let (agent, verb, resource) = key.clone();
-        let counted = self.counts.entry(key).or_insert_with(|| Counted {
+        let counted = self.counts.entry(key).or_insert_with(|| RequestCount {
             agent,
             verb: verb.to_owned(),
             resource,

@@ -23,7 +23,7 @@ use tokio::task::spawn_blocking;
 use self::gateway::Gateway;
 use self::wire::{Metered, Traffic};
 use crate::Failure;
-use crate::observations::Observed;
+use crate::observations::Observations;
 use crate::process::Usage;
 use crate::workload::Workload;
 use crate::world::World;
@@ -68,9 +68,9 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
         let (before, received, sent) =
             (Usage::own()?, traffic.received.load(Ordering::Relaxed), traffic.sent.load(Ordering::Relaxed));
         gateway.start_measuring();
-        events::play(workload, &world, &cluster, &gateway, Duration::from_secs_f64(seconds)).await;
+        events::run(workload, &world, &cluster, &gateway, Duration::from_secs_f64(seconds)).await;
         let after = Usage::own()?;
-        let seen = Observed {
+        let seen = Observations {
             cpu: after.cpu - before.cpu,
             resident: after.resident,
             received: traffic.received.load(Ordering::Relaxed) - received,

@@ -60,7 +60,7 @@ impl Nesting {
 
     /// Consumes 64 bytes. Returns the index of the closing bracket, if it is among them.
     fn block(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
-        let Marks { mut quotes, backslashes, mut opening, mut closing } = Marks::of(block);
+        let Marks { mut quotes, backslashes, mut opening, mut closing } = Marks::from_block(block);
         if backslashes != 0 || self.escaped {
             quotes &= !self.escaped_after(backslashes);
         }
@@ -106,7 +106,7 @@ impl Nesting {
 }
 
 impl Marks {
-    fn of(block: &[u8; BLOCK]) -> Self {
+    fn from_block(block: &[u8; BLOCK]) -> Self {
         Self {
             quotes: gathered(&hits(block, |byte| byte == b'"')),
             backslashes: gathered(&hits(block, |byte| byte == b'\\')),

@@ -219,7 +219,7 @@ impl ApiError {
     }
 
     /// Whether both errors have the same cause. Addresses may differ.
-    pub fn same_trouble(&self, other: &Self) -> bool {
+    pub fn has_same_cause(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Connect { message: one, .. }, Self::Connect { message: another, .. })
             | (Self::Certificate { message: one, .. }, Self::Certificate { message: another, .. })

@@ -136,11 +136,11 @@ fn same_cause_at_another_address_is_the_same_trouble() {
         message: message.to_owned(),
     };
     assert!(
-        refused("http://a/?timeout=1", "refused").same_trouble(&refused("http://a/?timeout=2", "refused"))
+        refused("http://a/?timeout=1", "refused").has_same_cause(&refused("http://a/?timeout=2", "refused"))
     );
-    assert!(!refused("http://a/", "refused").same_trouble(&refused("http://a/", "no route")));
-    assert!(status(403, "Forbidden", "x").same_trouble(&status(403, "Forbidden", "x")));
-    assert!(!status(403, "Forbidden", "x").same_trouble(&status(403, "Forbidden", "y")));
+    assert!(!refused("http://a/", "refused").has_same_cause(&refused("http://a/", "no route")));
+    assert!(status(403, "Forbidden", "x").has_same_cause(&status(403, "Forbidden", "x")));
+    assert!(!status(403, "Forbidden", "x").has_same_cause(&status(403, "Forbidden", "y")));
 }
 
 #[test]

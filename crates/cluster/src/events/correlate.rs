@@ -29,8 +29,8 @@ const REFILL: f64 = 300.0;
 /// The correlation state of one event source.
 #[derive(Debug)]
 pub struct Correlator {
-    similar: Lru<GroupKey, Similar>,
-    counts: Lru<(GroupKey, Option<Digest>), Counted>,
+    similar: Lru<GroupKey, SimilarEvents>,
+    counts: Lru<(GroupKey, Option<Digest>), RepeatedEvent>,
     buckets: Lru<(ObjectKey, EventKind), Bucket>,
 }
 
@@ -92,13 +92,13 @@ impl Digest {
 }
 
 #[derive(Debug)]
-struct Similar {
+struct SimilarEvents {
     messages: BTreeSet<Digest>,
     last: Timestamp,
 }
 
 #[derive(Debug)]
-struct Counted {
+struct RepeatedEvent {
     name: String,
     count: i32,
     first: Timestamp,
@@ -132,8 +132,9 @@ impl Correlator {
         };
         let group = GroupKey { object: object.clone(), kind: intent.kind, reason: intent.reason };
 
-        let similar =
-            self.similar.get_or_insert_with(&group, || Similar { messages: BTreeSet::new(), last: now });
+        let similar = self
+            .similar
+            .get_or_insert_with(&group, || SimilarEvents { messages: BTreeSet::new(), last: now });
         if seconds_between(similar.last, now) > SIMILAR_FOR.as_secs_f64() {
             similar.messages.clear();
         }
@@ -149,7 +150,7 @@ impl Correlator {
             (None, format!("(combined from similar events): {}", intent.message))
         };
 
-        let counted = self.counts.get_or_insert_with(&(group, identity), || Counted {
+        let counted = self.counts.get_or_insert_with(&(group, identity), || RepeatedEvent {
             name: String::new(),
             count: 0,
             first: now,

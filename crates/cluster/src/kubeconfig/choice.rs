@@ -31,7 +31,7 @@ pub(super) struct Choice {
 impl Choice {
     /// Selects a context, cluster and user. `options` must not contain empty values. `server_flag` is the
     /// name of the flag for the server.
-    pub(super) fn of(
+    pub(super) fn new(
         files: Files,
         mut merged: Kubeconfig,
         options: &ClusterOptions,
@@ -104,7 +104,7 @@ impl Choice {
     }
 
     /// Selects the ServiceAccount of a pod.
-    pub(super) fn of_pod(pod: &Pod, options: &ClusterOptions) -> Self {
+    pub(super) fn from_pod(pod: &Pod, options: &ClusterOptions) -> Self {
         let mut cluster = Cluster {
             server: Some(pod.server.clone()),
             certificate_authority: Some(pod.file("ca.crt")),
@@ -172,7 +172,8 @@ impl Choice {
         // Without a proxy-url the library would use HTTPS_PROXY. The connector evaluates the environment
         // instead.
         self.cluster.proxy_url = self.cluster.server.clone();
-        let mut config = kube::Config::try_from(self.alone()).map_err(|error| unusable(one_line(&error)))?;
+        let mut config =
+            kube::Config::try_from(self.selected_entries()).map_err(|error| unusable(one_line(&error)))?;
         if let Some(plugin_cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
             plugin_cluster.proxy_url.clone_from(&proxy_url);
         }
@@ -192,7 +193,7 @@ impl Choice {
     }
 
     /// A kubeconfig with only the selected entries. Its names are arbitrary.
-    fn alone(&self) -> Kubeconfig {
+    fn selected_entries(&self) -> Kubeconfig {
         let name = || "it".to_owned();
         let context = Context { cluster: name(), user: Some(name()), ..self.context.clone() };
         Kubeconfig {

@@ -118,7 +118,7 @@ pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Con
         (Some(path), master) => {
             let (files, file) = files::read_one(path)?;
             let options = ClusterOptions { server: master.map(str::to_owned), ..ClusterOptions::default() };
-            let choice = Choice::of(files, file, &options.without_empty(), "--master")?;
+            let choice = Choice::new(files, file, &options.without_empty(), "--master")?;
             if choice.is_empty() { Err(choice.nothing_chosen()) } else { choice.config() }
         }
         (None, Some(master)) => Ok(kube::Config::new(server(master, "--master")?)),
@@ -173,7 +173,7 @@ impl Environment {
             Some(path) => files::read_one(path)?,
             None => files::read_usual(self.kubeconfig.as_ref(), self.home.as_deref())?,
         };
-        let mut choice = Choice::of(files, merged, options, "--server")?;
+        let mut choice = Choice::new(files, merged, options, "--server")?;
         let namespace = options
             .namespace
             .clone()
@@ -182,7 +182,7 @@ impl Environment {
             .unwrap_or_else(|| "default".to_owned());
         if choice.is_empty() {
             choice = match &self.pod {
-                Some(pod) => Choice::of_pod(pod, options),
+                Some(pod) => Choice::from_pod(pod, options),
                 None => return Err(choice.nothing_chosen()),
             };
         }

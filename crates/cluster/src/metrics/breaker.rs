@@ -132,7 +132,7 @@ impl Circuit {
 
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending<'a> {
+pub(super) enum AttemptResult<'a> {
     /// The API responded, with an answer or an error about this query.
     Answered,
     /// The API failed.
@@ -230,14 +230,14 @@ impl Attempt<'_> {
     }
 
     /// Records the result.
-    pub(super) fn end(self, ending: Ending<'_>) -> Option<Change> {
+    pub(super) fn end(self, ending: AttemptResult<'_>) -> Option<Change> {
         let mut circuit = self.breaker.lock();
         match ending {
-            Ending::Answered => circuit.answered(Instant::now()).then_some(Change::Closed),
-            Ending::Failed(error) => {
+            AttemptResult::Answered => circuit.answered(Instant::now()).then_some(Change::Closed),
+            AttemptResult::Failed(error) => {
                 circuit.failed(self.query, self.asked, Instant::now(), error).then_some(Change::Opened)
             }
-            Ending::Unknown => None,
+            AttemptResult::Unknown => None,
         }
     }
 }
@@ -393,7 +393,7 @@ mod tests {
         for name in names.iter().cycle().take(FAILURES as usize) {
             let query = query(name);
             let attempt = breaker.enter(&query).await.unwrap();
-            attempt.end(Ending::Failed(&error(name)));
+            attempt.end(AttemptResult::Failed(&error(name)));
         }
         assert!(breaker.is_open());
     }
@@ -408,7 +408,7 @@ mod tests {
         let mut waiting = Box::pin(breaker.enter(&b));
         assert!((&mut waiting).now_or_never().is_none());
         tokio::time::advance(Duration::from_millis(300)).await;
-        assert_eq!(probe.end(Ending::Answered), Some(Change::Closed));
+        assert_eq!(probe.end(AttemptResult::Answered), Some(Change::Closed));
         assert!(waiting.await.is_ok());
         assert!(breaker.enter(&c).await.is_ok());
     }

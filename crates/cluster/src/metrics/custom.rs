@@ -10,7 +10,7 @@ use super::request::{FetchError, Inner};
 use super::wire;
 use super::wire::LastTime;
 use crate::cached_fetch::CachedFetch;
-use crate::call::{Call, Sent};
+use crate::call::{Call, SentTime};
 use crate::client::Client;
 use crate::decode::{DecodeError, Text};
 use crate::error::ApiError;
@@ -51,7 +51,7 @@ impl Versions {
 
 /// The object that a metric describes.
 #[derive(Clone, Copy)]
-pub(super) struct Described<'a> {
+pub(super) struct DescribedObject<'a> {
     pub(super) namespace: &'a str,
     pub(super) group: &'a str,
     pub(super) kind: &'a str,
@@ -64,7 +64,7 @@ pub(super) async fn ask_pods(
     metric: &str,
     selector: &str,
     metric_selector: &str,
-    sent: &Sent,
+    sent: &SentTime,
 ) -> Result<Answer, FetchError> {
     let version = version(metrics).await?;
     let call = Call::get(["apis", GROUP, version, "namespaces", namespace, "pods", "*", metric])
@@ -76,12 +76,12 @@ pub(super) async fn ask_pods(
 
 pub(super) async fn ask_object(
     metrics: &Inner,
-    object: Described<'_>,
+    object: DescribedObject<'_>,
     metric: &str,
     metric_selector: &str,
-    sent: &Sent,
+    sent: &SentTime,
 ) -> Result<Answer, FetchError> {
-    let Described { namespace, group, kind, name } = object;
+    let DescribedObject { namespace, group, kind, name } = object;
     let version = version(metrics).await?;
     let call = if group.is_empty() && kind == "Namespace" {
         // Uses the namespace of the HPA and ignores the name in the spec.

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::request::{FetchError, Inner};
 use super::wire;
 use super::wire::LastTime;
-use crate::call::{Call, Sent};
+use crate::call::{Call, SentTime};
 use crate::decode::{DecodeError, Text};
 
 /// `kind` of the response.
@@ -18,7 +18,7 @@ pub(super) async fn ask(
     namespace: &str,
     metric: &str,
     selector: &str,
-    sent: &Sent,
+    sent: &SentTime,
 ) -> Result<Answer, FetchError> {
     let resource = &lower_case(metric);
     let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, resource])

@@ -16,13 +16,13 @@ use futures::future::{BoxFuture, Either, Ready, Shared, WeakShared, ready};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::Sent;
+use crate::call::SentTime;
 
 /// A request that resolves to its answer.
 pub(super) type Flight<T, E> = BoxFuture<'static, Result<T, E>>;
 
 /// An available answer, or the request that fetches it.
-pub(super) type Joined<T, E> = Either<Ready<Result<T, E>>, Shared<Flight<T, E>>>;
+pub(super) type SharedAnswer<T, E> = Either<Ready<Result<T, E>>, Shared<Flight<T, E>>>;
 
 /// The minimum age of a request in flight before a second one for the same key starts.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ struct Entries<K, T, E> {
 #[derive(Debug)]
 struct Entry<T, E> {
     id: u64,
-    sent: Sent,
+    sent: SentTime,
     state: State<T, E>,
 }
 
@@ -80,7 +80,7 @@ impl<K, T, E> Flights<K, T, E> {
     }
 
     /// Whether an answer to a request sent at `sent` is fresh.
-    fn is_fresh(&self, sent: &Sent, now: Instant) -> bool {
+    fn is_fresh(&self, sent: &SentTime, now: Instant) -> bool {
         match (self.age, sent.at()) {
             // A request that is not sent yet will be sent after `now`.
             (None, _) | (_, None) => true,
@@ -96,12 +96,12 @@ where
     E: Clone + Send + Sync + 'static,
 {
     /// Returns a recent answer, joins the request of an equal query, or starts one. A request is cancelled
-    /// when all its callers are dropped. The request must set `Sent`.
+    /// when all its callers are dropped. The request must set `sent`.
     pub(super) fn join(
         &self,
         key: K,
-        start: impl FnOnce(Sent) -> Flight<T, E> + Send + 'static,
-    ) -> Joined<T, E> {
+        start: impl FnOnce(SentTime) -> Flight<T, E> + Send + 'static,
+    ) -> SharedAnswer<T, E> {
         // Dropped after the lock is released, because dropping the last reference to a flight takes the lock.
         let mut _stale = None;
         let mut previous = None;
@@ -114,7 +114,7 @@ where
                 State::InFlight(flight, completed) => match flight.upgrade() {
                     Some(flight) if is_fresh => return Either::Right(flight),
                     Some(flight) => {
-                        previous = Some((completed.clone(), self.patience(&entry.sent)));
+                        previous = Some((completed.clone(), self.join_deadline(&entry.sent)));
                         _stale = Some(flight);
                     }
                     None => {}
@@ -123,7 +123,7 @@ where
         }
         let id = inner.next;
         inner.next += 1;
-        let (sent, completed) = (Sent::default(), CancellationToken::new());
+        let (sent, completed) = (SentTime::default(), CancellationToken::new());
         let guard = FlightGuard { flights: self.clone(), key: key.clone(), id, completed: completed.clone() };
         let asked = sent.clone();
         let flight = async move {
@@ -162,7 +162,7 @@ where
     }
 
     /// The end of a second request's wait for the request sent at `sent`.
-    fn patience(&self, sent: &Sent) -> Instant {
+    fn join_deadline(&self, sent: &SentTime) -> Instant {
         let now = Instant::now();
         let patience = self.age.unwrap_or_default().max(PATIENCE);
         sent.at().unwrap_or(now).checked_add(patience).unwrap_or(now)

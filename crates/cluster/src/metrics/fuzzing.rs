@@ -36,6 +36,6 @@ fn list<T>(
     for piece in pieces {
         scanner.push(piece, &mut keep).map_err(ApiError::Decode)?;
     }
-    wire::of_kind(scanner.finish().map_err(ApiError::Decode)?, kind)?;
+    wire::check_kind(scanner.finish().map_err(ApiError::Decode)?, kind)?;
     Ok(items)
 }

@@ -65,7 +65,7 @@ pub trait ApiObserver: std::fmt::Debug + Send + Sync {
     fn down(&self, api: Api, down: bool);
 
     /// Reports that a query was answered with its last error because its API is down.
-    fn spared(&self, api: Api);
+    fn circuit_open(&self, api: Api);
 }
 
 impl Default for MetricsOptions {

@@ -6,10 +6,10 @@ use autoscaling::failure::MetricFailureClass;
 use autoscaling::query::{Answer, Api, Query, QueryError};
 use tokio::sync::Semaphore;
 
-use super::breaker::{Breaker, Change, Ending};
+use super::breaker::{AttemptResult, Breaker, Change};
 use super::usage::{Reader, Snapshot};
 use super::{MetricsOptions, custom, external, resource};
-use crate::call::{Call, Sent};
+use crate::call::{Call, SentTime};
 use crate::client::{Client, Clients};
 use crate::error::ApiError;
 use crate::mapper::{MapError, Mapper};
@@ -55,11 +55,11 @@ impl FetchError {
     }
 
     /// The meaning of the error for the metrics API as a whole.
-    fn ending<'a>(&self, error: &'a QueryError) -> Ending<'a> {
+    fn ending<'a>(&self, error: &'a QueryError) -> AttemptResult<'a> {
         match self {
-            Self::Api(trouble) if trouble.is_transient() => Ending::Failed(error),
-            Self::Map { .. } => Ending::Unknown,
-            Self::Api(_) | Self::NoCustomMetricsApi => Ending::Answered,
+            Self::Api(trouble) if trouble.is_transient() => AttemptResult::Failed(error),
+            Self::Map { .. } => AttemptResult::Unknown,
+            Self::Api(_) | Self::NoCustomMetricsApi => AttemptResult::Answered,
         }
     }
 
@@ -74,7 +74,7 @@ impl FetchError {
 
 /// A query without an answer.
 #[derive(Debug)]
-pub(super) struct Unanswered {
+pub(super) struct FailedQuery {
     /// The cause.
     pub(super) error: QueryError,
     /// Whether every query would have failed.
@@ -103,7 +103,7 @@ impl Inner {
     }
 
     /// Sends the request of one query.
-    pub(super) async fn ask(&self, query: &Query, sent: &Sent) -> Result<Answer, QueryError> {
+    pub(super) async fn ask(&self, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
         self.limited(query, self.request(query, sent)).await.map_err(|unanswered| unanswered.error)
     }
 
@@ -114,8 +114,8 @@ impl Inner {
         namespace: &Arc<str>,
         selector: &Arc<str>,
         reader: Reader,
-        sent: &Sent,
-    ) -> Result<Snapshot, Unanswered> {
+        sent: &SentTime,
+    ) -> Result<Snapshot, FailedQuery> {
         let query = Query::Resource { namespace: Arc::clone(namespace), selector: Arc::clone(selector) };
         self.limited(&query, resource::ask(self, namespace, selector, reader, sent)).await
     }
@@ -124,7 +124,7 @@ impl Inner {
         &self,
         query: &Query,
         request: impl Future<Output = Result<T, FetchError>>,
-    ) -> Result<T, Unanswered> {
+    ) -> Result<T, FailedQuery> {
         let api = query.api();
         let source = match api {
             Api::Resource => &self.resource,
@@ -133,9 +133,9 @@ impl Inner {
         };
         let spared = |error| {
             if let Some(observer) = &self.options.observer {
-                observer.spared(api);
+                observer.circuit_open(api);
             }
-            Unanswered { error, is_of_api: true }
+            FailedQuery { error, is_of_api: true }
         };
         let mut attempt = source.breaker.enter(query).await.map_err(spared)?;
         // The semaphores are never closed, so `acquire` cannot fail. The API's permit is acquired first,
@@ -144,11 +144,11 @@ impl Inner {
         let _total = self.total.acquire().await;
         attempt.start().map_err(spared)?;
         let (answer, change) = match request.await {
-            Ok(answer) => (Ok(answer), attempt.end(Ending::Answered)),
+            Ok(answer) => (Ok(answer), attempt.end(AttemptResult::Answered)),
             Err(trouble) => {
                 let error = QueryError::new(trouble.class(), trouble.to_string());
                 let change = attempt.end(trouble.ending(&error));
-                (Err(Unanswered { error, is_of_api: trouble.is_of_api() }), change)
+                (Err(FailedQuery { error, is_of_api: trouble.is_of_api() }), change)
             }
         };
         if let Some(change) = change {
@@ -157,7 +157,7 @@ impl Inner {
         answer
     }
 
-    async fn request(&self, query: &Query, sent: &Sent) -> Result<Answer, FetchError> {
+    async fn request(&self, query: &Query, sent: &SentTime) -> Result<Answer, FetchError> {
         match query {
             Query::Resource { namespace, selector } => {
                 let usage = resource::ask(self, namespace, selector, Reader::without_labels(), sent).await?;
@@ -167,7 +167,7 @@ impl Inner {
                 custom::ask_pods(self, namespace, metric, selector, metric_selector, sent).await
             }
             Query::Object { namespace, group, kind, name, metric, metric_selector } => {
-                let described = custom::Described { namespace, group, kind, name };
+                let described = custom::DescribedObject { namespace, group, kind, name };
                 custom::ask_object(self, described, metric, metric_selector, sent).await
             }
             Query::External { namespace, metric, selector } => {

@@ -3,7 +3,7 @@
 use super::request::{FetchError, Inner};
 use super::usage::{Reader, Snapshot};
 use super::wire;
-use crate::call::{Call, Sent};
+use crate::call::{Call, SentTime};
 
 /// `kind` of the response.
 pub(super) const KIND: &str = "PodMetricsList";
@@ -15,7 +15,7 @@ pub(super) async fn ask(
     namespace: &str,
     selector: &str,
     mut reader: Reader,
-    sent: &Sent,
+    sent: &SentTime,
 ) -> Result<Snapshot, FetchError> {
     let call = call(namespace, selector).recording(sent);
     wire::read(&metrics.resource.client, &metrics.bounded(call), KIND, |item| reader.item(item)).await?;
@@ -31,7 +31,7 @@ fn call(namespace: &str, selector: &str) -> Call {
 /// Rewrites the error of a request for all pods of a namespace as if only the selected pods had been
 /// requested, because Go's client prints the URL of a failed request. `None` if the message does not start
 /// with the URL of the request.
-pub(super) fn reworded(message: &str, namespace: &str, selector: &str) -> Option<String> {
+pub(super) fn with_requested_url(message: &str, namespace: &str, selector: &str) -> Option<String> {
     let (all_pods, selected_pods) = (call(namespace, ""), call(namespace, selector));
     let (url, rest) = message.strip_prefix("Get \"")?.split_once('"')?;
     let server = url.strip_suffix(all_pods.path())?;

@@ -37,11 +37,11 @@ pub(super) async fn read(
     item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
 ) -> Result<(), ApiError> {
     let envelope = client.items(call, item).await?;
-    of_kind(envelope, kind)
+    check_kind(envelope, kind)
 }
 
 /// Checks the kind of a list. Go accepts a missing kind.
-pub(super) fn of_kind(envelope: Envelope, kind: &str) -> Result<(), ApiError> {
+pub(super) fn check_kind(envelope: Envelope, kind: &str) -> Result<(), ApiError> {
     if envelope.kind == kind || envelope.kind.is_empty() {
         return Ok(());
     }

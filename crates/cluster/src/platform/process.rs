@@ -23,7 +23,7 @@ impl ProcessStatistics {
     /// Reads the statistics.
     #[cfg(target_os = "linux")]
     pub fn read() -> Self {
-        linux::facts()
+        linux::statistics()
     }
 
     /// Reads the statistics. Only Linux is supported so far.
@@ -42,7 +42,7 @@ mod linux {
     /// `USER_HZ`: the unit of times in /proc, the same on every Linux.
     const TICKS_PER_SECOND: f64 = 100.0;
 
-    pub(super) fn facts() -> ProcessStatistics {
+    pub(super) fn statistics() -> ProcessStatistics {
         let stat = Stat::read();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         let (virtual_bytes, resident_bytes) = memory().unzip();
@@ -112,7 +112,7 @@ mod linux {
 
         #[test]
         fn kernel_provides_statistics_of_this_process() {
-            let facts = facts();
+            let facts = statistics();
             assert!(facts.resident_bytes.unwrap() > 1e5);
             assert!(facts.virtual_bytes.unwrap() >= facts.resident_bytes.unwrap());
             assert!(facts.open_files.unwrap() >= 3.0);

@@ -188,55 +188,55 @@ fn custom<'a>(object: &'a [u8], paths: &ScalePaths) -> Result<WireTarget<'a>, De
 fn custom_scale(object: &Value, paths: &ScalePaths) -> Option<WireScale> {
     let count = |value: &Value| i32::try_from(value.as_i64()?).ok();
     let selector = match paths.selector.as_deref().map(|path| at(object, path)) {
-        None | Some(Found::Missing) => "",
-        Some(Found::Value(value)) => value.as_str()?,
-        Some(Found::Obstructed) => return None,
+        None | Some(Lookup::Missing) => "",
+        Some(Lookup::Value(value)) => value.as_str()?,
+        Some(Lookup::Obstructed) => return None,
     };
     Some(WireScale {
         replicas: match at(object, &paths.replicas) {
-            Found::Value(value) => count(value)?,
-            Found::Missing | Found::Obstructed => return None,
+            Lookup::Value(value) => count(value)?,
+            Lookup::Missing | Lookup::Obstructed => return None,
         },
         status_replicas: match at(object, &paths.status_replicas) {
-            Found::Value(value) => count(value)?,
-            Found::Missing => 0,
-            Found::Obstructed => return None,
+            Lookup::Value(value) => count(value)?,
+            Lookup::Missing => 0,
+            Lookup::Obstructed => return None,
         },
         selector: selector.to_owned(),
     })
 }
 
 /// The result of a path lookup.
-enum Found<'a> {
+enum Lookup<'a> {
     Value(&'a Value),
     Missing,
     /// A value on the path has no fields.
     Obstructed,
 }
 
-fn at<'a>(object: &'a Value, path: &[String]) -> Found<'a> {
+fn at<'a>(object: &'a Value, path: &[String]) -> Lookup<'a> {
     let mut value = object;
     for field in path {
         match value {
-            Value::Null => return Found::Missing,
+            Value::Null => return Lookup::Missing,
             Value::Object(fields) => match fields.get(field) {
                 Some(found) => value = found,
-                None => return Found::Missing,
+                None => return Lookup::Missing,
             },
-            _ => return Found::Obstructed,
+            _ => return Lookup::Obstructed,
         }
     }
-    Found::Value(value)
+    Lookup::Value(value)
 }
 
 /// An object reduced to its identity, without a Scale.
 fn unreadable(object: &[u8]) -> Result<WireTarget<'_>, DecodeError> {
     #[derive(Deserialize)]
-    struct Named<'a> {
+    struct Identified<'a> {
         #[serde(borrow)]
         metadata: Metadata<'a>,
     }
-    let Named { metadata } = serde_json::from_slice(object)?;
+    let Identified { metadata } = serde_json::from_slice(object)?;
     Ok(WireTarget {
         namespace: metadata.namespace.0,
         name: metadata.name.0,

@@ -261,7 +261,7 @@ impl Handle {
         let mut inner = self.lock();
         *inner.restarts.entry(Restart::after(error)).or_default() += 1;
         inner.down.get_or_insert_with(Instant::now);
-        let known = inner.last_error.as_ref().is_some_and(|last| last.same_trouble(error));
+        let known = inner.last_error.as_ref().is_some_and(|last| last.has_same_cause(error));
         let silent = known && inner.logged.is_some_and(|at| !self.is_synced() || at.elapsed() < REMIND);
         inner.last_error = Some(error.clone());
         if error.is_gone() {

@@ -87,11 +87,11 @@ impl Timing {
 
 /// The state of a candidate, for the rest of its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeaderState {
     /// The candidate does not lead. The holder, if known.
-    Follows(Option<Holder>),
+    Standby(Option<Holder>),
     /// The candidate leads.
-    Leads {
+    Leader {
         /// The previous holder.
         after: Option<String>,
         /// Time since another candidate renewed or released the Lease, if one did.
@@ -113,10 +113,10 @@ pub struct Holder {
     pub peer: Option<Peer>,
 }
 
-impl Standing {
+impl LeaderState {
     fn has_same_holder(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Follows(one), Self::Follows(other)) => {
+            (Self::Standby(one), Self::Standby(other)) => {
                 one.as_ref().map(|holder| &holder.identity) == other.as_ref().map(|holder| &holder.identity)
             }
             _ => false,
@@ -126,7 +126,7 @@ impl Standing {
 
 /// The end of a candidacy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum CandidateExit {
     /// The candidacy ended on request, before the candidate led.
     NeverLed,
     /// The candidacy ended on request, and the Lease was released.
@@ -179,7 +179,7 @@ pub struct Parts {
 pub struct Candidate {
     parts: Parts,
     elector: Elector,
-    standing: watch::Sender<Standing>,
+    leader_state: watch::Sender<LeaderState>,
     watching: Option<LeaseWatch>,
 }
 
@@ -191,24 +191,24 @@ impl fmt::Debug for Candidate {
 
 impl Candidate {
     /// Creates a candidate and its state. Closes the gate until the candidate leads.
-    pub fn new(parts: Parts) -> (Self, watch::Receiver<Standing>) {
+    pub fn new(parts: Parts) -> (Self, watch::Receiver<LeaderState>) {
         parts.gate.leads_until(Instant::now());
         let elector = Elector::new(parts.identity.as_str(), parts.timing.lease);
-        let (standing, receiver) = watch::channel(Standing::Follows(None));
-        (Self { parts, elector, standing, watching: None }, receiver)
+        let (leader_state, receiver) = watch::channel(LeaderState::Standby(None));
+        (Self { parts, elector, leader_state, watching: None }, receiver)
     }
 
     /// Runs until the Lease is lost. When `release` is cancelled, releases the Lease. All writers must have
     /// stopped before.
-    pub async fn run(mut self, release: CancellationToken) -> End {
+    pub async fn run(mut self, release: CancellationToken) -> CandidateExit {
         let Some(acquired) = release.run_until_cancelled(self.acquire()).await else {
             return self.exit_standby().await;
         };
         match release.run_until_cancelled(self.renew(acquired)).await {
             Some(reason) => {
                 self.parts.gate.leads_until(Instant::now());
-                self.standing.send_replace(self.follows());
-                End::Lost(reason)
+                self.leader_state.send_replace(self.follows());
+                CandidateExit::Lost(reason)
             }
             None => self.release().await,
         }
@@ -222,9 +222,10 @@ impl Candidate {
             if outcome == Outcome::Leads {
                 self.parts.gate.leads_until(started + self.parts.timing.renew_deadline);
                 tracing::info!(lease = self.parts.leases.key(), after = before.as_deref(), "became leader");
-                let since_others = self.elector.since_others(Instant::now(), self.parts.clock.now());
+                let since_others =
+                    self.elector.time_since_other_holder(Instant::now(), self.parts.clock.now());
                 let term = self.elector.lease().map_or(0, |lease| lease.record.transitions);
-                self.standing.send_replace(Standing::Leads { after: before, since_others, term });
+                self.leader_state.send_replace(LeaderState::Leader { after: before, since_others, term });
                 return started;
             }
             self.publish_standby();
@@ -354,7 +355,7 @@ impl Candidate {
 
     /// Exits without having led. A cancelled attempt may have succeeded on the server. Without a release, no
     /// other candidate could then lead until the Lease expires.
-    async fn exit_standby(&mut self) -> End {
+    async fn exit_standby(&mut self) -> CandidateExit {
         if self.elector.is_writing()
             && let Ok(Some(lease)) = self.parts.leases.get().await
         {
@@ -363,20 +364,20 @@ impl Candidate {
                 return self.release().await;
             }
         }
-        End::NeverLed
+        CandidateExit::NeverLed
     }
 
     /// Releases the Lease, so that the next leader need not wait for its expiry.
-    async fn release(&mut self) -> End {
+    async fn release(&mut self) -> CandidateExit {
         self.parts.gate.leads_until(Instant::now());
         for _ in 0..RELEASES {
             let Some(lease) = self.elector.release(self.parts.clock.now()) else {
-                return End::Released;
+                return CandidateExit::Released;
             };
             match self.parts.leases.replace(&lease).await {
                 Ok(_) => {
                     tracing::info!(lease = self.parts.leases.key(), "released the Lease");
-                    return End::Released;
+                    return CandidateExit::Released;
                 }
                 Err(error) => {
                     tracing::warn!(lease = self.parts.leases.key(), %error, "failed to release the Lease");
@@ -387,28 +388,28 @@ impl Candidate {
                 }
             }
         }
-        End::NotReleased
+        CandidateExit::NotReleased
     }
 
     /// Publishes the holder of the Lease, if it has changed.
     fn publish_standby(&self) {
         let follows = self.follows();
-        self.standing.send_if_modified(|standing| {
-            if *standing == follows {
+        self.leader_state.send_if_modified(|leader_state| {
+            if *leader_state == follows {
                 return false;
             }
-            if !standing.has_same_holder(&follows) {
+            if !leader_state.has_same_holder(&follows) {
                 let (lease, holder) = (self.parts.leases.key(), self.elector.holder());
                 tracing::info!(lease, holder, "standing by");
             }
-            *standing = follows;
+            *leader_state = follows;
             true
         });
     }
 
-    fn follows(&self) -> Standing {
+    fn follows(&self) -> LeaderState {
         let held = self.elector.lease().filter(|lease| lease.record.is_held());
-        Standing::Follows(held.map(|lease| Holder {
+        LeaderState::Standby(held.map(|lease| Holder {
             identity: lease.record.holder.clone(),
             term: lease.record.transitions,
             peer: lease.peer(),

@@ -205,7 +205,7 @@ impl Elector {
 
     /// Time since another candidate last renewed or released the Lease. `None` if no other candidate did.
     /// Renewals before the first observation count by the other candidate's clock.
-    pub fn since_others(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
+    pub fn time_since_other_holder(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
         match self.foreign_renewal? {
             ForeignRenewal::Observed(at) => Some(now.saturating_duration_since(at)),
             ForeignRenewal::Recorded(renewed) => Some(wall.duration_since(renewed?).unsigned_abs()),

@@ -11,7 +11,9 @@ pub mod machine;
 mod peer;
 pub mod record;
 
-pub use self::candidate::{Candidate, End, Holder, LostReason, Parts, Standing, Timing, TimingError};
+pub use self::candidate::{
+    Candidate, CandidateExit, Holder, LeaderState, LostReason, Parts, Timing, TimingError,
+};
 pub use self::peer::Peer;
 use cluster::platform;
 

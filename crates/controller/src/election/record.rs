@@ -143,7 +143,7 @@ mod tests {
         let lease_with = |metadata: &str| Lease { metadata: metadata.into(), ..Lease::default() };
         let mut peers = ["10.0.0.1:10257", "[fd00::1]:10257"].map(|address| Peer {
             address: address.parse().unwrap(),
-            certificate: Fingerprint::of(address.as_bytes()),
+            certificate: Fingerprint::from_der(address.as_bytes()),
         });
         let lease = lease_with(r#"{"annotations":{"a":"b"},"name":"concertina","resourceVersion":"7"}"#);
         assert_eq!(lease.peer(), None);

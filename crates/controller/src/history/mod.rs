@@ -6,4 +6,4 @@ pub mod rebuild;
 pub mod replica;
 mod restore;
 
-pub use self::restore::{Restored, restore};
+pub use self::restore::{RestoreCounts, restore};

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use autoscaling::history::Rescaled;
+use autoscaling::history::ObservedRescale;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -52,12 +52,12 @@ pub struct Rescales {
 
 impl Rescales {
     /// The rescales of one HPA, oldest first. Empty if they are ambiguous.
-    pub fn for_hpa(&self, uid: &str) -> Vec<Rescaled> {
+    pub fn for_hpa(&self, uid: &str) -> Vec<ObservedRescale> {
         if self.doubtful.contains(uid) {
             return Vec::new();
         }
         let rescales = self.by_uid.get(uid).into_iter().flatten();
-        rescales.map(|(at, to)| Rescaled { at: *at, to: *to }).collect()
+        rescales.map(|(at, to)| ObservedRescale { at: *at, to: *to }).collect()
     }
 
     /// Adds the rescales of `others`.

@@ -26,7 +26,7 @@ const WITHIN: Duration = Duration::from_millis(2500);
 
 /// Number of HPAs by the source of their history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Restored {
+pub struct RestoreCounts {
     /// HPAs restored from an exact checkpoint.
     pub exact: usize,
     /// HPAs restored from a checkpoint that may lack the last seconds.
@@ -43,8 +43,8 @@ pub async fn restore(
     namespaces: Option<&BTreeSet<String>>,
     mut checkpoint: Option<&mut Checkpoint>,
     inheritance: Handover,
-) -> Restored {
-    let mut restored = Restored::default();
+) -> RestoreCounts {
+    let mut restored = RestoreCounts::default();
     controller.histories.begin_past();
     let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
     hpas.retain(|hpa| {
@@ -54,7 +54,7 @@ pub async fn restore(
     if let Some(checkpoint) = &mut checkpoint {
         let shards = checkpoint.read(WITHIN).await;
         let entries = newest(&shards);
-        let now = controller.moment().at;
+        let now = controller.clock_reading().at;
         hpas.retain(|hpa| {
             let Some((shard, entry)) = entries.get(&*hpa.uid) else { return true };
             match read_entry(entry, now) {
@@ -87,18 +87,18 @@ pub async fn restore(
     };
     hpas.retain(|hpa| hpa.spec.behavior.is_some());
     let ((), rescales) = join(clear, events(controller, reads, namespaces, &hpas)).await;
-    let now = controller.moment().at;
+    let now = controller.clock_reading().at;
     for hpa in hpas {
         let history = History::rebuilt(&hpa.status, &rescales.for_hpa(&hpa.uid), controller.period, now);
         restored.rebuilt += usize::from(hpa.status.last_scale_time.is_some());
         controller.histories.inherit(&hpa.uid, history);
     }
 
-    let Restored { exact, inherited, rebuilt } = restored;
+    let RestoreCounts { exact, inherited, rebuilt } = restored;
     for (source, count) in [("checkpoint", exact), ("crash", inherited), ("status", rebuilt)] {
         controller.telemetry.restored(source, count);
     }
-    if restored != Restored::default() {
+    if restored != RestoreCounts::default() {
         tracing::info!(checkpoint = exact, crash = inherited, status = rebuilt, "restored HPA history");
     }
     restored

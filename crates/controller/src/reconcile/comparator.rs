@@ -10,7 +10,7 @@ use autoscaling::spec::Spec;
 use autoscaling::{Answers, Decision, Scale};
 use jiff::Timestamp;
 
-use super::Concluded;
+use super::ConcludedSync;
 use crate::store::HpaRecord;
 
 /// Compares this controller's decisions with those of another controller. The methods run within the sync and
@@ -21,7 +21,7 @@ pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the metrics as the other controller read them a moment ago. `None` if the sync uses the
     /// metrics that it read.
-    fn as_seen(
+    fn foreign_metrics(
         &self,
         hpa: &HpaRecord,
         scale: &Scale,
@@ -51,7 +51,7 @@ pub struct ForeignRescale {
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedSync<'a> {
     /// The sync.
-    pub sync: &'a Concluded<'a>,
+    pub sync: &'a ConcludedSync<'a>,
     /// The Scale that the sync used. `None` if it could not be read.
     pub scale: Option<&'a Scale>,
     /// The history that the decision used.

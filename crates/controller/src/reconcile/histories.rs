@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use autoscaling::history::{Added, Changes, Direction, History, ScaleEvent};
+use autoscaling::history::{AddedEntry, Changes, Direction, History, ScaleEvent};
 use autoscaling::spec::Behavior;
 use jiff::{SignedDuration, Timestamp};
 
@@ -138,7 +138,7 @@ impl Histories {
     /// Converts a reading of the clock. A jump since the last reading is a change larger than any correction
     /// of a running clock. It shifts all histories by the same amount, so that windows and periods keep their
     /// length.
-    pub fn moment(&self, at: Timestamp) -> ClockReading {
+    pub fn correct_clock(&self, at: Timestamp) -> ClockReading {
         let mut inner = self.lock();
         let inner = &mut *inner;
         let by = inner.anchor.get_or_insert_with(|| Anchor::at(at)).set_by(at);
@@ -181,7 +181,7 @@ impl Histories {
             let missing = i32::try_from(missing).unwrap_or(i32::MAX);
             let (from, to) = if to > from { (0, missing) } else { (missing, 0) };
             let mut changes = Changes::rescaled(behavior, from, to, at);
-            if let Some((_, Added { entry, .. })) = &mut changes.scale_event {
+            if let Some((_, AddedEntry { entry, .. })) = &mut changes.scale_event {
                 entry.earliest = Some(at);
                 entry.at = end_of_second(at).min(now).max(at);
             }
@@ -307,7 +307,8 @@ fn add_missing(theirs: &mut History, direction: Direction, ours: &[ScaleEvent]) 
         let change = event.change.min(i32::try_from(missing).unwrap_or(i32::MAX));
         if change > 0 {
             // The added event replaces no outdated event.
-            let added = Added { entry: ScaleEvent { change, ..*event }, outdated_before: Timestamp::MIN };
+            let added =
+                AddedEntry { entry: ScaleEvent { change, ..*event }, outdated_before: Timestamp::MIN };
             theirs.commit(&Changes { scale_event: Some((direction, added)), ..Changes::default() });
         }
     }
@@ -354,7 +355,7 @@ mod tests {
 
     fn recommends(replicas: i32) -> Changes {
         let entry = Recommendation { at: at("01:00"), replicas };
-        let added = Added { entry, outdated_before: Timestamp::MIN };
+        let added = AddedEntry { entry, outdated_before: Timestamp::MIN };
         Changes { recommendation: Some(added), ..Changes::default() }
     }
 
@@ -385,25 +386,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn clock_jump_keeps_the_age_of_every_entry() {
         let (histories, uid) = (Histories::new(), Arc::from("a"));
-        let before = histories.moment(at("01:00"));
+        let before = histories.correct_clock(at("01:00"));
         histories.commit(&uid, &recommends(3), before);
         tokio::time::advance(Duration::from_secs(30)).await;
-        let back = histories.moment(at("01:30") - SignedDuration::from_hours(1));
+        let back = histories.correct_clock(at("01:30") - SignedDuration::from_hours(1));
         let age = |moment: ClockReading| moment.at.duration_since(histories.get("a").recommendations[0].at);
         assert_eq!(age(back), SignedDuration::from_secs(30));
         // The sync started before the jump.
         histories.commit(&uid, &recommends(4), before);
         assert_eq!(histories.get("a").recommendations[1].at, histories.get("a").recommendations[0].at);
         tokio::time::advance(Duration::from_secs(30)).await;
-        let ahead = histories.moment(at("02:00") + SignedDuration::from_hours(5));
+        let ahead = histories.correct_clock(at("02:00") + SignedDuration::from_hours(5));
         assert_eq!(age(ahead), SignedDuration::from_mins(1));
         // A jump makes every copy stale.
         let copied = histories.revision();
-        let again = histories.moment(ahead.at - SignedDuration::from_hours(5));
+        let again = histories.correct_clock(ahead.at - SignedDuration::from_hours(5));
         assert_eq!(uids(&histories.changed_since(Some(copied), 9)), ["a"]);
         // The correction of a running clock causes no shift.
         let kept = histories.get("a");
-        histories.moment(again.at + SignedDuration::from_millis(900));
+        histories.correct_clock(again.at + SignedDuration::from_millis(900));
         assert_eq!(histories.get("a"), kept);
     }
 

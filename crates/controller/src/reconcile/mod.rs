@@ -32,7 +32,7 @@ pub use self::comparator::{ComparedSync, ForeignRescale, ShadowComparator};
 use self::histories::ClockReading;
 pub use self::histories::{Changed, Histories, Revision, RevisionError, WatchedRescale};
 pub use self::intake::{HpaIntake, PodIntake};
-pub use self::observe::{Concluded, Observer, Observers};
+pub use self::observe::{ConcludedSync, Observer, Observers};
 use self::queue::{Due, Queue};
 pub use self::schedule::SyncSchedule;
 pub use self::sync::Next;
@@ -76,7 +76,7 @@ pub struct Controller {
     /// Observers of syncs and of the watch.
     pub observers: Observers,
     /// Compares this controller's decisions with those of another active controller, in shadow mode.
-    pub beside: Option<Arc<dyn ShadowComparator>>,
+    pub comparator: Option<Arc<dyn ShadowComparator>>,
     /// The work queue.
     pub queue: Arc<Queue>,
     /// The offset of each HPA in the period.
@@ -98,8 +98,8 @@ pub struct Controller {
 
 impl Controller {
     /// The current time, with the history corrected for jumps of the wall clock.
-    pub(crate) fn moment(&self) -> ClockReading {
-        self.histories.moment(self.clock.now())
+    pub(crate) fn clock_reading(&self) -> ClockReading {
+        self.histories.correct_clock(self.clock.now())
     }
 
     /// Runs until `stop`, then waits for the syncs in flight.
@@ -165,7 +165,7 @@ impl Controller {
     /// a tenth of a period later than the other controller's, because each of the other controller's status
     /// writes triggers a sync here.
     fn next(&self, key: &Key, at: Option<Instant>, started: Instant) -> Instant {
-        if self.beside.is_none() {
+        if self.comparator.is_none() {
             return self.phases.next(key, at, started);
         }
         let (now, period) = (Instant::now(), self.period + self.period / 10);

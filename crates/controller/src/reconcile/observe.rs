@@ -13,11 +13,11 @@ use crate::store::{HpaRecord, Key};
 /// block.
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Handles a concluded sync.
-    fn concluded(&self, sync: &Concluded<'_>);
+    fn concluded(&self, sync: &ConcludedSync<'_>);
 
     /// Handles the same sync with the rest of its inputs, right after [`Self::concluded`]. For observers that
     /// replay the sync.
-    fn weighed(&self, sync: &Concluded<'_>, plan: &Plan, history: &History) {
+    fn evaluated(&self, sync: &ConcludedSync<'_>, plan: &Plan, history: &History) {
         let _ = (sync, plan, history);
     }
 
@@ -40,7 +40,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 
 /// One concluded sync.
 #[derive(Debug, Clone, Copy)]
-pub struct Concluded<'a> {
+pub struct ConcludedSync<'a> {
     /// The HPA at the start of the sync.
     pub hpa: &'a HpaRecord,
     /// Time of the decision.

@@ -6,6 +6,7 @@ use autoscaling::{Hpa, Scale, ScaleFailure, WriteOutcome, target_group};
 use super::Controller;
 use super::rescale::{Target, rescale};
 use crate::store::Key;
+use cluster::error::ApiError;
 use cluster::mapper::{MapError, Mapping};
 
 /// The Scale of a target and its source.
@@ -22,11 +23,6 @@ impl ResolvedScale {
     fn failed(class: ScaleFailureClass, message: String) -> Self {
         Self { scale: Err(ScaleFailure { class, message }), target: None, cached: false }
     }
-}
-
-/// The failure of a valid target reference.
-fn unavailable(error: impl Display) -> ScaleFailure {
-    ScaleFailure { message: error.to_string(), is_spec: false }
 }
 
 impl Controller {
@@ -61,7 +57,7 @@ impl Controller {
         };
         if may_be_cached
             && let (Some(targets), Some(mapping)) = (&self.targets, mappings.first())
-            && let Some(target) = targets.look(key, mapping, &reference.name)
+            && let Some(target) = targets.cached_scale(key, mapping, &reference.name)
             && let Ok(scale) = Scale::new(target.replicas, target.status_replicas, &target.selector)
         {
             return ResolvedScale { scale: Ok(scale), target: None, cached: true };
@@ -95,7 +91,7 @@ impl Controller {
         let read = self.scales.get(mapping, hpa.namespace, name).await;
         if let (Some(targets), true) = (&self.targets, watched) {
             match &read {
-                Ok(object) => targets.saw(key, &object.resource_version),
+                Ok(object) => targets.observe_version(key, &object.resource_version),
                 Err(error) if error.is_not_found() => targets.forget(key),
                 Err(_) => {}
             }
@@ -116,9 +112,9 @@ impl Controller {
         let (outcome, version) = rescale(&self.scales, key, target, to).await;
         if let Some(targets) = &self.targets {
             match (&outcome, version) {
-                (WriteOutcome::Done, Some(version)) => targets.saw(key, &version),
+                (WriteOutcome::Done, Some(version)) => targets.observe_version(key, &version),
                 (WriteOutcome::Withheld | WriteOutcome::NotNeeded, _) => {}
-                _ => targets.lost_sight(key),
+                _ => targets.mark_unknown(key),
             }
         }
         outcome

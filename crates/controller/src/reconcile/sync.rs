@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::comparator::{ComparedSync, ForeignRescale};
 use super::gather::{Gathered, gather};
 use super::histories::ClockReading;
-use super::observe::Concluded;
+use super::observe::ConcludedSync;
 use super::rescale::Target;
 use super::scale::ResolvedScale;
 use super::worker_pool::WorkerPermit;
@@ -62,7 +62,7 @@ impl Controller {
         }
         let started = Instant::now();
         let hpa = view(&record);
-        let before = self.beside.as_ref().and_then(|beside| beside.before(&record));
+        let before = self.comparator.as_ref().and_then(|comparator| comparator.before(&record));
         let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa).await;
         let (record, before) = (&*record, before.as_ref());
         let Some(mut evaluated) = self.evaluate(record, before, scale, None, permit).await else {
@@ -100,7 +100,7 @@ impl Controller {
             before.remember(&record.spec, &mut conclusion.changes);
         }
         log(key, &conclusion, &outcome, at);
-        let concluded = Concluded {
+        let concluded = ConcludedSync {
             hpa: record,
             at,
             ended,
@@ -111,10 +111,10 @@ impl Controller {
         };
         for observer in &self.observers {
             observer.concluded(&concluded);
-            observer.weighed(&concluded, &plan, &history);
+            observer.evaluated(&concluded, &plan, &history);
         }
-        if let Some(beside) = &self.beside {
-            beside.compared(&ComparedSync {
+        if let Some(comparator) = &self.comparator {
+            comparator.compared(&ComparedSync {
                 sync: &concluded,
                 scale: plan.scale(),
                 history: &history,
@@ -177,14 +177,14 @@ impl Controller {
             (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
             _ => Vec::new(),
         };
-        let moment = self.moment();
+        let moment = self.clock_reading();
         let (decided, at) = (Instant::now(), moment.at);
         let history = self.histories.get(&record.uid);
         let Gathered { answers, took } = gathered;
         let mut answers = Answers { metrics: answers, pods: &pods };
         let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
-        if let (Some(beside), Some(scale)) = (&self.beside, plan.scale())
-            && let Some(metrics) = beside.as_seen(record, scale, &answers, &decision)
+        if let (Some(comparator), Some(scale)) = (&self.comparator, plan.scale())
+            && let Some(metrics) = comparator.foreign_metrics(record, scale, &answers, &decision)
         {
             answers.metrics = metrics;
             decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
@@ -230,8 +230,8 @@ impl Controller {
 
     /// Sends events and status and commits the history, unless the HPA was deleted or replaced meanwhile.
     /// Returns false if the status write failed.
-    async fn finish(&self, sync: &Concluded<'_>, permit: &mut WorkerPermit) -> bool {
-        let Concluded { hpa: record, at, set, conclusion, outcome, .. } = *sync;
+    async fn finish(&self, sync: &ConcludedSync<'_>, permit: &mut WorkerPermit) -> bool {
+        let ConcludedSync { hpa: record, at, set, conclusion, outcome, .. } = *sync;
         // The gate may have opened since: a status must not report a rescale that was withheld.
         let published = *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, permit).await;
         if self.is_there(record) {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use self::pages::{Answer, Asked, Comparisons, Decisions, Page};
 use self::ring::{Entry, Ring, Scratch};
 use self::wire::DecisionEntry;
-use crate::reconcile::{Concluded, Observer};
+use crate::reconcile::{ConcludedSync, Observer};
 use crate::store::Key;
 
 /// The last decisions of each HPA, by UID. An HPA that is recreated under its name starts with an empty
@@ -79,7 +79,7 @@ impl Record {
 }
 
 impl Observer for Record {
-    fn concluded(&self, sync: &Concluded<'_>) {
+    fn concluded(&self, sync: &ConcludedSync<'_>) {
         let mut state = self.lock();
         let State { by_uid, scratch } = &mut *state;
         if let Some(ring) = by_uid.get_mut(&sync.hpa.uid) {

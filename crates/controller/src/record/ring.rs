@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::steps::{Ago, Body, Frame, join, split};
 use super::wire::{DecisionEntry, Outcome, RatioRange};
 use crate::codec::{append, take};
-use crate::reconcile::Concluded;
+use crate::reconcile::ConcludedSync;
 
 /// The last decisions of one HPA.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ struct RatioSpan {
 /// distinguishes failed metrics from others, and one spec from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MergeKey {
-    course: DecisionPath,
+    path: DecisionPath,
     from: i32,
     to: Option<i32>,
     winner: Option<usize>,
@@ -67,10 +67,10 @@ pub(super) struct MergeKey {
 }
 
 impl MergeKey {
-    fn new(sync: &Concluded<'_>) -> Self {
+    fn new(sync: &ConcludedSync<'_>) -> Self {
         let explanation = &sync.conclusion.explanation;
         Self {
-            course: explanation.course,
+            path: explanation.path,
             from: explanation.current,
             to: explanation.desired,
             winner: explanation.winner,
@@ -87,7 +87,7 @@ impl MergeKey {
 
 impl Ring {
     /// Adds a concluded sync. Drops the oldest entry beyond `capacity`.
-    pub(super) fn add(&mut self, sync: &Concluded<'_>, capacity: usize, scratch: &mut Scratch) {
+    pub(super) fn add(&mut self, sync: &ConcludedSync<'_>, capacity: usize, scratch: &mut Scratch) {
         let merge_key = MergeKey::new(sync);
         let alike = self.newest == Some(merge_key) && merge_key.is_steady();
         if let Some(newest) = self.entries.back_mut().filter(|_| alike)
@@ -155,7 +155,7 @@ impl Entry {
             action,
             limiting_step: explanation.limiting_step().map(|step| step.as_str().to_owned()),
             winner: explanation.winning_metric().map(|metric| metric.subject().to_string()),
-            from: (explanation.course != DecisionPath::NoScale).then_some(explanation.current),
+            from: (explanation.path != DecisionPath::NoScale).then_some(explanation.current),
             to: explanation.desired,
             outcome,
             error: error.map(Into::into),
@@ -172,7 +172,7 @@ impl Entry {
     }
 
     /// Returns the header after another sync with the same key.
-    fn header_with(&self, sync: &Concluded<'_>) -> Option<Header> {
+    fn header_with(&self, sync: &ConcludedSync<'_>) -> Option<Header> {
         let (mut header, _) = take::<Header>(&self.body).ok()?;
         if header.syncs == 1 {
             let (_, frame, body) = self.read()?;
@@ -191,13 +191,13 @@ impl Entry {
 
 impl Header {
     /// Creates the header of a sync that is a change.
-    fn first(sync: &Concluded<'_>) -> Self {
+    fn first(sync: &ConcludedSync<'_>) -> Self {
         Self { last_at: sync.at, first: Ago::new(sync.at, sync.at), syncs: 1, ratios: Vec::new() }
     }
 }
 
 impl Scratch {
-    fn encode(&mut self, header: &Header, sync: &Concluded<'_>) {
+    fn encode(&mut self, header: &Header, sync: &ConcludedSync<'_>) {
         let (frame, body) = split(sync);
         self.frame.clear();
         self.body.clear();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::text::Text;
 use super::wire::{ActionTaken, Outcome};
-use crate::reconcile::Concluded;
+use crate::reconcile::ConcludedSync;
 
 /// Maximum number of pods listed by name in each group that does not count.
 pub(super) const LISTED_PODS: usize = 3;
@@ -92,7 +92,7 @@ struct ReadingBody {
     ratio: Option<f64>,
     pods: Vec<PodVerdict>,
     unlisted: Vec<PodCount>,
-    strangers: Option<UnmatchedSamples>,
+    unmatched: Option<UnmatchedSamples>,
     ready_pods: Option<i64>,
     corrected: Option<(f64, i64, Option<Assumed>, bool)>,
     why: ProposalReason,
@@ -136,10 +136,10 @@ impl Ago {
 
 /// Divides a sync into its two parts. Of each metric's pods, it keeps the same part as
 /// [`Explanation::condensed`].
-pub(super) fn split<'a>(sync: &Concluded<'a>) -> (Frame<'a>, Body<'a>) {
+pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> (Frame<'a>, Body<'a>) {
     let conclusion = sync.conclusion;
     let Explanation {
-        course,
+        path,
         current,
         status_replicas,
         min,
@@ -160,7 +160,7 @@ pub(super) fn split<'a>(sync: &Concluded<'a>) -> (Frame<'a>, Body<'a>) {
         Frame { generation: sync.hpa.generation, min: *min, max: *max, metrics: metric_frames, windows };
     let steps = Steps {
         rest: Explanation {
-            course: *course,
+            path: *path,
             current: *current,
             status_replicas: *status_replicas,
             winner: *winner,
@@ -239,7 +239,7 @@ fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>)
         highest_tolerated,
         pods: _,
         unlisted: _,
-        strangers,
+        unmatched,
         ready_pods,
         corrected,
         why,
@@ -260,7 +260,7 @@ fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>)
         ratio: (!is_quotient).then_some(*ratio),
         pods,
         unlisted,
-        strangers: *strangers,
+        unmatched: *unmatched,
         ready_pods: *ready_pods,
         corrected: corrected
             .map(|Corrected { ratio, values, missing, unready }| (ratio, values, missing, unready)),
@@ -274,8 +274,8 @@ fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>)
 fn join_metric(frame: MetricFrame<'_>, body: MetricBody<'_>) -> Option<MetricExplanation> {
     match (frame, body) {
         (MetricFrame::Failed { subject, reason }, MetricBody::Failed(class, error)) => {
-            let failed = FailedMetric {
- subject: subject.into(), reason: reason.into(), class, error: error.into() };
+            let failed =
+                FailedMetric { subject: subject.into(), reason: reason.into(), class, error: error.into() };
             Some(MetricExplanation::Failed(failed))
         }
         (
@@ -292,7 +292,7 @@ fn join_metric(frame: MetricFrame<'_>, body: MetricBody<'_>) -> Option<MetricExp
             highest_tolerated,
             pods: body.pods,
             unlisted: body.unlisted,
-            strangers: body.strangers,
+            unmatched: body.unmatched,
             ready_pods: body.ready_pods,
             corrected: body.corrected.map(|(ratio, values, missing, unready)| Corrected {
                 ratio,

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::Record;
 use super::steps::LISTED_PODS;
 use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
-use crate::reconcile::{Concluded, Observer};
+use crate::reconcile::{ConcludedSync, Observer};
 use crate::store::{HpaRecord, Key};
 
 /// One HPA with its pods. The core decides for the HPA, and a record observes it.
@@ -124,7 +124,7 @@ impl Stage {
         let conclusion = conclude(&hpa, decision, &outcome, &settings, self.now);
         self.history.commit(&conclusion.changes);
         let (hpa, at) = (&self.hpa, self.now);
-        self.record.concluded(&Concluded {
+        self.record.concluded(&ConcludedSync {
             hpa,
             at,
             ended: at,

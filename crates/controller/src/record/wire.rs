@@ -447,7 +447,7 @@ mod tests {
         let settings = Settings {
             tolerance: 0.05,
             downscale_stabilization: Duration::from_millis(1500),
-            ..Settings::of(Version::V1_36)
+            ..Settings::new(Version::V1_36)
         };
         let json = serde_json::to_value(SettingsInfo::from(&settings)).unwrap();
         assert_eq!(json["emulatedVersion"], "1.36");

@@ -15,7 +15,7 @@ const ROWS: usize = 100_000;
 
 /// The last changes, and counts by hour.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct ComparisonLog {
     /// The changes, oldest first.
     changes: VecDeque<Change>,
     /// Number of changes with [`Verdict::Same`].
@@ -24,8 +24,8 @@ pub(super) struct Ledger {
     hours: BTreeMap<(i64, String, String), Counts>,
 }
 
-impl Ledger {
-    /// Adds a change. A full ledger first evicts its oldest change with [`Verdict::Same`].
+impl ComparisonLog {
+    /// Adds a change. A full log first evicts its oldest change with [`Verdict::Same`].
     pub(super) fn add(&mut self, change: Change) {
         let hour = hour_of(change.at);
         while self.hours.first_key_value().is_some_and(|((first, ..), _)| *first <= hour - HOURS) {
@@ -52,7 +52,7 @@ impl Ledger {
         self.changes.iter().rev()
     }
 
-    /// The counts of one HPA over all hours in the ledger.
+    /// The counts of one HPA over all hours in the log.
     pub(super) fn counts_of(&self, namespace: &str, name: &str) -> Counts {
         let mut counts = Counts::default();
         for ((_, row_namespace, row_name), hour) in &self.hours {
@@ -63,7 +63,7 @@ impl Ledger {
         counts
     }
 
-    /// The last difference of one HPA in the ledger.
+    /// The last difference of one HPA in the log.
     pub(super) fn last_difference(&self, namespace: &str, name: &str) -> Option<&Change> {
         self.changes().find(|change| {
             change.result.is_difference() && change.namespace == namespace && change.name == name
@@ -108,33 +108,33 @@ mod tests {
 
     #[test]
     fn full_ledger_evicts_equal_changes_first() {
-        let mut ledger = Ledger::default();
-        ledger.add(change(0, "first", Verdict::Different));
+        let mut log = ComparisonLog::default();
+        log.add(change(0, "first", Verdict::Different));
         for second in 1..5000 {
-            ledger.add(change(second, "web", Verdict::Same));
+            log.add(change(second, "web", Verdict::Same));
         }
-        assert_eq!(ledger.changes().count(), CHANGES);
-        assert_eq!(ledger.changes().last().unwrap().name, "first");
-        let counted: u64 = ledger.hours().map(|hour| hour.counts.total()).sum();
+        assert_eq!(log.changes().count(), CHANGES);
+        assert_eq!(log.changes().last().unwrap().name, "first");
+        let counted: u64 = log.hours().map(|hour| hour.counts.total()).sum();
         assert_eq!(counted, 5000);
     }
 
     #[test]
     fn full_ledger_of_differences_evicts_the_oldest() {
-        let mut ledger = Ledger::default();
+        let mut log = ComparisonLog::default();
         for second in 0..5000 {
-            ledger.add(change(second, "web", Verdict::OnlyOurs));
+            log.add(change(second, "web", Verdict::OnlyOurs));
         }
-        assert_eq!(ledger.changes().last().unwrap().at.as_second(), 5000 - 4096);
+        assert_eq!(log.changes().last().unwrap().at.as_second(), 5000 - 4096);
     }
 
     #[test]
     fn ledger_keeps_counts_for_two_days() {
-        let mut ledger = Ledger::default();
+        let mut log = ComparisonLog::default();
         for hour in 0..100 {
-            ledger.add(change(hour * 3600 + 5, "web", Verdict::Same));
+            log.add(change(hour * 3600 + 5, "web", Verdict::Same));
         }
-        let hours: Vec<_> = ledger.hours().map(|hour| hour.hour.as_second() / 3600).collect();
+        let hours: Vec<_> = log.hours().map(|hour| hour.hour.as_second() / 3600).collect();
         assert_eq!(hours, (52..100).collect::<Vec<_>>());
     }
 }

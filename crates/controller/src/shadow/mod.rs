@@ -27,10 +27,10 @@ use autoscaling::status::Status;
 use autoscaling::{Answers, Decision, Scale};
 use jiff::{SignedDuration, Timestamp};
 
-use self::comparison_log::Ledger;
+use self::comparison_log::ComparisonLog;
 use self::machine::{Comparison, Input, JUST_BEFORE, Machine, OwnDecision};
 pub use self::pages::Parity;
-use self::replay::{Inputs, Trial, memory};
+use self::replay::{Inputs, Replay, memory};
 use self::rollback::undo;
 use self::wire::{Builtin, Change, Outcome, Verdict};
 use crate::reconcile::queue::Queue;
@@ -73,27 +73,27 @@ pub struct Shadow {
 
 #[derive(Debug, Default)]
 struct State {
-    by_uid: BTreeMap<Arc<str>, Watched>,
+    by_uid: BTreeMap<Arc<str>, WatchedHpa>,
     /// Time of the last observed status write by the other controller.
     last_sign: Option<Timestamp>,
-    ledger: Ledger,
+    log: ComparisonLog,
 }
 
 /// The state of one HPA.
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchedHpa {
     machine: Machine,
     /// The inputs of the last sync.
     last: Option<Inputs>,
     /// The last status that the other controller wrote.
     status: Option<Arc<Status>>,
     /// Rescales that were not compared with a sync yet, oldest first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<AwaitedComparison>,
 }
 
 /// A rescale that waits for its comparison.
 #[derive(Debug)]
-struct Waiting {
+struct AwaitedComparison {
     before: ForeignRescale,
     builtin: Builtin,
     status: Arc<Status>,
@@ -115,7 +115,7 @@ impl Shadow {
         self.parts.queue.add(key);
     }
 
-    fn before(&self, watched: &Watched, key: &Key, builtin: Builtin, seen: Timestamp) -> ForeignRescale {
+    fn before(&self, watched: &WatchedHpa, key: &Key, builtin: Builtin, seen: Timestamp) -> ForeignRescale {
         let selector = watched.last.as_ref().map(|last| &last.scale.selector);
         let pods = selector.map(|selector| self.parts.pods.select(&key.namespace, selector));
         let last = watched.last.as_ref().filter(|last| last.scale.replicas == builtin.from);
@@ -125,19 +125,19 @@ impl Shadow {
     }
 
     /// Compares a rescale with the sync that used the target's state before the rescale.
-    fn judge(
+    fn compare_rescale(
         &self,
-        watched: &mut Watched,
+        watched: &mut WatchedHpa,
         compared: &ComparedSync<'_>,
         before: &ForeignRescale,
         own: &OwnDecision,
         now: &Inputs,
     ) -> Option<(Outcome, Builtin, Arc<Status>)> {
         let index = watched.waiting.iter().position(|waiting| waiting.taken && waiting.before == *before)?;
-        let Waiting { builtin, status, .. } = watched.waiting.remove(index)?;
+        let AwaitedComparison { builtin, status, .. } = watched.waiting.remove(index)?;
         let sync = compared.sync;
         let last = watched.last.as_ref().filter(|last| last.scale.replicas == before.from);
-        let trial = Trial {
+        let trial = Replay {
             hpa: sync.hpa,
             from: before.from,
             history: compared.history,
@@ -192,7 +192,7 @@ impl Shadow {
             said: foreign_status::summary(status),
         };
         log(&hpa.key, &change);
-        state.ledger.add(change);
+        state.log.add(change);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -201,7 +201,7 @@ impl Shadow {
 }
 
 impl Observer for Shadow {
-    fn concluded(&self, _: &crate::reconcile::Concluded<'_>) {}
+    fn concluded(&self, _: &crate::reconcile::ConcludedSync<'_>) {}
 
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
         let now = self.parts.clock.now();
@@ -230,7 +230,7 @@ impl Observer for Shadow {
                 watched.waiting.pop_front();
             }
             let status = Arc::clone(&new.status);
-            watched.waiting.push_back(Waiting { before, builtin, status, taken: false });
+            watched.waiting.push_back(AwaitedComparison { before, builtin, status, taken: false });
         } else if watched
             .machine
             .last_at()
@@ -258,7 +258,7 @@ impl ShadowComparator for Shadow {
         Some(waiting.before.clone())
     }
 
-    fn as_seen(
+    fn foreign_metrics(
         &self,
         hpa: &HpaRecord,
         scale: &Scale,
@@ -272,7 +272,7 @@ impl ShadowComparator for Shadow {
         // The HPA of this sync may be stale, because the other controller may have written its status since.
         let just_now = || watched.machine.wrote_just_before(now, self.period);
         let status = taken.or_else(|| watched.status.as_ref().filter(|_| just_now()))?;
-        let moved = status_metrics::Moved {
+        let moved = status_metrics::MovedMetrics {
             spec: &hpa.spec,
             explanation: decision.explanation(),
             theirs: &status.current_metrics,
@@ -308,14 +308,14 @@ impl ShadowComparator for Shadow {
         let Some(mut watched) = state.by_uid.remove(&sync.hpa.uid) else { return };
         match (compared.before, &inputs) {
             (Some(before), Some(now)) => {
-                let judged = self.judge(&mut watched, compared, before, &own, now);
+                let judged = self.compare_rescale(&mut watched, compared, before, &own, now);
                 if let Some((outcome, builtin, status)) = judged {
                     self.record_outcome(&mut state, sync.hpa, before.seen, outcome, Some(builtin), &status);
                 }
             }
             (Some(before), None) => {
                 let taken = watched.waiting.iter().position(|waiting| waiting.taken);
-                if let Some(Waiting { builtin, status, .. }) =
+                if let Some(AwaitedComparison { builtin, status, .. }) =
                     taken.and_then(|index| watched.waiting.remove(index))
                 {
                     let doubt = Some(wire::InconclusiveReason::Undecided);

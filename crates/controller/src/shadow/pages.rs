@@ -55,8 +55,8 @@ impl Parity {
             now: parts.clock.now(),
             hpas: self.controller.hpas.len(),
             last_sign: state.last_sign,
-            hours: state.ledger.hours().collect(),
-            changes: state.ledger.changes().cloned().collect(),
+            hours: state.log.hours().collect(),
+            changes: state.log.changes().cloned().collect(),
         }
     }
 }
@@ -64,8 +64,8 @@ impl Parity {
 impl Comparisons for Parity {
     fn comparison(&self, key: &Key) -> Comparison {
         let state = self.shadow.lock();
-        let counts = state.ledger.counts_of(&key.namespace, &key.name);
-        let difference = state.ledger.last_difference(&key.namespace, &key.name);
+        let counts = state.log.counts_of(&key.namespace, &key.name);
+        let difference = state.log.last_difference(&key.namespace, &key.name);
         Comparison {
             since: self.shadow.since,
             same: counts.same,

@@ -47,7 +47,7 @@ pub(super) fn memory(spec: &Spec, settings: &Settings) -> SignedDuration {
 
 /// A target with the state for a replay of its decision.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Trial<'a> {
+pub(super) struct Replay<'a> {
     pub(super) hpa: &'a HpaRecord,
     pub(super) from: i32,
     pub(super) history: &'a History,
@@ -56,7 +56,7 @@ pub(super) struct Trial<'a> {
     pub(super) now: Timestamp,
 }
 
-impl Trial<'_> {
+impl Replay<'_> {
     /// Returns the counts that follow from the given inputs, at every instant up to one period earlier or
     /// later at which the counts may differ. Sorted, without duplicates.
     pub(super) fn counts(&self, inputs: &[(&Inputs, &Inputs)]) -> Vec<i32> {

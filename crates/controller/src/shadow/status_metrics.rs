@@ -18,7 +18,7 @@ const ROUNDING: f64 = 0.001;
 const NOISE: f64 = 0.05;
 
 /// The metrics of two statuses that may differ because a metric changed between the readings.
-pub(super) struct Moved<'a> {
+pub(super) struct MovedMetrics<'a> {
     pub(super) spec: &'a Spec,
     pub(super) explanation: &'a Explanation,
     pub(super) theirs: &'a [MetricStatus],
@@ -30,7 +30,7 @@ pub(super) struct Moved<'a> {
     pub(super) is_size_steady: bool,
 }
 
-impl Moved<'_> {
+impl MovedMetrics<'_> {
     /// Returns the answers as the other controller read them. `None` if no answer changes, or if the metrics
     /// do not match.
     pub(super) fn rescaled_answers(

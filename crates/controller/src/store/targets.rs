@@ -45,7 +45,7 @@ struct State {
     /// Objects of the list in progress.
     listing: Option<ByName<CachedTarget>>,
     /// Versions that were read or written outside the watch, and that the watch has yet to deliver.
-    ahead: ByName<Ahead>,
+    ahead: ByName<WatchLag>,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ struct CachedTarget {
 
 /// The lead of the cluster over the watch for one object.
 #[derive(Debug)]
-enum Ahead {
+enum WatchLag {
     /// The object has at least this `resourceVersion`.
     At(Box<str>),
     /// A write was sent, but the resulting version is unknown.
@@ -110,27 +110,27 @@ impl Targets {
         let state = read(&self.state);
         let cached = state.cached.get(namespace)?.get(name)?;
         match state.ahead.get(namespace).and_then(|named| named.get(name)) {
-            Some(Ahead::Unknown) => None,
-            Some(Ahead::At(version)) if is_older(&cached.resource_version, version) => None,
+            Some(WatchLag::Unknown) => None,
+            Some(WatchLag::At(version)) if is_older(&cached.resource_version, version) => None,
             _ => cached.scale.clone(),
         }
     }
 
     /// Records a version at which an object was read or written. Older versions from the watch then no longer
     /// count.
-    pub fn saw(&self, namespace: &str, name: &str, resource_version: &str) {
+    pub fn observe_version(&self, namespace: &str, name: &str, resource_version: &str) {
         let mut state = write(&self.state);
         let cached = state.cached.get(namespace).and_then(|named| named.get(name));
         if cached.is_some_and(|cached| !is_older(&cached.resource_version, resource_version)) {
             take(&mut state.ahead, namespace, name);
         } else {
-            put(&mut state.ahead, namespace, name, Ahead::At(resource_version.into()));
+            put(&mut state.ahead, namespace, name, WatchLag::At(resource_version.into()));
         }
     }
 
     /// Records a write with an unknown outcome. The watch no longer counts until the object is read again.
-    pub fn lost_sight(&self, namespace: &str, name: &str) {
-        put(&mut write(&self.state).ahead, namespace, name, Ahead::Unknown);
+    pub fn mark_unknown(&self, namespace: &str, name: &str) {
+        put(&mut write(&self.state).ahead, namespace, name, WatchLag::Unknown);
     }
 
     /// Drops the record of reads and writes of an object.
@@ -213,9 +213,9 @@ mod tests {
     fn version_older_than_a_read_does_not_count() {
         let targets = Targets::new();
         targets.apply(&object("web", "9", 3));
-        targets.saw("shop", "web", "9");
+        targets.observe_version("shop", "web", "9");
         assert_eq!(replicas(&targets, "web"), Some(3));
-        targets.saw("shop", "web", "10");
+        targets.observe_version("shop", "web", "10");
         assert_eq!(replicas(&targets, "web"), None);
         targets.apply(&object("web", "11", 5));
         assert_eq!(replicas(&targets, "web"), Some(5));
@@ -223,14 +223,14 @@ mod tests {
         targets.apply(&object("web", "9", 3));
         assert_eq!(replicas(&targets, "web"), None);
         // After a restore of etcd, versions are smaller, and a read returns a smaller version.
-        targets.saw("shop", "web", "7");
+        targets.observe_version("shop", "web", "7");
         assert_eq!(replicas(&targets, "web"), Some(3));
     }
 
     #[test]
     fn read_before_the_first_event_counts() {
         let targets = Targets::new();
-        targets.saw("shop", "web", "10");
+        targets.observe_version("shop", "web", "10");
         targets.apply(&object("web", "9", 3));
         assert_eq!(replicas(&targets, "web"), None);
         targets.forget("shop", "web");
@@ -241,10 +241,10 @@ mod tests {
     fn object_must_be_read_after_a_write_with_an_unknown_outcome() {
         let targets = Targets::new();
         targets.apply(&object("web", "9", 3));
-        targets.lost_sight("shop", "web");
+        targets.mark_unknown("shop", "web");
         targets.apply(&object("web", "12", 4));
         assert_eq!(replicas(&targets, "web"), None);
-        targets.saw("shop", "web", "11");
+        targets.observe_version("shop", "web", "11");
         assert_eq!(replicas(&targets, "web"), Some(4));
     }
 

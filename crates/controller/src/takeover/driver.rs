@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::foreign::{self, View};
 use super::machine::{Activation, Input, Machine, ObservedState, Output, Proof, State, SyncObservation};
 use super::undone::Undone;
-use crate::reconcile::{Concluded, Controller, Observer, WatchedRescale};
+use crate::reconcile::{ConcludedSync, Controller, Observer, WatchedRescale};
 use crate::store::{HpaRecord, Key, StatusWriter};
 use crate::telemetry::metrics::{Metrics as Telemetry, TakeoverState};
 use cluster::client::Client;
@@ -381,7 +381,7 @@ impl Observer for TakeOver {
         }
     }
 
-    fn concluded(&self, sync: &Concluded<'_>) {
+    fn concluded(&self, sync: &ConcludedSync<'_>) {
         let key = &sync.hpa.key;
         let conclusion = sync.conclusion;
         let wrote = conclusion

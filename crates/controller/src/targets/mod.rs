@@ -54,7 +54,7 @@ struct WatchContext {
 
 #[derive(Debug, Default)]
 struct State {
-    views: BTreeMap<WatchScope, Used>,
+    views: BTreeMap<WatchScope, SharedView>,
     references: BTreeMap<Key, Reference>,
     started: u64,
     /// Resources in the last scrape of the metrics.
@@ -63,7 +63,7 @@ struct State {
 
 /// A view and the number of HPAs that use it.
 #[derive(Debug)]
-struct Used {
+struct SharedView {
     view: Arc<View>,
     by: usize,
     /// Stops its watch.
@@ -103,18 +103,20 @@ impl Targets {
 
     /// Registers the target of an HPA, in the HPA's own namespace, and returns its Scale. `None` if the Scale
     /// must be read. The first reference to a resource starts its watch.
-    pub fn look(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Target> {
+    pub fn cached_scale(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Target> {
         self.refer(hpa, mapping, name)?.scale(&hpa.namespace, name)
     }
 
     /// Records the version at which the target of an HPA was read or written.
-    pub fn saw(&self, hpa: &Key, resource_version: &str) {
-        self.with_target(hpa, |view, name| view.objects.saw(&hpa.namespace, name, resource_version));
+    pub fn observe_version(&self, hpa: &Key, resource_version: &str) {
+        self.with_target(hpa, |view, name| {
+            view.objects.observe_version(&hpa.namespace, name, resource_version);
+        });
     }
 
     /// Records a write to the target of an HPA with an unknown outcome.
-    pub fn lost_sight(&self, hpa: &Key) {
-        self.with_target(hpa, |view, name| view.objects.lost_sight(&hpa.namespace, name));
+    pub fn mark_unknown(&self, hpa: &Key) {
+        self.with_target(hpa, |view, name| view.objects.mark_unknown(&hpa.namespace, name));
     }
 
     /// Drops the record of reads and writes of an HPA's target that does not exist.
@@ -126,7 +128,7 @@ impl Targets {
     pub fn release(&self, hpa: &Key) {
         let mut state = self.lock();
         if let Some(reference) = state.references.remove(hpa) {
-            state.unuse(hpa, &reference);
+            state.release(hpa, &reference);
         }
     }
 
@@ -135,7 +137,7 @@ impl Targets {
     pub fn levels(&self) -> (Vec<(WatchStatus, usize)>, Vec<Arc<str>>) {
         let mut state = self.lock();
         let mut by_resource: BTreeMap<Arc<str>, (Vec<_>, usize)> = BTreeMap::new();
-        for Used { view, .. } in state.views.values() {
+        for SharedView { view, .. } in state.views.values() {
             if let Some(handle) = view.handle() {
                 let all = by_resource.entry(view.resource()).or_default();
                 all.0.push(handle);
@@ -165,7 +167,7 @@ impl Targets {
             None => state.references.remove(hpa),
         };
         if let Some(old) = old {
-            state.unuse(hpa, &old);
+            state.release(hpa, &old);
         }
         view
     }
@@ -180,7 +182,7 @@ impl Targets {
             let (view, stop) = (Arc::new(View::new(scope.clone(), mapping.clone())), self.stop.child_token());
             let running = Arc::clone(&view).run(Arc::clone(&self.context), *started);
             tokio::spawn(stop.clone().run_until_cancelled_owned(running));
-            Used { view, by: 0, stop }
+            SharedView { view, by: 0, stop }
         });
         used.by += 1;
         Arc::clone(&used.view)
@@ -198,7 +200,7 @@ impl Targets {
 }
 
 impl State {
-    fn unuse(&mut self, hpa: &Key, reference: &Reference) {
+    fn release(&mut self, hpa: &Key, reference: &Reference) {
         let scope = reference.view.scope();
         reference.view.objects.forget(&hpa.namespace, &reference.name);
         if let Some(used) = self.views.get_mut(scope) {

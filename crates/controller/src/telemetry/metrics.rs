@@ -316,7 +316,7 @@ impl ApiObserver for Metrics {
         self.families().metrics_api_down.with_label_values(&[name(api)]).set(down.into());
     }
 
-    fn spared(&self, api: Api) {
+    fn circuit_open(&self, api: Api) {
         self.families().spared_queries.with_label_values(&[name(api)]).inc();
     }
 }

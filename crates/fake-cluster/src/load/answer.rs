@@ -6,7 +6,7 @@ use std::time::Duration;
 use autoscaling::selector::Selector;
 use jiff::Timestamp;
 
-use super::load_state::{Ledger, Series};
+use super::load_state::{Series, TrackedLoad};
 use super::model::Shown;
 use super::outages::Gaps;
 use super::pod_registry::{Group, IDLE_BYTES, IDLE_MILLICORES, Pod, Reading, Usage};
@@ -19,7 +19,7 @@ use autoscaling::duration::GoDuration;
 #[derive(Debug)]
 pub(super) struct Answers<'a> {
     pub(super) groups: &'a [Group],
-    pub(super) ledgers: &'a [Ledger],
+    pub(super) tracked_loads: &'a [TrackedLoad],
     pub(super) gaps: Gaps<'a>,
     /// Time since the start of the run.
     pub(super) now: Duration,
@@ -72,7 +72,7 @@ impl Answers<'_> {
         };
         let is_custom = |series: &&Series| !matches!(series.metric.shown, Shown::External { .. });
         let has_metric_name = |series: &&Series| series.metric.name == query.metric;
-        let mut all = self.ledgers.iter().flat_map(|ledger| &ledger.metrics);
+        let mut all = self.tracked_loads.iter().flat_map(|tracked| &tracked.metrics);
         if !all.any(|series| is_custom(&series) && has_metric_name(&series)) {
             return metric_not_found(query.metric, query.resource, query.object);
         }
@@ -85,8 +85,11 @@ impl Answers<'_> {
         }
         if query.matches_kind("v1", "Pod") {
             for group in groups.iter().filter_map(|index| self.groups.get(*index)) {
-                let series =
-                    self.ledgers.get(group.load).map(|ledger| ledger.metrics.as_slice()).unwrap_or_default();
+                let series = self
+                    .tracked_loads
+                    .get(group.load)
+                    .map(|tracked| tracked.metrics.as_slice())
+                    .unwrap_or_default();
                 for (index, series) in series.iter().enumerate().filter(|(_, series)| has_metric_name(series))
                 {
                     let named = |pod: &&Pod| query.matches_name(&pod.name) && !self.gaps.hides(&pod.name);
@@ -107,15 +110,16 @@ impl Answers<'_> {
                 }
             }
         }
-        for ledger in self.ledgers.iter().filter(|ledger| ledger.load.namespace == request.namespace) {
-            for series in ledger.metrics.iter().filter(has_metric_name) {
+        for tracked in self.tracked_loads.iter().filter(|tracked| tracked.load.namespace == request.namespace)
+        {
+            for series in tracked.metrics.iter().filter(has_metric_name) {
                 if let Shown::Object { api_version, kind, name } = &series.metric.shown
                     && query.matches_kind(api_version, kind)
                     && query.matches_name(name)
                     && !self.gaps.hides(&series.metric.name)
                     && let Some(reading) = series.readings.visible(self.now)
                 {
-                    let object = [api_version.as_str(), kind, &ledger.load.namespace, name];
+                    let object = [api_version.as_str(), kind, &tracked.load.namespace, name];
                     self.write_value(&mut list, request.version, object, &series.metric.name, *reading);
                 }
             }
@@ -133,7 +137,7 @@ impl Answers<'_> {
             Err(error) => return bad_selector(&error),
         };
         let mut list = List::start("ExternalMetricValue", "external.metrics.k8s.io", request.version);
-        let all = self.ledgers.iter().flat_map(|ledger| &ledger.metrics);
+        let all = self.tracked_loads.iter().flat_map(|tracked| &tracked.metrics);
         // client-go lower-cases the name in the path.
         let named = |name: &str| name.eq_ignore_ascii_case(metric) && !self.gaps.hides(name);
         for series in all.filter(|series| named(&series.metric.name)) {

@@ -249,7 +249,7 @@ fn is_in_spike(time: Duration, every: Duration, width: Duration, seed: u64) -> b
             let seed = Seed::new(seed).nth(from.to_bits());
             let start_of = |number: u64| from + seed.nth(number).share();
             from >= 0.0
-                && (0..poisson(seed.of("count").share()))
+                && (0..poisson(seed.for_name("count").share()))
                     .map(start_of)
                     .any(|start| start <= now && now < start + width)
         })

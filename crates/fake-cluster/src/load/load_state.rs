@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::model::{Load, Measure, Metric, Shown, Work};
 use super::pipeline::Scraping;
 use super::pod_registry::{Group, Pod, PodActivity, Reading, Usage};
-use super::sample::{Delayed, Rate, Trace};
+use super::sample::{DelayedSamples, Rate, Trace};
 use super::stream::{ServingPods, Stream};
 
 /// Maximum value of a waiting time in seconds: 30 years.
@@ -13,7 +13,7 @@ const LONGEST_WAIT: f64 = 1e9;
 
 /// A load and its state since the start of the run.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct TrackedLoad {
     pub(super) load: Load,
     pub(super) streams: Vec<Stream>,
     pub(super) metrics: Vec<Series>,
@@ -33,7 +33,7 @@ pub(super) struct Series {
     pub(super) metric: Metric,
     work: usize,
     trace: Trace,
-    pub(super) readings: Delayed<Reading>,
+    pub(super) readings: DelayedSamples<Reading>,
 }
 
 /// The state of one load at one instant.
@@ -66,14 +66,14 @@ pub struct WorkState {
     pub saturated: Duration,
 }
 
-impl Ledger {
+impl TrackedLoad {
     pub(super) fn new(load: Load, now: Duration, step: Duration) -> Self {
         let series = |(index, work): (usize, &Work)| -> Vec<_> {
             let series = |metric: &Metric| Series {
                 metric: metric.clone(),
                 work: index,
                 trace: Trace::starting_at(now),
-                readings: Delayed::default(),
+                readings: DelayedSamples::default(),
             };
             work.metrics.iter().map(series).collect()
         };

@@ -28,7 +28,7 @@ pub struct Load {
 
 impl Load {
     /// Creates a load without work for the pods with one label.
-    pub fn of(namespace: &str, label: &str, value: &str) -> Self {
+    pub fn new(namespace: &str, label: &str, value: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             labels: BTreeMap::from([(label.to_owned(), value.to_owned())]),
@@ -96,7 +96,7 @@ impl Work {
 
     /// Adds a metric.
     #[must_use]
-    pub fn shown_as(mut self, metric: Metric) -> Self {
+    pub fn with_metric(mut self, metric: Metric) -> Self {
         self.metrics.push(metric);
         self
     }
@@ -188,12 +188,12 @@ pub enum Shown {
 
 impl Metric {
     /// Creates a metric of each pod.
-    pub fn of_pods(name: &str, measure: Measure) -> Self {
+    pub fn for_pods(name: &str, measure: Measure) -> Self {
         Self { name: name.to_owned(), measure, shown: Shown::Pods }
     }
 
     /// Creates a metric of an object.
-    pub fn of_object(name: &str, measure: Measure, api_version: &str, kind: &str, object: &str) -> Self {
+    pub fn for_object(name: &str, measure: Measure, api_version: &str, kind: &str, object: &str) -> Self {
         let shown = Shown::Object {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),

@@ -8,12 +8,12 @@ use crate::{Cluster, FaultAction, FaultId, FaultRule, MetricsApi};
 
 /// The fault rules of a pipeline's outages.
 #[derive(Debug, Default)]
-pub(super) struct Switches {
+pub(super) struct OutageRules {
     /// One entry per outage. `None` while the outage is inactive.
     rules: Vec<Option<FaultId>>,
 }
 
-impl Switches {
+impl OutageRules {
     /// Adds and removes the fault rules of outages that have started or ended.
     pub(super) fn update(&mut self, pipeline: &Pipeline, cluster: &Cluster, now: Duration) {
         self.rules.resize(pipeline.outages.len(), None);
@@ -74,7 +74,7 @@ impl Gaps<'_> {
     pub(super) fn hides(&self, name: &str) -> bool {
         self.outages().any(|(index, kind)| match kind {
             OutageKind::Empty => true,
-            OutageKind::Missing { fraction } => Seed::new(index).of(name).share() < *fraction,
+            OutageKind::Missing { fraction } => Seed::new(index).for_name(name).share() < *fraction,
             _ => false,
         })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::model::{Load, Measure};
-use super::sample::{Delayed, Trace};
+use super::sample::{DelayedSamples, Trace};
 use super::stream::{Shares, Stream};
 use crate::object::{at, int, list, meta, text};
 use crate::workload::seed::Seed;
@@ -61,9 +61,9 @@ pub(super) struct Pod {
     settled: Duration,
     restarts: i64,
     pub(super) cpu: Trace,
-    pub(super) usage: Delayed<Option<Usage>>,
+    pub(super) usage: DelayedSamples<Option<Usage>>,
     /// One entry for each metric of the load.
-    pub(super) metrics: Vec<(Trace, Delayed<Option<Reading>>)>,
+    pub(super) metrics: Vec<(Trace, DelayedSamples<Option<Reading>>)>,
 }
 
 /// The work of a pod on one stream since its container's start.
@@ -100,7 +100,7 @@ impl Pod {
         let named = |container: &String| load.container.as_ref() == Some(container);
         let skew = load.skew.clamp(0.0, 0.5);
         Self {
-            bias: skew * (Seed::new(load.seed).of(&name).share() * 2.0 - 1.0),
+            bias: skew * (Seed::new(load.seed).for_name(&name).share() * 2.0 - 1.0),
             working: containers.iter().position(named).unwrap_or(0),
             containers,
             name,
@@ -111,7 +111,7 @@ impl Pod {
             settled: now,
             restarts: 0,
             cpu: Trace::default(),
-            usage: Delayed::default(),
+            usage: DelayedSamples::default(),
             metrics: (0..metrics).map(|_| Default::default()).collect(),
         }
     }
@@ -186,14 +186,14 @@ fn activity(pod: &Value, container: &Value) -> PodActivity {
 
 /// All pods of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct Roster {
+pub(super) struct PodRegistry {
     pub(super) groups: Vec<Group>,
     /// Group indexes by namespace and labels.
     by_labels: BTreeMap<(String, BTreeMap<String, String>), usize>,
     by_uid: BTreeMap<Box<str>, usize>,
 }
 
-impl Roster {
+impl PodRegistry {
     /// Returns the current group of a pod.
     pub(super) fn group_of(&self, uid: &str) -> Option<usize> {
         self.by_uid.get(uid).copied()

@@ -42,15 +42,15 @@ impl Trace {
 
 /// Samples that are served after a delay.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Delayed<T>(VecDeque<(Duration, T)>);
+pub(super) struct DelayedSamples<T>(VecDeque<(Duration, T)>);
 
-impl<T> Default for Delayed<T> {
+impl<T> Default for DelayedSamples<T> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<T> Delayed<T> {
+impl<T> DelayedSamples<T> {
     /// Adds the newest sample, which becomes visible after `delay`.
     pub(super) fn push(&mut self, now: Duration, delay: Duration, sample: T) {
         while self.0.get(1).is_some_and(|(from, _)| *from <= now) {
@@ -69,7 +69,7 @@ impl<T> Delayed<T> {
 mod tests {
     use std::time::Duration;
 
-    use super::{Delayed, Trace};
+    use super::{DelayedSamples, Trace};
 
     const fn secs(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn sample_is_visible_from_its_delay_until_the_next_sample() {
-        let mut samples = Delayed::default();
+        let mut samples = DelayedSamples::default();
         assert_eq!(samples.visible(secs(0)), None);
         for at in [0, 10, 20, 30] {
             samples.push(secs(at), secs(25), at);

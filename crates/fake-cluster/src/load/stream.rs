@@ -150,8 +150,8 @@ mod tests {
         let mut at = Duration::ZERO;
         for number in 0..1_000 {
             let seed = Seed::new(9).nth(number);
-            let to = at + Duration::from_secs_f64(7.2 * seed.of("length").share());
-            let ready = (seed.of("ready").share() * 4.0).floor();
+            let to = at + Duration::from_secs_f64(7.2 * seed.for_name("length").share());
+            let ready = (seed.for_name("ready").share() * 4.0).floor();
             stream.flow(work, ServingPods { ready, capacity: 5.0, bias: 0.0 }, at, to, STEP);
             at = to;
         }

@@ -120,7 +120,7 @@ fn backing_off() -> Value {
 }
 
 fn web() -> Load {
-    Load::of("shop", "app", "web")
+    Load::new("shop", "app", "web")
 }
 
 fn cpu(demand: impl Into<Curve>, capacity: f64) -> Load {
@@ -335,9 +335,15 @@ async fn selector_limits_the_list_and_includes_later_pods() {
 #[tokio::test(start_paused = true)]
 async fn requests_are_exposed_per_pod_and_in_total_on_an_object() {
     let work = Work::requests(Curve::constant(90.0), 100.0)
-        .shown_as(Metric::of_pods("rps", Measure::Served))
-        .shown_as(Metric::of_object("rps", Measure::Demand, "v1", "Service", "front"))
-        .shown_as(Metric::of_object("busy", Measure::Saturation, "networking.k8s.io/v1", "Ingress", "front"));
+        .with_metric(Metric::for_pods("rps", Measure::Served))
+        .with_metric(Metric::for_object("rps", Measure::Demand, "v1", "Service", "front"))
+        .with_metric(Metric::for_object(
+            "busy",
+            Measure::Saturation,
+            "networking.k8s.io/v1",
+            "Ingress",
+            "front",
+        ));
     let world = World::with(Load { work: vec![work], ..web() });
     world.pods("web", 3);
     world.pass(15).await;
@@ -357,9 +363,9 @@ async fn requests_are_exposed_per_pod_and_in_total_on_an_object() {
 async fn queue_exposes_its_length_and_waiting_time_with_labels() {
     let labels = [("queue", "orders")];
     let work = Work::queue(Shape::Step { before: 10.0, after: 0.0, at: secs(30) }, 5.0)
-        .shown_as(Metric::external("queue_length", Measure::Waiting, labels))
-        .shown_as(Metric::external("queue_seconds", Measure::WaitingTime, labels))
-        .shown_as(Metric::of_pods("queue_per_pod", Measure::Waiting));
+        .with_metric(Metric::external("queue_length", Measure::Waiting, labels))
+        .with_metric(Metric::external("queue_seconds", Measure::WaitingTime, labels))
+        .with_metric(Metric::for_pods("queue_per_pod", Measure::Waiting));
     let world = World::with(Load { work: vec![work], ..web() });
     let shown = |metric| world.ask(MetricsApi::External, &[metric])[0]["value"].clone();
     world.pass(30).await;

@@ -11,7 +11,7 @@ use super::format::partial;
 use super::object::{at, int, list, meta, text};
 use super::registry::ResourceType;
 use super::scale::{labels_text, selector_text};
-use super::store::Stored;
+use super::store::StoredObject;
 
 /// The part of the object that each row contains in addition to its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,7 +207,7 @@ fn definitions(ty: &ResourceType) -> Value {
         .collect()
 }
 
-fn row(stored: &Stored, include: Include, now: Timestamp) -> Value {
+fn row(stored: &StoredObject, include: Include, now: Timestamp) -> Value {
     let object = stored.value();
     let cells = cells(stored.ty, &object, now);
     let object = match include {
@@ -222,7 +222,7 @@ fn row(stored: &Stored, include: Include, now: Timestamp) -> Value {
 pub(crate) fn table<'a>(
     ty: &ResourceType,
     metadata: &Value,
-    objects: impl Iterator<Item = &'a Stored>,
+    objects: impl Iterator<Item = &'a StoredObject>,
     include: Include,
     header: bool,
     now: Timestamp,

@@ -18,7 +18,7 @@ pub(super) const HASH_LABEL: &str = "pod-template-hash";
 const HISTORY: i64 = 10;
 
 /// Returns the replicas and the strategy of a Deployment.
-pub(super) fn wish(deployment: &Owner) -> DesiredRollout {
+pub(super) fn desired_rollout(deployment: &Owner) -> DesiredRollout {
     let replicas = i64::try_from(deployment.wanted).unwrap_or(i64::MAX);
     let object = &deployment.object;
     let strategy = if text(object, &["spec", "strategy", "type"]) == "Recreate" {
@@ -62,7 +62,7 @@ fn rounded_down(percent: i64, replicas: i64) -> i64 {
 
 /// The changes that a Deployment requires.
 struct Plan {
-    wish: DesiredRollout,
+    desired: DesiredRollout,
     /// The missing ReplicaSet of the current template. `None` if it exists or must not be created yet.
     missing: Option<Value>,
     /// The new sizes of the ReplicaSets.
@@ -72,18 +72,18 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(book: &InformerCache, deployment: &Owner, now: Duration) -> Self {
+    fn new(cache: &InformerCache, deployment: &Owner, now: Duration) -> Self {
         let sets: Vec<_> =
-            deployment.sets.iter().filter_map(|id| Some((*id, book.owners.get(id)?))).collect();
-        let wish = wish(deployment);
+            deployment.sets.iter().filter_map(|id| Some((*id, cache.owners.get(id)?))).collect();
+        let desired = desired_rollout(deployment);
         let figures = |set: &Owner| {
-            let available = whole(book.count(set, now).available);
+            let available = whole(cache.count(set, now).available);
             Set { size: whole(set.wanted), available, pods: whole(set.pods.len()), sized_for: set.sized_for }
         };
         let new = sets.iter().find(|(_, set)| set.hash == deployment.hash);
         let old: Vec<_> = sets.iter().filter(|(_, set)| set.hash != deployment.hash).collect();
         let old_figures: Vec<_> = old.iter().map(|(_, set)| figures(set)).collect();
-        let step = rollout::step(&wish, new.map(|(_, set)| figures(set)), &old_figures);
+        let step = rollout::step(&desired, new.map(|(_, set)| figures(set)), &old_figures);
 
         let missing = step.new.filter(|_| new.is_none());
         let missing = missing.map(|size| replica_set_of(&deployment.object, &deployment.hash, size));
@@ -94,38 +94,38 @@ impl Plan {
         let too_many = empty.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
         let path = |set: &Owner| (namespace(&set.object).to_owned(), name(&set.object).to_owned());
         let expired = empty.iter().take(too_many).map(|(_, set)| path(set)).collect();
-        Self { wish, missing, sizes, expired }
+        Self { desired, missing, sizes, expired }
     }
 }
 
 impl Pass<'_> {
     /// Takes one step of a Deployment. Returns whether anything changed.
     pub(super) fn roll_out(&mut self, id: Id) -> bool {
-        let Some(deployment) = self.state.book.owners.get(&id) else { return false };
-        let plan = Plan::new(&self.state.book, deployment, self.now.at);
+        let Some(deployment) = self.state.cache.owners.get(&id) else { return false };
+        let plan = Plan::new(&self.state.cache, deployment, self.now.at);
         for (namespace, name) in &plan.expired {
             // A ReplicaSet that no longer exists needs no deletion.
             let _ = self.cluster.delete("apps/replicasets", namespace, name);
         }
-        let is_made = plan.missing.is_some_and(|set| self.create_set(set, &plan.wish));
-        plan.sizes.into_iter().fold(is_made, |any, (id, size)| self.resize(id, size, &plan.wish) || any)
+        let is_made = plan.missing.is_some_and(|set| self.create_set(set, &plan.desired));
+        plan.sizes.into_iter().fold(is_made, |any, (id, size)| self.resize(id, size, &plan.desired) || any)
     }
 
-    fn create_set(&mut self, set: Value, wish: &DesiredRollout) -> bool {
+    fn create_set(&mut self, set: Value, desired: &DesiredRollout) -> bool {
         // After a name conflict, a retry cannot help, because another owner has the name.
         let Ok(created) = self.cluster.create(set) else { return false };
-        self.state.book.update(self.now.at);
-        let id = self.state.book.id(uid(&created));
-        if let Some(set) = id.and_then(|id| self.state.book.owners.get_mut(&id)) {
-            set.sized_for = Some((wish.replicas, wish.max_pods()));
+        self.state.cache.update(self.now.at);
+        let id = self.state.cache.id(uid(&created));
+        if let Some(set) = id.and_then(|id| self.state.cache.owners.get_mut(&id)) {
+            set.sized_for = Some((desired.replicas, desired.max_pods()));
         }
         true
     }
 
     /// Sets the size of a ReplicaSet. Returns whether the size changed.
-    fn resize(&mut self, id: Id, size: i64, wish: &DesiredRollout) -> bool {
-        let Some(replica_set) = self.state.book.owners.get_mut(&id) else { return false };
-        replica_set.sized_for = Some((wish.replicas, wish.max_pods()));
+    fn resize(&mut self, id: Id, size: i64, desired: &DesiredRollout) -> bool {
+        let Some(replica_set) = self.state.cache.owners.get_mut(&id) else { return false };
+        replica_set.sized_for = Some((desired.replicas, desired.max_pods()));
         if whole(replica_set.wanted) == size {
             return false;
         }
@@ -134,7 +134,7 @@ impl Pass<'_> {
         let is_written = self.cluster.update(resized).is_ok();
         if !is_written {
             // The ReplicaSet was changed or deleted in the meantime.
-            self.state.book.schedule_owner(id, Some(self.now.at.saturating_add(RETRY)));
+            self.state.cache.schedule_owner(id, Some(self.now.at.saturating_add(RETRY)));
         }
         is_written
     }

@@ -75,8 +75,8 @@ impl Distribution {
 
 /// Draws from the standard normal distribution with the Box-Muller transform.
 fn normal(seed: Seed) -> f64 {
-    let radius = (-2.0 * (1.0 - seed.of("radius").share()).ln()).sqrt();
-    radius * (TAU * seed.of("angle").share()).cos()
+    let radius = (-2.0 * (1.0 - seed.for_name("radius").share()).ln()).sqrt();
+    radius * (TAU * seed.for_name("angle").share()).cos()
 }
 
 fn pick(durations: &[Duration], seed: Seed) -> Option<Duration> {

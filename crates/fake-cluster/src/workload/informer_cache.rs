@@ -14,7 +14,7 @@ use super::pods::is_ready;
 use super::watch_feed::{Feed, FeedEvent};
 use crate::Cluster;
 use crate::object::{at, int, text};
-use crate::store::Stored;
+use crate::store::StoredObject;
 
 /// All owners and pods, and the queues of owners and pods to reconcile.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl InformerCache {
         self.owners.get(id)
     }
 
-    fn apply_owner(&mut self, kind: Kind, stored: &Stored) {
+    fn apply_owner(&mut self, kind: Kind, stored: &StoredObject) {
         let object = Arc::new(stored.value());
         let id = self.id_of(&stored.uid);
         let parent = self.id(controller_uid(&object)).filter(|_| kind == Kind::ReplicaSet);
@@ -214,7 +214,7 @@ impl InformerCache {
         }
     }
 
-    fn apply_pod(&mut self, stored: Arc<Stored>, now: Duration) {
+    fn apply_pod(&mut self, stored: Arc<StoredObject>, now: Duration) {
         let object = stored.value();
         let id = self.id_of(&stored.uid);
         let is_ready = is_ready(&object);
@@ -227,7 +227,7 @@ impl InformerCache {
             revision: text(&object, &["metadata", "labels", super::stateful::REVISION_LABEL]).to_owned(),
             phase: PodPhase::Pending,
             ready_since: None,
-            life: None,
+            lifecycle: None,
             has_unwritten_status: false,
             grace: WorkloadModel::default().grace,
             removal_at: None,
@@ -237,7 +237,7 @@ impl InformerCache {
         let before = std::mem::replace(&mut pod.phase, phase);
         pod.stored = stored;
         pod.ready_since = is_ready.then(|| pod.ready_since.unwrap_or(now));
-        let has_started = pod.life.is_some() || phase != PodPhase::Pending;
+        let has_started = pod.lifecycle.is_some() || phase != PodPhase::Pending;
         let needs_kubelet =
             pod.has_unwritten_status || !has_started || (phase == PodPhase::Terminating && before != phase);
         let needs_owner = needs_reconcile || phase != before;

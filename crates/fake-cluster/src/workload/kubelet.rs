@@ -15,29 +15,29 @@ use crate::object::{list, text};
 impl Pass<'_> {
     /// Reconciles one pod: starts it, advances its life cycle, or deletes it.
     pub(super) fn sync_pod(&mut self, id: Id) {
-        let Some(pod) = self.state.book.pods.get_mut(&id) else { return };
+        let Some(pod) = self.state.cache.pods.get_mut(&id) else { return };
         if pod.phase == PodPhase::Terminating {
             let removal_at = pod.removal_at.unwrap_or_else(|| self.now.at.saturating_add(pod.grace));
             pod.removal_at = Some(removal_at);
             if removal_at > self.now.at {
-                self.state.book.schedule_pod(id, Some(removal_at));
+                self.state.cache.schedule_pod(id, Some(removal_at));
             } else {
                 // A pod that no longer exists needs no deletion.
                 let _ = self.cluster.delete_now("pods", pod.stored.namespace(), pod.stored.name());
             }
             return;
         }
-        let Some(life) = &mut pod.life else {
+        let Some(lifecycle) = &mut pod.lifecycle else {
             if pod.phase == PodPhase::Pending {
                 let object = pod.stored.value();
                 self.start(id, &object);
             }
             return;
         };
-        let needs_write = life.advance(self.now.at) || pod.has_unwritten_status;
-        let next = life.due();
+        let needs_write = lifecycle.advance(self.now.at) || pod.has_unwritten_status;
+        let next = lifecycle.due();
         let object = needs_write.then(|| pod.stored.value());
-        self.state.book.schedule_pod(id, next);
+        self.state.cache.schedule_pod(id, next);
         if let Some(object) = object {
             self.write_status(id, object);
         }
@@ -45,26 +45,26 @@ impl Pass<'_> {
 
     /// Starts the life cycle of a pod on its node.
     fn start(&mut self, id: Id, object: &Value) {
-        let Some(owner) = self.state.book.pods.get(&id).map(|pod| pod.owner) else { return };
-        let owner = owner.and_then(|id| self.state.book.owners.get(&id));
-        let parent = owner.and_then(|owner| self.state.book.owners.get(&owner.parent?));
+        let Some(owner) = self.state.cache.pods.get(&id).map(|pod| pod.owner) else { return };
+        let owner = owner.and_then(|id| self.state.cache.owners.get(&id));
+        let parent = owner.and_then(|owner| self.state.cache.owners.get(&owner.parent?));
         let key = owner.map(|owner| model_key(&owner.object, parent.map(|parent| &*parent.object)));
         let key = key.unwrap_or_else(|| (namespace(object).to_owned(), name(object).to_owned()));
         let model = self.state.models.get(&key).cloned().unwrap_or_default();
-        let seed = self.state.seed.of(&key.0).of(&key.1);
+        let seed = self.state.seed.for_name(&key.0).for_name(&key.1);
         let ordinal = self.state.ordinals.entry(key).or_default();
         let seed = seed.nth(*ordinal);
         *ordinal += 1;
-        let life = self.life(&model, seed, object);
-        let next = life.due();
-        if let Some(pod) = self.state.book.pods.get_mut(&id) {
-            (pod.life, pod.grace) = (Some(life), model.grace);
+        let lifecycle = self.lifecycle(&model, seed, object);
+        let next = lifecycle.due();
+        if let Some(pod) = self.state.cache.pods.get_mut(&id) {
+            (pod.lifecycle, pod.grace) = (Some(lifecycle), model.grace);
         }
-        self.state.book.schedule_pod(id, next);
+        self.state.cache.schedule_pod(id, next);
         self.write_status(id, object.clone());
     }
 
-    fn life(&mut self, model: &WorkloadModel, seed: Seed, pod: &Value) -> PodLifecycle {
+    fn lifecycle(&mut self, model: &WorkloadModel, seed: Seed, pod: &Value) -> PodLifecycle {
         let now = self.now.at;
         let node = text(pod, &["spec", "nodeName"]);
         let image = list(pod, &["spec", "containers"]).first().map_or("", |first| text(first, &["image"]));
@@ -78,7 +78,7 @@ impl Pass<'_> {
             (None, ImagePull::FirstOnNode(pull)) => (Some(pull), false),
             (None, ImagePull::None) => (None, true),
         };
-        let draw = || pull.map(|pull| pull.draw(seed.of("pull"))).unwrap_or_default();
+        let draw = || pull.map(|pull| pull.draw(seed.for_name("pull"))).unwrap_or_default();
         let image_at = if each {
             now.saturating_add(draw())
         } else {
@@ -92,20 +92,21 @@ impl Pass<'_> {
     }
 
     fn write_status(&mut self, id: Id, mut object: Value) {
-        let Some(pod) = self.state.book.pods.get_mut(&id) else { return };
-        let Some(life) = &pod.life else { return };
-        let status = status(&object, life, id, self.now);
+        let Some(pod) = self.state.cache.pods.get_mut(&id) else { return };
+        let Some(lifecycle) = &pod.lifecycle else { return };
+        let status = status(&object, lifecycle, id, self.now);
         set(&mut object, &["status"], status);
         let uid = uid(&object).to_owned();
         pod.has_unwritten_status = false;
         if self.cluster.update_status(object).is_err() {
             // The pod was changed or deleted in the meantime. The change is in the feed.
-            self.state.book.update(self.now.at);
-            if let Some(pod) = self.state.book.id(&uid).and_then(|id| self.state.book.pods.get_mut(&id)) {
+            self.state.cache.update(self.now.at);
+            if let Some(pod) = self.state.cache.id(&uid).and_then(|id| self.state.cache.pods.get_mut(&id)) {
                 pod.has_unwritten_status = true;
                 let retry = self.now.at.saturating_add(RETRY);
-                let due = pod.life.as_ref().and_then(PodLifecycle::due).map_or(retry, |due| due.min(retry));
-                self.state.book.schedule_pod(id, Some(due));
+                let due =
+                    pod.lifecycle.as_ref().and_then(PodLifecycle::due).map_or(retry, |due| due.min(retry));
+                self.state.cache.schedule_pod(id, Some(due));
             }
         }
     }

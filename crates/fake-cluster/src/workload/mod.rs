@@ -49,9 +49,9 @@
 //!
 //! # Structure
 //!
-//! `book` caches the `records` of owners and pods from a `feed` of their changes. `deployments` (by the rules
-//! in `rollout`), `replicas` and `stateful` are the controllers. `kubelet` advances each pod's `life`.
-//! `status` writes the statuses of owners. `pods` writes the statuses of pods.
+//! `informer_cache` caches the owners and pods (`pod_state`) from a `watch_feed` of their changes.
+//! `deployments` (by the rules in `rollout`), `replicas` and `stateful` are the controllers. `kubelet` advances
+//! each pod's `pod_lifecycle`. `status` writes the statuses of owners. `pods` writes the statuses of pods.
 
 mod deployments;
 mod distribution;
@@ -112,7 +112,7 @@ pub struct Workloads {
 /// The complete state of the workload controllers.
 #[derive(Debug)]
 struct State {
-    book: InformerCache,
+    cache: InformerCache,
     seed: Seed,
     nodes: u32,
     /// Models by namespace and name of the workload.
@@ -152,7 +152,7 @@ impl Workloads {
     /// [`run`](Self::run) or [`step`](Self::step).
     pub fn new(cluster: Cluster, clock: SharedClock) -> Self {
         let state = State {
-            book: InformerCache::open(&cluster),
+            cache: InformerCache::open(&cluster),
             seed: Seed::new(0),
             nodes: NODES,
             models: BTreeMap::new(),
@@ -212,14 +212,14 @@ impl Workloads {
         let now = TimePoint { at: self.origin.elapsed(), time: self.clock.now() };
         let mut state = self.lock();
         Pass { cluster: &self.cluster, state: &mut state, now }.run_to_completion();
-        self.origin.checked_add(state.book.due()?)
+        self.origin.checked_add(state.cache.due()?)
     }
 
     /// Counts the pods of a user's workload. Returns `None` if the workload does not exist.
     pub fn counts(&self, namespace: &str, name: &str) -> Option<Counts> {
         let state = self.lock();
-        let owner = state.book.workload(namespace, name)?;
-        Some(state.book.count(owner, self.origin.elapsed()))
+        let owner = state.cache.workload(namespace, name)?;
+        Some(state.cache.count(owner, self.origin.elapsed()))
     }
 
     /// Starts a rollout without a change of the spec, as `kubectl rollout restart` does. `resource` has the
@@ -247,10 +247,10 @@ impl Pass<'_> {
     /// Processes changes and reconciles until no work is left, including the work that these writes cause.
     fn run_to_completion(&mut self) {
         loop {
-            self.state.book.update(self.now.at);
-            if let Some(id) = self.state.book.next_owner() {
+            self.state.cache.update(self.now.at);
+            if let Some(id) = self.state.cache.next_owner() {
                 self.reconcile(id);
-            } else if let Some(id) = self.state.book.next_pod() {
+            } else if let Some(id) = self.state.cache.next_pod() {
                 self.sync_pod(id);
             } else {
                 return;
@@ -260,15 +260,15 @@ impl Pass<'_> {
 
     /// Takes one step of an owner's controller, or updates the owner's status if there is nothing to change.
     fn reconcile(&mut self, id: Id) {
-        let Some(owner) = self.state.book.owners.get(&id) else { return };
-        let next_available = self.state.book.next_available(owner, self.now.at);
+        let Some(owner) = self.state.cache.owners.get(&id) else { return };
+        let next_available = self.state.cache.next_available(owner, self.now.at);
         let has_acted = match owner.kind {
             Kind::Deployment => self.roll_out(id),
             Kind::StatefulSet => self.keep_ordinals(id),
             Kind::ReplicaSet | Kind::ReplicationController | Kind::Widget => self.keep_count(id),
         };
         if next_available.is_some() {
-            self.state.book.schedule_owner(id, next_available);
+            self.state.cache.schedule_owner(id, next_available);
         }
         if !has_acted {
             self.write_status_of(id);

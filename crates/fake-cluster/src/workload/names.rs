@@ -6,15 +6,15 @@ const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Returns the hash of a pod template, such as `5d9c7b8f6d`. The hash distinguishes the ReplicaSets of one
 /// Deployment.
 pub(super) fn template_hash(template: &serde_json::Value) -> String {
-    spell(fnv(template.to_string().as_bytes()), 10)
+    encode(fnv(template.to_string().as_bytes()), 10)
 }
 
 /// Returns the name suffix of the `count`-th pod of a workload, such as `abcde`.
 pub(super) fn pod_suffix(workload: &str, count: u64) -> String {
-    spell(fnv(format!("{workload}/{count}").as_bytes()), 5)
+    encode(fnv(format!("{workload}/{count}").as_bytes()), 5)
 }
 
-fn spell(mut number: u64, length: usize) -> String {
+fn encode(mut number: u64, length: usize) -> String {
     let mut text = String::with_capacity(length);
     for _ in 0..length {
         let letter =

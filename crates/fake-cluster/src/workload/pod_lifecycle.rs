@@ -57,24 +57,24 @@ pub(super) struct PodLifecycle {
 impl PodLifecycle {
     /// Creates the life cycle of a pod created at `now` with an image available at `image_at`.
     pub(super) fn new(model: &WorkloadModel, seed: Seed, now: Duration, image_at: Duration) -> Self {
-        let mut life = Self::always_ready(now);
-        life.start_up = Some(model.start_up.draw(seed.of("start-up")));
+        let mut lifecycle = Self::always_ready(now);
+        lifecycle.start_up = Some(model.start_up.draw(seed.for_name("start-up")));
         for (number, failure) in (0..).zip(&model.failures) {
-            let affects = |fraction: &f64| seed.of("failure").nth(number).share() < *fraction;
+            let affects = |fraction: &f64| seed.for_name("failure").nth(number).share() < *fraction;
             match failure {
                 Failure::CrashLoop { during, fraction, runs_for } if affects(fraction) => {
-                    life.crashes.push((*during, *runs_for));
+                    lifecycle.crashes.push((*during, *runs_for));
                 }
                 Failure::NeverReady { created, fraction } if created.contains(now) && affects(fraction) => {
-                    life.start_up = None;
+                    lifecycle.start_up = None;
                 }
-                Failure::Unready { during, fraction } if affects(fraction) => life.unready.push(*during),
+                Failure::Unready { during, fraction } if affects(fraction) => lifecycle.unready.push(*during),
                 _ => {}
             }
         }
-        life.stage = Stage::Pulling { until: image_at.max(now) };
-        life.advance(now);
-        life
+        lifecycle.stage = Stage::Pulling { until: image_at.max(now) };
+        lifecycle.advance(now);
+        lifecycle
     }
 
     /// Creates the life cycle of a pod that is ready immediately and stays ready.
@@ -94,10 +94,10 @@ impl PodLifecycle {
 
     /// Creates a life cycle with the failures of a model but without the first pull and start-up.
     pub(super) fn warm(model: &WorkloadModel, seed: Seed, now: Duration) -> Self {
-        let mut life = Self::new(model, seed, now, now);
-        (life.stage, life.since) = (Stage::Ready, now);
-        life.advance(now);
-        life
+        let mut lifecycle = Self::new(model, seed, now, now);
+        (lifecycle.stage, lifecycle.since) = (Stage::Ready, now);
+        lifecycle.advance(now);
+        lifecycle
     }
 
     pub(super) fn stage(&self) -> Stage {
@@ -209,13 +209,13 @@ mod tests {
     }
 
     /// Returns the stages of a pod created at 0, with their start in seconds.
-    fn story(failures: Vec<Failure>, pull: u64, until: u64) -> Vec<(u64, &'static str)> {
+    fn stages(failures: Vec<Failure>, pull: u64, until: u64) -> Vec<(u64, &'static str)> {
         let model = WorkloadModel { start_up: secs(3).into(), failures, ..WorkloadModel::default() };
-        let mut life = PodLifecycle::new(&model, Seed::new(1), secs(0), secs(pull));
-        let mut story = vec![(0, name(life.stage()))];
-        while let Some(due) = life.due().filter(|due| *due <= secs(until)) {
-            life.advance(due);
-            story.push((due.as_secs(), name(life.stage())));
+        let mut lifecycle = PodLifecycle::new(&model, Seed::new(1), secs(0), secs(pull));
+        let mut story = vec![(0, name(lifecycle.stage()))];
+        while let Some(due) = lifecycle.due().filter(|due| *due <= secs(until)) {
+            lifecycle.advance(due);
+            story.push((due.as_secs(), name(lifecycle.stage())));
         }
         story
     }
@@ -240,13 +240,13 @@ mod tests {
 
     #[test]
     fn pod_pulls_its_image_starts_and_becomes_ready() {
-        assert_eq!(story(vec![], 5, 1_000), [(0, "pulling"), (5, "starting"), (8, "ready")]);
-        assert_eq!(story(vec![], 0, 1_000), [(0, "starting"), (3, "ready")]);
+        assert_eq!(stages(vec![], 5, 1_000), [(0, "pulling"), (5, "starting"), (8, "ready")]);
+        assert_eq!(stages(vec![], 0, 1_000), [(0, "starting"), (3, "ready")]);
     }
 
     #[test]
     fn back_off_doubles_up_to_five_minutes() {
-        let story = story(vec![crash_loop(100, 3_600, 1)], 0, 1_500);
+        let story = stages(vec![crash_loop(100, 3_600, 1)], 0, 1_500);
         let waits: Vec<_> = story
             .windows(2)
             .filter(|pair| pair[0].1 == "back-off")
@@ -258,14 +258,14 @@ mod tests {
 
     #[test]
     fn first_restart_after_a_crash_loop_succeeds() {
-        let story = story(vec![crash_loop(10, 50, 1)], 0, 10_000);
+        let story = stages(vec![crash_loop(10, 50, 1)], 0, 10_000);
         // Crashes at 10, 11 and 22; the restart at 42 crashes at 43, the one at 83 does not.
         assert_eq!(story[story.len() - 2..], [(83, "starting"), (86, "ready")]);
     }
 
     #[test]
     fn container_is_ready_between_crashes_if_it_runs_long_enough() {
-        let story = story(vec![crash_loop(0, 60, 5)], 0, 30);
+        let story = stages(vec![crash_loop(0, 60, 5)], 0, 30);
         assert_eq!(
             story,
             [
@@ -285,21 +285,21 @@ mod tests {
     fn failing_probes_remove_readiness_until_they_succeed() {
         let unready = Failure::Unready { during: Span::new(secs(10), secs(5)), fraction: 1.0 };
         assert_eq!(
-            story(vec![unready], 0, 60),
+            stages(vec![unready], 0, 60),
             [(0, "starting"), (3, "ready"), (10, "unready"), (15, "ready")]
         );
         let early = Failure::Unready { during: Span::new(secs(2), secs(5)), fraction: 1.0 };
-        assert_eq!(story(vec![early], 0, 60), [(0, "starting"), (7, "ready")]);
+        assert_eq!(stages(vec![early], 0, 60), [(0, "starting"), (7, "ready")]);
         let endless = Failure::Unready { during: Span::since(secs(0)), fraction: 1.0 };
-        assert_eq!(story(vec![endless], 0, 60), [(0, "starting")]);
+        assert_eq!(stages(vec![endless], 0, 60), [(0, "starting")]);
     }
 
     #[test]
     fn never_ready_pod_keeps_running() {
         let never = Failure::NeverReady { created: Span::since(secs(0)), fraction: 1.0 };
-        assert_eq!(story(vec![never], 2, 10_000), [(0, "pulling"), (2, "starting")]);
+        assert_eq!(stages(vec![never], 2, 10_000), [(0, "pulling"), (2, "starting")]);
         let later = Failure::NeverReady { created: Span::since(secs(1)), fraction: 1.0 };
-        assert_eq!(story(vec![later], 0, 10_000).len(), 2);
+        assert_eq!(stages(vec![later], 0, 10_000).len(), 2);
     }
 
     #[test]
@@ -307,8 +307,8 @@ mod tests {
         let failures = vec![Failure::NeverReady { created: Span::since(secs(0)), fraction: 0.3 }];
         let model = WorkloadModel { failures, ..WorkloadModel::default() };
         let seed = Seed::new(1);
-        let life = |number| PodLifecycle::new(&model, seed.nth(number), secs(0), secs(0));
-        let affected = (0..1_000).filter(|number| life(*number).due().is_none()).count();
+        let lifecycle = |number| PodLifecycle::new(&model, seed.nth(number), secs(0), secs(0));
+        let affected = (0..1_000).filter(|number| lifecycle(*number).due().is_none()).count();
         assert!((250..350).contains(&affected), "{affected}");
     }
 

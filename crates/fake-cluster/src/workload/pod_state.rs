@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::objects::is_terminating;
 use super::pod_lifecycle::PodLifecycle;
 use crate::object::text;
-use crate::store::Stored;
+use crate::store::StoredObject;
 
 /// A number in the order of the objects' first appearance.
 pub(super) type Id = u64;
@@ -68,7 +68,7 @@ pub(super) struct Owner {
 /// A pod.
 #[derive(Debug)]
 pub(super) struct Pod {
-    pub(super) stored: Arc<Stored>,
+    pub(super) stored: Arc<StoredObject>,
     pub(super) owner: Option<Id>,
     /// The hash of the pod's template, if a StatefulSet created it.
     pub(super) revision: String,
@@ -77,7 +77,7 @@ pub(super) struct Pod {
     pub(super) ready_since: Option<Duration>,
     /// The life cycle on its node. `None` before the pod starts, and for pods with a status that another
     /// client writes.
-    pub(super) life: Option<PodLifecycle>,
+    pub(super) lifecycle: Option<PodLifecycle>,
     /// Whether the last status write failed.
     pub(super) has_unwritten_status: bool,
     /// The grace period of its termination.

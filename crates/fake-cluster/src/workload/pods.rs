@@ -47,10 +47,10 @@ pub(super) fn announce_end(mut pod: Value, grace: Duration, now: Timestamp) -> V
     pod
 }
 
-/// Returns the status that the kubelet writes at the current stage of `life`. `number` determines the pod's
-/// address.
-pub(super) fn status(pod: &Value, life: &PodLifecycle, number: Id, now: TimePoint) -> Value {
-    let stage = life.stage();
+/// Returns the status that the kubelet writes at the current stage of `lifecycle`. `number` determines the
+/// pod's address.
+pub(super) fn status(pod: &Value, lifecycle: &PodLifecycle, number: Id, now: TimePoint) -> Value {
+    let stage = lifecycle.stage();
     let is_ready = stage == Stage::Ready;
     let has_image = !matches!(stage, Stage::Pulling { .. });
     let mut status = json!({
@@ -65,7 +65,7 @@ pub(super) fn status(pod: &Value, life: &PodLifecycle, number: Id, now: TimePoin
         ],
         "containerStatuses": list(pod, &["spec", "containers"])
             .iter()
-            .map(|container| container_status(container, life, now))
+            .map(|container| container_status(container, lifecycle, now))
             .collect::<Vec<_>>(),
     });
     if has_image {
@@ -90,8 +90,8 @@ fn condition(pod: &Value, kind: &str, met: bool, now: TimePoint) -> Value {
     condition
 }
 
-fn container_status(container: &Value, life: &PodLifecycle, now: TimePoint) -> Value {
-    let stage = life.stage();
+fn container_status(container: &Value, lifecycle: &PodLifecycle, now: TimePoint) -> Value {
+    let stage = lifecycle.stage();
     let (container_state, has_started) = match stage {
         Stage::Pulling { .. } => (json!({"waiting": {"reason": "ContainerCreating"}}), false),
         Stage::BackOff { .. } => {
@@ -99,7 +99,7 @@ fn container_status(container: &Value, life: &PodLifecycle, now: TimePoint) -> V
             (json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}}), false)
         }
         Stage::Starting | Stage::Ready | Stage::Unready => {
-            let started_at = now.time_of(life.started());
+            let started_at = now.time_of(lifecycle.started());
             (json!({"running": {"startedAt": time_text(started_at)}}), stage != Stage::Starting)
         }
     };
@@ -109,10 +109,10 @@ fn container_status(container: &Value, life: &PodLifecycle, now: TimePoint) -> V
         "imageID": "",
         "ready": stage == Stage::Ready,
         "started": has_started,
-        "restartCount": life.restarts(),
+        "restartCount": lifecycle.restarts(),
         "state": container_state,
     });
-    if let Some(crashed) = life.crashed() {
+    if let Some(crashed) = lifecycle.crashed() {
         let finished = time_text(now.time_of(crashed));
         let terminated = json!({"exitCode": 1, "reason": "Error", "finishedAt": finished});
         set(&mut status, &["lastState"], json!({"terminated": terminated}));

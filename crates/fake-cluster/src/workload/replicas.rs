@@ -17,11 +17,11 @@ use crate::object::at;
 impl Pass<'_> {
     /// Adjusts the number of an owner's pods. Returns whether anything changed.
     pub(super) fn keep_count(&mut self, id: Id) -> bool {
-        let Some(owner) = self.state.book.owners.get(&id) else { return false };
+        let Some(owner) = self.state.cache.owners.get(&id) else { return false };
         let wanted = owner.wanted;
         let mut active: Vec<_> = self
             .state
-            .book
+            .cache
             .pods_of(owner)
             .filter(|(_, pod)| pod.is_active())
             .map(|(id, pod)| (deletion_order(id, pod), id))
@@ -36,7 +36,7 @@ impl Pass<'_> {
     }
 
     fn create_numbered(&mut self, id: Id) -> bool {
-        let Some(owner) = self.state.book.owners.get_mut(&id) else { return false };
+        let Some(owner) = self.state.cache.owners.get_mut(&id) else { return false };
         let suffix = pod_suffix(name(&owner.object), owner.created);
         owner.created += 1;
         let pod_name = format!("{}-{suffix}", name(&owner.object));
@@ -45,7 +45,7 @@ impl Pass<'_> {
 
     /// Creates a pod on a node. Returns false if the request fails, such as in a terminating namespace.
     pub(super) fn create_pod(&mut self, id: Id, pod_name: &str) -> bool {
-        let Some(owner) = self.state.book.owners.get(&id) else { return false };
+        let Some(owner) = self.state.cache.owners.get(&id) else { return false };
         let mut pod = from_template(&owner.object, &template_of(owner), pod_name);
         if owner.kind == Kind::StatefulSet {
             set(&mut pod, &["metadata", "labels", REVISION_LABEL], owner.hash.as_str());
@@ -55,14 +55,14 @@ impl Pass<'_> {
         if is_created {
             self.state.placed = self.state.placed.wrapping_add(1);
         } else {
-            self.state.book.schedule_owner(id, Some(self.now.at.saturating_add(RETRY)));
+            self.state.cache.schedule_owner(id, Some(self.now.at.saturating_add(RETRY)));
         }
         is_created
     }
 
     /// Marks a pod as terminating.
     pub(super) fn terminate(&mut self, id: Id) {
-        if let Some(pod) = self.state.book.pods.get(&id) {
+        if let Some(pod) = self.state.cache.pods.get(&id) {
             let ending = announce_end(pod.stored.value(), pod.grace, self.now.time);
             self.cluster.put_raw(ending);
         }
@@ -72,7 +72,7 @@ impl Pass<'_> {
 /// Returns the deletion order of a pod, as in Kubernetes but without pod deletion costs and nodes: first pods
 /// that have not started, then unready ones, then those with more restarts, then the youngest.
 fn deletion_order(id: Id, pod: &Pod) -> (bool, bool, Reverse<u32>, Reverse<Id>) {
-    let restarts = pod.life.as_ref().map_or(0, PodLifecycle::restarts);
+    let restarts = pod.lifecycle.as_ref().map_or(0, PodLifecycle::restarts);
     (pod.phase != PodPhase::Pending, pod.is_ready(), Reverse(restarts), Reverse(id))
 }
 

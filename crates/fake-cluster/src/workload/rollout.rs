@@ -72,38 +72,38 @@ pub(super) struct Step {
 
 /// Computes the next step. `new` is the ReplicaSet of the current template. `old` contains the other
 /// ReplicaSets, the oldest first.
-pub(super) fn step(wish: &DesiredRollout, new: Option<Set>, old: &[Set]) -> Step {
+pub(super) fn step(desired: &DesiredRollout, new: Option<Set>, old: &[Set]) -> Step {
     let unchanged = Step { new: new.map(|new| new.size), old: old.iter().map(|set| set.size).collect() };
     let is_scaled =
-        |set: &Set| set.size > 0 && set.sized_for.is_some_and(|(replicas, _)| replicas != wish.replicas);
-    if wish.is_paused || new.iter().chain(old).any(is_scaled) {
-        return scaled(wish, new, old, unchanged);
+        |set: &Set| set.size > 0 && set.sized_for.is_some_and(|(replicas, _)| replicas != desired.replicas);
+    if desired.is_paused || new.iter().chain(old).any(is_scaled) {
+        return scaled(desired, new, old, unchanged);
     }
-    match wish.strategy {
-        Strategy::Recreate => recreated(wish, old, unchanged),
-        Strategy::RollingUpdate { .. } => rolled(wish, new, old, unchanged),
+    match desired.strategy {
+        Strategy::Recreate => recreated(desired, old, unchanged),
+        Strategy::RollingUpdate { .. } => rolled(desired, new, old, unchanged),
     }
 }
 
 /// Scales to the Deployment's new replicas. During a rollout, the ReplicaSets share the difference.
-fn scaled(wish: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Step) -> Step {
+fn scaled(desired: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Step) -> Step {
     let active = new.iter().chain(old).filter(|set| set.size > 0).count();
     let old_active = old.iter().position(|set| set.size > 0);
     let is_saturated = new.is_some_and(|new| {
-        let is_sized = new.sized_for.is_some_and(|(replicas, _)| replicas == wish.replicas);
-        is_sized && new.size == wish.replicas && new.available == wish.replicas
+        let is_sized = new.sized_for.is_some_and(|(replicas, _)| replicas == desired.replicas);
+        is_sized && new.size == desired.replicas && new.available == desired.replicas
     });
     if active <= 1 {
         // The only active ReplicaSet gets the replicas. If no ReplicaSet is active, the newest one gets them.
         match (old_active.or_else(|| old.len().checked_sub(1)), new) {
-            (_, Some(_)) if old_active.is_none() => step.new = Some(wish.replicas),
-            (Some(index), _) => step.old = replaced(step.old, index, wish.replicas),
+            (_, Some(_)) if old_active.is_none() => step.new = Some(desired.replicas),
+            (Some(index), _) => step.old = replaced(step.old, index, desired.replicas),
             (None, _) => {}
         }
     } else if is_saturated {
         step.old.fill(0);
-    } else if matches!(wish.strategy, Strategy::RollingUpdate { .. }) {
-        return shared(wish, new, old);
+    } else if matches!(desired.strategy, Strategy::RollingUpdate { .. }) {
+        return shared(desired, new, old);
     }
     step
 }
@@ -117,9 +117,9 @@ fn replaced(mut sizes: Vec<i64>, index: usize, size: i64) -> Vec<i64> {
 
 /// Distributes the difference over the active ReplicaSets in proportion to their sizes. The largest gets the
 /// rounding remainder.
-fn shared(wish: &DesiredRollout, new: Option<Set>, old: &[Set]) -> Step {
+fn shared(desired: &DesiredRollout, new: Option<Set>, old: &[Set]) -> Step {
     let total: i64 = new.iter().chain(old).map(|set| set.size).sum();
-    let to_add = wish.max_pods() - total;
+    let to_add = desired.max_pods() - total;
     // Sorts by size. Among equal sizes, the newer ReplicaSet grows first and the older one shrinks first.
     let mut order: Vec<(usize, Set)> = old.iter().copied().chain(new).enumerate().collect();
     order.retain(|(_, set)| set.size > 0);
@@ -130,7 +130,7 @@ fn shared(wish: &DesiredRollout, new: Option<Set>, old: &[Set]) -> Step {
     let mut sizes: Vec<i64> = old.iter().chain(new.iter()).map(|set| set.size).collect();
     let mut added = 0;
     for (index, set) in &order {
-        let share = if to_add == 0 { 0 } else { share_of(wish, set, total) };
+        let share = if to_add == 0 { 0 } else { share_of(desired, set, total) };
         let rest = to_add - added;
         let share = if to_add > 0 { share.clamp(0, rest) } else { share.clamp(rest, 0) };
         added += share;
@@ -146,32 +146,32 @@ fn shared(wish: &DesiredRollout, new: Option<Set>, old: &[Set]) -> Step {
 }
 
 /// Returns the change with which a ReplicaSet keeps its share of the maximum pods.
-fn share_of(wish: &DesiredRollout, set: &Set, total: i64) -> i64 {
-    if wish.replicas == 0 {
+fn share_of(desired: &DesiredRollout, set: &Set, total: i64) -> i64 {
+    if desired.replicas == 0 {
         return -set.size;
     }
     let max_before = set.sized_for.map_or(total, |(_, max_pods)| max_pods).max(1);
     // Rounds half up. No operand is negative.
-    (2 * set.size * wish.max_pods() + max_before) / (2 * max_before) - set.size
+    (2 * set.size * desired.max_pods() + max_before) / (2 * max_before) - set.size
 }
 
-fn recreated(wish: &DesiredRollout, old: &[Set], mut step: Step) -> Step {
+fn recreated(desired: &DesiredRollout, old: &[Set], mut step: Step) -> Step {
     if old.iter().any(|set| set.size > 0) {
         step.old.fill(0);
     } else if old.iter().all(|set| set.pods == 0) {
-        step.new = Some(wish.replicas);
+        step.new = Some(desired.replicas);
     }
     step
 }
 
-fn rolled(wish: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Step) -> Step {
+fn rolled(desired: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Step) -> Step {
     let old_total: i64 = old.iter().map(|set| set.size).sum();
     let new_set = new.unwrap_or_default();
     let total = old_total + new_set.size;
-    let new_size = if new_set.size > wish.replicas {
-        wish.replicas
+    let new_size = if new_set.size > desired.replicas {
+        desired.replicas
     } else {
-        new_set.size + (wish.max_pods() - total).clamp(0, wish.replicas - new_set.size)
+        new_set.size + (desired.max_pods() - total).clamp(0, desired.replicas - new_set.size)
     };
     step.new = Some(new_size);
     if new.map(|new| new.size) != step.new {
@@ -179,7 +179,7 @@ fn rolled(wish: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Step) 
     }
     // New pods that are not available count as missing.
     let unavailable = new_set.size - new_set.available;
-    let mut removable = total - wish.min_available() - unavailable;
+    let mut removable = total - desired.min_available() - unavailable;
     if old_total == 0 || removable <= 0 {
         return step;
     }
@@ -190,7 +190,7 @@ fn rolled(wish: &DesiredRollout, new: Option<Set>, old: &[Set], mut step: Step) 
         removable -= removed;
     }
     let available: i64 = new.iter().chain(old).map(|set| set.available).sum();
-    let mut removable = available - wish.min_available();
+    let mut removable = available - desired.min_available();
     for size in &mut step.old {
         let removed = removable.min(*size).max(0);
         *size -= removed;

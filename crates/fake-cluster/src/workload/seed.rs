@@ -11,7 +11,7 @@ impl Seed {
     }
 
     /// Derives the seed for a name.
-    pub(crate) fn of(self, name: &str) -> Self {
+    pub(crate) fn for_name(self, name: &str) -> Self {
         // A mark ends the name, so that "ab" followed by "c" differs from "a" followed by "bc".
         Self(mix(name.bytes().fold(self.0, |hash, byte| mix(hash ^ u64::from(byte))) ^ 0x100))
     }
@@ -54,9 +54,9 @@ mod tests {
     #[test]
     fn draw_depends_on_its_whole_derivation_only() {
         let seed = Seed::new(7);
-        assert_eq!(seed.of("web").nth(3).share(), Seed::new(7).of("web").nth(3).share());
-        assert_ne!(seed.of("web").nth(3).share(), seed.of("web").nth(4).share());
-        assert_ne!(seed.of("web").share(), Seed::new(8).of("web").share());
-        assert_ne!(seed.of("ab").of("c").share(), seed.of("a").of("bc").share());
+        assert_eq!(seed.for_name("web").nth(3).share(), Seed::new(7).for_name("web").nth(3).share());
+        assert_ne!(seed.for_name("web").nth(3).share(), seed.for_name("web").nth(4).share());
+        assert_ne!(seed.for_name("web").share(), Seed::new(8).for_name("web").share());
+        assert_ne!(seed.for_name("ab").for_name("c").share(), seed.for_name("a").for_name("bc").share());
     }
 }

@@ -20,8 +20,8 @@ enum Action {
 impl Pass<'_> {
     /// Keeps the pods `name-0` to `name-(wanted - 1)`. Returns whether anything changed.
     pub(super) fn keep_ordinals(&mut self, id: Id) -> bool {
-        let Some(owner) = self.state.book.owners.get(&id) else { return false };
-        let actions = actions(&self.state.book, owner);
+        let Some(owner) = self.state.cache.owners.get(&id) else { return false };
+        let actions = actions(&self.state.cache, owner);
         actions.into_iter().fold(false, |any, action| match action {
             Action::Create(pod_name) => self.create_pod(id, &pod_name) || any,
             Action::Terminate(pod) => {
@@ -36,10 +36,10 @@ impl Pass<'_> {
 /// terminated from the highest ordinal down, each after the removal of the pod above. `podManagementPolicy:
 /// Parallel` skips these waits. Afterwards, pods of an old template are terminated one by one, from the
 /// highest ordinal down to the partition, and recreated.
-fn actions(book: &InformerCache, owner: &Owner) -> Vec<Action> {
+fn actions(cache: &InformerCache, owner: &Owner) -> Vec<Action> {
     let in_order = text(&owner.object, &["spec", "podManagementPolicy"]) != "Parallel";
     let mut pods: Vec<_> =
-        book.pods_of(owner).filter_map(|(id, pod)| Some((ordinal(pod)?, id, pod))).collect();
+        cache.pods_of(owner).filter_map(|(id, pod)| Some((ordinal(pod)?, id, pod))).collect();
     pods.sort_unstable_by_key(|(ordinal, ..)| *ordinal);
     let mut actions = Vec::new();
     for ordinal in 0..owner.wanted {

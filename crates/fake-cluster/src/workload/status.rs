@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::deployments::wish;
+use super::deployments::desired_rollout;
 use super::objects::{name, set};
 use super::pod_state::{Counts, Id, Kind, Owner};
 use super::{Pass, RETRY, TimePoint};
@@ -11,15 +11,15 @@ use crate::object::{at, list, text, time_text};
 impl Pass<'_> {
     /// Writes the status of an owner if the status has changed.
     pub(super) fn write_status_of(&mut self, id: Id) {
-        let book = &self.state.book;
-        let Some(owner) = book.owners.get(&id) else { return };
-        let all = book.count(owner, self.now.at);
+        let cache = &self.state.cache;
+        let Some(owner) = cache.owners.get(&id) else { return };
+        let all = cache.count(owner, self.now.at);
         let ready_and_available = [("readyReplicas", all.ready), ("availableReplicas", all.available)];
         let status = match owner.kind {
             Kind::Deployment => {
-                let sets = owner.sets.iter().filter_map(|id| book.owners.get(id));
+                let sets = owner.sets.iter().filter_map(|id| cache.owners.get(id));
                 let new = sets.into_iter().find(|set| set.hash == owner.hash);
-                let updated = new.map(|set| book.count(set, self.now.at)).unwrap_or_default();
+                let updated = new.map(|set| cache.count(set, self.now.at)).unwrap_or_default();
                 deployment_status(owner, all, updated, self.now)
             }
             Kind::ReplicaSet | Kind::ReplicationController => {
@@ -27,7 +27,7 @@ impl Pass<'_> {
                 status_of(owner, all, labeled.into_iter().chain(ready_and_available))
             }
             Kind::StatefulSet => {
-                let pods = book.pods_of(owner).filter(|(_, pod)| pod.is_active());
+                let pods = cache.pods_of(owner).filter(|(_, pod)| pod.is_active());
                 let updated = pods.filter(|(_, pod)| pod.revision == owner.hash).count();
                 let current = if updated == all.active { updated } else { all.active - updated };
                 let revisions = [("currentReplicas", current), ("updatedReplicas", updated)];
@@ -46,7 +46,7 @@ impl Pass<'_> {
         set(&mut object, &["status"], status);
         if self.cluster.update_status(object).is_err() {
             // The owner was changed or deleted in the meantime.
-            self.state.book.schedule_owner(id, Some(self.now.at.saturating_add(RETRY)));
+            self.state.cache.schedule_owner(id, Some(self.now.at.saturating_add(RETRY)));
         }
     }
 }
@@ -73,7 +73,7 @@ fn deployment_status(deployment: &Owner, all: Counts, updated: Counts, now: Time
         ("unavailableReplicas", wanted.max(all.active).saturating_sub(all.available)),
     ];
     let mut status = status_of(deployment, all, counts);
-    let minimum = usize::try_from(wish(deployment).min_available()).unwrap_or(0);
+    let minimum = usize::try_from(desired_rollout(deployment).min_available()).unwrap_or(0);
     let is_available = all.available >= minimum;
     let is_done = updated.active == wanted && all.active == wanted && updated.available >= wanted;
     let conditions = [

@@ -6,21 +6,21 @@ use tokio::sync::mpsc;
 
 use crate::Cluster;
 use crate::registry::ResourceType;
-use crate::store::{Change, ChangeKind, Stored};
+use crate::store::{Change, ChangeKind, StoredObject};
 
 /// A change of an object.
 #[derive(Debug)]
 pub(crate) enum FeedEvent {
     /// The object exists: it is new or changed.
-    Present(Arc<Stored>),
+    Present(Arc<StoredObject>),
     /// The object was deleted. The value is its last version.
-    Deleted(Arc<Stored>),
+    Deleted(Arc<StoredObject>),
 }
 
 /// A feed of the existing objects, followed by every change.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    existing: Vec<Arc<Stored>>,
+    existing: Vec<Arc<StoredObject>>,
     live: Option<mpsc::UnboundedReceiver<Arc<Change>>>,
 }
 

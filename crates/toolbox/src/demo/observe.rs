@@ -9,7 +9,7 @@ use autoscaling::quantity::Quantity;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use controller::reconcile::Concluded;
+use controller::reconcile::ConcludedSync;
 use fake_cluster::Cluster;
 
 /// The number of points in a history, and the interval between points. Together, they cover the last minute.
@@ -135,7 +135,7 @@ pub(super) struct Observer {
 pub(super) struct Syncs(AtomicUsize);
 
 impl controller::reconcile::Observer for Syncs {
-    fn concluded(&self, _: &Concluded<'_>) {
+    fn concluded(&self, _: &ConcludedSync<'_>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -93,26 +93,26 @@ fn loads() -> Vec<Load> {
             500.0,
         )],
         memory: MemoryModel { base: 90.0 * MEBIBYTE, growth: 0.05 * MEBIBYTE },
-        ..Load::of(NAMESPACE, "app", "web")
+        ..Load::new(NAMESPACE, "app", "web")
     };
     let orders = Shape::Spikes { base: 0.0, peak: 12.0, every: seconds(32), width: seconds(9) };
     let orders = Curve::from(orders).with_noise(0.3, 2).starting_at(seconds(27));
     let length = Metric::external("queue_length", Measure::Waiting, [("queue", "orders")]);
     let worker = Load {
-        work: vec![Work::queue(orders, 2.0).shown_as(length)],
-        ..Load::of(NAMESPACE, "app", "worker")
+        work: vec![Work::queue(orders, 2.0).with_metric(length)],
+        ..Load::new(NAMESPACE, "app", "worker")
     };
     let visitors = Shape::Spikes { base: 34.0, peak: 230.0, every: seconds(45), width: seconds(12) };
     let visitors = Curve::from(visitors).with_noise(0.1, 3).starting_at(seconds(37));
-    let rate = Metric::of_pods("requests_per_second", Measure::Served);
+    let rate = Metric::for_pods("requests_per_second", Measure::Served);
     let burst = Load {
-        work: vec![Work::requests(visitors, 80.0).shown_as(rate)],
-        ..Load::of(NAMESPACE, "app", "burst")
+        work: vec![Work::requests(visitors, 80.0).with_metric(rate)],
+        ..Load::new(NAMESPACE, "app", "burst")
     };
     let swing = Shape::Sine { mean: 400.0, amplitude: 250.0, period: seconds(30) };
     let cache = Load {
         work: vec![Work::cpu(Curve::from(swing).with_noise(0.05, 4), 1_000.0)],
-        ..Load::of(NAMESPACE, "app", "cache")
+        ..Load::new(NAMESPACE, "app", "cache")
     };
     vec![web, worker, burst, cache]
 }

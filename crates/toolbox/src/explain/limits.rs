@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use autoscaling::condition::Limit;
-use autoscaling::explanation::{Held, PolicyUse, Span, StabilizationStep};
+use autoscaling::explanation::{PolicyUse, Span, StabilizationStep, WindowEntry};
 use autoscaling::history::Direction;
 use autoscaling::spec::{PolicyKind, SelectPolicy};
 
@@ -14,8 +14,8 @@ const RUNS: usize = 8;
 
 /// A run of consecutive recommendations with the same count.
 struct Run<'a> {
-    first: &'a Held,
-    last: &'a Held,
+    first: &'a WindowEntry,
+    last: &'a WindowEntry,
     number: usize,
 }
 
@@ -52,7 +52,7 @@ impl Narrative<'_> {
             ))
             .dim(format!(" ({} times)", run.number))
         };
-        let leaves: Vec<String> = [("scale-up", run.last.leaves_up), ("scale-down", run.last.leaves_down)]
+        let leaves: Vec<String> = [("scale-up", run.last.expires_up), ("scale-down", run.last.expires_down)]
             .into_iter()
             .filter_map(|(window, when)| Some(format!("the {window} window at {}", self.time_text(when?))))
             .collect();
@@ -188,7 +188,7 @@ fn windows(step: &StabilizationStep) -> String {
     }
 }
 
-fn runs(recommendations: &[Held]) -> Vec<Run<'_>> {
+fn runs(recommendations: &[WindowEntry]) -> Vec<Run<'_>> {
     recommendations
         .chunk_by(|a, b| a.replicas == b.replicas)
         .filter_map(|run| Some(Run { first: run.first()?, last: run.last()?, number: run.len() }))

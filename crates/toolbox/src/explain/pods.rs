@@ -39,20 +39,20 @@ pub(super) fn lines(reading: &MetricReading) -> Vec<Line> {
     for group in UNCOUNTED {
         lines.extend(uncounted(reading, group));
     }
-    lines.extend(reading.strangers.and_then(|strangers| others(reading, strangers)));
+    lines.extend(reading.unmatched.and_then(|unmatched| others(reading, unmatched)));
     lines
 }
 
 /// Returns the line about samples of pods that the selector does not match, if the samples affect the result.
-fn others(reading: &MetricReading, strangers: UnmatchedSamples) -> Option<Line> {
-    let line = Line::new("others").warn(counted(strangers.samples, "sample")).plain(" of unknown pods");
+fn others(reading: &MetricReading, unmatched: UnmatchedSamples) -> Option<Line> {
+    let line = Line::new("others").warn(counted(unmatched.samples, "sample")).plain(" of unknown pods");
     match reading.target {
         Measure::Percent(_) => reading
             .corrected
             .map(|_| line.plain(": they have no request and only add to the number of values")),
         _ => Some(line.plain(format!(
             " also count in the average, {} in total",
-            milli(strangers.sum, &reading.subject)
+            milli(unmatched.sum, &reading.subject)
         ))),
     }
 }

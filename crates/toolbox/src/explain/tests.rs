@@ -1,7 +1,7 @@
 use autoscaling::condition::Limit;
 use autoscaling::explanation::{
-    Corrected, Held, LimitStep, Measure, MetricReading, PodCount, PodGroup, PodVerdict, PolicyUse,
-    ProposalReason, StabilizationStep, UnmatchedSamples,
+    Corrected, LimitStep, Measure, MetricReading, PodCount, PodGroup, PodVerdict, PolicyUse, ProposalReason,
+    StabilizationStep, UnmatchedSamples, WindowEntry,
 };
 use autoscaling::history::{Direction, Recommendation};
 use autoscaling::spec::{PolicyKind, SelectPolicy};
@@ -37,7 +37,7 @@ fn reading(target: Measure, value: Measure, ratio: f64) -> MetricReading {
         highest_tolerated: 1.1,
         pods: Vec::new(),
         unlisted: Vec::new(),
-        strangers: None,
+        unmatched: None,
         ready_pods: None,
         corrected: None,
         why: ProposalReason::WithinTolerance,
@@ -124,15 +124,15 @@ fn each_uncounted_group_states_its_reason() {
 
 #[test]
 fn samples_of_unknown_pods_are_shown_where_they_count() {
-    let strangers = Some(UnmatchedSamples { samples: 3, sum: 1_500 });
+    let unmatched = Some(UnmatchedSamples { samples: 3, sum: 1_500 });
     let average =
-        MetricReading { strangers, ..reading(Measure::MilliPerPod(500), Measure::MilliPerPod(480), 0.96) };
+        MetricReading { unmatched, ..reading(Measure::MilliPerPod(500), Measure::MilliPerPod(480), 0.96) };
     let text = text_of(&explained(average));
     assert!(
         text.contains("others     3 samples of unknown pods also count in the average, 1.5 in total\n"),
         "{text}"
     );
-    let percent = MetricReading { strangers, ..reading(Measure::Percent(80), Measure::Percent(86), 1.075) };
+    let percent = MetricReading { unmatched, ..reading(Measure::Percent(80), Measure::Percent(86), 1.075) };
     assert!(!text_of(&explained(percent.clone())).contains("others"));
     let corrected = Some(Corrected { ratio: 1.0, values: 7, missing: None, unready: true });
     let text = text_of(&explained(MetricReading { corrected, ..percent }));
@@ -164,11 +164,11 @@ fn at_zero_replicas_there_is_no_ratio() {
 
 #[test]
 fn equal_recommendations_are_folded_and_old_ones_counted() {
-    let held = |seconds: i64, replicas| Held {
+    let held = |seconds: i64, replicas| WindowEntry {
         at: ago(seconds),
         replicas,
-        leaves_up: None,
-        leaves_down: Some(ago(seconds - 300)),
+        expires_up: None,
+        expires_down: Some(ago(seconds - 300)),
     };
     let mut explanation = explained(reading(Measure::Percent(80), Measure::Percent(40), 0.5));
     explanation.stabilization = Some(StabilizationStep {

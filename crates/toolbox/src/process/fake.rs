@@ -35,7 +35,7 @@ impl ControllerProcess for FakeProcess {
         let flags: Vec<_> =
             words.iter().filter_map(|word| word.strip_prefix("--")?.split_once('=')).collect();
         let is_old = flags.contains(&(decision::EMULATED_VERSION, "1.36"));
-        let mut settings = Settings::of(if is_old { Version::V1_36 } else { Version::V1_37 });
+        let mut settings = Settings::new(if is_old { Version::V1_36 } else { Version::V1_37 });
         let mut options = Options::default();
         let mut warnings = Vec::new();
         for (name, value) in flags {

@@ -15,7 +15,7 @@ use autoscaling::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use jiff::Timestamp;
 
 use super::run::{DecisionPoint, EventMark, MetricSeries, Sample};
-use controller::reconcile::{Concluded, Observer};
+use controller::reconcile::{ConcludedSync, Observer};
 use controller::store::Key;
 
 /// The maximum number of pods that an explanation lists for each group of ignored pods.
@@ -101,7 +101,7 @@ impl Recorder {
 }
 
 impl Observer for Recorder {
-    fn concluded(&self, sync: &Concluded<'_>) {
+    fn concluded(&self, sync: &ConcludedSync<'_>) {
         let mut tracks = self.lock();
         let Some(track) = tracks.get_mut(&sync.hpa.key) else { return };
         let at = Duration::try_from(sync.at.duration_since(self.start)).unwrap_or_default();
@@ -201,7 +201,7 @@ impl DecisionSteps {
             MetricExplanation::Failed(failed) => Err(Arc::clone(&failed.error)),
         };
         Self {
-            course: explanation.course,
+            course: explanation.path,
             direction: explanation.desired.map(|desired| desired.cmp(&explanation.current)),
             winner: explanation.winner,
             limiting: explanation.limiting_step(),

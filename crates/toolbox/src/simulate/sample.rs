@@ -242,7 +242,7 @@ fn simulate(profile: &Profile) -> Run {
                     })
                     .collect(),
                 unlisted: Vec::new(),
-                strangers: None,
+                unmatched: None,
                 ready_pods: None,
                 corrected: None,
                 why: if tolerated { ProposalReason::WithinTolerance } else { ProposalReason::Ratio },

@@ -124,7 +124,7 @@ impl Explained {
         format!(
             "{:?}",
             (
-                explanation.course,
+                explanation.path,
                 (explanation.current, explanation.status_replicas, explanation.min, explanation.max),
                 (explanation.desired, explanation.limiting_step(), explanation.winner),
                 metrics.collect::<Vec<_>>(),

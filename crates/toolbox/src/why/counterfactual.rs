@@ -113,7 +113,7 @@ pub struct Hold {
 pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
     let explanation = &situation.explanation;
     let mut found = Counterfactual::default();
-    if explanation.course != DecisionPath::Metrics {
+    if explanation.path != DecisionPath::Metrics {
         found.changes.extend(without_metrics(explanation));
         return Some(found);
     }
@@ -155,7 +155,7 @@ fn without_metrics(explanation: &Explanation) -> Option<Change> {
         Some(Change::Field { path, now: now.to_string(), must_be, to: current })
     };
     let repair = |what: &str| Some(Change::Repair { what: what.to_owned() });
-    match explanation.course {
+    match explanation.path {
         DecisionPath::AboveMax => field("spec.maxReplicas", max, "more"),
         DecisionPath::BelowMin => field("spec.minReplicas", min, "less"),
         DecisionPath::Disabled => {

@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn record_supplies_flags_that_are_not_given() {
-        let settings = Settings { tolerance: 0.3, scale_to_zero: false, ..Settings::of(Version::V1_36) };
+        let settings = Settings { tolerance: 0.3, scale_to_zero: false, ..Settings::new(Version::V1_36) };
         let info = || ControllerInfo {
             version: "0".to_owned(),
             sync_period: Duration::from_secs(5),
@@ -182,7 +182,7 @@ mod tests {
         assert!(!other.options.settings.scale_to_zero);
 
         let newer = with(&[(EMULATED_VERSION, "1.37")]);
-        assert_eq!(newer.options.settings, Settings { tolerance: 0.3, ..Settings::of(Version::V1_37) });
+        assert_eq!(newer.options.settings, Settings { tolerance: 0.3, ..Settings::new(Version::V1_37) });
         assert_eq!(origin(&newer, FEATURE_GATES).1, FlagOrigin::Given);
     }
 }

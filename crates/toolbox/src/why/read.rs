@@ -33,7 +33,7 @@ use cluster::gate::{Gate, Refusal};
 use cluster::server::{self, Server};
 use controller::assembly::{Parts, Phase};
 use controller::options::Options;
-use controller::reconcile::{Concluded, Controller, Observer, WorkerPermit};
+use controller::reconcile::{ConcludedSync, Controller, Observer, WorkerPermit};
 use controller::record::wire::ControllerInfo;
 use controller::store::{HpaRecord, Key};
 use controller::telemetry::metrics::Metrics as Telemetry;
@@ -416,7 +416,7 @@ impl Captured {
 }
 
 impl Observer for Captured {
-    fn concluded(&self, sync: &Concluded<'_>) {
+    fn concluded(&self, sync: &ConcludedSync<'_>) {
         let decided = Decided {
             record: Arc::new(sync.hpa.clone()),
             at: sync.at,

@@ -1,4 +1,4 @@
-use super::super::{Added, Changes, RECOMMENDATIONS, SCALE_EVENTS};
+use super::super::{AddedEntry, Changes, RECOMMENDATIONS, SCALE_EVENTS};
 use super::*;
 use crate::stabilization;
 
@@ -12,7 +12,7 @@ fn keep_all<T>(entries: &mut Vec<T>, entry: T, outdated: impl Fn(&T) -> bool) {
 
 fn recommend(history: &mut History, entry: Recommendation, window: i64) {
     let outdated_before = entry.at - seconds(window);
-    let recommendation = Some(Added { entry, outdated_before });
+    let recommendation = Some(AddedEntry { entry, outdated_before });
     history.commit(&Changes { recommendation, ..Changes::default() });
 }
 

@@ -1,9 +1,9 @@
-use super::super::{Added, Changes, Found, PendingWrite};
+use super::super::{AddedEntry, Changes, PendingWrite, Reconciliation};
 use super::*;
 
 fn recommended(second: i64, replicas: i32, outdated_before: i64) -> Changes {
     let entry = Recommendation { at: at(second), replicas };
-    let added = Added { entry, outdated_before: at(outdated_before) };
+    let added = AddedEntry { entry, outdated_before: at(outdated_before) };
     Changes { recommendation: Some(added), ..Changes::default() }
 }
 
@@ -90,16 +90,19 @@ fn clock_jump_shifts_the_history_and_its_changes() {
         unsettled: unsettled(second + 4),
         inherited: Some(at(second + 5)),
     };
-    let added_event = |second| Added { entry: event(second), outdated_before: at(second - 60) };
+    let added_event = |second| AddedEntry { entry: event(second), outdated_before: at(second - 60) };
     let added = |second| Changes {
-        found: Some(Found {
+        found: Some(Reconciliation {
             settled: unsettled(second),
             owned: true,
             scale_event: Some((Direction::Down, added_event(second + 1))),
             unknown: Some(at(second + 2)),
         }),
         initial: Some(recommendation(second + 3)),
-        recommendation: Some(Added { entry: recommendation(second + 4), outdated_before: at(second - 300) }),
+        recommendation: Some(AddedEntry {
+            entry: recommendation(second + 4),
+            outdated_before: at(second - 300),
+        }),
         scale_event: Some((Direction::Up, added_event(second + 5))),
         unsettled: unsettled(second + 6),
     };

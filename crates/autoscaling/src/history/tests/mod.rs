@@ -146,16 +146,3 @@ fn behaviors() -> impl Strategy<Value = Value> {
     });
     (rules.clone(), rules).prop_map(|(up, down)| json!({"scaleUp": up, "scaleDown": down}))
 }
-
-fn times() -> impl Strategy<Value = Timestamp> {
-    let any = Timestamp::MIN.as_nanosecond()..=Timestamp::MAX.as_nanosecond();
-    let usual = 1_700_000_000_000_000_000_i128..1_700_010_000_000_000_000;
-    prop_oneof![1 => any, 9 => usual].prop_map(|nanos| Timestamp::from_nanosecond(nanos).unwrap())
-}
-
-fn events() -> impl Strategy<Value = Vec<ScaleEvent>> {
-    let event = (times(), 0..=i32::MAX, any::<bool>(), times()).prop_map(|(at, change, exact, other)| {
-        ScaleEvent { at: at.max(other), change, earliest: (!exact).then(|| at.min(other)) }
-    });
-    collection::vec(event, 0..=20)
-}

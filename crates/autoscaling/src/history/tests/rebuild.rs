@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::{LONGEST_PERIOD, Rescaled, SCALE_EVENTS};
+use super::super::{LONGEST_PERIOD, ObservedRescale, SCALE_EVENTS};
 use super::*;
 use crate::condition::whole_seconds;
 
@@ -11,8 +11,8 @@ fn scaled(second: i64, desired_replicas: i32) -> Status {
     Status { last_scale_time: Some(at(second)), current_replicas, desired_replicas, ..Status::default() }
 }
 
-fn rescaled(points: &[(i64, i32)]) -> Vec<Rescaled> {
-    points.iter().map(|&(second, to)| Rescaled { at: at(second), to }).collect()
+fn rescaled(points: &[(i64, i32)]) -> Vec<ObservedRescale> {
+    points.iter().map(|&(second, to)| ObservedRescale { at: at(second), to }).collect()
 }
 
 /// Time of the rescale of unknown size, which counts in both directions.
@@ -81,8 +81,8 @@ fn rescale_from_a_count_without_an_event_has_unknown_size() {
 
 #[test]
 fn events_can_cover_the_whole_longest_period() {
-    let events: Vec<Rescaled> = (0..140)
-        .map(|step| Rescaled { at: at(step * 15), to: 10 + i32::try_from(step % 2).unwrap() })
+    let events: Vec<ObservedRescale> = (0..140)
+        .map(|step| ObservedRescale { at: at(step * 15), to: 10 + i32::try_from(step % 2).unwrap() })
         .collect();
     let history = History::rebuilt(&scaled(139 * 15, 11), &events, APART, at(139 * 15));
     assert_eq!(unknown(&history), None);
@@ -104,7 +104,7 @@ fn newer_event_has_unknown_size_when_a_rescale_fits_in_between() {
 #[test]
 fn contradictory_events_are_ignored() {
     let events = rescaled(&[(30, 4), (45, 9)]);
-    let all_unknown = |status: &Status, events: &[Rescaled], apart| {
+    let all_unknown = |status: &Status, events: &[ObservedRescale], apart| {
         let history = History::rebuilt(status, events, apart, at(100));
         history.scale_ups.is_empty() && history.scale_downs.is_empty() && unknown(&history) >= Some(at(45))
     };
@@ -155,7 +155,7 @@ fn rebuilt_is_safe(rules: &Value, past: &[RealRescale], later: i64) -> (bool, Hi
         truth.events_mut(direction).push(ScaleEvent::new(now, change));
         size = rescale.to;
         if !rescale.lost {
-            events.push(Rescaled { at: whole_seconds(now - milliseconds(rescale.event)), to: size });
+            events.push(ObservedRescale { at: whole_seconds(now - milliseconds(rescale.event)), to: size });
         }
         status.last_scale_time = Some(whole_seconds(now + milliseconds(rescale.status)));
         status.desired_replicas = size;

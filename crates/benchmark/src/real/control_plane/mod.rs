@@ -27,6 +27,6 @@ pub(super) use self::outcome::Outcome;
 pub(super) use self::rest::{Rest, collection};
 
 /// Converts a result of the tests' functions to a failure of this program.
-pub(super) fn told<T>(outcome: Outcome<T>) -> Result<T, crate::Failure> {
+pub(super) fn convert_error<T>(outcome: Outcome<T>) -> Result<T, crate::Failure> {
     outcome.map_err(|outcome::Failure(reason)| reason.into())
 }

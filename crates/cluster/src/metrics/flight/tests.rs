@@ -9,7 +9,7 @@ fn flights(age: Option<u64>) -> Test {
 }
 
 /// A request that is sent at once and takes `seconds`. Returns the number of previous requests.
-fn takes(seconds: u64, count: &Arc<AtomicU32>) -> impl FnOnce(Sent) -> Flight<u32, &'static str> + use<> {
+fn takes(seconds: u64, count: &Arc<AtomicU32>) -> impl FnOnce(SentTime) -> Flight<u32, &'static str> + use<> {
     let count = Arc::clone(count);
     move |sent| {
         async move {
@@ -112,7 +112,7 @@ async fn late_callers_share_the_next_request_when_the_age_is_zero() {
 fn takes_millis(
     millis: u64,
     count: &Arc<AtomicU32>,
-) -> impl FnOnce(Sent) -> Flight<u32, &'static str> + use<> {
+) -> impl FnOnce(SentTime) -> Flight<u32, &'static str> + use<> {
     let count = Arc::clone(count);
     move |sent| {
         async move {
@@ -128,7 +128,7 @@ fn takes_millis(
 #[tokio::test(start_paused = true)]
 async fn error_goes_to_the_joined_callers_and_to_no_later_one() {
     let (flights, count) = (flights(Some(5)), Arc::default());
-    let fails = |sent: Sent| {
+    let fails = |sent: SentTime| {
         async move {
             sent.now();
             pass(1).await;

@@ -22,10 +22,10 @@ use tokio::time::Instant;
 
 use self::choice::{Choice, ListMode};
 use super::flight::Flights;
-use super::request::{Inner, Unanswered};
+use super::request::{FailedQuery, Inner};
 use super::usage::{Reader, Snapshot};
 use super::{panicked, resource};
-use crate::call::Sent;
+use crate::call::SentTime;
 
 /// The interval between evictions of stale entries.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ pub(super) struct Shares {
     /// Responses of equal queries.
     queries: Flights<Query, Answer, QueryError>,
     /// Lists of all pods of a namespace.
-    snapshots: Flights<Arc<str>, Arc<Snapshot>, Missed>,
+    snapshots: Flights<Arc<str>, Arc<Snapshot>, MissingSnapshot>,
     choices: Mutex<BTreeMap<Arc<str>, Choice>>,
     /// Whether an eviction task is running.
     sweeping: AtomicBool,
@@ -62,7 +62,7 @@ pub(super) struct Shares {
 
 /// The reason for a missing snapshot of a namespace.
 #[derive(Debug, Clone)]
-enum Missed {
+enum MissingSnapshot {
     /// An error that any query would have received.
     Api(QueryError),
     /// Each HPA must send its own query.
@@ -73,7 +73,7 @@ impl Shares {
     pub(super) fn new(sharing: Sharing) -> Self {
         Self {
             queries: Flights::new(Some(sharing.age), panicked),
-            snapshots: Flights::new(Some(sharing.age), || Missed::Api(panicked())),
+            snapshots: Flights::new(Some(sharing.age), || MissingSnapshot::Api(panicked())),
             choices: Mutex::default(),
             sweeping: AtomicBool::new(false),
             sharing,
@@ -93,11 +93,12 @@ impl Shares {
             return answer;
         }
         let (shares, inner, asked) = (Arc::clone(self), Arc::clone(inner), query.clone());
-        let request = move |sent: Sent| async move { shares.ask_alone(&inner, &asked, &sent).await }.boxed();
+        let request =
+            move |sent: SentTime| async move { shares.ask_alone(&inner, &asked, &sent).await }.boxed();
         self.queries.join(query, request).await
     }
 
-    async fn ask_alone(&self, inner: &Inner, query: &Query, sent: &Sent) -> Result<Answer, QueryError> {
+    async fn ask_alone(&self, inner: &Inner, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
         let Query::Resource { namespace, selector } = query else {
             return inner.ask(query, sent).await;
         };
@@ -124,7 +125,7 @@ impl Shares {
         }
         let (shares, inner, namespace_key) = (Arc::clone(self), Arc::clone(inner), Arc::clone(namespace));
         let request =
-            move |sent: Sent| async move { shares.snapshot(&inner, &namespace_key, &sent).await }.boxed();
+            move |sent: SentTime| async move { shares.snapshot(&inner, &namespace_key, &sent).await }.boxed();
         match self.snapshots.join(Arc::clone(namespace), request).await {
             Ok(snapshot) => {
                 let usage = snapshot.select(&selector);
@@ -134,11 +135,12 @@ impl Shares {
                 let doubtful = usage.is_empty() && !snapshot.is_empty();
                 (!doubtful).then_some(Ok(Answer::Resource(usage)))
             }
-            Err(Missed::Api(QueryError { class, message })) => {
-                let message = resource::reworded(&message, namespace, text).map_or(message, Into::into);
+            Err(MissingSnapshot::Api(QueryError { class, message })) => {
+                let message =
+                    resource::with_requested_url(&message, namespace, text).map_or(message, Into::into);
                 Some(Err(QueryError { class, message }))
             }
-            Err(Missed::AskAlone) => None,
+            Err(MissingSnapshot::AskAlone) => None,
         }
     }
 
@@ -147,8 +149,8 @@ impl Shares {
         &self,
         inner: &Inner,
         namespace: &Arc<str>,
-        sent: &Sent,
-    ) -> Result<Arc<Snapshot>, Missed> {
+        sent: &SentTime,
+    ) -> Result<Arc<Snapshot>, MissingSnapshot> {
         let usage = inner.usage(namespace, &"".into(), Reader::with_labels(), sent).await;
         let pods = self.sharing.pods.count(namespace);
         let now = Instant::now();
@@ -164,10 +166,10 @@ impl Shares {
                         "metrics.k8s.io returned pods without labels, fetching the pods of each HPA separately"
                     );
                 }
-                Err(Missed::AskAlone)
+                Err(MissingSnapshot::AskAlone)
             }
-            Err(Unanswered { error, is_of_api: true }) => Err(Missed::Api(error)),
-            Err(Unanswered { error, is_of_api: false }) => {
+            Err(FailedQuery { error, is_of_api: true }) => Err(MissingSnapshot::Api(error)),
+            Err(FailedQuery { error, is_of_api: false }) => {
                 if self.with_choice(namespace, |choice| choice.failed(now)) {
                     tracing::debug!(
                         namespace = &**namespace,
@@ -175,7 +177,7 @@ impl Shares {
                         "metrics.k8s.io refused to list this namespace, fetching the pods of each HPA separately"
                     );
                 }
-                Err(Missed::AskAlone)
+                Err(MissingSnapshot::AskAlone)
             }
         }
     }

@@ -80,7 +80,7 @@ impl Snapshot {
         for piece in pieces {
             scanner.push(piece, |item| reader.item(item)).map_err(ApiError::Decode)?;
         }
-        wire::of_kind(scanner.finish().map_err(ApiError::Decode)?, resource::KIND)?;
+        wire::check_kind(scanner.finish().map_err(ApiError::Decode)?, resource::KIND)?;
         Ok(reader.finish())
     }
 

@@ -12,18 +12,18 @@ use fake_cluster::{Cluster, FaultAction, FaultRule};
 
 /// A running candidate with a separate clock and gate.
 struct Running {
-    standing: watch::Receiver<Standing>,
+    leader_state: watch::Receiver<LeaderState>,
     gate: Arc<Gate>,
     release: CancellationToken,
-    task: JoinHandle<End>,
+    task: JoinHandle<CandidateExit>,
 }
 
-struct Rig {
+struct Harness {
     cluster: Cluster,
     clock: SharedClock,
 }
 
-impl Rig {
+impl Harness {
     fn new() -> Self {
         let clock: SharedClock = Arc::new(VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
         Self { cluster: Cluster::new(Arc::clone(&clock)), clock }
@@ -39,7 +39,7 @@ impl Rig {
         let timing = Timing::default();
         let gate = Gate::open();
         let seed = identity.bytes().map(u64::from).sum();
-        let (candidate, standing) = Candidate::new(Parts {
+        let (candidate, leader_state) = Candidate::new(Parts {
             leases: Leases::new(clients.core, "kube-system", "concertina", timing.request()),
             identity: identity.to_owned(),
             timing,
@@ -52,7 +52,7 @@ impl Rig {
         });
         let release = CancellationToken::new();
         let task = tokio::spawn(candidate.run(release.clone()));
-        Running { standing, gate, release, task }
+        Running { leader_state, gate, release, task }
     }
 
     fn lease(&self) -> Value {
@@ -67,7 +67,10 @@ impl Rig {
 impl Running {
     async fn leads(&mut self) -> Duration {
         let started = Instant::now();
-        self.standing.wait_for(|standing| matches!(standing, Standing::Leads { .. })).await.unwrap();
+        self.leader_state
+            .wait_for(|leader_state| matches!(leader_state, LeaderState::Leader { .. }))
+            .await
+            .unwrap();
         assert_eq!(self.gate.refusal(), None);
         started.elapsed()
     }
@@ -79,14 +82,14 @@ async fn pass(seconds: u64) {
 
 #[tokio::test(start_paused = true)]
 async fn first_candidate_leads_at_once_and_the_second_stands_by() {
-    let rig = Rig::new();
+    let rig = Harness::new();
     let mut a = rig.start("a");
     assert_eq!(a.leads().await, Duration::ZERO);
     let b = rig.start("b");
     pass(120).await;
     assert_eq!(
-        *b.standing.borrow(),
-        Standing::Follows(Some(Holder { identity: "a".to_owned(), term: 0, peer: None }))
+        *b.leader_state.borrow(),
+        LeaderState::Standby(Some(Holder { identity: "a".to_owned(), term: 0, peer: None }))
     );
     assert!(b.gate.refusal().is_some());
     assert_eq!(rig.holder(), "a");
@@ -95,38 +98,38 @@ async fn first_candidate_leads_at_once_and_the_second_stands_by() {
 
 #[tokio::test(start_paused = true)]
 async fn released_lease_is_acquired_at_once() {
-    let rig = Rig::new();
+    let rig = Harness::new();
     let mut a = rig.start("a");
     a.leads().await;
     let mut b = rig.start("b");
     pass(33).await;
     a.release.cancel();
-    assert_eq!(a.task.await.unwrap(), End::Released);
+    assert_eq!(a.task.await.unwrap(), CandidateExit::Released);
     assert!(b.leads().await < Duration::from_millis(100));
     assert_eq!(
-        *b.standing.borrow(),
-        Standing::Leads { after: None, since_others: Some(Duration::ZERO), term: 1 }
+        *b.leader_state.borrow(),
+        LeaderState::Leader { after: None, since_others: Some(Duration::ZERO), term: 1 }
     );
     assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn lease_acquired_during_shutdown_is_released() {
-    let rig = Rig::new();
+    let rig = Harness::new();
     let slow = FaultRule::new(FaultAction::DelayAnswer(Duration::from_secs(3)));
     rig.cluster.faults().add(slow.verb("create").times(1));
     let a = rig.start("a");
     pass(1).await;
     assert_eq!((rig.holder().as_str(), a.gate.refusal().is_some()), ("a", true));
     a.release.cancel();
-    assert_eq!(a.task.await.unwrap(), End::Released);
+    assert_eq!(a.task.await.unwrap(), CandidateExit::Released);
     assert_eq!(rig.holder(), "");
 }
 
 #[tokio::test(start_paused = true)]
 async fn crashed_leader_is_replaced_after_its_lease_length_by_any_clock() {
     for hours in [-1, 0, 1] {
-        let rig = Rig::new();
+        let rig = Harness::new();
         let mut a = rig.start("a");
         a.leads().await;
         let mut b = rig.start_off("b", hours);
@@ -134,9 +137,9 @@ async fn crashed_leader_is_replaced_after_its_lease_length_by_any_clock() {
         a.task.abort();
         let waited = b.leads().await;
         assert!(waited > Duration::from_secs(12) && waited <= Duration::from_secs(15), "{waited:?}");
-        let standing = b.standing.borrow().clone();
-        let Standing::Leads { after: Some(after), since_others: Some(since), .. } = standing else {
-            panic!("{standing:?}")
+        let leader_state = b.leader_state.borrow().clone();
+        let LeaderState::Leader { after: Some(after), since_others: Some(since), .. } = leader_state else {
+            panic!("{leader_state:?}")
         };
         assert_eq!(after, "a");
         assert!(since >= Duration::from_secs(15) && since < Duration::from_secs(18), "{since:?}");
@@ -145,7 +148,7 @@ async fn crashed_leader_is_replaced_after_its_lease_length_by_any_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_without_a_server_stops_before_another_may_start() {
-    let rig = Rig::new();
+    let rig = Harness::new();
     let mut a = rig.start("a");
     a.leads().await;
     pass(20).await;
@@ -154,7 +157,7 @@ async fn leader_without_a_server_stops_before_another_may_start() {
     let started = Instant::now();
     let ended = a.task.await.unwrap();
     assert!(
-        matches!(&ended, End::Lost(LostReason::NotRenewed { deadline, .. }) if *deadline == Duration::from_secs(10)),
+        matches!(&ended, CandidateExit::Lost(LostReason::NotRenewed { deadline, .. }) if *deadline == Duration::from_secs(10)),
         "{ended:?}"
     );
     assert!(started.elapsed() <= Duration::from_secs(10), "{:?}", started.elapsed());
@@ -166,7 +169,7 @@ async fn leader_without_a_server_stops_before_another_may_start() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_that_was_suspended_finds_the_gate_closed() {
-    let rig = Rig::new();
+    let rig = Harness::new();
     let mut a = rig.start("a");
     a.leads().await;
     // None of the tasks of `a` runs any more, as after SIGSTOP, while its clock advances.
@@ -179,7 +182,7 @@ async fn leader_that_was_suspended_finds_the_gate_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_stops_after_a_stolen_lease_and_recreates_a_deleted_one() {
-    let rig = Rig::new();
+    let rig = Harness::new();
     let mut a = rig.start("a");
     a.leads().await;
     // A candidate that has observed the holder does not acquire a deleted Lease at once.
@@ -196,7 +199,10 @@ async fn leader_stops_after_a_stolen_lease_and_recreates_a_deleted_one() {
     rig.cluster.update(stolen).unwrap();
     let started = Instant::now();
     let ended = a.task.await.unwrap();
-    assert!(matches!(&ended, End::Lost(LostReason::Held { holder, .. }) if holder == "thief"), "{ended:?}");
+    assert!(
+        matches!(&ended, CandidateExit::Lost(LostReason::Held { holder, .. }) if holder == "thief"),
+        "{ended:?}"
+    );
     assert!(started.elapsed() < Duration::from_millis(100), "{:?}", started.elapsed());
 }
 
@@ -209,7 +215,7 @@ async fn lease_write_with_a_lost_response_keeps_the_leader() {
         (FaultAction::Truncate(20), 3),
     ] {
         for (verb, times) in [("create", 1), ("update", 1), ("update", most)] {
-            let rig = Rig::new();
+            let rig = Harness::new();
             if verb == "create" {
                 rig.cluster.faults().add(FaultRule::new(lost.clone()).verb(verb).times(times));
             }
@@ -232,7 +238,7 @@ async fn lease_write_with_a_lost_response_keeps_the_leader() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_without_any_response_stops_before_another_leads() {
-    let rig = Rig::new();
+    let rig = Harness::new();
     let mut a = rig.start("a");
     a.leads().await;
     let mut b = rig.start("b");
@@ -242,7 +248,7 @@ async fn leader_without_any_response_stops_before_another_leads() {
         rig.cluster.faults().add(lost.user_agent("a"));
     }
     let ended = a.task.await.unwrap();
-    assert!(matches!(&ended, End::Lost(LostReason::NotRenewed { .. })), "{ended:?}");
+    assert!(matches!(&ended, CandidateExit::Lost(LostReason::NotRenewed { .. })), "{ended:?}");
     assert!(a.gate.refusal().is_some());
     // The last write of `a` has an unknown outcome and keeps the other candidate waiting.
     assert!(b.leads().await > Duration::from_secs(5));
@@ -250,7 +256,7 @@ async fn leader_without_any_response_stops_before_another_leads() {
 
 #[tokio::test(start_paused = true)]
 async fn foreign_annotations_of_the_lease_stay() {
-    let rig = Rig::new();
+    let rig = Harness::new();
     let mut a = rig.start("a");
     a.leads().await;
     let mut noted = rig.lease();

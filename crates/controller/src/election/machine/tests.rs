@@ -221,13 +221,13 @@ async fn time_since_others_comes_from_observations_or_from_their_clock() {
     // No candidate ever led.
     let (mut server, mut me) = (Server::with(None), elector());
     server.attempt(&mut me, start, 0);
-    assert_eq!(me.since_others(start, wall(0)), None);
+    assert_eq!(me.time_since_other_holder(start, wall(0)), None);
     // An abandoned Lease counts by a clock that may be wrong in both directions.
     for renewed in [7, 107] {
         let (mut server, mut me) = (Server::with(Some(lease("other", renewed, "1"))), elector());
         assert_eq!(server.attempt(&mut me, start, 57), Outcome::Held);
         assert_eq!(server.attempt(&mut me, start + LENGTH, 57), Outcome::Leads);
-        assert_eq!(me.since_others(start + LENGTH, wall(57)), Some(seconds(50)));
+        assert_eq!(me.time_since_other_holder(start + LENGTH, wall(57)), Some(seconds(50)));
     }
     // A Lease with an observed renewal and an observed release.
     let (mut server, mut me) = (Server::with(Some(lease("other", 1000, "1"))), elector());
@@ -235,8 +235,8 @@ async fn time_since_others_comes_from_observations_or_from_their_clock() {
     me.observe(lease("other", 1002, "2"), start + seconds(2));
     server.lease = Some(lease("", 1003, "3"));
     assert_eq!(server.attempt(&mut me, start + seconds(3), 3), Outcome::Leads);
-    assert_eq!(me.since_others(start + seconds(3), wall(3)), Some(seconds(0)));
+    assert_eq!(me.time_since_other_holder(start + seconds(3), wall(3)), Some(seconds(0)));
     // The candidate's own renewals do not count.
     assert_eq!(server.attempt(&mut me, start + seconds(8), 8), Outcome::Leads);
-    assert_eq!(me.since_others(start + seconds(8), wall(8)), Some(seconds(5)));
+    assert_eq!(me.time_since_other_holder(start + seconds(8), wall(8)), Some(seconds(5)));
 }

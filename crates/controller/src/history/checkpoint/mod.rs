@@ -246,7 +246,7 @@ impl Checkpoint {
     /// Writes changed shards. With `ended`, writes all shards, with the mark.
     async fn save(&mut self, histories: &Histories, ended: bool) -> Result<(), ApiError> {
         // Correct the histories for jumps of the clock.
-        histories.moment(self.clock.now());
+        histories.correct_clock(self.clock.now());
         let revision = histories.revision();
         if !ended && self.saved == Some(revision) {
             return Ok(());

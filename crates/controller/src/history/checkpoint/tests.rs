@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::assembly::{Parts, Phase};
 use crate::history::replica::Handover;
-use crate::history::{Restored, restore};
+use crate::history::{RestoreCounts, restore};
 use crate::options::Options;
 use crate::store::{HpaRecord, Key};
 use clock::VirtualClock;
@@ -65,7 +65,7 @@ impl World {
         Checkpoint::new(&self.clients, &location, Arc::clone(&self.clock), Telemetry::new())
     }
 
-    async fn restored(&self, controller: &Controller) -> Restored {
+    async fn restored(&self, controller: &Controller) -> RestoreCounts {
         let mut checkpoint = self.checkpoint();
         restore(controller, &self.clients.watch, None, Some(&mut checkpoint), Handover::Nothing).await
     }
@@ -138,7 +138,7 @@ async fn clean_shutdown_restores_every_history_exactly() {
     before.histories.seed(&uid(7).into(), doubtful);
     world.checkpoint().save(&before.histories, true).await.unwrap();
     let after = world.controller(100);
-    assert_eq!(world.restored(&after).await, Restored { exact: 100, ..Restored::default() });
+    assert_eq!(world.restored(&after).await, RestoreCounts { exact: 100, ..RestoreCounts::default() });
     for n in 0..100 {
         assert_eq!(after.histories.get(&uid(n)), before.histories.get(&uid(n)), "{n}");
     }
@@ -149,7 +149,7 @@ async fn crash_restores_histories_without_stale_recommendations() {
     let world = World::new();
     let before = world.left(2, 20, false).await;
     let after = world.controller(2);
-    assert_eq!(world.restored(&after).await, Restored { inherited: 2, ..Restored::default() });
+    assert_eq!(world.restored(&after).await, RestoreCounts { inherited: 2, ..RestoreCounts::default() });
     assert_eq!(after.histories.get(&uid(1)), before.histories.get(&uid(1)).inherit(world.clock.now()));
 
     sleep(Duration::from_secs(301)).await;
@@ -267,7 +267,7 @@ async fn clock_jump_before_the_first_sync_keeps_the_restored_ages() {
     let after = world.controller(1);
     assert_eq!(world.restored(&after).await.exact, 1);
     let an_hour = SignedDuration::from_hours(1);
-    after.histories.moment(world.clock.now() - an_hour);
+    after.histories.correct_clock(world.clock.now() - an_hour);
     assert_eq!(after.histories.get(&uid(0)), history(0, 5, world.clock.now() - an_hour));
 }
 

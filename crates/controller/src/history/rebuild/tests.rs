@@ -38,8 +38,8 @@ fn event(cluster: &Cluster, name: &str, uid: &str, message: &str, change: impl F
 
 const UP: &str = "New size: 5; reason: cpu resource utilization (percentage of request) above target";
 
-fn rescaled(minute: &str, to: i32) -> Rescaled {
-    Rescaled { at: format!("2029-12-31T23:{minute}:00Z").parse().unwrap(), to }
+fn rescaled(minute: &str, to: i32) -> ObservedRescale {
+    ObservedRescale { at: format!("2029-12-31T23:{minute}:00Z").parse().unwrap(), to }
 }
 
 #[tokio::test(start_paused = true)]

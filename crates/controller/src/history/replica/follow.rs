@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::standby_history::{Handover, StandbyHistory, uids};
-use super::transport::{Link, LinkError};
+use super::transport::{PeerTransport, TransportError};
 use super::wire::{Part, PartError};
 use crate::election::Peer;
-use crate::election::{Holder, Standing};
+use crate::election::{Holder, LeaderState};
 use crate::page::HISTORY;
 use crate::reconcile::Controller;
 use crate::telemetry::metrics::{Metrics as Telemetry, Pull};
@@ -35,11 +35,11 @@ const SWEEP: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Parts {
     /// Connects to the leader.
-    pub link: Arc<dyn Link>,
+    pub link: Arc<dyn PeerTransport>,
     /// Identity of this process as a candidate.
     pub identity: String,
     /// State of the candidate.
-    pub standing: watch::Receiver<Standing>,
+    pub leader_state: watch::Receiver<LeaderState>,
     /// Controller of this process.
     pub controller: Arc<Controller>,
     /// Metrics of the pulls.
@@ -77,7 +77,7 @@ struct Leader {
 #[derive(Debug, thiserror::Error)]
 enum PullError {
     #[error(transparent)]
-    Link(#[from] LinkError),
+    Transport(#[from] TransportError),
     #[error("invalid response of {peer}: {error}")]
     Answer { peer: std::net::SocketAddr, error: PartError },
     #[error("no response of {0} within {WITHIN:?}")]
@@ -119,12 +119,12 @@ impl Follower {
                 self.announced = false;
             }
             self.source = Some(leader.clone());
-            let mut standing = self.parts.standing.clone();
+            let mut leader_state = self.parts.leader_state.clone();
             let another = async move {
                 let is_another =
-                    |standing: &Standing| Leader::from_standing(standing).as_ref() != Some(&leader);
+                    |leader_state: &LeaderState| Leader::from_state(leader_state).as_ref() != Some(&leader);
                 // An error means that the candidate has ended. The process will end soon.
-                if standing.wait_for(is_another).await.is_err() {
+                if leader_state.wait_for(is_another).await.is_err() {
                     std::future::pending::<()>().await;
                 }
             };
@@ -137,11 +137,11 @@ impl Follower {
     }
 
     /// Moves the copied histories into the controller of this replica, which now leads in the given term.
-    pub fn adopt(self, term: i32) -> Handover {
+    pub fn take_over(self, term: i32) -> Handover {
         let Self { parts: Parts { controller, .. }, copy, compared, copied, .. } = self;
         *copied.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let set = compared.map_or(SignedDuration::ZERO, |at| at.set_by(controller.clock.now()));
-        let inheritance = copy.adopt(&controller, term, set);
+        let inheritance = copy.take_over(&controller, term, set);
         tracing::info!(
             ?inheritance,
             histories = controller.histories.len(),
@@ -158,9 +158,9 @@ impl Follower {
 
     /// Waits for a leader with a serving address.
     async fn leader(&mut self) -> Leader {
-        let standing = &mut self.parts.standing;
-        let leader = standing.wait_for(|standing| Leader::from_standing(standing).is_some()).await;
-        match leader.ok().and_then(|standing| Leader::from_standing(&standing)) {
+        let leader_state = &mut self.parts.leader_state;
+        let leader = leader_state.wait_for(|leader_state| Leader::from_state(leader_state).is_some()).await;
+        match leader.ok().and_then(|leader_state| Leader::from_state(&leader_state)) {
             Some(leader) => leader,
             // The candidate has ended.
             None => std::future::pending().await,
@@ -197,7 +197,7 @@ impl Follower {
         let was_final = self.copy.is_final();
         let path = format!("{HISTORY}?wait={}ms&standby={standby}{since}", WAIT.as_millis());
         let requested = self.parts.controller.clock.now();
-        let answer = timeout(WAIT + WITHIN, self.parts.link.ask(&peer, &path)).await;
+        let answer = timeout(WAIT + WITHIN, self.parts.link.get(&peer, &path)).await;
         let answered = self.parts.controller.clock.now();
         let answer = answer.map_err(|_| PullError::TooLate(peer.address))??;
         let part = Part::read(&answer).map_err(|error| PullError::Answer { peer: peer.address, error })?;
@@ -259,9 +259,9 @@ enum Pulled {
 
 impl Leader {
     /// The leader that a standby follows, if it has a serving address.
-    fn from_standing(standing: &Standing) -> Option<Self> {
-        match standing {
-            Standing::Follows(Some(Holder { identity, term, peer: Some(peer) })) => {
+    fn from_state(leader_state: &LeaderState) -> Option<Self> {
+        match leader_state {
+            LeaderState::Standby(Some(Holder { identity, term, peer: Some(peer) })) => {
                 Some(Self { identity: identity.clone(), term: *term, peer: *peer })
             }
             _ => None,
@@ -272,11 +272,10 @@ impl Leader {
 impl PullError {
     fn kind(&self) -> Pull {
         match self {
-            Self::Link(LinkError::Refused { .. } | LinkError::Credentials(_)) => Pull::Refused,
-            Self::Link(LinkError::Unreachable { .. } | LinkError::Certificate { .. }) | Self::TooLate(_) => {
-                Pull::Unreachable
-            }
-            Self::Link(LinkError::TooLarge { .. }) | Self::Answer { .. } => Pull::Invalid,
+            Self::Transport(TransportError::Refused { .. } | TransportError::Credentials(_)) => Pull::Refused,
+            Self::Transport(TransportError::Unreachable { .. } | TransportError::Certificate { .. })
+            | Self::TooLate(_) => Pull::Unreachable,
+            Self::Transport(TransportError::TooLarge { .. }) | Self::Answer { .. } => Pull::Invalid,
         }
     }
 }

@@ -128,11 +128,11 @@ impl Source {
     async fn answer(&self, query: &Query) -> Reply {
         let mut phase = self.phase.subscribe();
         if *phase.borrow() == Phase::StandsBy {
-            return stands_by();
+            return standby_reply();
         }
         self.record_request(query);
         // A clock jump changes every history.
-        self.controller.moment();
+        self.controller.clock_reading();
         let revision = self.controller.histories.revision();
         let is_known =
             query.since.is_some_and(|since| since.epoch == revision.epoch && since.change <= revision.change);
@@ -143,10 +143,10 @@ impl Source {
         // The phase comes first: histories read after the last sync are complete.
         let phase = *self.phase.borrow();
         if phase == Phase::StandsBy {
-            return stands_by();
+            return standby_reply();
         }
         let is_concluded = phase == Phase::Concluded;
-        let now = self.controller.moment().at;
+        let now = self.controller.clock_reading().at;
         let mut writer = Writer::new();
         let mut changed = self.controller.histories.changed_since(query.since, AT_ONCE);
         loop {
@@ -192,7 +192,7 @@ impl Source {
     }
 }
 
-fn stands_by() -> Reply {
+fn standby_reply() -> Reply {
     let message = "this replica does not lead: see the Lease for the leader".to_owned();
     Reply::json(Answer::failure(StatusCode::SERVICE_UNAVAILABLE, message))
 }

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::transport::{Link, LinkError, Served};
+use super::transport::{PeerTransport, ServedPages, TransportError};
 use crate::election::Peer;
 use cluster::body;
 use cluster::client::Clients;
@@ -43,7 +43,7 @@ pub struct Peers {
     /// server.
     server: (String, u16),
     resolved: Arc<OnceLock<SocketAddr>>,
-    served: OnceLock<Served>,
+    served: OnceLock<ServedPages>,
     /// The connection to the last peer.
     connection: Mutex<Option<Connection>>,
     warned: OnceLock<()>,
@@ -119,12 +119,12 @@ impl Peers {
         Some(local)
     }
 
-    async fn request(&self, peer: &Peer, path: &str) -> Result<Bytes, LinkError> {
+    async fn request(&self, peer: &Peer, path: &str) -> Result<Bytes, TransportError> {
         let address = peer.address;
-        let unreachable = |reason: String| LinkError::Unreachable { peer: address, reason };
+        let unreachable = |reason: String| TransportError::Unreachable { peer: address, reason };
         let broken = |error: hyper::Error| unreachable(deepest(&error));
         let mut credentials =
-            self.user.credentials().await.map_err(|error| LinkError::Credentials(error.to_string()))?;
+            self.user.credentials().await.map_err(|error| TransportError::Credentials(error.to_string()))?;
         let authorization = credentials.authorization.take();
         let kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut connection = match kept.filter(|kept| kept.peer == *peer && !kept.sender.is_closed()) {
@@ -144,15 +144,15 @@ impl Peers {
             let code = answer.status().as_u16();
             let text = body::prefix(answer.into_body(), LARGEST_ERROR).await;
             let message = body::error_text(&text).unwrap_or_else(|| "no reason given".to_owned());
-            return Err(LinkError::Refused { peer: address, code, message });
+            return Err(TransportError::Refused { peer: address, code, message });
         }
         let large = |header: &HeaderValue| header.to_str().ok()?.parse::<usize>().ok();
         let length = answer.headers().get(http::header::CONTENT_LENGTH).and_then(large);
         if length.is_some_and(|length| length > LARGEST) {
-            return Err(LinkError::TooLarge { peer: address, limit: LARGEST });
+            return Err(TransportError::TooLarge { peer: address, limit: LARGEST });
         }
         let bytes = body::collect(answer.into_body(), LARGEST).await.map_err(|error| match error {
-            ApiError::TooLarge { limit } => LinkError::TooLarge { peer: address, limit },
+            ApiError::TooLarge { limit } => TransportError::TooLarge { peer: address, limit },
             error => unreachable(error.to_string()),
         })?;
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
@@ -160,8 +160,8 @@ impl Peers {
     }
 }
 
-impl Link for Peers {
-    fn serves(&self, served: Served) {
+impl PeerTransport for Peers {
+    fn register(&self, served: ServedPages) {
         if served.address.is_some() {
             self.resolve();
         } else {
@@ -173,29 +173,29 @@ impl Link for Peers {
         let _ = self.served.set(served);
     }
 
-    fn here(&self) -> Option<Peer> {
+    fn advertised(&self) -> Option<Peer> {
         let served = self.served.get()?;
         let bound = served.address?;
         let address = self.address(bound.ip())?;
         Some(Peer { address: SocketAddr::new(address, bound.port()), certificate: (served.certificate)()? })
     }
 
-    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+    fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
         Box::pin(self.request(peer, path))
     }
 }
 
 /// Opens a TLS connection to a replica and checks its certificate.
-async fn connect(peer: Peer, credentials: &mut Credentials) -> Result<Connection, LinkError> {
+async fn connect(peer: Peer, credentials: &mut Credentials) -> Result<Connection, TransportError> {
     let address = peer.address;
-    let unreachable = |reason: String| LinkError::Unreachable { peer: address, reason };
+    let unreachable = |reason: String| TransportError::Unreachable { peer: address, reason };
     let stream = TcpStream::connect(address).await.map_err(|error| unreachable(error.to_string()))?;
     // Without this option, the system may delay small requests.
     let _ = stream.set_nodelay(true);
     let tls = credentials.connect(stream, Trust::Pinned(peer.certificate)).await.map_err(|error| {
         match WrongCertificate::in_handshake(&error) {
             Some(WrongCertificate { shown, pinned }) => {
-                LinkError::Certificate { peer: address, shown, pinned }
+                TransportError::Certificate { peer: address, shown, pinned }
             }
             None => unreachable(error.to_string()),
         }
@@ -239,9 +239,9 @@ mod tests {
         let peers = Peers::new(&clients, &config.cluster_url, advertised).unwrap();
         let connect: Arc<Connect> = Arc::new(|_, _| Box::pin(std::future::ready(())));
         let address = bound.map(|bound| bound.parse().unwrap());
-        let certificate = Arc::new(|| Some(Fingerprint::of(b"certificate")));
-        peers.serves(Served { connect, address, certificate });
-        peers.here().map(|peer| peer.address.to_string())
+        let certificate = Arc::new(|| Some(Fingerprint::from_der(b"certificate")));
+        peers.register(ServedPages { connect, address, certificate });
+        peers.advertised().map(|peer| peer.address.to_string())
     }
 
     #[tokio::test]

@@ -94,7 +94,7 @@ impl StandbyHistory {
 
     /// Moves the histories into `controller`, which now leads in the given term. `set`: the sum of the jumps
     /// of its clock since the last comparison with the leader's clock.
-    pub(super) fn adopt(self, controller: &Controller, term: i32, set: SignedDuration) -> Handover {
+    pub(super) fn take_over(self, controller: &Controller, term: i32, set: SignedDuration) -> Handover {
         let Self { entries, incoming, ahead, handed_over, .. } = self;
         // Each new holder increments the term by one, so no other replica has led in between.
         let in_order = handed_over.is_some_and(|before| before.checked_add(1) == Some(term));

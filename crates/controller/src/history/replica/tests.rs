@@ -17,11 +17,11 @@ use tokio::time::{Instant, timeout};
 
 use super::follow::{Follower, Parts};
 use super::standby_history::Handover;
-use super::transport::{Link, LinkError, Served};
+use super::transport::{PeerTransport, ServedPages, TransportError};
 use super::wire::Writer;
 use crate::assembly;
 use crate::election::Peer;
-use crate::election::{Holder, Standing};
+use crate::election::{Holder, LeaderState};
 use crate::history::codec;
 use crate::options::Options;
 use crate::reconcile::{Changed, Controller, Revision};
@@ -33,7 +33,7 @@ use cluster::fingerprint::Fingerprint;
 use fake_cluster::Cluster;
 
 /// The response of a scripted leader.
-enum Does {
+enum LeaderReply {
     /// A response with the leader's time of day.
     Answers(Box<dyn Fn(Timestamp) -> Vec<u8> + Send>),
     Fails,
@@ -44,7 +44,7 @@ enum Does {
 /// A sequence of scripted responses. The last one repeats.
 #[derive(Default)]
 struct Leaders {
-    does: Mutex<VecDeque<Does>>,
+    does: Mutex<VecDeque<LeaderReply>>,
     asked: Mutex<Vec<(Duration, String)>>,
     started: Option<Instant>,
     /// Lag of the leader's clock behind the standby's.
@@ -57,27 +57,27 @@ impl std::fmt::Debug for Leaders {
     }
 }
 
-impl Link for Leaders {
-    fn serves(&self, _: Served) {}
+impl PeerTransport for Leaders {
+    fn register(&self, _: ServedPages) {}
 
-    fn here(&self) -> Option<Peer> {
+    fn advertised(&self) -> Option<Peer> {
         None
     }
 
-    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+    fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
         let at = self.started.unwrap().elapsed();
         self.asked.lock().unwrap().push((at, path.to_owned()));
         let mut does = self.does.lock().unwrap();
         let next = if does.len() > 1 { does.pop_front() } else { None };
         let result = match next.as_ref().unwrap_or(&does[0]) {
-            Does::Answers(answer) => {
+            LeaderReply::Answers(answer) => {
                 let now = Timestamp::UNIX_EPOCH + at - *self.behind.lock().unwrap();
                 Some(Ok(answer(now).into()))
             }
-            Does::Fails => {
-                Some(Err(LinkError::Unreachable { peer: peer.address, reason: "gone".to_owned() }))
+            LeaderReply::Fails => {
+                Some(Err(TransportError::Unreachable { peer: peer.address, reason: "gone".to_owned() }))
             }
-            Does::Hangs => None,
+            LeaderReply::Hangs => None,
         };
         Box::pin(async move {
             match result {
@@ -99,21 +99,21 @@ impl Clock for OwnClock {
 }
 
 /// A standby with the HPA `known` in its store.
-struct Rig {
+struct Harness {
     leaders: Arc<Leaders>,
     clock: Arc<OwnClock>,
-    standing: watch::Sender<Standing>,
+    leader_state: watch::Sender<LeaderState>,
     controller: Arc<Controller>,
     telemetry: Metrics,
     follower: Follower,
 }
 
-fn leads(identity: &str, term: i32) -> Standing {
-    let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), certificate: Fingerprint::of(b"") };
-    Standing::Follows(Some(Holder { identity: identity.to_owned(), term, peer: Some(peer) }))
+fn leads(identity: &str, term: i32) -> LeaderState {
+    let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), certificate: Fingerprint::from_der(b"") };
+    LeaderState::Standby(Some(Holder { identity: identity.to_owned(), term, peer: Some(peer) }))
 }
 
-fn rig(does: impl IntoIterator<Item = Does>) -> Rig {
+fn rig(does: impl IntoIterator<Item = LeaderReply>) -> Harness {
     let own = Arc::new(OwnClock(VirtualClock::starting_at(Timestamp::UNIX_EPOCH), Mutex::default()));
     let clock: SharedClock = Arc::clone(&own) as _;
     let cluster = Cluster::new(Arc::clone(&clock));
@@ -139,16 +139,16 @@ fn rig(does: impl IntoIterator<Item = Does>) -> Rig {
         started: Some(Instant::now()),
         behind: Mutex::default(),
     });
-    let (standing, receiver) = watch::channel(leads("a", 3));
+    let (leader_state, receiver) = watch::channel(leads("a", 3));
     let follower = Follower::new(Parts {
         link: Arc::clone(&leaders) as _,
         identity: "b_1".to_owned(),
-        standing: receiver,
+        leader_state: receiver,
         controller: Arc::clone(&controller),
         telemetry: telemetry.clone(),
         lease: "concertina".into(),
     });
-    Rig { leaders, clock: own, standing, controller, telemetry, follower }
+    Harness { leaders, clock: own, leader_state, controller, telemetry, follower }
 }
 
 fn known() -> HpaRecord {
@@ -169,18 +169,18 @@ fn history(change: i32) -> History {
 }
 
 /// Creates a response with the given histories.
-fn answer(histories: &[(&str, i32)], change: u64, full: bool, more: bool, last: bool) -> Does {
+fn answer(histories: &[(&str, i32)], change: u64, full: bool, more: bool, last: bool) -> LeaderReply {
     let upto = Revision { epoch: 5, change };
     let histories = histories.iter().map(|(uid, change)| (Arc::from(*uid), Arc::new(history(*change))));
     let changed = Changed { full, upto, more, histories: histories.collect() };
-    Does::Answers(Box::new(move |now| {
+    LeaderReply::Answers(Box::new(move |now| {
         let mut writer = Writer::new();
         writer.add(&changed);
         writer.finish(now, upto, more, last)
     }))
 }
 
-impl Rig {
+impl Harness {
     async fn follow(&mut self, seconds: f64) {
         let following = timeout(Duration::from_secs_f64(seconds), self.follower.run()).await;
         assert!(following.is_err());
@@ -211,8 +211,8 @@ async fn standby_requests_everything_first_and_then_changes() {
         [(0.0, first.to_owned()), (0.0, format!("{first}&since=5.1")), (0.9, format!("{first}&since=5.2"))];
     assert_eq!(rig.asked(), expected);
     assert_eq!(rig.pulls("ok"), 3);
-    let Rig { follower, controller, .. } = rig;
-    assert_eq!(follower.adopt(4), Handover::CutOff);
+    let Harness { follower, controller, .. } = rig;
+    assert_eq!(follower.take_over(4), Handover::CutOff);
     assert_eq!(controller.histories.get("known"), history(3).inherit(controller.clock.now()));
     assert_eq!(controller.histories.len(), 1, "no HPA has the other UID");
 }
@@ -224,8 +224,8 @@ async fn copied_histories_keep_their_age_across_clock_skew() {
             rig([answer(&[("known", 1)], 1, true, false, false), answer(&[], 1, false, false, false)]);
         *rig.leaders.behind.lock().unwrap() = SignedDuration::from_hours(hours);
         rig.follow(3.0).await;
-        let Rig { follower, controller, .. } = rig;
-        assert_eq!(follower.adopt(4), Handover::CutOff);
+        let Harness { follower, controller, .. } = rig;
+        assert_eq!(follower.take_over(4), Handover::CutOff);
         let at = controller.histories.get("known").scale_ups[0].at;
         assert_eq!(at, Timestamp::from_second(moved).unwrap(), "{hours} hours behind");
     }
@@ -235,9 +235,9 @@ async fn copied_histories_keep_their_age_across_clock_skew() {
 async fn clock_jump_after_the_last_copy_keeps_the_ages() {
     let mut rig = rig([answer(&[("known", 1)], 1, true, false, false), answer(&[], 1, false, false, false)]);
     rig.follow(3.0).await;
-    let Rig { follower, controller, clock, .. } = rig;
+    let Harness { follower, controller, clock, .. } = rig;
     *clock.1.lock().unwrap() = SignedDuration::from_mins(5);
-    assert_eq!(follower.adopt(4), Handover::CutOff);
+    assert_eq!(follower.take_over(4), Handover::CutOff);
     assert_eq!(controller.histories.get("known").scale_ups[0].at, Timestamp::from_second(300).unwrap());
 }
 
@@ -255,8 +255,8 @@ async fn handover_is_exact_for_the_next_leader_only() {
         // One more request confirms the copy at once. Then the usual interval continues.
         let times: Vec<_> = rig.asked().into_iter().map(|(at, _)| at).collect();
         assert_eq!(times, [0.0, 0.0, 0.0, 0.9, 1.8]);
-        let Rig { follower, controller, .. } = rig;
-        assert_eq!(follower.adopt(term), inheritance);
+        let Harness { follower, controller, .. } = rig;
+        assert_eq!(follower.take_over(term), inheritance);
         let inherited = (inheritance == Handover::CutOff).then(|| controller.clock.now());
         assert_eq!(controller.histories.get("known"), History { inherited, ..expected });
     }
@@ -265,16 +265,16 @@ async fn handover_is_exact_for_the_next_leader_only() {
 #[tokio::test(start_paused = true)]
 async fn failing_leader_is_requested_less_often_and_the_copy_stays() {
     for (does, result) in [
-        (Does::Fails, "unreachable"),
-        (Does::Hangs, "unreachable"),
-        (Does::Answers(Box::new(|_| b"garbage".to_vec())), "invalid"),
+        (LeaderReply::Fails, "unreachable"),
+        (LeaderReply::Hangs, "unreachable"),
+        (LeaderReply::Answers(Box::new(|_| b"garbage".to_vec())), "invalid"),
     ] {
         let mut rig = rig([answer(&[("known", 1)], 1, true, false, false), does]);
         rig.follow(600.0).await;
         let failed = rig.pulls(result);
         assert!((25..=45).contains(&failed), "{failed} {result}");
-        let Rig { follower, controller, .. } = rig;
-        assert_eq!(follower.adopt(4), Handover::CutOff);
+        let Harness { follower, controller, .. } = rig;
+        assert_eq!(follower.take_over(4), Handover::CutOff);
         assert_eq!(controller.histories.get("known"), history(1).inherit(controller.clock.now()));
     }
 }
@@ -285,15 +285,15 @@ async fn new_leader_is_copied_in_full_and_a_partial_copy_hides_nothing() {
         answer(&[("known", 1)], 7, true, false, false),
         answer(&[], 7, false, false, false),
         answer(&[("other", 2)], 1, true, true, false),
-        Does::Hangs,
+        LeaderReply::Hangs,
     ]);
     rig.follow(0.5).await;
-    rig.standing.send_replace(leads("c", 4));
+    rig.leader_state.send_replace(leads("c", 4));
     rig.follow(0.1).await;
     let asked = rig.asked();
     assert!(asked[1].1.ends_with("&since=5.7") && !asked[2].1.contains("since"), "{asked:?}");
-    let Rig { follower, controller, .. } = rig;
-    assert_eq!(follower.adopt(5), Handover::CutOff);
+    let Harness { follower, controller, .. } = rig;
+    assert_eq!(follower.take_over(5), Handover::CutOff);
     assert_eq!(controller.histories.get("known"), history(1).inherit(controller.clock.now()));
 }
 
@@ -311,15 +311,17 @@ async fn histories_without_an_hpa_are_dropped_after_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn no_request_without_a_leader_or_its_address() {
-    let mut rig = rig([Does::Fails]);
-    let Standing::Follows(Some(holder)) = leads("a", 3) else { panic!() };
-    for standing in [Standing::Follows(None), Standing::Follows(Some(Holder { peer: None, ..holder }))] {
-        rig.standing.send_replace(standing);
+    let mut rig = rig([LeaderReply::Fails]);
+    let LeaderState::Standby(Some(holder)) = leads("a", 3) else { panic!() };
+    for leader_state in
+        [LeaderState::Standby(None), LeaderState::Standby(Some(Holder { peer: None, ..holder }))]
+    {
+        rig.leader_state.send_replace(leader_state);
         rig.follow(10.0).await;
     }
     assert!(rig.asked().is_empty());
-    let Rig { follower, controller, .. } = rig;
-    assert_eq!(follower.adopt(4), Handover::Nothing);
+    let Harness { follower, controller, .. } = rig;
+    assert_eq!(follower.take_over(4), Handover::Nothing);
     assert!(controller.histories.is_empty());
 }
 
@@ -336,10 +338,10 @@ fn part(answer: &(u16, Vec<u8>)) -> super::wire::Part {
 
 #[tokio::test(start_paused = true)]
 async fn clock_jump_of_the_leader_keeps_the_copied_ages() {
-    let Rig { controller, clock, .. } = rig([Does::Fails]);
+    let Harness { controller, clock, .. } = rig([LeaderReply::Fails]);
     let source = super::Source::new(Arc::clone(&controller));
     source.leads();
-    controller.histories.moment(clock.now());
+    controller.histories.correct_clock(clock.now());
     controller.histories.seed(&"known".into(), history(1));
     let all = part(&respond(&source, "").await);
     *clock.1.lock().unwrap() = SignedDuration::from_hours(-1);
@@ -351,7 +353,7 @@ async fn clock_jump_of_the_leader_keeps_the_copied_ages() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_holds_back_empty_responses_until_it_concludes() {
-    let controller = rig([Does::Fails]).controller;
+    let controller = rig([LeaderReply::Fails]).controller;
     let source = super::Source::new(Arc::clone(&controller));
     assert_eq!(respond(&source, "").await.0, 503);
     source.leads();
@@ -392,19 +394,19 @@ async fn leader_holds_back_empty_responses_until_it_concludes() {
 
 /// A connection to the leader of this test. A cut loses the leader's responses.
 #[derive(Debug)]
-struct Line {
+struct LeaderConnection {
     source: Arc<super::Source>,
     is_cut: AtomicBool,
 }
 
-impl Link for Line {
-    fn serves(&self, _: Served) {}
+impl PeerTransport for LeaderConnection {
+    fn register(&self, _: ServedPages) {}
 
-    fn here(&self) -> Option<Peer> {
+    fn advertised(&self) -> Option<Peer> {
         None
     }
 
-    fn ask<'a>(&'a self, _: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>> {
+    fn get<'a>(&'a self, _: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
         Box::pin(async move {
             let (_, query) = path.split_once('?').unwrap();
             let (code, body) = respond(&self.source, query).await;
@@ -419,16 +421,16 @@ async fn handover_that_times_out_is_incomplete() {
     for (is_cut, inheritance, expected) in
         [(false, Handover::HandedOver, history(2)), (true, Handover::CutOff, history(1))]
     {
-        let leader = rig([Does::Fails]).controller;
+        let leader = rig([LeaderReply::Fails]).controller;
         leader.histories.seed(&"known".into(), history(1));
         let source = super::Source::new(Arc::clone(&leader));
         source.leads();
-        let line = Arc::new(Line { source: Arc::clone(&source), is_cut: AtomicBool::new(false) });
-        let mut standby = rig([Does::Fails]);
+        let line = Arc::new(LeaderConnection { source: Arc::clone(&source), is_cut: AtomicBool::new(false) });
+        let mut standby = rig([LeaderReply::Fails]);
         standby.follower = Follower::new(Parts {
             link: Arc::clone(&line) as _,
             identity: "b".to_owned(),
-            standing: standby.standing.subscribe(),
+            leader_state: standby.leader_state.subscribe(),
             controller: Arc::clone(&standby.controller),
             telemetry: standby.telemetry.clone(),
             lease: "concertina".into(),
@@ -440,8 +442,8 @@ async fn handover_that_times_out_is_incomplete() {
         let ending = async { timeout(Duration::from_millis(1500), source.conclude()).await.is_err() };
         let (timed_out, ()) = futures::future::join(ending, standby.follow(2.0)).await;
         assert_eq!(timed_out, is_cut);
-        let Rig { follower, controller, .. } = standby;
-        assert_eq!(follower.adopt(4), inheritance);
+        let Harness { follower, controller, .. } = standby;
+        assert_eq!(follower.take_over(4), inheritance);
         let inherited = (inheritance == Handover::CutOff).then(|| controller.clock.now());
         assert_eq!(controller.histories.get("known"), History { inherited, ..expected });
     }
@@ -449,7 +451,7 @@ async fn handover_that_times_out_is_incomplete() {
 
 #[tokio::test(start_paused = true)]
 async fn leader_waits_for_recent_standbys_only() {
-    let controller = rig([Does::Fails]).controller;
+    let controller = rig([LeaderReply::Fails]).controller;
     let source = super::Source::new(Arc::clone(&controller));
     source.leads();
     respond(&source, "standby=b").await;
@@ -473,7 +475,7 @@ async fn leader_waits_for_recent_standbys_only() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_histories_arrive_in_small_parts() {
-    let controller = rig([Does::Fails]).controller;
+    let controller = rig([LeaderReply::Fails]).controller;
     let source = super::Source::new(Arc::clone(&controller));
     source.leads();
     let at = |second: i64| Timestamp::from_second(second * 3).unwrap();

@@ -16,7 +16,7 @@ use cluster::fingerprint::Fingerprint;
 pub type Connect = dyn Fn(DuplexStream, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// The pages of a process, and the ways to reach them.
-pub struct Served {
+pub struct ServedPages {
     /// Serves one connection within the process, until it or the token ends it.
     pub connect: Arc<Connect>,
     /// The HTTPS address, if the pages are served over HTTPS.
@@ -25,29 +25,29 @@ pub struct Served {
     pub certificate: Arc<dyn Fn() -> Option<Fingerprint> + Send + Sync>,
 }
 
-impl fmt::Debug for Served {
+impl fmt::Debug for ServedPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Served").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("ServedPages").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
 /// Connects the replicas with each other. Each process has one instance.
-pub trait Link: fmt::Debug + Send + Sync + 'static {
+pub trait PeerTransport: fmt::Debug + Send + Sync + 'static {
     /// Registers the pages of this process. Called once, before the process becomes a candidate.
-    fn serves(&self, served: Served);
+    fn register(&self, served: ServedPages);
 
     /// The current address of this process for other replicas, if it has one. Read at every write of the
     /// Lease.
-    fn here(&self) -> Option<Peer>;
+    fn advertised(&self) -> Option<Peer>;
 
     /// Sends a GET for a path and its query, with the credentials of this process. The caller limits the
     /// time.
-    fn ask<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, LinkError>>;
+    fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>>;
 }
 
 /// The reason for a failed request to a replica.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LinkError {
+pub enum TransportError {
     /// No server listens at the address, or the connection broke.
     #[error("failed to reach {peer}: {reason}; the replicas must reach each other's secure ports")]
     Unreachable {

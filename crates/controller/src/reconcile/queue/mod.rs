@@ -199,15 +199,15 @@ impl Queue {
 
     /// Hands out a due key, if there is one.
     pub fn take(&self) -> Option<Due> {
-        self.hand_out(State::pop)
+        self.take_next(State::pop)
     }
 
     /// Hands out a due key of a new or changed HPA, if there is one.
     pub fn take_fresh(&self) -> Option<Due> {
-        self.hand_out(State::pop_fresh)
+        self.take_next(State::pop_fresh)
     }
 
-    fn hand_out(&self, pop: impl FnOnce(&mut State) -> Option<Key>) -> Option<Due> {
+    fn take_next(&self, pop: impl FnOnce(&mut State) -> Option<Key>) -> Option<Due> {
         let now = Instant::now();
         let mut state = self.up_to(now);
         if state.shut_down {

@@ -26,9 +26,9 @@ async fn day(workloads: usize, pods: u64) {
             Shape::BusinessDay { night: 100.0, peak: 900.0, day: Duration::from_hours(24), weekend: 1.0 };
         let work = Work::requests(Curve::from(day).with_noise(0.1, 1), 20.0)
             .with_cpu(5.0)
-            .shown_as(Metric::of_pods("rps", Measure::Served));
+            .with_metric(Metric::for_pods("rps", Measure::Served));
         let cpu = CpuModel { base: 10.0, start_up: 300.0, limit: Some(500.0) };
-        metrics.add(Load { work: vec![work], cpu, ..Load::of("shop", "app", name) });
+        metrics.add(Load { work: vec![work], cpu, ..Load::new("shop", "app", name) });
         let start_up =
             Distribution::LogNormal { median: Duration::from_secs(8), p95: Duration::from_secs(20) };
         world.set_model("shop", name, WorkloadModel { start_up, ..WorkloadModel::default() });

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::{DesiredRollout, Set, Step, Strategy, step};
 
-fn wish(replicas: i64, surge: i64, unavailable: i64) -> DesiredRollout {
+fn desired_rollout(replicas: i64, surge: i64, unavailable: i64) -> DesiredRollout {
     DesiredRollout { replicas, strategy: Strategy::RollingUpdate { surge, unavailable }, is_paused: false }
 }
 
@@ -20,63 +20,63 @@ fn sizes(new: Option<i64>, old: impl Into<Vec<i64>>) -> Step {
 
 #[test]
 fn first_replica_set_gets_all_replicas() {
-    assert_eq!(step(&wish(10, 3, 2), None, &[]), sizes(Some(10), []));
+    assert_eq!(step(&desired_rollout(10, 3, 2), None, &[]), sizes(Some(10), []));
 }
 
 #[test]
 fn rollout_adds_the_surge_then_removes_down_to_the_minimum() {
-    let wish = wish(10, 3, 2);
-    assert_eq!(step(&wish, None, &[set(10, 10)]), sizes(Some(3), [10]));
-    assert_eq!(step(&wish, Some(set(3, 0)), &[set(10, 10)]), sizes(Some(3), [8]));
-    assert_eq!(step(&wish, Some(set(3, 0)), &[set(8, 8)]), sizes(Some(5), [8]));
-    assert_eq!(step(&wish, Some(set(5, 0)), &[set(8, 8)]), sizes(Some(5), [8]), "no new pod is ready");
-    assert_eq!(step(&wish, Some(set(5, 3)), &[set(8, 8)]), sizes(Some(5), [5]));
-    assert_eq!(step(&wish, Some(set(10, 10)), &[set(1, 1)]), sizes(Some(10), [0]));
+    let desired = desired_rollout(10, 3, 2);
+    assert_eq!(step(&desired, None, &[set(10, 10)]), sizes(Some(3), [10]));
+    assert_eq!(step(&desired, Some(set(3, 0)), &[set(10, 10)]), sizes(Some(3), [8]));
+    assert_eq!(step(&desired, Some(set(3, 0)), &[set(8, 8)]), sizes(Some(5), [8]));
+    assert_eq!(step(&desired, Some(set(5, 0)), &[set(8, 8)]), sizes(Some(5), [8]), "no new pod is ready");
+    assert_eq!(step(&desired, Some(set(5, 3)), &[set(8, 8)]), sizes(Some(5), [5]));
+    assert_eq!(step(&desired, Some(set(10, 10)), &[set(1, 1)]), sizes(Some(10), [0]));
 }
 
 #[test]
 fn rollout_without_surge_removes_old_pods_first() {
-    let wish = wish(4, 0, 1);
-    assert_eq!(step(&wish, None, &[set(4, 4)]), sizes(Some(0), [4]));
-    assert_eq!(step(&wish, Some(set(0, 0)), &[set(4, 4)]), sizes(Some(0), [3]));
-    assert_eq!(step(&wish, Some(set(0, 0)), &[set(3, 3)]), sizes(Some(1), [3]));
+    let desired = desired_rollout(4, 0, 1);
+    assert_eq!(step(&desired, None, &[set(4, 4)]), sizes(Some(0), [4]));
+    assert_eq!(step(&desired, Some(set(0, 0)), &[set(4, 4)]), sizes(Some(0), [3]));
+    assert_eq!(step(&desired, Some(set(0, 0)), &[set(3, 3)]), sizes(Some(1), [3]));
 }
 
 #[test]
 fn rollout_removes_unavailable_old_pods_first() {
     // Five old pods are broken. Their replacement does not reduce availability.
-    assert_eq!(step(&wish(10, 3, 2), Some(set(3, 0)), &[set(10, 5)]), sizes(Some(3), [8]));
-    assert_eq!(step(&wish(10, 0, 0), Some(set(0, 0)), &[set(10, 10)]), sizes(Some(0), [10]));
+    assert_eq!(step(&desired_rollout(10, 3, 2), Some(set(3, 0)), &[set(10, 5)]), sizes(Some(3), [8]));
+    assert_eq!(step(&desired_rollout(10, 0, 0), Some(set(0, 0)), &[set(10, 10)]), sizes(Some(0), [10]));
 }
 
 #[test]
 fn recreate_waits_for_the_removal_of_old_pods() {
-    let wish = DesiredRollout { replicas: 3, strategy: Strategy::Recreate, is_paused: false };
-    assert_eq!(step(&wish, None, &[set(3, 3)]), sizes(None, [0]));
+    let desired = DesiredRollout { replicas: 3, strategy: Strategy::Recreate, is_paused: false };
+    assert_eq!(step(&desired, None, &[set(3, 3)]), sizes(None, [0]));
     let ending = Set { size: 0, available: 0, pods: 2, sized_for: None };
-    assert_eq!(step(&wish, None, &[ending]), sizes(None, [0]));
-    assert_eq!(step(&wish, None, &[set(0, 0)]), sizes(Some(3), [0]));
+    assert_eq!(step(&desired, None, &[ending]), sizes(None, [0]));
+    assert_eq!(step(&desired, None, &[set(0, 0)]), sizes(Some(3), [0]));
 }
 
 #[test]
 fn scaling_during_a_rollout_is_proportional() {
     // The example of the Kubernetes documentation: 10 replicas with a surge of 3, scaled to 15.
     let (old, new) = (sized(8, 10, 13), sized(5, 10, 13));
-    assert_eq!(step(&wish(15, 3, 2), Some(new), &[old]), sizes(Some(7), [11]));
-    assert_eq!(step(&wish(5, 3, 2), Some(new), &[old]), sizes(Some(3), [5]));
-    assert_eq!(step(&wish(0, 3, 2), Some(new), &[old]), sizes(Some(0), [0]));
+    assert_eq!(step(&desired_rollout(15, 3, 2), Some(new), &[old]), sizes(Some(7), [11]));
+    assert_eq!(step(&desired_rollout(5, 3, 2), Some(new), &[old]), sizes(Some(3), [5]));
+    assert_eq!(step(&desired_rollout(0, 3, 2), Some(new), &[old]), sizes(Some(0), [0]));
 }
 
 #[test]
 fn scaling_with_one_active_set_resizes_only_that_set() {
-    assert_eq!(step(&wish(8, 2, 2), Some(sized(3, 3, 4)), &[set(0, 0)]), sizes(Some(8), [0]));
-    assert_eq!(step(&wish(8, 2, 2), None, &[sized(3, 3, 4)]), sizes(None, [8]));
-    assert_eq!(step(&wish(2, 1, 0), Some(sized(9, 9, 12)), &[]), sizes(Some(2), []));
+    assert_eq!(step(&desired_rollout(8, 2, 2), Some(sized(3, 3, 4)), &[set(0, 0)]), sizes(Some(8), [0]));
+    assert_eq!(step(&desired_rollout(8, 2, 2), None, &[sized(3, 3, 4)]), sizes(None, [8]));
+    assert_eq!(step(&desired_rollout(2, 1, 0), Some(sized(9, 9, 12)), &[]), sizes(Some(2), []));
 }
 
 #[test]
 fn paused_deployment_scales_without_a_rollout() {
-    let paused = |replicas| DesiredRollout { is_paused: true, ..wish(replicas, 1, 0) };
+    let paused = |replicas| DesiredRollout { is_paused: true, ..desired_rollout(replicas, 1, 0) };
     assert_eq!(step(&paused(3), None, &[sized(3, 3, 4)]), sizes(None, [3]));
     assert_eq!(step(&paused(6), None, &[sized(3, 3, 4)]), sizes(None, [6]));
 }
@@ -84,7 +84,7 @@ fn paused_deployment_scales_without_a_rollout() {
 /// A simulated rollout: in each round the controller takes a step, and some pods become ready.
 #[derive(Debug, Clone)]
 struct Rollout {
-    wish: DesiredRollout,
+    desired: DesiredRollout,
     new: Option<Set>,
     old: Vec<Set>,
 }
@@ -93,8 +93,8 @@ impl Rollout {
     /// Takes one step that the pods follow immediately. Returns whether anything changed.
     fn step(&mut self) -> bool {
         let before = (self.new, self.old.clone());
-        let step = step(&self.wish, self.new, &self.old);
-        let sized_for = Some((self.wish.replicas, self.wish.max_pods()));
+        let step = step(&self.desired, self.new, &self.old);
+        let sized_for = Some((self.desired.replicas, self.desired.max_pods()));
         let follow = |set: Set, size: i64| {
             // Unavailable pods are removed first.
             let available = set.available.min(size);
@@ -121,7 +121,7 @@ impl Rollout {
 
     fn is_done(&self) -> bool {
         let new = self.new.unwrap_or_default();
-        new.available == self.wish.replicas && self.total() == self.wish.replicas
+        new.available == self.desired.replicas && self.total() == self.desired.replicas
     }
 }
 
@@ -137,14 +137,15 @@ proptest! {
         readiness in proptest::collection::vec(0_i64..6, 1..20),
     ) {
         let unavailable = if surge == 0 { unavailable.max(1) } else { unavailable }.min(replicas);
-        let wish = wish(replicas, surge, unavailable);
+        let desired = desired_rollout(replicas, surge, unavailable);
         // The old pods belong to the ReplicaSets of earlier rollouts.
         let old = (0..parts).map(|part| replicas / parts + i64::from(part < replicas % parts));
-        let mut rollout = Rollout { wish, new: None, old: old.map(|size| sized(size, replicas, wish.max_pods())).collect() };
+        let old = old.map(|size| sized(size, replicas, desired.max_pods())).collect();
+        let mut rollout = Rollout { desired, new: None, old };
         for round in 0..2_000 {
             rollout.step();
-            prop_assert!(rollout.total() <= wish.max_pods(), "{rollout:?}");
-            prop_assert!(rollout.available() >= wish.min_available(), "{rollout:?}");
+            prop_assert!(rollout.total() <= desired.max_pods(), "{rollout:?}");
+            prop_assert!(rollout.available() >= desired.min_available(), "{rollout:?}");
             prop_assert!(rollout.old.iter().chain(&rollout.new).all(|set| set.size >= 0));
             // At least one pod becomes ready in every seventh round.
             rollout.ready(readiness[round % readiness.len()].max(i64::from(round % 7 == 0)));
@@ -163,17 +164,19 @@ proptest! {
         unavailable in 1_i64..10,
         rounds in 0_usize..12,
     ) {
-        let start = wish(first, surge, unavailable.min(first));
-        let mut rollout = Rollout { wish: start, new: None, old: vec![sized(first, first, start.max_pods())] };
+        let start = desired_rollout(first, surge, unavailable.min(first));
+        let old = vec![sized(first, first, start.max_pods())];
+        let mut rollout = Rollout { desired: start, new: None, old };
         for _ in 0..rounds {
             rollout.step();
             rollout.ready(1);
         }
-        rollout.wish = wish(second, if second == 0 { 0 } else { surge }, unavailable.min(second));
+        let surge = if second == 0 { 0 } else { surge };
+        rollout.desired = desired_rollout(second, surge, unavailable.min(second));
         // The first step shares the difference. After it, the bounds of the new count hold.
         rollout.step();
         for _ in 0..1_000 {
-            prop_assert!(rollout.total() <= rollout.wish.max_pods(), "{rollout:?}");
+            prop_assert!(rollout.total() <= rollout.desired.max_pods(), "{rollout:?}");
             if rollout.is_done() {
                 break;
             }

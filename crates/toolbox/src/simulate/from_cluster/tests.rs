@@ -174,9 +174,12 @@ fn custom_metrics_become_demand_with_cpu_as_its_cost() {
 fn target_of_unknown_kind_becomes_a_deployment() {
     let mut hpa = hpa(&json!([cpu_metric()]), &json!([]));
     hpa["spec"]["scaleTargetRef"] = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "web"});
-    let scenario =
-        Scenario::read(&scenario(&ClusterObjects { hpa, replicas: 2, ..ClusterObjects::default() }), "", FAKE)
-            .unwrap();
+    let scenario = Scenario::read(
+        &scenario(&ClusterObjects { hpa, replicas: 2, ..ClusterObjects::default() }),
+        "",
+        FAKE,
+    )
+    .unwrap();
     assert_eq!(scenario.workloads.len(), 1);
 }
 
@@ -210,7 +213,7 @@ async fn cluster_receives_only_reads() {
     let load = Arc::new(LoadMetrics::new(clock, Pipeline::default()));
     load.add(Load {
         work: vec![Work::cpu(Curve::constant(900.0), 1_000.0)],
-        ..Load::of("shop", "app", "web")
+        ..Load::new("shop", "app", "web")
     });
     cluster.set_metrics(load.clone());
     for _ in 0..120 {

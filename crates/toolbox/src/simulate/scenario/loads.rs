@@ -152,7 +152,7 @@ fn idle(workload: &WorkloadPlan, seed: u64) -> LoadPlan {
         base: file.memory.base.map_or_else(|| MemoryModel::default().base, |bytes| bytes.0),
         growth: file.memory.growth_per_second.map_or(0.0, |bytes| bytes.0),
     };
-    let mut load = Load::of(&workload.namespace, "", "");
+    let mut load = Load::new(&workload.namespace, "", "");
     load.labels = workload.labels.clone();
     load.container = workload.containers.first().map(|(name, _)| name.clone());
     load.cpu = cpu;
@@ -203,8 +203,12 @@ fn work(
         work.excess = OverflowPolicy::Waits;
     }
     for (index, metric) in file.metrics.iter().flatten().enumerate() {
-        work =
-            work.shown_as(shown(metric, file.queue, &format!("{field}.metrics[{index}]"), context.sources)?);
+        work = work.with_metric(shown(
+            metric,
+            file.queue,
+            &format!("{field}.metrics[{index}]"),
+            context.sources,
+        )?);
     }
     Ok(work)
 }
@@ -227,14 +231,14 @@ fn shown(file: &MetricFile, queue: bool, field: &str, sources: Sources<'_>) -> R
             Err(sources.problem(field, "object and external are both set; use only one of them"))
         }
         (Some(object), None) => {
-            Ok(Metric::of_object(&file.name, measure, &object.api_version, &object.kind, &object.name))
+            Ok(Metric::for_object(&file.name, measure, &object.api_version, &object.kind, &object.name))
         }
         (None, Some(external)) => {
             let mut metric = Metric::external(&file.name, measure, []);
             metric.shown = Shown::External { labels: external.labels.clone() };
             Ok(metric)
         }
-        (None, None) => Ok(Metric::of_pods(&file.name, measure)),
+        (None, None) => Ok(Metric::for_pods(&file.name, measure)),
     }
 }
 
@@ -270,8 +274,8 @@ fn expose_requested_metrics(
 /// The metric that a metric source requests.
 fn requested(source: &MetricSource, measure: Measure) -> Option<Metric> {
     match source {
-        MetricSource::Pods { metric, .. } => Some(Metric::of_pods(&metric.name, measure)),
-        MetricSource::Object { described, metric, .. } => Some(Metric::of_object(
+        MetricSource::Pods { metric, .. } => Some(Metric::for_pods(&metric.name, measure)),
+        MetricSource::Object { described, metric, .. } => Some(Metric::for_object(
             &metric.name,
             measure,
             &described.api_version,

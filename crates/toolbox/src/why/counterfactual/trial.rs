@@ -164,7 +164,7 @@ impl<'a> Trial<'a> {
         let stabilization = self.explanation.stabilization.iter().flat_map(|step| &step.recommendations);
         let policies = self.explanation.limit.iter().flat_map(|limit| &limit.policies);
         let mut moments: Vec<Timestamp> = stabilization
-            .flat_map(|held| [held.leaves_up, held.leaves_down])
+            .flat_map(|held| [held.expires_up, held.expires_down])
             .chain(policies.map(|policy| policy.frees_at))
             .flatten()
             .filter(|at| *at >= self.situation.at)

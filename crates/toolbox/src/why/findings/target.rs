@@ -11,7 +11,7 @@ pub(super) fn scale(situation: &Situation) -> Option<Finding> {
     let explanation = &situation.explanation;
     let target = target_name(situation);
     let failure = explanation.failure.as_deref().unwrap_or_default();
-    match explanation.course {
+    match explanation.path {
         DecisionPath::NoSelector => Some(Finding::error(
             FindingId::NoSelector,
             format!("the scale of {target} has no selector, so its pods cannot be found"),
@@ -47,7 +47,7 @@ pub(super) fn scale(situation: &Situation) -> Option<Finding> {
 
 /// Finds a target at zero replicas, which the HPA does not change.
 pub(super) fn paused(situation: &Situation) -> Option<Finding> {
-    (situation.explanation.course == DecisionPath::Disabled).then(|| {
+    (situation.explanation.path == DecisionPath::Disabled).then(|| {
         let target = target_name(situation);
         Finding::warning(
             FindingId::Paused,
@@ -63,7 +63,7 @@ pub(super) fn paused(situation: &Situation) -> Option<Finding> {
 
 /// Finds several HPAs on the same pods.
 pub(super) fn shared(situation: &Situation) -> Option<Finding> {
-    let stopped = situation.explanation.course == DecisionPath::Ambiguous;
+    let stopped = situation.explanation.path == DecisionPath::Ambiguous;
     let names: Vec<&str> = situation.sharing.iter().map(|key| &*key.name).collect();
     if names.is_empty() && !stopped {
         return None;

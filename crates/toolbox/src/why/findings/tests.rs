@@ -53,7 +53,7 @@ fn unusable_targets_are_found() {
         scene.situation()
     };
     let no_selector = with(Scene::cpu(5, 400), |situation| {
-        situation.explanation.course = autoscaling::explanation::DecisionPath::NoSelector;
+        situation.explanation.path = autoscaling::explanation::DecisionPath::NoSelector;
         situation.explanation.metrics.clear();
     });
     let mut zero = Scene::cpu(0, 400);
