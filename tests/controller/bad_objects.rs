@@ -39,9 +39,12 @@ async fn undecodable_hpa_is_skipped_and_others_scale() {
     assert_eq!(rig.count("watch", "/horizontalpodautoscalers"), 1);
     assert_eq!(rig.replicas("b"), 4);
 
-    let told = logs::with("could not be decoded");
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains(r#"namespace="shop" name="b""#) && told[1].contains(r#"name="bb""#), "{told:?}");
+    let logged = logs::with("could not be decoded");
+    assert_eq!(logged.len(), 2, "{logged:?}");
+    assert!(
+        logged[0].contains(r#"namespace="shop" name="b""#) && logged[1].contains(r#"name="bb""#),
+        "{logged:?}"
+    );
 
     let mut repaired = rig.hpa("b");
     repaired["spec"]["minReplicas"] = json!(2);

@@ -195,7 +195,7 @@ async fn invalid_checkpoint_is_logged_by_name_and_breaks_no_rate_policy() {
         ("huge", base64(&"AAAA".repeat(400_000)), "more than a ConfigMap can have"),
         ("invalid base64", base64("*"), "invalid base64"),
     ];
-    for (what, data, told) in bad {
+    for (what, data, expected) in bad {
         let stage = after_clean_shutdown().await;
         let mut broken = map(&stage, FIRST);
         broken["binaryData"] = data;
@@ -203,7 +203,10 @@ async fn invalid_checkpoint_is_logged_by_name_and_breaks_no_rate_policy() {
         let process = Process::start(&stage, "second", checkpointed());
         stage.pass(60.0).await;
         let lines = logs::with("skipping a ConfigMap of the checkpoint");
-        assert!(lines.len() == 1 && lines[0].contains(told) && lines[0].contains(FIRST), "{what}: {lines:?}");
+        assert!(
+            lines.len() == 1 && lines[0].contains(expected) && lines[0].contains(FIRST),
+            "{what}: {lines:?}"
+        );
         assert!(restored(&process, "status"), "{what}");
         assert_eq!(stage.replicas("web"), 4, "{what}: the rate policy permits no more");
         stage.until("it scales again", 300.0, |stage| stage.replicas("web") == 6).await;

@@ -49,8 +49,8 @@ async fn lost_server_is_logged_once_a_minute_and_its_recovery_once() {
     stage.cluster.faults().add(FaultRule::new(FaultAction::Close).path_suffix("/pods"));
     stage.cluster.faults().add(FaultRule::new(FaultAction::WatchClose).path_suffix("/pods"));
     stage.pass(300.0).await;
-    let told = logs::with("failed to list and watch").len() - before;
-    assert!((4..=6).contains(&told), "{:?}", logs::with("failed to list"));
+    let logged = logs::with("failed to list and watch").len() - before;
+    assert!((4..=6).contains(&logged), "{:?}", logs::with("failed to list"));
     stage.cluster.faults().clear();
     stage.pass(80.0).await;
     assert_eq!(logs::with("watch recovered").len(), 1);

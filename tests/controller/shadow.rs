@@ -182,7 +182,7 @@ async fn rescale_of_the_built_in_controller_alone_is_reported() {
     assert!(line.contains("WARN") && line.contains("builtin=\"4 to 6\""), "{line}");
     assert!(line.contains("ours=\"4 to 4\"") && line.contains("stays at 4"), "{line}");
     // The record of the HPA contains the difference for `why` as well.
-    let record = shadow.assembly.decisions.as_ref().unwrap().of(&Key::new("shop", "web")).unwrap();
+    let record = shadow.assembly.decisions.as_ref().unwrap().list(&Key::new("shop", "web")).unwrap();
     let comparison = record.comparison.unwrap();
     assert_eq!(comparison.different, 1);
     let last = comparison.last_difference.unwrap().sentence;

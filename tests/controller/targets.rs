@@ -191,11 +191,11 @@ async fn missing_watch_permission_is_logged_once_and_scales_are_read() {
         let rig = Harness::with(stage, &source(config));
         rig.pass(1.0).await;
         assert_eq!(meanwhile(&rig, 405.0).await, (27, 0));
-        let told = logs::with("not allowed to list, watch deployments.apps");
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert_eq!(told[0].contains("WARN"), level == "WARN", "{told:?}");
+        let logged = logs::with("not allowed to list, watch deployments.apps");
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        assert_eq!(logged[0].contains("WARN"), level == "WARN", "{logged:?}");
         let rule = "{apiGroups: [apps], resources: [deployments], verbs: [list, watch]}";
-        assert_eq!(told[0].contains(rule), config == ScaleSource::Watch, "{told:?}");
+        assert_eq!(logged[0].contains(rule), config == ScaleSource::Watch, "{logged:?}");
         assert_eq!(rig.count("watch", DEPLOYMENTS), 0);
         rig.cluster.faults().clear();
         rig.pass(320.0).await;

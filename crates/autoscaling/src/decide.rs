@@ -324,7 +324,7 @@ impl Decision {
             to = self.min;
             self.explanation.lifted_to_min = Some(to);
             if reason.is_empty() {
-                reason = BELOW_MIN.to_owned();
+                BELOW_MIN.clone_into(&mut reason);
             }
         }
         if to != self.current {

@@ -70,7 +70,7 @@ pub(crate) enum Source {
 impl Source {
     /// Selects the source in client-go's order: user and password, a token file, a token, and last the
     /// plugin.
-    pub(super) fn of(
+    pub(super) fn new(
         config: &kube::Config,
         plugin: impl FnOnce() -> Plugin,
     ) -> Result<Self, CredentialError> {

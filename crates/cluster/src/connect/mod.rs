@@ -92,7 +92,7 @@ pub(super) fn over_network(
 /// The source of a configuration's credentials.
 pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Source, CredentialError> {
     let exec = config.auth_info.exec.clone().unwrap_or_default();
-    Source::of(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
+    Source::new(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
 }
 
 /// Builds the stack to a configuration's server. Tokens of a ServiceAccount replace the credentials of the

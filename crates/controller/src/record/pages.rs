@@ -91,7 +91,7 @@ impl Decisions {
     pub fn answer(&self, asked: &Asked) -> Answer {
         match asked {
             Asked::Page(page) => self.page(page),
-            Asked::One(key) => match self.of(key) {
+            Asked::One(key) => match self.list(key) {
                 Some(list) => Answer::json(StatusCode::OK, &list),
                 None => Answer::failure(
                     StatusCode::NOT_FOUND,
@@ -103,13 +103,13 @@ impl Decisions {
 
     /// The record of one HPA. `None` if the controller does not have the HPA. An HPA without decisions has an
     /// empty list.
-    pub fn of(&self, key: &Key) -> Option<DecisionList> {
+    pub fn list(&self, key: &Key) -> Option<DecisionList> {
         let hpa = self.controller.hpas.get(key)?;
         Some(DecisionList {
             api_version: API_VERSION.to_owned(),
             kind: DECISION_LIST.to_owned(),
             metadata: metadata(&hpa),
-            controller: ControllerInfo::of(&self.controller),
+            controller: ControllerInfo::new(&self.controller),
             now: self.controller.clock.now(),
             history: self.controller.histories.get(&hpa.uid).into(),
             decisions: self.record.decisions(&hpa.uid),
@@ -134,7 +134,7 @@ impl Decisions {
                 next: more.map(ToString::to_string),
                 remaining_item_count: more.map(|_| remaining.len()),
             },
-            controller: ControllerInfo::of(&self.controller),
+            controller: ControllerInfo::new(&self.controller),
             now: self.controller.clock.now(),
             items: page.iter().filter_map(|key| self.summary(key)).collect(),
         };
@@ -179,7 +179,7 @@ impl Decisions {
 
 impl ControllerInfo {
     /// Describes a controller.
-    pub fn of(controller: &Controller) -> Self {
+    pub fn new(controller: &Controller) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             sync_period: controller.period,

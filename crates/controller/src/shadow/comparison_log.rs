@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn full_ledger_evicts_equal_changes_first() {
+    fn full_log_evicts_equal_changes_first() {
         let mut log = ComparisonLog::default();
         log.add(change(0, "first", Verdict::Different));
         for second in 1..5000 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn full_ledger_of_differences_evicts_the_oldest() {
+    fn full_log_of_differences_evicts_the_oldest() {
         let mut log = ComparisonLog::default();
         for second in 0..5000 {
             log.add(change(second, "web", Verdict::OnlyOurs));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger_keeps_counts_for_two_days() {
+    fn log_keeps_counts_for_two_days() {
         let mut log = ComparisonLog::default();
         for hour in 0..100 {
             log.add(change(hour * 3600 + 5, "web", Verdict::Same));

@@ -50,7 +50,7 @@ impl Parity {
         ShadowReport {
             api_version: API_VERSION.to_owned(),
             kind: SHADOW_REPORT.to_owned(),
-            controller: ControllerInfo::of(&self.controller),
+            controller: ControllerInfo::new(&self.controller),
             since: *since,
             now: parts.clock.now(),
             hpas: self.controller.hpas.len(),
