@@ -27,9 +27,7 @@ pub(crate) fn identity(address: SocketAddr) -> Result<(TlsAcceptor, String), Fai
         .with_no_client_auth()
         .with_single_cert(vec![cert.der().clone()], key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let pem =
-        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(cert.der()));
-    let authority = STANDARD.encode(pem);
+    let authority = STANDARD.encode(cert.pem());
     let kubeconfig = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: scale\n\
          clusters: [{{name: scale, cluster: {{server: 'https://{address}', certificate-authority-data: {authority}}}}}]\n\
