@@ -63,9 +63,8 @@ impl LeaderElection {
     ) -> Option<Self> {
         let election = config.election.as_ref().filter(|_| !config.controller.dry_run)?;
         let timing = election.timing;
-        let leases =
-            Leases::new(clients.lease.clone(), &election.namespace, &election.name, timing.request())
-                .with_peer(link.map(|link| Arc::new(move || link.advertised()) as Advertised));
+        let leases = Leases::new(&clients.lease, &election.namespace, &election.name, timing.request())
+            .with_peer(link.map(|link| Arc::new(move || link.advertised()) as Advertised));
         let gate = Arc::clone(&clients.gate);
         // The seed differs from the seed of the watches: equal seeds would correlate their waits.
         let jitter = Jitter::seeded(seed.rotate_left(32));

@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Method;
+use http::{Method, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
 /// The characters that Go does not encode in a path segment, and `*`, which custom metrics paths contain.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
@@ -84,12 +84,29 @@ impl Call {
         Self { body: body.into(), content_type, ..Self::new(method, segments) }
     }
 
+    /// The request of a typed client. Its path names the object in error texts and metrics.
+    pub(super) fn from_request(method: Method, uri: &Uri, body: Bytes) -> Self {
+        let content_type = if body.is_empty() { "" } else { "application/json" };
+        // kube starts each query with an empty parameter.
+        let path = uri.to_string().replacen("?&", "?", 1).trim_end_matches('?').to_owned();
+        let call = Self { body, content_type, ..Self::on(method, path) };
+        match ObjectPath::parse(uri.path()) {
+            Some(ObjectPath { group: "", resource, name, .. }) => call.about(resource, name),
+            Some(ObjectPath { group, resource, name, .. }) => call.about(format!("{resource}.{group}"), name),
+            None => call,
+        }
+    }
+
     fn new<'a>(method: Method, segments: impl IntoIterator<Item = &'a str>) -> Self {
         let mut path = String::with_capacity(96);
         for segment in segments {
             path.push('/');
             path.extend(utf8_percent_encode(segment, SEGMENT));
         }
+        Self::on(method, path)
+    }
+
+    fn on(method: Method, path: String) -> Self {
         Self {
             method,
             path,
@@ -218,6 +235,38 @@ impl Call {
     }
 }
 
+/// The parts of the path of an object or a collection:
+/// `/apis/apps/v1/namespaces/shop/deployments/web/scale`.
+pub(super) struct ObjectPath<'a> {
+    /// The API group. Empty for the core group.
+    pub(super) group: &'a str,
+    /// The plural name of the resource.
+    pub(super) resource: &'a str,
+    /// The name of the object. Empty for a collection.
+    pub(super) name: &'a str,
+    /// The subresource. Empty for the object itself.
+    pub(super) subresource: &'a str,
+}
+
+impl<'a> ObjectPath<'a> {
+    /// `None` for any other path, such as a path of discovery.
+    pub(super) fn parse(path: &'a str) -> Option<Self> {
+        let mut segments = path.trim_matches('/').split('/');
+        let group = match segments.next()? {
+            "api" => "",
+            "apis" => segments.next()?,
+            _ => return None,
+        };
+        segments.next()?;
+        let rest: Vec<_> = segments.collect();
+        let (["namespaces", _, resource, object @ ..] | [resource, object @ ..]) = rest.as_slice() else {
+            return None;
+        };
+        let part = |at: usize| object.get(at).copied().unwrap_or_default();
+        Some(Self { group, resource, name: part(0), subresource: part(1) })
+    }
+}
+
 /// The name of a request in metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestName {
@@ -254,6 +303,17 @@ mod tests {
             "/apis/custom.metrics.k8s.io/v1beta2/namespaces/a%20b/pods/*/x%2Fy\
              ?labelSelector=app%3Dweb%2Ctier+in+%28a%2Cb%29&z=~%C3%BC"
         );
+    }
+
+    #[test]
+    fn request_of_a_typed_client_has_no_empty_query() {
+        let call = |uri: &str| Call::from_request(Method::GET, &uri.parse().unwrap(), Bytes::new());
+        assert_eq!(call("/api/v1/namespaces/shop/pods?").path(), "/api/v1/namespaces/shop/pods");
+        let watch = call("/apis/coordination.k8s.io/v1/namespaces/a/leases?&watch=true&timeoutSeconds=1");
+        assert!(watch.path().ends_with("/leases?watch=true&timeoutSeconds=1"), "{}", watch.path());
+        assert_eq!((watch.verb(), &*watch.resource), ("watch", "leases.coordination.k8s.io"));
+        let token = call("/api/v1/namespaces/a/serviceaccounts/hpa/token");
+        assert_eq!((&*token.resource, token.name.as_str()), ("serviceaccounts", "hpa"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER, USER_AGENT};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use kube::client::Body;
@@ -287,15 +287,6 @@ fn whole(rate: f32) -> u32 {
     rate.ceil() as u32
 }
 
-/// The headers of a WebSocket handshake.
-#[derive(Debug)]
-pub struct WebSocket<'a> {
-    /// `Sec-WebSocket-Key`.
-    pub key: &'a str,
-    /// `Sec-WebSocket-Protocol`.
-    pub protocol: &'a str,
-}
-
 /// One client with its token bucket. Clones share the bucket and the connections.
 #[derive(Clone)]
 pub struct Client {
@@ -329,6 +320,12 @@ impl Client {
     #[must_use]
     pub fn unobserved(&self) -> Self {
         Self { observer: None, ..self.clone() }
+    }
+
+    /// The same client with another default time limit of a request.
+    #[must_use]
+    pub fn within(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
     }
 
     /// Sends a request and reads the response, up to the request's size limit.
@@ -381,27 +378,17 @@ impl Client {
         }
     }
 
-    /// Sends a WebSocket handshake. Returns a 101 response or an error. The time limit covers only the
-    /// handshake.
-    pub async fn upgrade(&self, call: &Call, to: &WebSocket<'_>) -> Result<Response<Incoming>, ApiError> {
-        use http::header::{
-            CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
-        };
+    /// Sends a request with the headers of an upgrade. Returns a 101 response or an error. The time limit
+    /// covers only the wait for the response.
+    pub(super) async fn upgrade(
+        &self,
+        call: &Call,
+        headers: HeaderMap,
+    ) -> Result<Response<Incoming>, ApiError> {
         self.take_token().await;
-        let unsendable = |error: String| ApiError::Request(error);
-        let mut request = self.request(call).map_err(|error| unsendable(error.to_string()))?;
-        for (name, value) in [
-            (CONNECTION, "Upgrade"),
-            (UPGRADE, "websocket"),
-            (SEC_WEBSOCKET_VERSION, "13"),
-            (SEC_WEBSOCKET_KEY, to.key),
-            (SEC_WEBSOCKET_PROTOCOL, to.protocol),
-        ] {
-            let value = HeaderValue::from_str(value).map_err(|error| unsendable(error.to_string()))?;
-            request.headers_mut().insert(name, value);
-        }
-        let sent = self.send(call, request);
-        match timeout_at(self.deadline(call), sent).await {
+        let mut request = self.request(call).map_err(|error| ApiError::Request(error.to_string()))?;
+        request.headers_mut().extend(headers);
+        match timeout_at(self.deadline(call), self.send(call, request)).await {
             Ok(result) => result.map_err(|failure| failure.error),
             Err(_) => Err(ApiError::timed_out(call, &self.base)),
         }

@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
 
+use super::call::ObjectPath;
+
 /// The reason for refusing writes. `Display` appears in logs and never in a condition, because a refused
 /// write is not a response of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,24 +212,10 @@ fn verb(method: &Method) -> &'static str {
 /// `deployments/scale` for `/apis/apps/v1/namespaces/shop/deployments/web/scale`. A path of any other form is
 /// returned unchanged.
 fn resource(path: &str) -> String {
-    let mut segments = path.trim_matches('/').split('/');
-    let versioned = match segments.next() {
-        Some("api") => segments.next(),
-        Some("apis") => segments.next().and_then(|_| segments.next()),
-        _ => None,
-    };
-    if versioned.is_none() {
-        return path.to_owned();
-    }
-    let rest: Vec<_> = segments.collect();
-    match rest.as_slice() {
-        ["namespaces", _, resource, _, subresource] | [resource, _, subresource]
-            if *resource != "namespaces" =>
-        {
-            format!("{resource}/{subresource}")
-        }
-        ["namespaces", _, resource, ..] | [resource, ..] => (*resource).to_owned(),
-        [] => path.to_owned(),
+    match ObjectPath::parse(path) {
+        Some(ObjectPath { resource, subresource: "", .. }) => resource.to_owned(),
+        Some(ObjectPath { resource, subresource, .. }) => format!("{resource}/{subresource}"),
+        None => path.to_owned(),
     }
 }
 

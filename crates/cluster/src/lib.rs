@@ -34,6 +34,9 @@
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
 //!
+//! Leases, ConfigMaps, reviews, token requests and the requests of `forward` go through kube's typed client
+//! ([`typed`]) over the same [`client::Clients`]. All others are on hot paths, or their texts reach users.
+//!
 //! Scales and statuses are never patched, because the built-in role does not permit patches. A PUT with the
 //! resourceVersion that was read conflicts in the same cases as in the built-in controller.
 
@@ -64,6 +67,7 @@ pub mod reviews;
 pub mod scale;
 pub mod server;
 pub mod status;
+pub mod typed;
 pub mod user;
 pub mod watch;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use autoscaling::failure::ScaleFailureClass;
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList, APIVersions};
 use tokio::time::Instant;
 
 use super::cached_fetch::{CachedFetch, FetchFailure};
@@ -111,66 +111,25 @@ struct Group {
 #[derive(Debug)]
 struct Version {
     version: String,
-    resources: Vec<Resource>,
+    resources: Vec<APIResource>,
 }
 
-/// One entry of an APIResourceList.
-#[derive(Debug, Deserialize)]
-struct Resource {
-    name: String,
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    namespaced: bool,
-}
-
-#[derive(Deserialize)]
-struct ResourceList {
-    #[serde(default)]
-    resources: Option<Vec<Resource>>,
-}
-
-#[derive(Deserialize)]
-struct CoreVersions {
-    #[serde(default)]
-    versions: Vec<String>,
-}
-
-/// `APIGroup`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ApiGroup {
-    #[serde(default)]
-    versions: Option<Vec<GroupVersion>>,
-    preferred_version: Option<GroupVersion>,
-}
-
-#[derive(Debug, Deserialize)]
-struct GroupVersion {
-    version: String,
-}
-
-impl ApiGroup {
-    /// The versions, the preferred one first.
-    pub(super) fn versions(self) -> Vec<String> {
-        let mut versions: Vec<_> =
-            self.versions.into_iter().flatten().map(|version| version.version).collect();
-        if let Some(preferred) = self.preferred_version
-            && let Some(at) = versions.iter().position(|version| *version == preferred.version)
-        {
-            let preferred = versions.remove(at);
-            versions.insert(0, preferred);
-        }
-        versions
+/// The versions, the preferred one first.
+fn ordered(group: APIGroup) -> Vec<String> {
+    let mut versions: Vec<_> = group.versions.into_iter().map(|version| version.version).collect();
+    if let Some(preferred) = group.preferred_version {
+        // The sort is stable: the other versions keep their order.
+        versions.sort_by_key(|version| *version != preferred.version);
     }
+    versions
 }
 
 /// The versions of a group, the preferred one first. Empty if the group does not exist.
 pub(super) async fn versions(client: &Client, group: &str) -> Result<Vec<String>, ApiError> {
     let found = if group.is_empty() {
-        client.json::<CoreVersions>(&Call::get(["api"])).await.map(|core| core.versions)
+        client.json::<APIVersions>(&Call::get(["api"])).await.map(|core| core.versions)
     } else {
-        client.json::<ApiGroup>(&Call::get(["apis", group])).await.map(ApiGroup::versions)
+        client.json::<APIGroup>(&Call::get(["apis", group])).await.map(ordered)
     };
     match found {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -258,10 +217,10 @@ impl Mapper {
             } else {
                 Call::get(["apis", group, &version])
             };
-            match self.client.json::<ResourceList>(&call).await {
+            match self.client.json::<APIResourceList>(&call).await {
                 Ok(list) => {
                     // A name with a slash is a subresource.
-                    let resources = list.resources.into_iter().flatten();
+                    let resources = list.resources.into_iter();
                     let resources = resources.filter(|resource| !resource.name.contains('/')).collect();
                     found.push(Version { version, resources });
                 }
@@ -278,7 +237,7 @@ impl Mapper {
 }
 
 /// Go's mapper also accepts each kind in lower case, and with the suffix `List`.
-fn has_kind(resource: &Resource, kind: &str) -> bool {
+fn has_kind(resource: &APIResource, kind: &str) -> bool {
     resource.kind == kind
         || kind.strip_suffix("List") == Some(&resource.kind)
         || !resource.kind.is_empty() && resource.kind.chars().flat_map(char::to_lowercase).eq(kind.chars())

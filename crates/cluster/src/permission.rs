@@ -2,11 +2,9 @@
 
 use std::fmt::Write;
 
-use http::Method;
-use serde::Deserialize;
-use serde_json::json;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview};
+use kube::api::PostParams;
 
-use super::call::Call;
 use super::client::Client;
 use super::error::ApiError;
 
@@ -118,17 +116,6 @@ pub fn scalar(text: &str) -> String {
     }
 }
 
-#[derive(Deserialize)]
-struct Review {
-    status: Status,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
-    allowed: bool,
-}
-
 /// Makes one SelfSubjectAccessReview, which every user may make, as the account that needs the permission.
 pub async fn allowed(
     client: &Client,
@@ -136,21 +123,17 @@ pub async fn allowed(
     name: &str,
     verb: &str,
 ) -> Result<bool, ApiError> {
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {
-            "group": permission.group,
-            "resource": permission.resource,
-            "subresource": permission.subresource,
-            "verb": verb,
-            "namespace": permission.namespace.as_deref().unwrap_or_default(),
-            "name": name,
-        }},
-    });
-    let path = ["apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews"];
-    let call = Call::send(Method::POST, path, "application/json", review.to_string().into_bytes())
-        .about("selfsubjectaccessreviews.authorization.k8s.io", "");
-    let review: Review = client.json(&call).await?;
-    Ok(review.status.allowed)
+    let attributes = ResourceAttributes {
+        group: Some(permission.group.clone()),
+        resource: Some(permission.resource.clone()),
+        subresource: Some(permission.subresource.to_owned()),
+        verb: Some(verb.to_owned()),
+        namespace: permission.namespace.clone(),
+        name: Some(name.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let mut review = SelfSubjectAccessReview::default();
+    review.spec.resource_attributes = Some(attributes);
+    let review = client.cluster_scoped().create(&PostParams::default(), &review).await?;
+    Ok(review.status.is_some_and(|status| status.allowed))
 }

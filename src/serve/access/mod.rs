@@ -147,12 +147,8 @@ impl Access {
         };
         let review = async || {
             let verdict = api::access(&inner.authorization, user, action).await?;
-            if !verdict.evaluation_error.is_empty() {
-                tracing::debug!(
-                    error = verdict.evaluation_error,
-                    user = user.name,
-                    "access review had an error"
-                );
+            if let Some(error) = verdict.evaluation_error.as_deref().filter(|error| !error.is_empty()) {
+                tracing::debug!(error, user = user.name, "access review had an error");
             }
             let good = verdict.allowed;
             let ttl = if good { inner.options.allowed_ttl } else { inner.options.denied_ttl };
@@ -160,7 +156,7 @@ impl Access {
         };
         match inner.verdicts.get(&question, review).await {
             Ok(verdict) if verdict.allowed => Ok(()),
-            Ok(verdict) => Err(forbidden(user, action, &verdict.reason)),
+            Ok(verdict) => Err(forbidden(user, action, verdict.reason.as_deref().unwrap_or_default())),
             Err(error) => Err(self.unavailable("access review", "SubjectAccessReviews", &error)),
         }
     }

@@ -7,16 +7,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderMap;
+use k8s_openapi::api::core::v1::ConfigMap;
 use percent_encoding::percent_decode_str;
 use rustls::crypto::CryptoProvider;
-use serde::Deserialize;
 
 use super::certificate::{Authorities, Subject};
 use crate::serve::error::ServeError;
 use crate::serve::options::{Authentication, FrontProxyHeaders};
-use cluster::call::Call;
 use cluster::client::Client;
 use cluster::reviews::User;
+use cluster::typed;
 
 /// The interval between reads of the sources.
 const REREAD: Duration = Duration::from_mins(1);
@@ -56,12 +56,6 @@ pub(super) struct Trust {
 struct Sources {
     clients: Option<Vec<u8>>,
     proxies: Option<(Vec<u8>, FrontProxyHeaders)>,
-}
-
-#[derive(Deserialize)]
-struct ConfigMap {
-    #[serde(default)]
-    data: BTreeMap<String, String>,
 }
 
 impl Trust {
@@ -153,11 +147,8 @@ impl Trust {
 
     /// Reads the ConfigMap of the cluster. The result is empty if the ConfigMap does not exist.
     async fn look_up(&self) -> Result<BTreeMap<String, String>, String> {
-        let call = Call::get(["api", "v1", "namespaces", NAMESPACE, "configmaps", CONFIG_MAP])
-            .about("configmaps", CONFIG_MAP);
-        match self.client.json::<ConfigMap>(&call).await {
-            Ok(map) => Ok(map.data),
-            Err(error) if error.is_not_found() => Ok(BTreeMap::new()),
+        match typed::get(&self.client.namespaced::<ConfigMap>(NAMESPACE), CONFIG_MAP).await {
+            Ok(map) => Ok(map.and_then(|map| map.data).unwrap_or_default()),
             Err(error) => Err(format!(
                 "cannot read ConfigMap {NAMESPACE}/{CONFIG_MAP}: {error}; to allow it, add a RoleBinding to the Role \
                  extension-apiserver-authentication-reader"

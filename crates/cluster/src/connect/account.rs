@@ -8,15 +8,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::Method;
 use http::header::HeaderValue;
-use serde::Deserialize;
-use serde_json::json;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{ObjectMeta, PostParams};
 use tokio::time::Instant;
 
 use super::credentials::{CredentialError, bearer};
-use crate::call::Call;
 use crate::client::Client;
+use crate::decode::DecodeError;
 use crate::error::ApiError;
 use crate::jitter::Jitter;
 
@@ -73,23 +73,6 @@ pub(super) struct Token {
     issued: Instant,
     renew: Instant,
     expires: Instant,
-}
-
-#[derive(Deserialize)]
-struct TokenRequest {
-    spec: Spec,
-    status: Status,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    expiration_seconds: Option<u64>,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    token: String,
 }
 
 impl Account {
@@ -165,9 +148,13 @@ impl Account {
         let mut state = self.state();
         state.attempts += 1;
         let result = answer.and_then(|answer| {
-            let life = answer.spec.expiration_seconds.map_or(LIFE, Duration::from_secs).max(SHORTEST);
-            let header =
-                bearer(&answer.status.token).map_err(|error| ApiError::Request(error.to_string()))?;
+            let granted = answer.spec.and_then(|spec| spec.expiration_seconds);
+            let granted = granted.and_then(|seconds| u64::try_from(seconds).ok());
+            let life = granted.map_or(LIFE, Duration::from_secs).max(SHORTEST);
+            let token = answer.status.and_then(|status| status.token).filter(|token| !token.is_empty());
+            let token =
+                token.ok_or_else(|| ApiError::Decode(DecodeError::new("TokenRequest without a token")))?;
+            let header = bearer(&token).map_err(|error| ApiError::Request(error.to_string()))?;
             let renew = life.mul_f64(RENEWAL - SPREAD * state.jitter.fraction());
             Ok(Arc::new(Token { header, issued: asked, renew: asked + renew, expires: asked + life }))
         });
@@ -202,25 +189,18 @@ impl Account {
     }
 
     async fn request_token(&self) -> Result<TokenRequest, ApiError> {
-        let body = json!({
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": LIFE.as_secs()},
-        });
-        let path = ["api", "v1", "namespaces", &self.namespace, "serviceaccounts", &self.name, "token"];
-        let call = Call::send(Method::POST, path, "application/json", body.to_string().into_bytes());
-        self.client.json(&call.about("serviceaccounts", &self.name)).await
+        let expiration_seconds = i64::try_from(LIFE.as_secs()).ok();
+        let spec = TokenRequestSpec { expiration_seconds, ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
+        let accounts = self.client.namespaced::<ServiceAccount>(&self.namespace);
+        Ok(accounts.create_subresource("token", &self.name, &PostParams::default(), &request).await?)
     }
 
     async fn create(&self) -> Result<(), ApiError> {
-        let body = json!({
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {"name": self.name, "namespace": self.namespace},
-        });
-        let path = ["api", "v1", "namespaces", &self.namespace, "serviceaccounts"];
-        let call = Call::send(Method::POST, path, "application/json", body.to_string().into_bytes());
-        match self.client.bytes(&call.about("serviceaccounts", &self.name)).await {
+        let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+        let account = ServiceAccount { metadata, ..ServiceAccount::default() };
+        let accounts = self.client.namespaced(&self.namespace);
+        match accounts.create(&PostParams::default(), &account).await.map_err(ApiError::from) {
             // Another replica created it first.
             Err(error) if error.code() == Some(409) => Ok(()),
             answer => answer.map(drop),

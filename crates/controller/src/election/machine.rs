@@ -55,7 +55,7 @@ enum Phase {
 }
 
 /// An input of an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// The attempt starts.
     Start,
@@ -70,7 +70,7 @@ pub enum Input {
 }
 
 /// The next step of an attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Read the Lease.
     Read,

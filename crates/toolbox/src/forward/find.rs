@@ -2,13 +2,15 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::ResourceExt;
+use kube::api::ListParams;
 
 use super::ForwardError;
-use cluster::call::Call;
 use cluster::client::Client;
 use cluster::error::ApiError;
-use controller::election::record::Record;
+use cluster::typed;
 
 /// The default secure port of kube-controller-manager and Concertina.
 const PORT: u16 = 10257;
@@ -71,60 +73,6 @@ impl fmt::Display for Peer {
     }
 }
 
-#[derive(Deserialize)]
-struct LeaseWire {
-    #[serde(default)]
-    spec: Record,
-}
-
-#[derive(Deserialize)]
-struct PodList {
-    items: Vec<Pod>,
-}
-
-#[derive(Deserialize)]
-struct Pod {
-    metadata: Metadata,
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Spec {
-    node_name: String,
-    hostname: String,
-    host_network: bool,
-    containers: Vec<Container>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Status {
-    phase: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Container {
-    command: Vec<String>,
-    args: Vec<String>,
-    ports: Vec<Port>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Port {
-    name: String,
-    container_port: u16,
-}
-
 /// Finds the pod and its secure port.
 pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, ForwardError> {
     let pod = match which {
@@ -135,11 +83,11 @@ pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, Forward
             Err(error) => return Err(reading("get", "pods", namespace, error)),
         },
     };
-    let (namespace, name) = (which.namespace().to_owned(), pod.metadata.name);
-    if pod.status.phase != "Running" {
-        return Err(ForwardError::NotRunning { namespace, pod: name, phase: pod.status.phase });
+    let (namespace, name) = (which.namespace().to_owned(), pod.name_any());
+    if phase(&pod) != "Running" {
+        return Err(ForwardError::NotRunning { namespace, pod: name, phase: phase(&pod).to_owned() });
     }
-    match port(&pod.spec) {
+    match port(&pod.spec.unwrap_or_default()) {
         Some(port) => Ok(Peer { namespace, pod: name, port }),
         None => Err(ForwardError::ServesNothing { namespace, pod: name }),
     }
@@ -148,11 +96,10 @@ pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, Forward
 /// Finds the pod of the leader.
 async fn leader(client: &Client, namespace: &str, lease: &str) -> Result<Pod, ForwardError> {
     const LEASES: &str = "leases.coordination.k8s.io";
-    let path = ["apis", "coordination.k8s.io", "v1", "namespaces", namespace, "leases", lease];
     let key = || format!("{namespace}/{lease}");
-    let holder = match client.json::<LeaseWire>(&Call::get(path).about(LEASES, lease)).await {
-        Ok(lease) => lease.spec.holder,
-        Err(error) if error.is_not_found() => return Err(ForwardError::NoLease { lease: key() }),
+    let holder = match typed::get(&client.namespaced::<Lease>(namespace), lease).await {
+        Ok(Some(lease)) => lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default(),
+        Ok(None) => return Err(ForwardError::NoLease { lease: key() }),
         Err(error) => return Err(reading("get", LEASES, namespace, error)),
     };
     if holder.is_empty() {
@@ -180,19 +127,23 @@ async fn leader(client: &Client, namespace: &str, lease: &str) -> Result<Pod, Fo
 
 /// Returns whether a pod is running and may have the hostname `host`.
 fn is_on(pod: &Pod, host: &str) -> bool {
-    let spec = &pod.spec;
-    let node = spec.node_name.as_str();
-    let named = if spec.host_network {
-        node == host || node.strip_prefix(host).is_some_and(|rest| rest.starts_with('.'))
+    let Some(spec) = &pod.spec else { return false };
+    let named = if spec.host_network == Some(true) {
+        let node = spec.node_name.as_deref().and_then(|node| node.strip_prefix(host));
+        node.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     } else {
-        spec.hostname == host || host.len() == HOSTNAME && pod.metadata.name.starts_with(host)
+        spec.hostname.as_deref() == Some(host) || host.len() == HOSTNAME && pod.name_any().starts_with(host)
     };
-    named && pod.status.phase == "Running"
+    named && phase(pod) == "Running"
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
 async fn labelled(client: &Client, namespace: &str, selector: &str) -> Result<Pod, ForwardError> {
     let pods = list(client, namespace, selector).await?;
-    let mut running = pods.into_iter().filter(|pod| pod.status.phase == "Running");
+    let mut running = pods.into_iter().filter(|pod| phase(pod) == "Running");
     let namespace = namespace.to_owned();
     match (running.next(), running.next()) {
         (Some(pod), None) => Ok(pod),
@@ -204,16 +155,13 @@ async fn labelled(client: &Client, namespace: &str, selector: &str) -> Result<Po
 }
 
 async fn named(client: &Client, namespace: &str, pod: &str) -> Result<Pod, ApiError> {
-    client.json(&Call::get(["api", "v1", "namespaces", namespace, "pods", pod]).about("pods", pod)).await
+    Ok(client.namespaced(namespace).get(&typed::segment(pod)).await?)
 }
 
 async fn list(client: &Client, namespace: &str, selector: &str) -> Result<Vec<Pod>, ForwardError> {
-    let call = Call::get(["api", "v1", "namespaces", namespace, "pods"])
-        .query("labelSelector", selector)
-        .query("limit", "100")
-        .about("pods", "");
-    let list = client.json::<PodList>(&call).await;
-    list.map(|list| list.items).map_err(|error| reading("list", "pods", namespace, error))
+    let params = ListParams::default().labels(selector).limit(100);
+    let list = client.namespaced(namespace).list(&params).await;
+    list.map(|list| list.items).map_err(|error| reading("list", "pods", namespace, error.into()))
 }
 
 fn reading(verb: &'static str, resource: &'static str, namespace: &str, error: ApiError) -> ForwardError {
@@ -229,9 +177,11 @@ fn reading(verb: &'static str, resource: &'static str, namespace: &str, error: A
 
 /// Reads the secure port of a pod from its command line or its ports. Returns `None` if the pod does not
 /// serve HTTPS.
-fn port(spec: &Spec) -> Option<u16> {
-    let words = spec.containers.iter().flat_map(|container| container.command.iter().chain(&container.args));
-    let mut words = words.map(String::as_str);
+fn port(spec: &PodSpec) -> Option<u16> {
+    let mut words = spec
+        .containers
+        .iter()
+        .flat_map(|container| container.command.iter().chain(&container.args).flatten().map(String::as_str));
     let mut secure_port = None;
     while let Some(word) = words.next() {
         // The last occurrence of the flag takes precedence.
@@ -244,9 +194,9 @@ fn port(spec: &Spec) -> Option<u16> {
         }
     }
     let named = || {
-        let ports = || spec.containers.iter().flat_map(|container| &container.ports);
-        let https = ports().find(|port| port.name == "https");
-        https.map(|port| port.container_port)
+        let mut ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+        let https = ports.find(|port| port.name.as_deref() == Some("https"))?;
+        u16::try_from(https.container_port).ok()
     };
     secure_port.or_else(named).or(Some(PORT)).filter(|port| *port != 0)
 }
@@ -257,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    fn spec(value: serde_json::Value) -> Spec {
+    fn spec(value: serde_json::Value) -> PodSpec {
         serde_json::from_value(value).unwrap()
     }
 

@@ -13,7 +13,6 @@
 //! | `GET …/pods/{name}/portforward`, as a WebSocket | get and, from Kubernetes 1.35 on, create `pods/portforward` |
 
 mod find;
-mod socket;
 
 use std::io;
 use std::time::Duration;
@@ -24,16 +23,18 @@ use http::{HeaderValue, Request};
 use http_body_util::Empty;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use tokio::io::DuplexStream;
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::client::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::find::{Peer, Which};
-use self::socket::{Key, PortStream};
 use cluster::body;
 use cluster::call::Call;
-use cluster::client::{Client, Clients, WebSocket};
+use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
-use cluster::user::{Trust, UserError};
+use cluster::user::{Credentials, Trust, UserError};
 
 /// Time limit of a request, from the search for the pod to the last byte.
 pub const WITHIN: Duration = Duration::from_secs(10);
@@ -195,8 +196,7 @@ impl Connection {
             let user = clients.user.as_ref().ok_or(ForwardError::NoUser)?;
             let peer = find::find(&client, which).await?;
             let mut credentials = user.credentials().await?;
-            let port = forward(&client, &peer).await?;
-            let tls = credentials.connect(port, Trust::Any).await.map_err(ForwardError::Tls)?;
+            let tls = forward(&client, &peer, &mut credentials).await?;
             let (sender, connection) =
                 handshake(TokioIo::new(tls)).await.map_err(|error| ForwardError::Http(error.to_string()))?;
             let driver = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -259,18 +259,16 @@ impl Connection {
     }
 }
 
-/// Opens the port-forward.
+/// Opens the port-forward, and TLS to the pod.
 async fn forward(
     client: &Client,
     peer: &Peer,
-) -> Result<PortStream<TokioIo<hyper::upgrade::Upgraded>>, ForwardError> {
+    credentials: &mut Credentials,
+) -> Result<TlsStream<DuplexStream>, ForwardError> {
     let failed = |reason: String| ForwardError::Forward { peer: peer.clone(), reason };
-    let key = Key::random().map_err(|error| failed(error.to_string()))?;
-    let call = Call::get(["api", "v1", "namespaces", &peer.namespace, "pods", &peer.pod, "portforward"])
-        .query("ports", &peer.port.to_string())
-        .about("pods/portforward", &peer.pod);
-    let answer = match client.upgrade(&call, &WebSocket { key: &key.0, protocol: socket::PROTOCOL }).await {
-        Ok(answer) => answer,
+    let pods = client.namespaced::<Pod>(&peer.namespace);
+    let mut forwarder = match pods.portforward(&peer.pod, &[peer.port]).await.map_err(ApiError::from) {
+        Ok(forwarder) => forwarder,
         Err(error) if error.is_forbidden() => {
             return Err(ForwardError::Forbidden {
                 verbs: vec!["get", "create"],
@@ -280,9 +278,14 @@ async fn forward(
         }
         Err(error) => return Err(failed(error.to_string())),
     };
-    key.check(&answer).map_err(failed)?;
-    let upgraded = hyper::upgrade::on(answer).await.map_err(|error| failed(deepest(&error)))?;
-    Ok(PortStream::over(upgraded, peer.port).await)
+    let parts = forwarder.take_stream(peer.port).zip(forwarder.take_error(peer.port));
+    let (stream, refused) = parts.ok_or_else(|| failed("the port is missing".to_owned()))?;
+    tokio::select! {
+        // The kubelet's reason comes before the end of the stream.
+        biased;
+        Some(reason) = refused => Err(failed(reason)),
+        tls = credentials.connect(stream, Trust::Any) => tls.map_err(ForwardError::Tls),
+    }
 }
 
 fn deepest(error: &(dyn std::error::Error + 'static)) -> String {

@@ -1,5 +1,7 @@
 //! Tests against the embedded cluster. Fault rules provide the responses to TokenRequests.
 
+use serde_json::json;
+
 use super::*;
 use crate::client::{ClientOptions, Clients};
 use crate::gate::{Gate, Refusal};

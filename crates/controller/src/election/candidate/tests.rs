@@ -40,7 +40,7 @@ impl Harness {
         let gate = Gate::open();
         let seed = identity.bytes().map(u64::from).sum();
         let (candidate, leader_state) = Candidate::new(Parts {
-            leases: Leases::new(clients.core, "kube-system", "concertina", timing.request()),
+            leases: Leases::new(&clients.core, "kube-system", "concertina", timing.request()),
             identity: identity.to_owned(),
             timing,
             clock: Arc::new(ShiftedClock {

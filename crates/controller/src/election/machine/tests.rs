@@ -1,11 +1,17 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::*;
 
 const LENGTH: Duration = Duration::from_secs(15);
 
 fn wall(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
+}
+
+fn versioned(version: &str) -> ObjectMeta {
+    ObjectMeta { resource_version: Some(version.to_owned()), ..ObjectMeta::default() }
 }
 
 fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
@@ -16,7 +22,7 @@ fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
         renew_time: Some(wall(renewed)),
         transitions: 3,
     };
-    Lease { record, version: version.to_owned(), ..Lease::default() }
+    Lease { record, metadata: versioned(version) }
 }
 
 /// A server with one Lease that responds to an elector.
@@ -40,7 +46,7 @@ impl Server {
                 Action::Read => self.lease.clone().map_or(Input::Absent, Input::Found),
                 Action::Create(record) if self.lease.is_none() => self.write(record),
                 Action::Replace(next)
-                    if self.lease.as_ref().is_some_and(|lease| lease.version == next.version) =>
+                    if self.lease.as_ref().is_some_and(|lease| lease.metadata == next.metadata) =>
                 {
                     self.write(next.record)
                 }
@@ -55,7 +61,7 @@ impl Server {
             return Input::Failed;
         }
         self.writes += 1;
-        let written = Lease { record, version: format!("w{}", self.writes), ..Lease::default() };
+        let written = Lease { record, metadata: versioned(&format!("w{}", self.writes)) };
         self.lease = Some(written.clone());
         Input::Written(written)
     }
@@ -80,7 +86,7 @@ async fn missing_lease_is_created() {
 
 #[tokio::test(start_paused = true)]
 async fn free_lease_is_acquired_at_once() {
-    for empty in [Lease { version: "1".to_owned(), ..Lease::default() }, lease("", 0, "1")] {
+    for empty in [Lease { metadata: versioned("1"), ..Lease::default() }, lease("", 0, "1")] {
         let transitions = empty.record.transitions;
         let (mut server, mut me) = (Server::with(Some(empty)), elector());
         assert_eq!(server.attempt(&mut me, Instant::now(), 7), Outcome::Leads);
@@ -140,7 +146,7 @@ async fn failed_renewal_is_retried_on_top_of_a_read() {
     assert_eq!(server.attempt(&mut me, start, 4), Outcome::Unknown);
     assert!(me.leads(), "a failed attempt does not lose the Lease");
     // Another client annotated the object, which has a new version and the same holder.
-    server.lease.as_mut().unwrap().version = "annotated".to_owned();
+    server.lease.as_mut().unwrap().metadata = versioned("annotated");
     assert_eq!(server.attempt(&mut me, start, 6), Outcome::Leads);
 }
 
@@ -168,7 +174,7 @@ async fn one_of_two_candidates_acquires_an_expired_lease() {
     for elector in [&mut a, &mut b] {
         assert_eq!(elector.step(Input::Start, later, wall(15)), Action::Read);
         assert!(
-            matches!(elector.step(read.clone(), later, wall(15)), Action::Replace(next) if next.version == "1")
+            matches!(elector.step(read.clone(), later, wall(15)), Action::Replace(next) if next.metadata == versioned("1"))
         );
     }
     let Input::Written(written) = server.write(a.record(wall(15), wall(15), 4)) else { panic!() };
@@ -183,9 +189,9 @@ async fn released_lease_can_be_acquired_at_once() {
     let start = Instant::now();
     assert_eq!(me.release(wall(0)), None);
     server.attempt(&mut me, start, 0);
-    let Lease { record, version, .. } = me.release(wall(5)).unwrap();
+    let Lease { record, metadata } = me.release(wall(5)).unwrap();
     assert_eq!((record.holder.as_str(), record.lease_duration_seconds), ("", 1));
-    assert_eq!(version, server.lease.as_ref().unwrap().version);
+    assert_eq!(metadata, server.lease.as_ref().unwrap().metadata);
     server.write(record);
     let mut other = Elector::new("other", LENGTH);
     assert_eq!(server.attempt(&mut other, start, 6), Outcome::Leads);

@@ -110,7 +110,7 @@ impl Checkpoint {
     ) -> Self {
         let shard_named = |name| ShardMap { name, object: None, held: Held::Nothing };
         Self {
-            maps: ConfigMaps::new(clients.checkpoint.clone(), &location.namespace, KEY, REQUEST),
+            maps: ConfigMaps::new(&clients.checkpoint, &location.namespace, KEY, REQUEST),
             clock,
             telemetry,
             shards: location.names().map(shard_named).collect(),
@@ -149,12 +149,11 @@ impl Checkpoint {
             let shard = match content {
                 // The shard is empty as deployed, or was cleared.
                 None => continue,
-                Some(Ok(bytes)) if bytes.is_empty() => continue,
-                Some(Ok(bytes)) => Shard::decode(&bytes).map_err(|error| error.to_string()),
-                Some(Err(error)) => Err(error.to_string()),
+                Some(bytes) if bytes.is_empty() => continue,
+                Some(bytes) => Shard::decode(&bytes),
             };
             let shard = shard.and_then(|shard| match shard.written {
-                written if written > latest => Err(ShardError::Future(written).to_string()),
+                written if written > latest => Err(ShardError::Future(written)),
                 _ => Ok(shard),
             });
             match shard {
