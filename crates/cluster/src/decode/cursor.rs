@@ -3,6 +3,9 @@
 //! Most of a pod or an HPA is unused, managedFields above all. Decoded values are validated as strictly as by
 //! serde_json. Skipped values are only scanned for their end. As in Go, the last of equal keys counts, and
 //! `null` is the empty value.
+//!
+//! It saves a third of the CPU time: serde_json, into types that have only these fields and borrow their
+//! strings, takes 1.5 times as long for a pod of 5.4 kB with managedFields (`cargo bench --bench watch`).
 
 use serde::Deserialize;
 
