@@ -119,8 +119,8 @@ impl Explained {
         let metrics =
             explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
         // Findings of severity info may change with every sample.
-        let grave = self.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
-        let codes = grave.map(|finding| finding.code.as_str());
+        let severe = self.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
+        let codes = severe.map(|finding| finding.code.as_str());
         format!(
             "{:?}",
             (

@@ -176,11 +176,11 @@ impl Trial<'_> {
         let current = self.explanation.current;
         let found = match direction {
             // Every metric with a higher proposal must propose less.
-            Direction::Down => self.together(Past::Known, |desired| desired <= current),
+            Direction::Down => self.levels_of_all(Past::Known, |desired| desired <= current),
             // One metric that proposes the current count is enough.
             Direction::Up => {
                 let winner = self.explanation.winner?;
-                self.alone(winner, Past::Known, |desired| desired >= current).into_iter().collect()
+                self.level_of(winner, Past::Known, |desired| desired >= current).into_iter().collect()
             }
         };
         let thresholds: Vec<Threshold> = found.into_iter().map(|found| found.threshold).collect();
@@ -203,9 +203,9 @@ impl Trial<'_> {
                     if self.desired(&[], past).is_some_and(grows) {
                         return None;
                     }
-                    let beyond = self.alone(index, past, grows)?;
-                    let to = self.desired(&[(index, beyond.level)], past)?;
-                    Some(Change::Metrics { direction, thresholds: vec![beyond.threshold], for_seconds, to })
+                    let critical = self.level_of(index, past, grows)?;
+                    let to = self.desired(&[(index, critical.level)], past)?;
+                    Some(Change::Metrics { direction, thresholds: vec![critical.threshold], for_seconds, to })
                 });
             any |= tried.is_some();
             found.changes.extend(tried);
@@ -226,14 +226,15 @@ impl Trial<'_> {
             found.holds.extend(self.limit_at_extreme(direction).map(|by| Hold { direction, by }));
             return;
         }
-        let needed = self.together(Past::Settled, |desired| desired < current);
-        let levels: Vec<(usize, f64)> = needed.iter().map(|beyond| (beyond.index, beyond.level)).collect();
+        let needed = self.levels_of_all(Past::Settled, |desired| desired < current);
+        let levels: Vec<(usize, f64)> =
+            needed.iter().map(|critical| (critical.index, critical.level)).collect();
         let Some(to) = self.desired(&levels, Past::Settled).filter(|_| !needed.is_empty()) else {
             return;
         };
         let at_once = self.desired(&levels, Past::Known).is_some_and(|desired| desired < current);
         let window = self.explanation.stabilization.as_ref().map_or(0, |step| step.down_window_seconds);
-        let thresholds = needed.into_iter().map(|beyond| beyond.threshold).collect();
+        let thresholds = needed.into_iter().map(|critical| critical.threshold).collect();
         let for_seconds = if at_once { 0 } else { window };
         found.changes.push(Change::Metrics { direction, thresholds, for_seconds, to });
     }

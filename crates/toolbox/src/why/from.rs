@@ -252,9 +252,9 @@ fn event(reason: &str) -> EventContent {
 /// Returns the controller's history, and the rescales among its decisions.
 pub(super) fn past(record: &DecisionList) -> Past {
     let history = autoscaling::history::History::from(record.history.clone());
-    let remembered = |at, what| HistoryEntry { at, earliest: None, what, origin: Origin::Record };
+    let entry = |at, what| HistoryEntry { at, earliest: None, what, origin: Origin::Record };
     let recommendations = history.recommendations.iter().map(|recommendation| {
-        remembered(recommendation.at, Memory::Recommendation { replicas: recommendation.replicas })
+        entry(recommendation.at, Memory::Recommendation { replicas: recommendation.replicas })
     });
     let rescales = record.decisions.iter().filter_map(|decision| {
         let DecisionEntry { outcome: Outcome::Done, action, from, to: Some(to), last_at, .. } = decision
@@ -262,11 +262,11 @@ pub(super) fn past(record: &DecisionList) -> Past {
             return None;
         };
         let scaled = *action != ActionTaken::None;
-        scaled.then(|| remembered(*last_at, Memory::Rescale { from: *from, to: *to }))
+        scaled.then(|| entry(*last_at, Memory::Rescale { from: *from, to: *to }))
     });
     let mut unknown: Vec<_> = [history.unknown_up, history.unknown_down].into_iter().flatten().collect();
     unknown.dedup();
-    let unknown = unknown.into_iter().map(|at| remembered(at, Memory::UnknownRescale));
+    let unknown = unknown.into_iter().map(|at| entry(at, Memory::UnknownRescale));
     let mut entries: Vec<_> = recommendations.chain(rescales).chain(unknown).collect();
     entries.sort_by_key(|entry| entry.at);
     Past { history, entries, complete: true }

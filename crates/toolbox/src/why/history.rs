@@ -181,7 +181,7 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<HistoryE
     }
     let (now, desired) = (evidence.now, status.desired_replicas);
     let period = SignedDuration::try_from(evidence.period).unwrap_or(SignedDuration::MAX);
-    let remembered = |reason: &str, at, earliest| HistoryEntry {
+    let entry = |reason: &str, at, earliest| HistoryEntry {
         at,
         earliest,
         what: Memory::Recommendation { replicas: desired },
@@ -191,7 +191,7 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<HistoryE
         // A window that held the count would have left no effect for the policy.
         found.retain(|entry| entry.at <= before(now, windows.down));
         let at = before(now, windows.down.saturating_add(MOMENT));
-        found.push(remembered("ScaleDownLimit", at, None));
+        found.push(entry("ScaleDownLimit", at, None));
         return;
     }
     let able = reason(ABLE_TO_SCALE);
@@ -210,15 +210,15 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<HistoryE
     };
     match able {
         Some(reason @ "ReadyForNewScale") => {
-            found.push(remembered(reason, now, Some(before(now, period))));
+            found.push(entry(reason, now, Some(before(now, period))));
         }
         Some(reason @ "ScaleDownStabilized") if !holds(windows.down, |held, desired| held >= desired) => {
             let earliest = before(now, windows.down.saturating_add(period));
-            found.push(remembered(reason, now, Some(earliest)));
+            found.push(entry(reason, now, Some(earliest)));
         }
         Some(reason @ "ScaleUpStabilized") if !holds(windows.up, |held, desired| held <= desired) => {
             let earliest = before(now, windows.up.saturating_add(period));
-            found.push(remembered(reason, now, Some(earliest)));
+            found.push(entry(reason, now, Some(earliest)));
         }
         _ => {}
     }

@@ -151,7 +151,7 @@ fn compared(comparison: &Comparison, situation: &Situation, zone: &Zone) -> impl
 fn past(situation: &Situation, zone: &Zone) -> impl Iterator<Item = Line> {
     let entries = &situation.past.entries;
     let newest = entries.get(entries.len().saturating_sub(PAST)..).unwrap_or(entries);
-    newest.iter().map(|entry| Line::new("remembered").dim(remembered(entry, situation, zone)))
+    newest.iter().map(|entry| Line::new("remembered").dim(entry_text(entry, situation, zone)))
 }
 
 /// Renders the facts that are not visible outside the controller, and the assumptions that replace them.
@@ -182,7 +182,7 @@ fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
     Some(step)
 }
 
-fn remembered(entry: &HistoryEntry, situation: &Situation, zone: &Zone) -> String {
+fn entry_text(entry: &HistoryEntry, situation: &Situation, zone: &Zone) -> String {
     let what = match entry.what {
         Memory::Recommendation { replicas } => format!("{replicas} recommended"),
         Memory::Rescale { from: Some(from), to } => format!("{from} → {to}"),

@@ -12,7 +12,7 @@ impl Counterfactual {
     pub fn step(&self, explanation: &Explanation, at: Timestamp, zone: &Zone) -> Option<Step> {
         let mut step = Step::new("What would have to change for another result");
         step.lines.extend(self.changes.iter().map(|change| line(change, at, zone)));
-        step.lines.extend(self.holds.iter().map(|hold| held(*hold, explanation)));
+        step.lines.extend(self.holds.iter().map(|hold| hold_line(*hold, explanation)));
         (!step.lines.is_empty()).then_some(step)
     }
 }
@@ -120,7 +120,7 @@ fn expiry(step: LimitingStep) -> &'static str {
     }
 }
 
-fn held(hold: Hold, explanation: &Explanation) -> Line {
+fn hold_line(hold: Hold, explanation: &Explanation) -> Line {
     let (label, what) = match hold.direction {
         Direction::Up => ("for more", "adds a pod"),
         Direction::Down => ("for fewer", "removes a pod"),

@@ -39,7 +39,7 @@ pub(super) enum Past {
 }
 
 /// A level of a metric at which the result differs.
-pub(super) struct Beyond {
+pub(super) struct CriticalLevel {
     /// The index of the metric.
     pub(super) index: usize,
     pub(super) level: f64,
@@ -54,8 +54,8 @@ impl<'a> Trial<'a> {
         // The pods are already selected. A decision only checks that the selector is present.
         let scale = Scale::new(explanation.current, explanation.status_replicas, "selected=already").ok()?;
         let trial = Self { situation, record: situation.hpa.as_deref()?, scale, explanation };
-        let again = trial.decide(&[], Past::Known, &trial.record.spec, situation.at);
-        (again.desired == explanation.desired && again.metrics.len() == explanation.metrics.len())
+        let repeated = trial.decide(&[], Past::Known, &trial.record.spec, situation.at);
+        (repeated.desired == explanation.desired && repeated.metrics.len() == explanation.metrics.len())
             .then_some(trial)
     }
 
@@ -87,13 +87,18 @@ impl<'a> Trial<'a> {
 
     /// Finds the level of one metric at which the count satisfies `differs`, with the other metrics
     /// unchanged.
-    pub(super) fn alone(&self, index: usize, past: Past, differs: impl Fn(i32) -> bool) -> Option<Beyond> {
+    pub(super) fn level_of(
+        &self,
+        index: usize,
+        past: Past,
+        differs: impl Fn(i32) -> bool,
+    ) -> Option<CriticalLevel> {
         self.search(index, HIGHEST, &[], past, differs)
     }
 
     /// Finds the levels to which all metrics must fall for the count to satisfy `differs`. The level of each
     /// metric is found with the others at zero. Metrics that do not prevent the change are omitted.
-    pub(super) fn together(&self, past: Past, differs: impl Fn(i32) -> bool) -> Vec<Beyond> {
+    pub(super) fn levels_of_all(&self, past: Past, differs: impl Fn(i32) -> bool) -> Vec<CriticalLevel> {
         let indexes: Vec<usize> = self.readings().collect();
         let needed = indexes.iter().filter_map(|index| {
             let others: Vec<(usize, f64)> =
@@ -115,7 +120,7 @@ impl<'a> Trial<'a> {
         others: &[(usize, f64)],
         past: Past,
         differs: impl Fn(i32) -> bool,
-    ) -> Option<Beyond> {
+    ) -> Option<CriticalLevel> {
         let now = self.explanation.metrics.get(index)?.reading()?;
         let at = |level: f64| {
             let mut levels = others.to_vec();
@@ -149,7 +154,7 @@ impl<'a> Trial<'a> {
                 (same, last) = (middle, reading);
             }
         }
-        Some(Beyond { index, level: beyond, threshold: threshold(now, &last, &first) })
+        Some(CriticalLevel { index, level: beyond, threshold: threshold(now, &last, &first) })
     }
 
     /// Returns the current level of a metric. Levels are factors, so the current level is 1. It is 0 for a
