@@ -140,9 +140,10 @@ fn breaks_out(character: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use jiff::Timestamp;
+    use parking_lot::Mutex;
     use tracing::{debug, error, info, trace, warn};
 
     use super::*;
@@ -162,7 +163,7 @@ mod tests {
 
     impl Write for Lines {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -176,7 +177,7 @@ mod tests {
         let subscriber =
             subscriber_to(LogOptions { format, verbosity }, Arc::new(FixedTestClock), move || to.clone());
         subscriber::with_default(subscriber, events);
-        let bytes = lines.0.lock().unwrap().clone();
+        let bytes = lines.0.lock().clone();
         String::from_utf8(bytes).unwrap()
     }
 

@@ -4,10 +4,12 @@
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::{Arrival, Failure, Resource, Run, objects};
 
@@ -73,7 +75,7 @@ impl Server {
 
     /// Sets the run of the next client.
     pub(super) fn prepare(&self, run: Run) {
-        *self.state.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+        *self.state.run.lock() = Some(run);
         self.state.sent.store(0, Ordering::Relaxed);
     }
 
@@ -96,7 +98,7 @@ impl State {
                 }
                 line.clear();
             }
-            let run = *self.run.lock().unwrap_or_else(PoisonError::into_inner);
+            let run = *self.run.lock();
             let Some(run) = run.filter(|_| !head.is_empty()) else {
                 return Ok(());
             };

@@ -6,11 +6,12 @@
 //! affected HPAs report them.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
+use parking_lot::Mutex;
 
 use cluster::client::Clients;
 use cluster::error::ApiError;
@@ -63,7 +64,7 @@ struct LastCheck {
 impl Findings {
     /// Returns the permissions that the last check found missing.
     pub fn missing(&self) -> Vec<Missing> {
-        self.lock().missing.clone()
+        self.0.lock().missing.clone()
     }
 
     /// Returns the state for the readiness check. The state is an error before the first check, so that a
@@ -72,7 +73,7 @@ impl Findings {
     /// # Errors
     /// Returns a text that names the missing essential permissions.
     pub fn ready(&self) -> Result<(), String> {
-        let known = self.lock();
+        let known = self.0.lock();
         if !known.done {
             return Err("not checked yet".to_owned());
         }
@@ -83,13 +84,9 @@ impl Findings {
     }
 
     fn replace(&self, missing: Vec<Missing>) -> Vec<Missing> {
-        let mut known = self.lock();
+        let mut known = self.0.lock();
         known.done = true;
         std::mem::replace(&mut known.missing, missing)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LastCheck> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -157,7 +158,7 @@ impl Open {
             authorized: AtomicBool::new(false),
         });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut connections = self.lock();
+        let mut connections = self.connections.lock();
         while connections.len() >= MAX_CONNECTIONS {
             let worst = connections.iter().min_by_key(|(_, (activity, _))| activity.rank());
             let Some(worst) = worst.map(|(number, _)| *number) else { break };
@@ -169,15 +170,11 @@ impl Open {
         drop(connections);
         Connection { number, activity, abort, open: Arc::clone(self) }
     }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<Activity>, CancellationToken)>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.open.lock().remove(&self.number);
+        self.open.connections.lock().remove(&self.number);
     }
 }
 
@@ -272,7 +269,7 @@ mod tests {
         let _one_more = open.add(CancellationToken::new());
         let ended = |index: usize| connections[index].abort.is_cancelled();
         assert_eq!([0, 1, 2, 3].map(ended), [false, false, true, false]);
-        assert_eq!(open.lock().len(), MAX_CONNECTIONS);
+        assert_eq!(open.connections.lock().len(), MAX_CONNECTIONS);
     }
 
     #[tokio::test(start_paused = true)]
@@ -285,6 +282,6 @@ mod tests {
         connection.activity.idle().await;
         assert_eq!(start.elapsed(), Duration::from_secs(70) + IDLE);
         drop(connection);
-        assert!(open.lock().is_empty());
+        assert!(open.connections.lock().is_empty());
     }
 }

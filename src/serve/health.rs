@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use parking_lot::Mutex;
 
 use super::pages::plain;
 
@@ -60,31 +61,27 @@ impl Health {
         scope: Scope,
         state: impl Fn() -> Result<String, String> + Send + 'static,
     ) {
-        self.lock().push(Check { name: name.into(), scope, state: Box::new(state) });
+        self.0.lock().push(Check { name: name.into(), scope, state: Box::new(state) });
     }
 
     /// Adds a check with a state that its owner sets. The check fails with `reason` until the first call.
     pub fn condition(&self, name: impl Into<String>, scope: Scope, reason: impl Into<String>) -> Condition {
         let condition = Condition(Arc::new(Mutex::new(Err(reason.into()))));
         let state = condition.clone();
-        self.add(name, scope, move || state.lock().clone());
+        self.add(name, scope, move || state.0.lock().clone());
         condition
     }
 
     /// Returns the names of the failing checks, with their reasons.
     pub fn failing(&self, scope: Scope) -> Vec<(String, String)> {
         let failing = |check: &Check| Some((check.name.clone(), (check.state)().err()?));
-        self.lock().iter().filter(|check| check.counts_for(scope)).filter_map(failing).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Check>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().filter(|check| check.counts_for(scope)).filter_map(failing).collect()
     }
 
     /// Returns the name and state of every check that counts for `scope`.
     pub(super) fn states(&self, scope: Scope) -> Vec<(String, State)> {
         let mut states = vec![("ping".to_owned(), Ok(String::new()))];
-        let checks = self.lock();
+        let checks = self.0.lock();
         let counting = checks.iter().filter(|check| check.counts_for(scope));
         states.extend(counting.map(|check| (check.name.clone(), (check.state)())));
         states
@@ -94,16 +91,12 @@ impl Health {
 impl Condition {
     /// Sets the check to passing.
     pub fn holds(&self) {
-        *self.lock() = Ok(());
+        *self.0.lock() = Ok(());
     }
 
     /// Sets the check to failing.
     pub fn fails(&self, reason: impl Into<String>) {
-        *self.lock() = Err(reason.into());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Result<(), String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = Err(reason.into());
     }
 }
 

@@ -2,7 +2,7 @@
 //! cluster must break a property that holds without the fault.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use concertina::cli::Config;
@@ -11,6 +11,7 @@ use controller::history::checkpoint::CheckpointPlace;
 use fake_cluster::{Answer, Exchange, Link, Server};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::support::Fixture;
@@ -57,11 +58,11 @@ impl Link for FaultyLink {
                 (InjectedFault::ReadsAreStale, _) if is_write => {
                     let map: Value = serde_json::from_slice(&exchange.body).unwrap();
                     let name = map["metadata"]["name"].as_str().unwrap().to_owned();
-                    self.first.lock().unwrap().entry(name).or_insert_with(|| map["binaryData"].clone());
+                    self.first.lock().entry(name).or_insert_with(|| map["binaryData"].clone());
                     server.answer(exchange).await
                 }
                 (InjectedFault::ReadsAreStale, Some(name)) => {
-                    let first = self.first.lock().unwrap().get(&name).cloned();
+                    let first = self.first.lock().get(&name).cloned();
                     altered(server.answer(exchange).await, |map| map["binaryData"] = first.into())
                 }
                 (InjectedFault::MapsAreEmpty, Some(_)) => {

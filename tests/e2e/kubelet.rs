@@ -5,9 +5,10 @@
 //! could have measured.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -43,7 +44,7 @@ impl Kubelet {
             loop {
                 // A failing round is retried. If the control plane has stopped, the scenarios fail.
                 if let Ok(now) = update_pods(&api).await {
-                    *listed.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                    *listed.lock() = now;
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }

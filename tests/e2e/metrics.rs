@@ -4,8 +4,9 @@
 //! All values are kept per namespace, so that parallel scenarios do not affect each other.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::clock;
@@ -82,34 +83,30 @@ impl Metrics {
         Self { state: Arc::default(), pods }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn usage(&self, namespace: &str, app: &str, container: &str, resource: &str, load: Load) {
-        self.state().usage.insert([namespace, app, container, resource].map(str::to_owned), load);
+        self.state.lock().usage.insert([namespace, app, container, resource].map(str::to_owned), load);
     }
 
     pub(crate) fn per_pod(&self, namespace: &str, app: &str, metric: &str, load: Load) {
-        self.state().per_pod.insert([namespace, app, metric].map(str::to_owned), load);
+        self.state.lock().per_pod.insert([namespace, app, metric].map(str::to_owned), load);
     }
 
     pub(crate) fn object(&self, namespace: &str, resource: &str, name: &str, metric: &str, value: &str) {
         let key = [namespace, resource, name, metric].map(str::to_owned);
-        self.state().objects.insert(key, value.to_owned());
+        self.state.lock().objects.insert(key, value.to_owned());
     }
 
     /// Sets one value per series.
     pub(crate) fn external(&self, namespace: &str, metric: &str, values: &[&str]) {
         let values = values.iter().map(|&value| value.to_owned()).collect();
-        self.state().external.insert([namespace, metric].map(str::to_owned), values);
+        self.state.lock().external.insert([namespace, metric].map(str::to_owned), values);
     }
 
     pub(crate) fn fault(&self, namespace: &str, api: &str, fault: Option<Fault>) {
         let key = [namespace, api].map(str::to_owned);
         match fault {
-            Some(fault) => self.state().faults.insert(key, fault),
-            None => self.state().faults.remove(&key),
+            Some(fault) => self.state.lock().faults.insert(key, fault),
+            None => self.state.lock().faults.remove(&key),
         };
     }
 
@@ -120,7 +117,7 @@ impl Metrics {
             ["apis", group, version] => discovery(group, version),
             ["apis", group, _, "namespaces", namespace, rest @ ..] => {
                 let key = [*namespace, *group].map(str::to_owned);
-                if let Some(fault) = self.state().faults.get(&key) {
+                if let Some(fault) = self.state.lock().faults.get(&key) {
                     return (fault.code, fault.media, fault.body.to_owned());
                 }
                 match (*group, rest) {
@@ -144,7 +141,7 @@ impl Metrics {
     }
 
     fn selected(&self, namespace: &str, selector: &BTreeMap<String, String>) -> Vec<ListedPod> {
-        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = self.pods.lock();
         let chosen = pods.iter().filter(|pod| {
             pod.running
                 && pod.namespace == namespace
@@ -155,7 +152,7 @@ impl Metrics {
 
     fn resource_metrics(&self, namespace: &str, selector: &BTreeMap<String, String>) -> Value {
         let pods = self.selected(namespace, selector);
-        let state = self.state();
+        let state = self.state.lock();
         let mut items = Vec::new();
         for pod in &pods {
             // A list of the namespace also contains the pods of other applications.
@@ -190,7 +187,7 @@ impl Metrics {
 
     fn pod_metrics(&self, namespace: &str, metric: &str, selector: &BTreeMap<String, String>) -> Value {
         let pods = self.selected(namespace, selector);
-        let state = self.state();
+        let state = self.state.lock();
         let values = pods.iter().filter_map(|pod| {
             let app = pod.labels.get("app")?;
             let load = state.per_pod.get(&[namespace, app, metric].map(str::to_owned))?;
@@ -206,13 +203,13 @@ impl Metrics {
 
     fn object_metric(&self, namespace: &str, resource: &str, name: &str, metric: &str) -> Option<Value> {
         let key = [namespace, resource, name, metric].map(str::to_owned);
-        let value = self.state().objects.get(&key)?.clone();
+        let value = self.state.lock().objects.get(&key)?.clone();
         let object = json!({"kind": resource, "namespace": namespace, "name": name});
         Some(metric_values(&[metric_value(&object, metric, &value)]))
     }
 
     fn external_metric(&self, namespace: &str, metric: &str) -> Value {
-        let state = self.state();
+        let state = self.state.lock();
         let values = state.external.get(&[namespace, metric].map(str::to_owned));
         let items: Vec<_> = values
             .into_iter()

@@ -1,8 +1,8 @@
 //! The namespace of one scenario: its objects and its loads. `assertions.rs` has the assertions.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::fixture::{Autoscaler, Fixture};
@@ -139,7 +139,7 @@ impl World {
     }
 
     fn add_created(&self, created: Value) {
-        self.created.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(created);
+        self.created.lock().push(created);
     }
 
     /// Applies a merge patch to the spec.
@@ -152,14 +152,14 @@ impl World {
         self.metadata_is_kept(name).await?;
         self.api.delete(&self.hpas(name)).await?;
         self.api.merge(&self.hpas(name), &json!({"metadata": {"finalizers": null}})).await?;
-        let mut created = self.created.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut created = self.created.lock();
         created.retain(|hpa| hpa["metadata"]["name"] != name);
         Ok(())
     }
 
     /// Checks that status writes preserved the metadata.
     async fn metadata_is_kept(&self, name: &str) -> Outcome {
-        let created = self.created.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let created = self.created.lock().clone();
         let before = created
             .iter()
             .find(|hpa| hpa["metadata"]["name"] == name)
@@ -174,7 +174,7 @@ impl World {
 
     /// Ends a scenario. All HPAs must still have their metadata.
     pub(crate) async fn close(&self) -> Outcome {
-        let created = self.created.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let created = self.created.lock().clone();
         for hpa in &created {
             self.metadata_is_kept(hpa["metadata"]["name"].as_str().unwrap_or_default()).await?;
         }

@@ -1,12 +1,13 @@
 //! An embedded API server behind TLS, and a proxy. Both record what clients send.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clock::SystemClock;
 use fake_cluster::Cluster;
+use parking_lot::Mutex;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,11 +26,11 @@ pub(crate) struct RecordedTexts(Arc<Mutex<Vec<String>>>);
 
 impl RecordedTexts {
     fn add(&self, text: String) {
-        self.0.lock().unwrap().push(text);
+        self.0.lock().push(text);
     }
 
     pub(crate) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 }
 

@@ -2,13 +2,14 @@
 //! bug if there is one.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use fake_cluster::{Answer, Exchange, Link, Pieces, Server, Status, Whole};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -65,16 +66,16 @@ impl ApiLink {
 
     /// Stops all HPAs except one.
     pub(crate) fn stop_others(&self, hpa: Option<usize>) {
-        self.bug.lock().unwrap().stopped_by = vec![hpa];
+        self.bug.lock().stopped_by = vec![hpa];
     }
 
     pub(crate) fn is_stopped(&self, hpa: Option<usize>) -> bool {
-        self.bug.lock().unwrap().stopped_by.iter().any(|by| *by != hpa)
+        self.bug.lock().stopped_by.iter().any(|by| *by != hpa)
     }
 
     /// Whether this method was called before.
     pub(crate) fn has_written(&self) -> bool {
-        std::mem::replace(&mut self.bug.lock().unwrap().has_written, true)
+        std::mem::replace(&mut self.bug.lock().has_written, true)
     }
 
     /// The Scale at the first read.
@@ -83,11 +84,11 @@ impl ApiLink {
         if whole.code != 200 {
             return Answer::Whole(whole);
         }
-        Answer::Whole(self.bug.lock().unwrap().scales.entry(hpa).or_insert(whole).clone())
+        Answer::Whole(self.bug.lock().scales.entry(hpa).or_insert(whole).clone())
     }
 
     fn hit(&self, kinds: &[FaultKind], subject: Subject) -> Option<FaultHit> {
-        self.run.faults.lock().unwrap().hit(kinds, self.process, subject)
+        self.run.faults.lock().hit(kinds, self.process, subject)
     }
 
     /// Waits for the latency of one direction.

@@ -1,9 +1,8 @@
 //! The clock of one process, which can jump and drift.
 
-use std::sync::Mutex;
-
 use clock::{Clock, SharedClock};
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 /// A clock that deviates from the clock of the cluster.
 #[derive(Debug)]
@@ -29,14 +28,14 @@ impl OwnClock {
     }
 
     pub(crate) fn jump(&self, by: SignedDuration) {
-        let mut error = self.error.lock().unwrap();
+        let mut error = self.error.lock();
         error.ahead += by;
     }
 
     /// Makes the clock too fast by `drift` parts per million from now on, or too slow if `drift` is negative.
     pub(crate) fn drift(&self, drift: i64) {
         let now = self.cluster.now();
-        let mut error = self.error.lock().unwrap();
+        let mut error = self.error.lock();
         *error = Error { ahead: error.ahead_at(now), drift, since: now };
     }
 }
@@ -51,6 +50,6 @@ impl Error {
 impl Clock for OwnClock {
     fn now(&self) -> Timestamp {
         let now = self.cluster.now();
-        now + self.error.lock().unwrap().ahead_at(now)
+        now + self.error.lock().ahead_at(now)
     }
 }

@@ -2,7 +2,7 @@
 //! history.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use autoscaling::history::History;
@@ -11,6 +11,7 @@ use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
 use controller::reconcile::{ConcludedSync, Observer};
 use jiff::SignedDuration;
+use parking_lot::Mutex;
 
 use crate::invariants::Finding;
 use crate::metamorphic::{LoadFactor, count};
@@ -61,7 +62,7 @@ impl IdealHistories {
     }
 
     pub(crate) fn syncs(&self) -> u64 {
-        self.state.lock().unwrap().syncs
+        self.state.lock().syncs
     }
 
     /// 10. Every decision equals the decision of the pure rules on the same inputs and a history that was
@@ -73,7 +74,7 @@ impl IdealHistories {
         history: &History,
         (run, witness): (&Run, &SyncReporter),
     ) -> Finding {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let state = &mut *state;
         state.syncs += 1;
         let ideal = state.histories.entry(Arc::clone(&sync.hpa.uid)).or_insert_with(|| IdealHistory {
@@ -175,7 +176,7 @@ impl Observer for SyncReporter {
             && !run.is_dead(self.life.0, self.life.1)
             && let Some(hpa) = InitialState::number(&sync.hpa.key.name)
         {
-            run.judge.lock().unwrap().synced(self.life.0, self.life.1, hpa, run.now());
+            run.judge.lock().synced(self.life.0, self.life.1, hpa, run.now());
         }
     }
 

@@ -1,9 +1,9 @@
 //! The three metrics APIs: metric values for the loads of a run and its current pods.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use fake_cluster::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::plan::InitialState;
@@ -44,11 +44,11 @@ impl MetricValues {
     }
 
     pub(crate) fn set_demand(&self, hpa: usize, metric: usize, tenths: u64) {
-        self.state.lock().unwrap().loads.insert((hpa, metric), Load::Demand(tenths));
+        self.state.lock().loads.insert((hpa, metric), Load::Demand(tenths));
     }
 
     pub(crate) fn set_raw_value(&self, hpa: usize, metric: usize, text: &'static str) {
-        self.state.lock().unwrap().loads.insert((hpa, metric), Load::Raw(text));
+        self.state.lock().loads.insert((hpa, metric), Load::Raw(text));
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn hpa_of_selector(selector: &str) -> Option<usize> {
 
 impl MetricsBackend for MetricValues {
     fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let now = request.cluster.now().to_string();
         let (kind, items) = match (request.api, request.path) {
             (MetricsApi::External, [metric]) => {

@@ -39,7 +39,7 @@ impl PeerTransport for PeerLink {
             if self.run.plant == Some(SeededBug::HistoryLost) {
                 return Err(unreachable());
             }
-            let strike = self.run.faults.lock().unwrap().hit(&kinds, self.process, subject);
+            let strike = self.run.faults.lock().hit(&kinds, self.process, subject);
             match strike {
                 Some(strike) if strike.kind == FaultKind::PeerDown => return Err(unreachable()),
                 Some(strike) => tokio::time::sleep(Duration::from_millis(strike.amount)).await,

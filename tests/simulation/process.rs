@@ -1,6 +1,6 @@
 //! A process: everything except the command line, with several lives in sequence.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::SharedClock;
@@ -14,6 +14,7 @@ use controller::history::checkpoint::CheckpointPlace;
 use controller::options::ScaleSource;
 use controller::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -58,7 +59,7 @@ impl Process {
             cut: CancellationToken::new(),
         };
         run.record_event(format!("process {} started, life {}", self.number, self.lives));
-        run.judge.lock().unwrap().life_started(self.number, self.lives, run.now());
+        run.judge.lock().life_started(self.number, self.lives, run.now());
         run.life_started(self.number, life.clone());
         let config = config(run);
         let telemetry = Metrics::new();

@@ -1,12 +1,13 @@
 //! The shared state of one run.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{SharedClock, VirtualClock};
 use controller::store::HpaRecord;
 use fake_cluster::workload::Workloads;
 use fake_cluster::{Answer, BareScale, Cluster, ScalePath};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -133,11 +134,11 @@ impl Run {
     // --- lives
 
     pub(crate) fn life_started(&self, process: usize, life: Life) {
-        self.lives.lock().unwrap()[process] = Some(life);
+        self.lives.lock()[process] = Some(life);
     }
 
     pub(crate) fn life(&self, process: usize) -> Option<Life> {
-        self.lives.lock().unwrap()[process].clone()
+        self.lives.lock()[process].clone()
     }
 
     pub(crate) fn is_dead(&self, process: usize, life: u32) -> bool {
@@ -157,8 +158,8 @@ impl Run {
     /// Records the end of a life. Only the first call for a life counts.
     pub(crate) fn ended(&self, process: usize, life: u32, in_order: bool) {
         let at = self.now();
-        self.judge.lock().unwrap().ended(at);
-        let mut ends = self.ends.lock().unwrap();
+        self.judge.lock().ended(at);
+        let mut ends = self.ends.lock();
         if ends.iter().all(|end| end.life != (process, life)) {
             ends.push(LifeEnd { life: (process, life), at, in_order });
         }
@@ -166,19 +167,18 @@ impl Run {
 
     /// Marks handovers as impaired until `until` and for a while after it.
     pub(crate) fn impair_handover_until(&self, until: Duration) {
-        let mut impaired = self.handover_impaired_until.lock().unwrap();
+        let mut impaired = self.handover_impaired_until.lock();
         *impaired = (*impaired).max(until + COPIED);
     }
 
     /// Records a foreign change of an HPA or its target.
     pub(crate) fn foreign_change(&self, hpa: usize) {
-        self.judge.lock().unwrap().foreign_change(hpa, self.now());
+        self.judge.lock().foreign_change(hpa, self.now());
     }
 
     /// Time of the last foreign change of an HPA or its target.
     pub(crate) fn last_foreign_change(&self, hpa: &HpaRecord) -> Option<Duration> {
-        InitialState::number(&hpa.key.name)
-            .and_then(|hpa| self.judge.lock().unwrap().last_foreign_change(hpa))
+        InitialState::number(&hpa.key.name).and_then(|hpa| self.judge.lock().last_foreign_change(hpa))
     }
 
     /// Whether the next life must have the whole history of an HPA with a last sync at `synced`. That holds
@@ -187,7 +187,7 @@ impl Run {
     /// also holds for a single process that shut down in order and wrote a checkpoint, if the next life is
     /// the first to read the checkpoint.
     pub(crate) fn must_hand_over(&self, from: (usize, u32), hpa: &HpaRecord, synced: Duration) -> bool {
-        let ends = self.ends.lock().unwrap();
+        let ends = self.ends.lock();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
         let was_there = |process: usize| {
             process != from.0
@@ -196,10 +196,10 @@ impl Run {
                 })
         };
         let has_standby = (0..self.plan.scene.processes).any(was_there);
-        let is_unimpaired = *self.handover_impaired_until.lock().unwrap() <= end.at;
+        let is_unimpaired = *self.handover_impaired_until.lock() <= end.at;
         let last_foreign_change = self.last_foreign_change(hpa);
         let name = InitialState::number(&hpa.key.name);
-        let ledger = self.ledger.lock().unwrap();
+        let ledger = self.ledger.lock();
         let its_requests = || {
             let is_its = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
             ledger.iter().rev().take(2_000).filter(is_its)
@@ -225,8 +225,8 @@ impl Run {
     // --- evidence
 
     pub(crate) fn sent(&self, entry: Entry) -> usize {
-        let mut ledger = self.ledger.lock().unwrap();
-        let violation = self.judge.lock().unwrap().sent(&entry);
+        let mut ledger = self.ledger.lock();
+        let violation = self.judge.lock().sent(&entry);
         ledger.push(entry);
         let number = ledger.len() - 1;
         drop(ledger);
@@ -236,7 +236,7 @@ impl Run {
 
     pub(crate) fn applied(&self, number: usize, before: Option<i64>, answer: &Answer) {
         let now = self.now();
-        let mut ledger = self.ledger.lock().unwrap();
+        let mut ledger = self.ledger.lock();
         let entry = &mut ledger[number];
         (entry.applied, entry.before, entry.code) = (Some(now), before, answer.code());
         if let Answer::Whole(whole) = answer
@@ -246,13 +246,13 @@ impl Run {
         }
         let entry = entry.clone();
         drop(ledger);
-        let violation = self.judge.lock().unwrap().applied(&entry, now);
+        let violation = self.judge.lock().applied(&entry, now);
         self.report(violation);
     }
 
     pub(crate) fn answered(&self, number: usize, code: Option<u16>, intact: bool) {
         let now = self.now();
-        let mut ledger = self.ledger.lock().unwrap();
+        let mut ledger = self.ledger.lock();
         let entry = &mut ledger[number];
         entry.intact = intact;
         if code.is_some() {
@@ -261,19 +261,19 @@ impl Run {
         let entry = entry.clone();
         drop(ledger);
         if code.is_some() {
-            self.judge.lock().unwrap().answered(&entry);
+            self.judge.lock().answered(&entry);
         }
     }
 
     /// Records that a process received HPAs.
     pub(crate) fn received(&self, process: usize, life: u32, text: &[u8]) {
-        let mut judge = self.judge.lock().unwrap();
+        let mut judge = self.judge.lock();
         versions(text).for_each(|version| judge.received(process, life, version));
     }
 
     pub(crate) fn report(&self, violation: Option<(&'static str, String)>) {
         if let Some((invariant, text)) = violation {
-            let mut judge = self.judge.lock().unwrap();
+            let mut judge = self.judge.lock();
             judge.violations.push(Violation { at: self.now(), invariant, text });
             self.over.cancel();
         }
@@ -281,13 +281,13 @@ impl Run {
 
     /// Adds a line to the story of the run.
     pub(crate) fn record_event(&self, line: String) {
-        self.story.lock().unwrap().push((self.now(), line));
+        self.story.lock().push((self.now(), line));
     }
 
     /// The story of the run in order: actions, faults, writes, and failed requests.
     pub(crate) fn timeline(&self) -> Vec<(Duration, String)> {
-        let mut story = self.story.lock().unwrap().clone();
-        let ledger = self.ledger.lock().unwrap();
+        let mut story = self.story.lock().clone();
+        let ledger = self.ledger.lock();
         let is_notable = |entry: &&Entry| {
             matches!(entry.class, Class::ScalePut)
                 || (entry.class == Class::LeaseWrite && entry.code == Some(201))
@@ -305,19 +305,19 @@ impl Run {
 
     /// Every request with all recorded fields.
     pub(crate) fn log(&self) -> Vec<String> {
-        self.ledger.lock().unwrap().iter().map(|entry| format!("{entry:?}")).collect()
+        self.ledger.lock().iter().map(|entry| format!("{entry:?}")).collect()
     }
 
     // --- the world
 
     /// Whether no more rescales are expected.
     pub(crate) fn is_settled(&self) -> bool {
-        self.judge.lock().unwrap().rescaled + self.plan.settle_time < self.now()
+        self.judge.lock().rescaled + self.plan.settle_time < self.now()
     }
 
     /// Whether no fault is active.
     pub(crate) fn is_fault_free(&self) -> bool {
-        self.faults.lock().unwrap().is_clear()
+        self.faults.lock().is_clear()
     }
 
     /// `spec.replicas` of a target, or `None` if it does not exist.

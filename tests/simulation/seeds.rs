@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::generate::generate;
 use crate::plan::{FaultKind, Plan, Selection};
@@ -131,8 +133,8 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<SeededBug>) -> u64 {
                     let plan = Arc::new(generate(seed, plant));
                     let kept = kept(&plan);
                     let trial = attempt(&plan, &kept, plant);
-                    let failed = tally.lock().unwrap().failures;
-                    tally.lock().unwrap().add(&plan, &trial);
+                    let failed = tally.lock().failures;
+                    tally.lock().add(&plan, &trial);
                     if trial.violation.is_some() && failed < FULL_REPORTS {
                         let (kept, trial) = shrink(&plan, kept, trial, plant);
                         print(&failure_report(&plan, &kept, &trial, plant));
@@ -143,7 +145,7 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<SeededBug>) -> u64 {
             });
         }
     });
-    let tally = tally.into_inner().unwrap();
+    let tally = tally.into_inner();
     print(&tally.summary(started.elapsed()));
     tally.failures
 }

@@ -80,9 +80,9 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
     }
     stop.cancel();
     run.network.close();
-    let violations = run.judge.lock().unwrap().violations.clone();
-    let hits = run.faults.lock().unwrap().hits.clone();
-    let requests = run.ledger.lock().unwrap().len();
+    let violations = run.judge.lock().violations.clone();
+    let hits = run.faults.lock().hits.clone();
+    let requests = run.ledger.lock().len();
     Outcome { violations, end, syncs: run.memory.syncs(), requests, hits, simulated, run }
 }
 
@@ -149,7 +149,7 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
         }
     }
     let (violation, deleted) = {
-        let mut judge = run.judge.lock().unwrap();
+        let mut judge = run.judge.lock();
         (judge.second(now), judge.long_deleted(now))
     };
     run.report(violation);
@@ -179,7 +179,7 @@ fn apply_step(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
         }
         Step::End(number, fault) => {
             run.record_event(format!("f{number} ends"));
-            run.faults.lock().unwrap().stop(number);
+            run.faults.lock().stop(number);
             if fault.kind == FaultKind::ClockDrift {
                 processes[fault.process.unwrap_or(0)].clock.drift(0);
             }
@@ -189,15 +189,15 @@ fn apply_step(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
 }
 
 fn start_fault(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: &Fault) {
-    run.judge.lock().unwrap().fault_started(fault, run.now());
+    run.judge.lock().fault_started(fault, run.now());
     match fault.kind {
         FaultKind::Restart | FaultKind::CrashBefore | FaultKind::CrashAfter => {}
         // From now on two clocks differ by an amount that no process can determine exactly.
         FaultKind::ClockJump | FaultKind::ClockDrift => run.impair_handover_until(run.plan.end),
         _ => run.impair_handover_until(fault.until),
     }
-    run.faults.lock().unwrap().start(number, fault);
-    let count_hit = || run.faults.lock().unwrap().count(number);
+    run.faults.lock().start(number, fault);
+    let count_hit = || run.faults.lock().count(number);
     let process = fault.process.unwrap_or(0);
     let amount = i64::try_from(fault.amount).unwrap();
     match fault.kind {
@@ -290,7 +290,7 @@ fn perform(run: &Arc<Run>, act: &TimedAction) {
         run.foreign_change(number);
     }
     let object = run.cluster.get(HPAS, "shop", &name);
-    run.judge.lock().unwrap().hpa_changed(number, object.as_ref(), run.now());
+    run.judge.lock().hpa_changed(number, object.as_ref(), run.now());
 }
 
 fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
@@ -308,7 +308,7 @@ fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
 fn create_hpa(run: &Arc<Run>, number: usize, hpa: &HpaPlan) {
     run.cluster.create(hpa.object(number)).unwrap_or_else(|status| panic!("{status:?}"));
     let object = run.cluster.get(HPAS, "shop", &InitialState::name(number));
-    run.judge.lock().unwrap().hpa_changed(number, object.as_ref(), run.now());
+    run.judge.lock().hpa_changed(number, object.as_ref(), run.now());
 }
 
 fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {

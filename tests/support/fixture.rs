@@ -1,13 +1,14 @@
 //! A cluster in virtual time, for a test with or without a controller.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{SharedClock, VirtualClock};
 use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::{BareScale, Cluster, FaultAction, FaultId, FaultRule, LoggedRequest, ScalePath};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -82,7 +83,7 @@ impl Fixture {
 
     /// Sets the only series of an external metric.
     pub(crate) fn external(&self, metric: &str, value: &str) {
-        let mut all = self.external.lock().unwrap();
+        let mut all = self.external.lock();
         let item = json!({
             "metricName": metric, "metricLabels": {}, "timestamp": EPOCH, "value": value,
         });

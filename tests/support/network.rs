@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use cluster::fingerprint::Fingerprint;
@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// A network of processes. Clones share the same network.
@@ -29,7 +30,7 @@ struct Site {
 
 impl fmt::Debug for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Network").field("sites", &self.sites().keys()).finish()
+        f.debug_struct("Network").field("sites", &self.0.lock().keys()).finish()
     }
 }
 
@@ -44,7 +45,7 @@ struct Connected {
 impl Network {
     /// Adds a process to the network until its `cable` breaks.
     pub(crate) fn join(&self, cable: &CancellationToken) -> Arc<dyn PeerTransport> {
-        let mut sites = self.sites();
+        let mut sites = self.0.lock();
         // Disconnected processes serve nothing, and their state is dropped.
         for site in sites.values_mut().filter(|site| site.cable.is_cancelled()) {
             site.connect = None;
@@ -59,17 +60,17 @@ impl Network {
     /// Removes all processes and drops their state.
     #[allow(dead_code, reason = "only tests with many clusters in one process need it")]
     pub(crate) fn close(&self) {
-        self.sites().clear();
+        self.0.lock().clear();
     }
 
     /// Makes the process at `address` present another certificate than it announced.
     pub(crate) fn forge(&self, address: SocketAddr) {
-        self.sites().get_mut(&address).unwrap().certificate = Fingerprint::from_der(b"forged");
+        self.0.lock().get_mut(&address).unwrap().certificate = Fingerprint::from_der(b"forged");
     }
 
     /// The body of a page, requested with all permissions.
     pub(crate) async fn page(&self, address: SocketAddr, path: &str) -> Result<Bytes, TransportError> {
-        let peer = Peer { address, certificate: self.sites()[&address].certificate };
+        let peer = Peer { address, certificate: self.0.lock()[&address].certificate };
         self.fetch(&peer, path).await
     }
 
@@ -77,7 +78,7 @@ impl Network {
         let unreachable =
             |reason: &str| TransportError::Unreachable { peer: peer.address, reason: reason.to_owned() };
         let (connect, cable) = {
-            let sites = self.sites();
+            let sites = self.0.lock();
             let site = sites.get(&peer.address).filter(|site| !site.cable.is_cancelled());
             let site = site.ok_or_else(|| unreachable("connection refused"))?;
             if site.certificate != peer.certificate {
@@ -103,15 +104,11 @@ impl Network {
         }
         Ok(body)
     }
-
-    fn sites(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Site>> {
-        self.0.lock().unwrap()
-    }
 }
 
 impl PeerTransport for Connected {
     fn register(&self, served: ServedPages) {
-        self.network.sites().get_mut(&self.here.address).unwrap().connect = Some(served.connect);
+        self.network.0.lock().get_mut(&self.here.address).unwrap().connect = Some(served.connect);
     }
 
     fn advertised(&self) -> Option<Peer> {

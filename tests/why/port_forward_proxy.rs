@@ -2,7 +2,7 @@
 //! over TLS.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +17,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
@@ -82,17 +83,17 @@ impl PortForwardProxy {
 
     /// The number of forwarded ports.
     pub(crate) fn forwards(&self) -> usize {
-        self.received.lock().unwrap().forwards
+        self.received.lock().forwards
     }
 
     /// The request heads that the controller received.
     pub(crate) fn heads(&self) -> Vec<String> {
-        self.received.lock().unwrap().heads.clone()
+        self.received.lock().heads.clone()
     }
 
     /// The client certificates that the controller received.
     pub(crate) fn certificates(&self) -> Vec<Vec<u8>> {
-        self.received.lock().unwrap().certificates.clone()
+        self.received.lock().certificates.clone()
     }
 
     pub(crate) fn connector(
@@ -149,7 +150,7 @@ impl PortForwardProxy {
             .header(UPGRADE, "websocket")
             .header(SEC_WEBSOCKET_ACCEPT, STANDARD.encode(hash))
             .header(SEC_WEBSOCKET_PROTOCOL, "v4.channel.k8s.io");
-        self.received.lock().unwrap().forwards += 1;
+        self.received.lock().forwards += 1;
         tokio::spawn(async move {
             let io = TokioIo::new(hyper::upgrade::on(request).await.unwrap());
             self.pump(WebSocketStream::from_raw_socket(io, Role::Server, None).await).await;
@@ -203,7 +204,7 @@ impl PortForwardProxy {
     async fn serve(self, stream: DuplexStream) {
         let Ok(stream) = self.tls.accept(stream).await else { return };
         if let Some(certificate) = stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
-            self.received.lock().unwrap().certificates.push(certificate.to_vec());
+            self.received.lock().certificates.push(certificate.to_vec());
         }
         let (near, far) = duplex(1 << 16);
         tokio::spawn(serve_connection(far, self.endpoints.clone(), CancellationToken::new()));
@@ -212,11 +213,7 @@ impl PortForwardProxy {
         let up = async {
             let mut piece = vec![0; 8 << 10];
             while let Ok(length @ 1..) = from_user.read(&mut piece).await {
-                self.received
-                    .lock()
-                    .unwrap()
-                    .heads
-                    .push(String::from_utf8_lossy(&piece[..length]).into_owned());
+                self.received.lock().heads.push(String::from_utf8_lossy(&piece[..length]).into_owned());
                 let _ = to_server.write_all(&piece[..length]).await;
             }
         };

@@ -3,9 +3,9 @@
 //! Callers that wait for a fetch share its result, including an error. A hanging server therefore delays all
 //! callers at the same time, not one after the other.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The cached value and the lock of the fetch in flight.
@@ -52,7 +52,7 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
         fetch: impl AsyncFnOnce() -> Result<T, E>,
     ) -> Result<T, FetchFailure<T, E>> {
         let fetches_before = {
-            let state = self.state();
+            let state = self.state.lock();
             match &state.cached {
                 Some((at, value)) if at.elapsed() < life => return Ok(value.clone()),
                 _ => state.fetches,
@@ -60,7 +60,7 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
         };
         let _turn = self.turn.lock().await;
         {
-            let state = self.state();
+            let state = self.state.lock();
             match (&state.failed, state.value()) {
                 _ if state.fetches == fetches_before => {}
                 (Some((_, error)), cached) => return Err(FetchFailure { error: error.clone(), cached }),
@@ -69,7 +69,7 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
             }
         }
         let fetched = fetch().await;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.fetches += 1;
         match fetched {
             Ok(value) => {
@@ -87,14 +87,10 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
     /// Returns the cached value, of any age, while a fetch is in flight or if the last one failed less than
     /// `pause` ago.
     pub(super) fn meanwhile(&self, pause: Duration) -> Option<T> {
-        let state = self.state();
+        let state = self.state.lock();
         let paused = state.failed.as_ref().is_some_and(|(at, _)| at.elapsed() < pause);
         let (_, value) = state.cached.as_ref().filter(|_| paused || self.turn.try_lock().is_err())?;
         Some(value.clone())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<T, E>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,10 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Method, Request};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tower::{BoxError, Layer, Service};
@@ -102,33 +103,33 @@ impl Gate {
 
     /// Closes the gate for a reason. Stops every request that has not reached the connection.
     pub fn close(&self, reason: Refusal) {
-        self.lock().closed.insert(reason);
+        self.state.lock().closed.insert(reason);
     }
 
     /// Removes a reason. The gate is open when no reason is left.
     pub fn open_for(&self, reason: Refusal) {
-        self.lock().closed.remove(&reason);
+        self.state.lock().closed.remove(&reason);
     }
 
     /// Permits writes only before `deadline`. A deadline in the past closes the gate.
     pub fn leads_until(&self, deadline: Instant) {
-        self.lock().leads_until = Some(deadline);
+        self.state.lock().leads_until = Some(deadline);
         self.deadline_changed.notify_waiters();
     }
 
     /// The deadline of the right to write, unless the Lease is renewed. `None` without leader election.
     pub fn leading_until(&self) -> Option<Instant> {
-        self.lock().leads_until
+        self.state.lock().leads_until
     }
 
     /// The reason for refusing writes about HPAs. `None` if they are currently permitted.
     pub fn refusal(&self) -> Option<Refusal> {
-        self.lock().refusal(Writes::Autoscaling)
+        self.state.lock().refusal(Writes::Autoscaling)
     }
 
     /// The number of refused requests, by verb and resource.
     pub fn refused(&self) -> BTreeMap<VerbAndResource, u64> {
-        self.lock().refused.clone()
+        self.state.lock().refused.clone()
     }
 
     /// Admits or refuses one request. The [`WriteDeadline`] states whether the request must be aborted at the
@@ -137,7 +138,7 @@ impl Gate {
         if is_read_only(request.method(), request.uri().path()) {
             return Ok(WriteDeadline::Unlimited);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(refusal) = state.refusal(writes) else {
             let is_limited = state.leads_until.is_some() && writes.are_stopped_by(Refusal::NotLeader);
             return Ok(if is_limited { WriteDeadline::Leadership } else { WriteDeadline::Unlimited });
@@ -164,10 +165,6 @@ impl Gate {
                 }
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

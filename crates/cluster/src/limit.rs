@@ -4,9 +4,10 @@
 //! A request reserves its token on arrival and then waits for it, so requests proceed in order of arrival.
 //! The clock is tokio's, which supports virtual time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The maximum automatic rate of status writes, per second.
@@ -41,7 +42,7 @@ impl TokenBucket {
     /// Sets the refill rate to `per_second`, which must be above zero, and raises the burst to one second's
     /// tokens if it is lower. Requests that already wait keep their times.
     pub fn set_rate(&self, per_second: f64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.refill(Instant::now());
         state.per_second = per_second;
         state.burst = state.burst.max(per_second);
@@ -58,17 +59,13 @@ impl TokenBucket {
     }
 
     fn reserve(&self, now: Instant) -> Duration {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.refill(now);
         state.tokens -= 1.0;
         if state.tokens >= 0.0 {
             return Duration::ZERO;
         }
         Duration::try_from_secs_f64(-state.tokens / state.per_second).unwrap_or(Duration::MAX)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,7 +91,7 @@ struct Reservation<'a> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        let mut state = self.bucket.state();
+        let mut state = self.bucket.state.lock();
         state.tokens = (state.tokens + 1.0).min(state.burst);
     }
 }
@@ -129,11 +126,11 @@ mod tests {
             let (bucket, order) = (&bucket, &order);
             async move {
                 bucket.take().await;
-                order.lock().unwrap().push((n, Instant::now()));
+                order.lock().push((n, Instant::now()));
             }
         });
         futures::future::join_all(waiters).await;
-        let order = order.into_inner().unwrap();
+        let order = order.into_inner();
         assert!(order.is_sorted());
         assert_eq!(order.len(), 5);
     }

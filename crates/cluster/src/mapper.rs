@@ -5,11 +5,12 @@
 //! unavailable. A group that is unused for ten minutes is evicted.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::failure::ScaleFailureClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList, APIVersions};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::cached_fetch::{CachedFetch, FetchFailure};
@@ -145,7 +146,7 @@ impl Mapper {
 
     /// The number of cached groups.
     pub fn known_groups(&self) -> usize {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.groups.lock().len()
     }
 
     /// The resources of the group that have the kind in any version. Each is mapped at the most preferred of
@@ -193,7 +194,7 @@ impl Mapper {
 
     fn slot(&self, name: &str) -> Arc<CachedGroup> {
         let now = Instant::now();
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = self.groups.lock();
         if let Some(group) = groups.get_mut(name) {
             group.used = now;
             return Arc::clone(&group.cache);

@@ -4,9 +4,10 @@
 //! rules apply to the request only after [`FaultAction::Delay`]. Nothing is random: a rule with
 //! [`FaultRule::times`] 2 applies to the next two requests that match.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::status::Status;
@@ -205,7 +206,7 @@ impl Faults {
 
     /// Appends a rule, which applies to open watches immediately.
     pub fn add(&self, rule: FaultRule) -> FaultId {
-        let mut rules = self.lock();
+        let mut rules = self.rules.lock();
         let mut id = FaultId(0);
         self.changes.send_modify(|changes| {
             *changes += 1;
@@ -217,7 +218,7 @@ impl Faults {
 
     /// Removes a rule. Returns false if it does not exist.
     pub fn remove(&self, id: FaultId) -> bool {
-        let mut rules = self.lock();
+        let mut rules = self.rules.lock();
         let before = rules.len();
         rules.retain(|(other, _)| *other != id);
         let removed = rules.len() < before;
@@ -227,13 +228,13 @@ impl Faults {
 
     /// Removes every rule.
     pub fn clear(&self) {
-        self.lock().clear();
+        self.rules.lock().clear();
         self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Returns the number of rules that have not run out.
     pub fn active(&self) -> usize {
-        self.lock().iter().filter(|(_, rule)| rule.times != Some(0)).count()
+        self.rules.lock().iter().filter(|(_, rule)| rule.times != Some(0)).count()
     }
 
     /// Returns the next action for an incoming request, and counts the match. `passed` contains the rules
@@ -243,7 +244,7 @@ impl Faults {
         subject: &FaultSubject,
         passed: &mut Vec<FaultId>,
     ) -> Option<FaultAction> {
-        let mut rules = self.lock();
+        let mut rules = self.rules.lock();
         for (id, rule) in rules.iter_mut() {
             if passed.contains(id) || rule.action.concerns_running_watches() || !rule.matches(subject) {
                 continue;
@@ -258,7 +259,7 @@ impl Faults {
 
     /// Returns the action that ends or silences an open watch.
     pub(crate) fn for_watch(&self, subject: &FaultSubject) -> Option<FaultAction> {
-        let mut rules = self.lock();
+        let mut rules = self.rules.lock();
         for (_, rule) in rules.iter_mut().filter(|(_, rule)| rule.matches(subject)) {
             if rule.action == FaultAction::WatchSilence {
                 return Some(FaultAction::WatchSilence);
@@ -273,7 +274,7 @@ impl Faults {
 
     /// Returns the action for one event of a watch.
     pub(crate) fn for_event(&self, subject: &FaultSubject) -> Option<FaultAction> {
-        let mut rules = self.lock();
+        let mut rules = self.rules.lock();
         for (_, rule) in rules.iter_mut().filter(|(_, rule)| rule.matches(subject)) {
             let per_event = matches!(
                 rule.action,
@@ -289,10 +290,6 @@ impl Faults {
     /// Returns a receiver that is notified when the rules change.
     pub(crate) fn changed(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<(FaultId, FaultRule)>> {
-        self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -92,11 +92,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::future::ready;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpListener;
@@ -351,12 +352,12 @@ impl Cluster {
     /// Sets the backend of the metrics groups. Without a backend, the groups return 404, like groups that are
     /// not installed.
     pub fn set_metrics(&self, backend: Arc<dyn MetricsBackend>) {
-        *self.inner.backend.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend);
+        *self.inner.backend.lock() = Some(backend);
     }
 
     /// Shows or hides a group. A hidden group is absent from discovery, and its paths return 404.
     pub fn set_discovery(&self, group: &str, present: bool) {
-        let mut hidden = self.inner.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hidden = self.inner.hidden.lock();
         if present {
             hidden.remove(group);
         } else {
@@ -370,15 +371,15 @@ impl Cluster {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock()
     }
 
     pub(crate) fn hidden(&self) -> BTreeSet<String> {
-        self.inner.hidden.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.hidden.lock().clone()
     }
 
     pub(crate) fn metrics_backend(&self) -> Option<Arc<dyn MetricsBackend>> {
-        self.inner.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.backend.lock().clone()
     }
 
     fn delete_with(

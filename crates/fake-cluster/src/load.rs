@@ -74,10 +74,10 @@ mod sample;
 mod stream;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use autoscaling::selector::{Selector, SelectorError};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -158,14 +158,14 @@ impl LoadMetrics {
     pub fn add(&self, load: Load) -> LoadId {
         let closest = APIS.iter().map(|api| self.pipeline.scraping(*api).interval).min();
         let step = closest.map_or(LONGEST_STEP, |interval| (interval / 10).min(LONGEST_STEP));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.tracked_loads.push(TrackedLoad::new(load, self.origin.elapsed(), step));
         LoadId(state.tracked_loads.len() - 1)
     }
 
     /// Returns the current state of a load.
     pub fn state(&self, load: LoadId) -> Option<LoadState> {
-        Some(self.lock().tracked_loads.get(load.0)?.state(self.origin.elapsed()))
+        Some(self.state.lock().tracked_loads.get(load.0)?.state(self.origin.elapsed()))
     }
 
     /// Simulates and samples in the background until `stop` is cancelled.
@@ -187,7 +187,7 @@ impl LoadMetrics {
     /// if nothing changes until then.
     pub fn step(&self, cluster: &Cluster) -> Option<Instant> {
         let now = self.origin.elapsed();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.follow(cluster, now);
         state.switches.update(&self.pipeline, cluster, now);
         for (api, next) in state.next_scrapes {
@@ -201,10 +201,6 @@ impl LoadMetrics {
         let scrapes = state.next_scrapes.iter().map(|(_, next)| *next);
         let due = scrapes.chain(OutageRules::due(&self.pipeline, now)).min()?;
         self.origin.checked_add(due)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -321,7 +317,7 @@ impl State {
 impl MetricsBackend for LoadMetrics {
     fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
         let now = self.origin.elapsed();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.feed.is_none() {
             return MetricsReply::Absent;
         }

@@ -1,10 +1,11 @@
 //! The log of requests to the API server.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 /// The default number of retained requests. Older requests are dropped.
 const KEPT: usize = 20_000;
@@ -53,17 +54,17 @@ pub struct RequestLog {
 impl RequestLog {
     /// Returns the retained requests, oldest first.
     pub fn entries(&self) -> Vec<LoggedRequest> {
-        self.lock().kept.iter().cloned().collect()
+        self.entries.lock().kept.iter().cloned().collect()
     }
 
     /// Counts the retained requests that satisfy a predicate.
     pub fn count(&self, predicate: impl Fn(&LoggedRequest) -> bool) -> usize {
-        self.lock().kept.iter().filter(|request| predicate(request)).count()
+        self.entries.lock().kept.iter().filter(|request| predicate(request)).count()
     }
 
     /// Returns the number of retained requests.
     pub fn len(&self) -> usize {
-        self.lock().kept.len()
+        self.entries.lock().kept.len()
     }
 
     /// Whether no request is retained.
@@ -74,26 +75,26 @@ impl RequestLog {
     /// Retains the bodies of later requests. By default, bodies are dropped, which keeps a log of many large
     /// writes small.
     pub fn keep_bodies(&self) {
-        self.lock().keeps_bodies = true;
+        self.entries.lock().keeps_bodies = true;
     }
 
     /// Retains only the newest `limit` requests. 0 suits long runs without assertions on requests.
     pub fn keep(&self, limit: usize) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         entries.limit = limit;
         entries.drop_oldest();
     }
 
     /// Drops all requests so far.
     pub fn clear(&self) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         entries.first += u64::try_from(entries.kept.len()).unwrap_or(u64::MAX);
         entries.kept.clear();
     }
 
     /// Adds a request and returns its number for [`RequestLog::answered`].
     pub(crate) fn add(&self, request: impl FnOnce() -> LoggedRequest) -> u64 {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         let number = entries.first + u64::try_from(entries.kept.len()).unwrap_or(u64::MAX);
         if entries.limit == 0 {
             entries.first += 1;
@@ -105,7 +106,7 @@ impl RequestLog {
     }
 
     pub(crate) fn received(&self, number: u64, body: &Bytes) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if entries.keeps_bodies
             && let Some(request) = entries.numbered(number)
         {
@@ -114,13 +115,9 @@ impl RequestLog {
     }
 
     pub(crate) fn answered(&self, number: u64, code: u16) {
-        if let Some(request) = self.lock().numbered(number) {
+        if let Some(request) = self.entries.lock().numbered(number) {
             request.code = Some(code);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,8 +2,9 @@
 //! restricted.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::object;
@@ -38,12 +39,12 @@ impl Reviews {
     /// Adds a token of a user with groups.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
         let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        self.lock().tokens.insert(token.to_owned(), (user.to_owned(), groups));
+        self.0.lock().tokens.insert(token.to_owned(), (user.to_owned(), groups));
     }
 
     /// Removes a token, which becomes invalid.
     pub fn remove_token(&self, token: &str) {
-        self.lock().tokens.remove(token);
+        self.0.lock().tokens.remove(token);
     }
 
     /// Allows a user or a group to use a verb on a path.
@@ -59,16 +60,16 @@ impl Reviews {
 
     /// Removes all permissions.
     pub fn allow_nothing(&self) {
-        self.lock().rules.clear();
+        self.0.lock().rules.clear();
     }
 
     fn allow(&self, subject: &str, verb: &str, scope: Scope) {
-        self.lock().rules.push(Rule { subject: subject.to_owned(), verb: verb.to_owned(), scope });
+        self.0.lock().rules.push(Rule { subject: subject.to_owned(), verb: verb.to_owned(), scope });
     }
 
     /// Returns the status of a TokenReview.
     pub(super) fn token(&self, review: &Value) -> Value {
-        match self.lock().tokens.get(object::text(review, &["spec", "token"])) {
+        match self.0.lock().tokens.get(object::text(review, &["spec", "token"])) {
             Some((user, groups)) => {
                 json!({ "authenticated": true, "user": { "username": user, "groups": groups } })
             }
@@ -79,7 +80,7 @@ impl Reviews {
     /// Returns the status of a SubjectAccessReview.
     pub(super) fn access(&self, review: &Value) -> Value {
         let is = |path: &[&str], text: &str| object::text(review, path) == text;
-        let allowed = self.lock().rules.iter().any(|rule| {
+        let allowed = self.0.lock().rules.iter().any(|rule| {
             let subject_matches = is(&["spec", "user"], &rule.subject)
                 || object::list(review, &["spec", "groups"]).iter().any(|group| *group == *rule.subject);
             subject_matches
@@ -97,10 +98,6 @@ impl Reviews {
                 }
         });
         json!({ "allowed": allowed })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,11 +9,12 @@ mod reviews;
 mod trust;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
@@ -193,7 +194,7 @@ impl Access {
     /// Logs the cause of a failed review. The refusal omits the cause, which could reveal details of the
     /// cluster to an unauthenticated client.
     fn unavailable(&self, review: &str, reviews: &str, error: &ApiError) -> Denial {
-        let mut last_warning = self.0.last_warning.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_warning = self.0.last_warning.lock();
         if last_warning.is_none_or(|at| at.elapsed() >= REMINDER) {
             *last_warning = Some(Instant::now());
             tracing::warn!(%error, "failed to make {reviews}; refusing requests to the secure port");

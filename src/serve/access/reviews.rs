@@ -1,9 +1,10 @@
 //! A cache of reviews. Equal questions are reviewed once, and at most [`AT_ONCE`] reviews run at a time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
@@ -83,7 +84,7 @@ impl<T: Clone> Reviews<T> {
 
     fn entry(&self, key: Key) -> Arc<OnceCell<CachedAnswer<T>>> {
         let now = Instant::now();
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         if let Some(entry) = entries.get(&key)
             && entry.answer.get().is_none_or(|held| now < held.until)
         {
@@ -107,15 +108,11 @@ impl<T: Clone> Reviews<T> {
     }
 
     fn forget(&self, key: Key, cell: &Arc<OnceCell<CachedAnswer<T>>>) {
-        let mut entries = self.lock();
+        let mut entries = self.entries.lock();
         // Another caller may have filled the cell in the meantime.
         if entries.get(&key).is_some_and(|entry| Arc::ptr_eq(&entry.answer, cell) && cell.get().is_none()) {
             entries.remove(&key);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Entry<T>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -176,7 +173,7 @@ mod tests {
         for number in 0..2 * MAX_CACHED {
             reviews.get(format!("{number}").as_bytes(), async || Ok(reviewed(0, false))).await.unwrap();
         }
-        assert_eq!(reviews.lock().len(), MAX_CACHED);
+        assert_eq!(reviews.entries.lock().len(), MAX_CACHED);
         let again = reviews.get(b"good", async || Ok(reviewed(2, true))).await.unwrap();
         assert_eq!(again, 1, "the answer is still cached");
     }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
 use k8s_openapi::api::core::v1::ConfigMap;
+use parking_lot::RwLock;
 use percent_encoding::percent_decode_str;
 use rustls::crypto::CryptoProvider;
 
@@ -86,7 +87,7 @@ impl Trust {
     }
 
     pub(super) fn now(&self) -> Trusted {
-        self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.now.read().clone()
     }
 
     /// Reads all sources immediately and then every minute. A failure keeps the previous settings. Each cause
@@ -97,7 +98,7 @@ impl Trust {
             match self.read().await.and_then(|sources| {
                 if current.as_ref() != Some(&sources) {
                     let trusted = self.make(&sources)?;
-                    *self.now.write().unwrap_or_else(PoisonError::into_inner) = trusted;
+                    *self.now.write() = trusted;
                     current = Some(sources);
                 }
                 Ok(())

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -176,11 +177,11 @@ impl Certificates {
             }
         }
         shown.read = read;
-        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(shown);
+        *self.shown.write() = Arc::new(shown);
     }
 
     fn shown(&self) -> Arc<Shown> {
-        Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.shown.read())
     }
 }
 

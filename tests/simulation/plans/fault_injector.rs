@@ -2,7 +2,7 @@
 //! and injects the one fault of a plan.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use fake_cluster::{Answer, Exchange, Link, Pieces, Server};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -86,7 +87,7 @@ impl SharedState {
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap()
+        self.log.lock()
     }
 
     fn now(&self) -> Duration {

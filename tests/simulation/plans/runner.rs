@@ -170,18 +170,18 @@ fn config(scenario: &Scenario) -> Config {
 
 /// One replica of the controller, with a new process after the end of each process.
 struct Replica {
-    stop: Arc<std::sync::Mutex<CancellationToken>>,
+    stop: Arc<parking_lot::Mutex<CancellationToken>>,
 }
 
 impl Replica {
     fn start(ground: &Arc<SharedState>, clock: &SharedClock, config: &Config, name: String) -> Self {
-        let stop = Arc::new(std::sync::Mutex::new(CancellationToken::new()));
+        let stop = Arc::new(parking_lot::Mutex::new(CancellationToken::new()));
         let (current, ground) = (Arc::clone(&stop), Arc::clone(ground));
         let (clock, config) = (Arc::clone(clock), config.clone());
         tokio::spawn(async move {
             for generation in 0.. {
                 let token = CancellationToken::new();
-                *current.lock().unwrap() = token.clone();
+                *current.lock() = token.clone();
                 let link = Arc::new(FaultInjector {
                     ground: Arc::clone(&ground),
                     process: format!("{name}-{generation}"),
@@ -197,7 +197,7 @@ impl Replica {
 
     /// Requests an orderly shutdown of the process.
     fn shut_down(&self) {
-        self.stop.lock().unwrap().cancel();
+        self.stop.lock().cancel();
     }
 }
 

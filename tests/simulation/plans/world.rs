@@ -2,11 +2,12 @@
 //! pods. The result of a controller is therefore independent of the exact time of a sync.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use clock::SharedClock;
 use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::{BareScale, Cluster, ScalePath};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::scenario::{Api, Change, Target, merge, split};
@@ -59,7 +60,7 @@ impl World {
 
     /// Applies a change to the cluster. Changes of the controller's processes are ignored.
     pub(crate) fn apply(&self, change: &Change) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let full = |name: &str| {
             let (namespace, name) = split(name);
             format!("{namespace}/{name}")
@@ -120,7 +121,7 @@ impl World {
 
     /// Makes pods and metrics follow the counts.
     pub(crate) fn follow(&self) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         for placed in state.targets.values_mut() {
             let scale = self.cluster.scale(&placed.path).unwrap();
             let desired = usize::try_from(scale.spec_replicas).unwrap();
@@ -136,7 +137,7 @@ impl World {
 
     /// The count of every target by its path.
     pub(crate) fn counts(&self) -> BTreeMap<String, i64> {
-        let state = self.state.lock().unwrap();
+        let state = self.state.lock();
         let count = |placed: &ScenarioObject| self.cluster.scale(&placed.path).unwrap().spec_replicas;
         state.targets.values().map(|placed| (placed.path.to_string(), count(placed))).collect()
     }

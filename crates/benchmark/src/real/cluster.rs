@@ -1,9 +1,10 @@
 //! A real control plane with a workload, as the environment of a controller.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -227,7 +228,7 @@ impl ServerUnderLoad for RealCluster {
             loop {
                 sleep(SAMPLE_INTERVAL).await;
                 // If the controller has exited, other checks fail.
-                let _ = sampled.lock().unwrap_or_else(PoisonError::into_inner).sample();
+                let _ = sampled.lock().sample();
             }
         });
         let happening = tokio::spawn(playing);
@@ -245,7 +246,7 @@ impl ServerUnderLoad for RealCluster {
         let mut seen = self.follower.state()?.sightings.seen.clone();
         seen.end = now();
         let (received, sent) = {
-            let mut meter = meter.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut meter = meter.lock();
             meter.sample()?;
             meter.total()
         };

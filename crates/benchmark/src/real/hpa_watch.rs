@@ -4,12 +4,13 @@
 //! is equal for every controller.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use http::{Request, Uri};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
 
@@ -196,7 +197,7 @@ async fn watch(client: &Client, version: &str) -> Result<Body, Failure> {
 }
 
 fn lock(known: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
-    known.lock().unwrap_or_else(PoisonError::into_inner)
+    known.lock()
 }
 
 /// Checks that status writes are distinguished from spec changes, however the stream is split.

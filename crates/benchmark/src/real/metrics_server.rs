@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::json;
@@ -105,12 +106,12 @@ impl Stub {
 
     /// Serves the metrics of `world` from now on.
     pub(super) fn set_world(&self, workload: &Workload, world: Arc<World>) {
-        self.lock().world = Some((workload.clone(), world));
+        self.state.lock().world = Some((workload.clone(), world));
     }
 
     /// Returns and resets the requests since the last call: by kind, and by second since 1970.
     pub(super) fn take_counts(&self) -> (Vec<RequestCount>, BTreeMap<i64, u64>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let counts = std::mem::take(&mut state.counts);
         (counts.into_values().collect(), std::mem::take(&mut state.seconds))
     }
@@ -152,7 +153,8 @@ impl Stub {
     }
 
     async fn delay(&self, subject: &Subject<'_>) {
-        let Some((slowness, poisoned)) = self.lock().world.as_ref().map(|(it, _)| (it.slowness, it.poisoned))
+        let Some((slowness, poisoned)) =
+            self.state.lock().world.as_ref().map(|(it, _)| (it.slowness, it.poisoned))
         else {
             return;
         };
@@ -164,7 +166,7 @@ impl Stub {
     }
 
     fn answer(&self, subject: &Subject<'_>, query: &str) -> Option<Bytes> {
-        let (_, world) = self.lock().world.clone()?;
+        let (_, world) = self.state.lock().world.clone()?;
         let (api, group, ..) = APIS.into_iter().find(|api| api.1 == subject.group)?;
         let label_selector = parameter(query, "labelSelector");
         let metrics_request = MetricsRequest {
@@ -181,12 +183,8 @@ impl Stub {
             MetricsReply::Encoded(body) => Some(body),
             _ => None,
         };
-        self.lock().count(group, body.as_ref());
+        self.state.lock().count(group, body.as_ref());
         body
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

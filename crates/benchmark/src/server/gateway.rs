@@ -2,12 +2,13 @@
 //! requires it, and lets the world react.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fake_cluster::{Answer, Exchange, Link, Server};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::observation_log::ObservationLog;
@@ -86,7 +87,7 @@ impl Gateway {
 
     /// Starts counting requests.
     pub(crate) fn start_measuring(&self) {
-        let mut tally = self.lock();
+        let mut tally = self.tally.lock();
         tally.counts.clear();
         tally.seconds.clear();
         tally.sightings.seen.begin = now();
@@ -94,7 +95,7 @@ impl Gateway {
 
     /// All observations until now.
     pub(crate) fn finish(&self) -> Observations {
-        let tally = self.lock();
+        let tally = self.tally.lock();
         let mut seen = tally.sightings.seen.clone();
         seen.end = now();
         seen.requests = tally.counts.values().cloned().collect();
@@ -105,7 +106,7 @@ impl Gateway {
 
     /// Runs a function on the observations of HPAs, to add pending reactions.
     pub(crate) fn sightings<T>(&self, with: impl FnOnce(&mut ObservationLog) -> T) -> T {
-        with(&mut self.lock().sightings)
+        with(&mut self.tally.lock().sightings)
     }
 
     fn delay(&self, subject: &Subject<'_>) -> Duration {
@@ -114,10 +115,6 @@ impl Gateway {
             "metrics.k8s.io" if self.workload.poisoned && subject.namespace == POISONED => Duration::MAX,
             _ => Duration::ZERO,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -129,7 +126,7 @@ impl Link for Gateway {
             let subject = Subject::parse(&path);
             let agent = exchange.user_agent.split(' ').next().unwrap_or("").to_owned();
             let key = (agent, exchange.verb, subject.title());
-            self.lock().arrived(key.clone(), arrived, body.len());
+            self.tally.lock().arrived(key.clone(), arrived, body.len());
             match self.delay(&subject) {
                 Duration::ZERO => {}
                 Duration::MAX => std::future::pending().await,
@@ -137,7 +134,7 @@ impl Link for Gateway {
             }
             let answer = server.answer(exchange).await;
             let done = answer.code().is_some_and(|code| (200..300).contains(&code));
-            self.lock().answered(&key, &answer, done);
+            self.tally.lock().answered(&key, &answer, done);
             if done && key.1 == "update" {
                 match (subject.resource, subject.subresource) {
                     ("horizontalpodautoscalers", "status") => {
@@ -164,7 +161,7 @@ impl Link for Gateway {
                 Answer::Pieces(pieces) => {
                     let counted = pieces.inspect(move |piece| {
                         if let Ok(piece) = piece {
-                            self.lock().sent(&key, piece.len());
+                            self.tally.lock().sent(&key, piece.len());
                         }
                     });
                     Answer::Pieces(Box::pin(counted))

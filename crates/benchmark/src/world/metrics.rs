@@ -45,7 +45,7 @@ impl MetricsBackend for World {
     fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
         let second = SystemClock.now().as_second();
         let moved = if self.workload.unchanged { 0 } else { second.rem_euclid(CYCLE).unsigned_abs() };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.stamp.0 != second {
             let time = jiff::Timestamp::from_second(second).unwrap_or_default();
             state.stamp = (second, time.to_string());

@@ -9,10 +9,10 @@ mod metrics;
 mod objects;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clock::{Clock as _, SystemClock};
 use fake_cluster::Cluster;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::workload::{FEW_PODS, Kind, POISONED, Workload};
@@ -100,7 +100,7 @@ impl World {
                 cluster.put_raw(object);
             }
         }
-        for app in self.lock().apps.iter().take(all) {
+        for app in self.state.lock().apps.iter().take(all) {
             create_hpa(cluster, app);
         }
     }
@@ -109,7 +109,7 @@ impl World {
     /// calls in the order of the apps give equal names every time.
     pub(crate) fn objects_of_app(&self, number: usize) -> Vec<Value> {
         let started = (SystemClock.now() - jiff::SignedDuration::from_hours(1)).to_string();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { apps, created, .. } = &mut *state;
         let Some(app) = apps.get_mut(number) else { return Vec::new() };
         let mut objects = vec![objects::deployment(&app.namespace, &app.name, app.usual)];
@@ -119,26 +119,26 @@ impl World {
 
     /// The HPA of an app.
     pub(crate) fn hpa(&self, number: usize) -> Option<Value> {
-        let state = self.lock();
+        let state = self.state.lock();
         let app = state.apps.get(number)?;
         Some(objects::hpa(&app.namespace, &app.name, app.kind, app.query))
     }
 
     /// The keys of the initial HPAs, and the keys of the probes' HPAs.
     pub(crate) fn keys(&self) -> (Vec<String>, Vec<String>) {
-        let mut all: Vec<_> = self.lock().apps.iter().map(App::key).collect();
+        let mut all: Vec<_> = self.state.lock().apps.iter().map(App::key).collect();
         let probes = all.split_off(self.workload.all_hpas());
         (all, probes)
     }
 
     /// The key of an app's HPA.
     pub(crate) fn key(&self, number: usize) -> String {
-        self.lock().apps.get(number).map(App::key).unwrap_or_default()
+        self.state.lock().apps.get(number).map(App::key).unwrap_or_default()
     }
 
     /// Creates the HPA of an app.
     pub(crate) fn create(&self, cluster: &Cluster, number: usize) {
-        if let Some(app) = self.lock().apps.get(number) {
+        if let Some(app) = self.state.lock().apps.get(number) {
             create_hpa(cluster, app);
         }
     }
@@ -147,7 +147,7 @@ impl World {
     /// metrics hang.
     pub(crate) fn change_spec(&self, cluster: &Cluster, number: usize) -> Option<i64> {
         let (namespace, name) = {
-            let state = self.lock();
+            let state = self.state.lock();
             let answers = |app: &&App| !(self.workload.poisoned && app.namespace == POISONED);
             let app = state.apps.get(number).filter(answers)?;
             (app.namespace.clone(), app.name.clone())
@@ -161,7 +161,7 @@ impl World {
     /// Doubles the load of every tenth HPA. Returns their keys.
     pub(crate) fn step(&self) -> Vec<String> {
         let all = self.workload.all_hpas();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let stepped = state.apps.iter_mut().take(all).step_by(10);
         stepped
             .map(|app| {
@@ -173,7 +173,7 @@ impl World {
 
     /// Restores the usual load of every HPA. Returns the keys of the changed ones.
     pub(crate) fn reset_load(&self) -> Vec<String> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let stepped = state.apps.iter_mut().filter(|app| app.factor != 1);
         stepped
             .map(|app| {
@@ -185,7 +185,7 @@ impl World {
 
     /// Adjusts the pods of an app to the count of its Deployment.
     pub(crate) fn resize(&self, cluster: &Cluster, namespace: &str, name: &str, replicas: usize) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(index) = state.indexes.get(namespace).and_then(|names| names.get(name)).copied() else {
             return;
         };
@@ -214,7 +214,7 @@ impl World {
     /// Replaces one pod of an app: the new pod is created and becomes ready, then the old one is marked
     /// for deletion and deleted.
     pub(crate) fn replace_pod(&self, cluster: &Cluster, number: usize) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { apps, created, .. } = &mut *state;
         let number = number % apps.len().max(1);
         let Some(app) = apps.get_mut(number) else { return };
@@ -230,10 +230,6 @@ impl World {
         // No other client deletes pods, so the results are ignored.
         let _ = cluster.delete("pods", &app.namespace, &old.name);
         let _ = cluster.delete_now("pods", &app.namespace, &old.name);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

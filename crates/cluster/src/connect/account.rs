@@ -5,13 +5,14 @@
 //! current token is used until it expires. A missing account is created. Only durations are used, so a wrong
 //! clock has no effect.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::HeaderValue;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{ObjectMeta, PostParams};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::credentials::{CredentialError, bearer};
@@ -85,7 +86,7 @@ impl Account {
     /// Returns the current token, or waits for a new one if the current token has expired or was refused.
     pub(super) async fn current(self: &Arc<Self>) -> Result<Arc<Token>, CredentialError> {
         let (current, attempts) = {
-            let state = self.state();
+            let state = self.state.lock();
             (state.token.clone(), state.attempts)
         };
         let now = Instant::now();
@@ -114,7 +115,7 @@ impl Account {
     /// Records that the server refused `token`. The next request fetches another token, unless `token` is
     /// recent.
     pub(super) fn refused(&self, token: &Arc<Token>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_current = state.token.as_ref().is_some_and(|current| Arc::ptr_eq(current, token));
         if is_current && token.issued.elapsed() >= PAUSE {
             state.token = None;
@@ -122,12 +123,12 @@ impl Account {
     }
 
     fn is_pausing(&self, now: Instant) -> bool {
-        self.state().failed.as_ref().is_some_and(|(at, _)| now < *at + PAUSE)
+        self.state.lock().failed.as_ref().is_some_and(|(at, _)| now < *at + PAUSE)
     }
 
     /// The error of a recent failed attempt.
     fn just_failed(&self, now: Instant) -> Option<AccountError> {
-        self.state().failed.as_ref().filter(|(at, _)| now < *at + RETRY).map(|(_, error)| error.clone())
+        self.state.lock().failed.as_ref().filter(|(at, _)| now < *at + RETRY).map(|(_, error)| error.clone())
     }
 
     /// Requests a token. If another attempt has completed since `attempts_before`, returns the result of that
@@ -135,7 +136,7 @@ impl Account {
     async fn renew(self: Arc<Self>, attempts_before: u64) -> Result<Arc<Token>, AccountError> {
         let _turn = self.turn.lock().await;
         {
-            let state = self.state();
+            let state = self.state.lock();
             match (&state.failed, &state.token) {
                 _ if state.attempts == attempts_before => {}
                 (Some((_, error)), _) => return Err(error.clone()),
@@ -145,7 +146,7 @@ impl Account {
         }
         let asked = Instant::now();
         let answer = self.ask().await;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.attempts += 1;
         let result = answer.and_then(|answer| {
             let granted = answer.spec.and_then(|spec| spec.expiration_seconds);
@@ -213,10 +214,6 @@ impl Account {
 
     fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

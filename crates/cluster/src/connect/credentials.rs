@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use kube::client::Body;
 use kube::config::AuthInfo;
+use parking_lot::Mutex;
 use secrecy::ExposeSecret;
 use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt};
@@ -170,7 +171,7 @@ impl TokenFile {
     /// Returns the token. Reads the file again if the last read is older than [`REREAD`]. Keeps the last
     /// token if the read fails.
     fn header(&self) -> HeaderValue {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if last.1.elapsed() >= REREAD {
             match read_token(&self.path) {
                 Ok(header) => last.0 = header,
@@ -183,7 +184,7 @@ impl TokenFile {
 
     /// Records that the server refused the token. The next request reads the file.
     fn refused(&self) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some(long_ago) = last.1.checked_sub(REREAD) {
             last.1 = long_ago;
         }
@@ -222,7 +223,7 @@ impl Certified {
     }
 
     fn http(&self, identity: &Identity) -> Result<HttpService, ClientError> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if let Some((current_identity, http)) = &*current
             && current_identity == identity
         {

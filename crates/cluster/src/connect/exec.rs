@@ -7,12 +7,13 @@
 
 use std::io::IsTerminal;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::config::{ExecConfig, ExecInteractiveMode};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
@@ -156,13 +157,13 @@ impl Plugin {
 
     /// Records that the server refused the credentials. The next request runs the plugin.
     pub(super) fn refused(&self, issued: &Arc<Issued>) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let is_last = matches!(&last.result, Some(Ok(current)) if Arc::ptr_eq(current, issued));
         last.is_refused |= is_last;
     }
 
     fn valid(&self) -> Option<Arc<Issued>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         let issued = last.result.as_ref()?.as_ref().ok()?;
         let is_expired = issued.expires.is_some_and(|expires| self.clock.now() > expires);
         (!last.is_refused && !is_expired).then(|| Arc::clone(issued))
@@ -173,13 +174,13 @@ impl Plugin {
     async fn renew(&self, runs_before: u64) -> Result<Arc<Issued>, PluginError> {
         let _turn = self.turn.lock().await;
         if self.runs.load(Ordering::Acquire) != runs_before {
-            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = self.last.lock();
             if let Some(result) = &last.result {
                 return result.clone();
             }
         }
         let result = self.run().await.map(Arc::new);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         *last = Last { result: Some(result.clone()), is_refused: false };
         self.runs.fetch_add(1, Ordering::AcqRel);
         result

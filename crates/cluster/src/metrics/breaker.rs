@@ -13,10 +13,10 @@
 //!
 //! The circuit only stores failures since the last response.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use autoscaling::query::{Query, QueryError};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -168,14 +168,14 @@ impl Breaker {
 
     /// Admits a query, or answers it with its last error.
     pub(super) async fn enter<'a>(&'a self, query: &'a Query) -> Result<Attempt<'a>, QueryError> {
-        let next_action = self.lock().next_action(query, Instant::now());
+        let next_action = self.circuit.lock().next_action(query, Instant::now());
         match next_action {
             BreakerAction::Ask(number) => Ok(self.attempt(query, number)),
             BreakerAction::Fail(error) => Err(error),
             BreakerAction::Wait(error, until) => {
                 let _ = timeout_at(until, self.last_attempt_ended()).await;
                 let next_action = {
-                    let mut circuit = self.lock();
+                    let mut circuit = self.circuit.lock();
                     // A query fails if its wait was in vain. As the next attempt, it would make other queries
                     // wait.
                     if circuit.is_open() {
@@ -193,7 +193,7 @@ impl Breaker {
 
     /// Whether the circuit is open.
     pub(super) fn is_open(&self) -> bool {
-        self.lock().is_open()
+        self.circuit.lock().is_open()
     }
 
     fn attempt<'a>(&'a self, query: &'a Query, number: u64) -> Attempt<'a> {
@@ -204,15 +204,11 @@ impl Breaker {
     async fn last_attempt_ended(&self) {
         loop {
             let ended = self.ended.notified();
-            if self.lock().last.is_none_or(|(_, in_flight)| !in_flight) {
+            if self.circuit.lock().last.is_none_or(|(_, in_flight)| !in_flight) {
                 return;
             }
             ended.await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Circuit> {
-        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -222,7 +218,7 @@ impl Attempt<'_> {
     pub(super) fn start(&mut self) -> Result<(), QueryError> {
         let now = Instant::now();
         self.asked = now;
-        let circuit = self.breaker.lock();
+        let circuit = self.breaker.circuit.lock();
         match circuit.stored_error(self.query, now) {
             Some(error) if !self.probes => Err(error.clone()),
             _ => Ok(()),
@@ -231,7 +227,7 @@ impl Attempt<'_> {
 
     /// Records the result.
     pub(super) fn end(self, ending: AttemptResult<'_>) -> Option<Change> {
-        let mut circuit = self.breaker.lock();
+        let mut circuit = self.breaker.circuit.lock();
         match ending {
             AttemptResult::Answered => circuit.answered(Instant::now()).then_some(Change::Closed),
             AttemptResult::Failed(error) => {
@@ -244,7 +240,7 @@ impl Attempt<'_> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        self.breaker.lock().ended(self.number);
+        self.breaker.circuit.lock().ended(self.number);
         self.breaker.ended.notify_waiters();
     }
 }

@@ -8,11 +8,12 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, Ready, Shared, WeakShared, ready};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -72,11 +73,7 @@ impl<K, T, E> Flights<K, T, E> {
     /// The number of keys with a request in flight or an answer.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.lock().by_key.len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entries<K, T, E>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().by_key.len()
     }
 
     /// Whether an answer to a request sent at `sent` is fresh.
@@ -105,7 +102,7 @@ where
         // Dropped after the lock is released, because dropping the last reference to a flight takes the lock.
         let mut _stale = None;
         let mut previous = None;
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let Some(entry) = inner.by_key.get(&key) {
             let is_fresh = self.is_fresh(&entry.sent, Instant::now());
             match &entry.state {
@@ -153,7 +150,7 @@ where
 
     /// Evicts answers that are too old for any later call. Returns whether any entry is left.
     pub(super) fn sweep(&self, now: Instant) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.by_key.retain(|_, entry| match entry.state {
             State::InFlight(..) => true,
             State::Answered(_) => self.is_fresh(&entry.sent, now),
@@ -181,7 +178,7 @@ impl<K: Ord, T: Clone, E> FlightGuard<K, T, E> {
     /// Keeps the answer for later callers, unless a later request is in flight.
     fn keep(&self, answer: &T) {
         if self.flights.age.is_some()
-            && let Some(entry) = self.flights.lock().by_key.get_mut(&self.key)
+            && let Some(entry) = self.flights.inner.lock().by_key.get_mut(&self.key)
             && entry.id == self.id
         {
             entry.state = State::Answered(answer.clone());
@@ -191,7 +188,7 @@ impl<K: Ord, T: Clone, E> FlightGuard<K, T, E> {
 
 impl<K: Ord, T, E> Drop for FlightGuard<K, T, E> {
     fn drop(&mut self) {
-        let mut inner = self.flights.lock();
+        let mut inner = self.flights.inner.lock();
         let is_own = |entry: &Entry<T, E>| entry.id == self.id && matches!(entry.state, State::InFlight(..));
         if inner.by_key.get(&self.key).is_some_and(is_own) {
             inner.by_key.remove(&self.key);

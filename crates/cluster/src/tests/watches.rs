@@ -1,9 +1,9 @@
 //! The list and watch loop against server failures.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::*;
@@ -24,25 +24,25 @@ struct Store(Arc<Mutex<Names>>);
 
 impl Store {
     fn names(&self) -> String {
-        self.0.lock().unwrap().current.keys().cloned().collect::<Vec<_>>().join(" ")
+        self.0.lock().current.keys().cloned().collect::<Vec<_>>().join(" ")
     }
 
     fn lists(&self) -> u32 {
-        self.0.lock().unwrap().lists
+        self.0.lock().lists
     }
 
     fn with<R>(&self, change: impl FnOnce(&mut BTreeMap<String, bool>) -> R) -> R {
-        let mut names = self.0.lock().unwrap();
+        let mut names = self.0.lock();
         let Names { current, next, .. } = &mut *names;
         change(next.as_mut().unwrap_or(current))
     }
 
     fn start_list(&self) {
-        self.0.lock().unwrap().next = Some(BTreeMap::new());
+        self.0.lock().next = Some(BTreeMap::new());
     }
 
     fn complete_list(&self) {
-        let mut names = self.0.lock().unwrap();
+        let mut names = self.0.lock();
         names.lists += 1;
         names.current = names.next.take().unwrap();
     }
@@ -126,7 +126,7 @@ async fn paged_list_becomes_a_watch() {
     }
     let (store, handle) = watch_pods(&cluster, false);
     handle.wait_synced().await;
-    assert_eq!(store.0.lock().unwrap().current.len(), 1_001);
+    assert_eq!(store.0.lock().current.len(), 1_001);
     create(&cluster, &["q"]);
     settle().await;
     assert!(store.names().ends_with(" q"));
@@ -264,7 +264,7 @@ async fn list_that_expires_between_pages_restarts() {
     );
     let (store, handle) = watch_pods(&cluster, false);
     handle.wait_synced().await;
-    assert_eq!(store.0.lock().unwrap().current.len(), 1_200);
+    assert_eq!(store.0.lock().current.len(), 1_200);
     let queries: Vec<_> = cluster.requests().entries().iter().map(|r| r.query.contains("continue")).collect();
     assert_eq!(queries, [false, true, false, true, true, false], "{:?}", log(&cluster));
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -197,7 +198,7 @@ impl Handle {
 
     /// The current state.
     pub fn status(&self) -> WatchStatus {
-        let inner = self.lock();
+        let inner = self.shared.inner.lock();
         WatchStatus {
             resource: self.resource(),
             namespace: self.shared.namespace.clone(),
@@ -218,7 +219,7 @@ impl Handle {
     /// Whether the cached view is current: a list was completed, the watch is open or has been closed for
     /// less than `down`, and the server sent an event within `silence`.
     pub fn is_current(&self, down: Duration, silence: Duration) -> bool {
-        let inner = self.lock();
+        let inner = self.shared.inner.lock();
         self.is_synced()
             && inner.down.is_none_or(|since| since.elapsed() < down)
             && inner.last_event.is_some_and(|at| at.elapsed() < silence)
@@ -226,7 +227,7 @@ impl Handle {
 
     /// Records that a watch continues at the last version.
     pub(super) fn resumed(&self) {
-        self.lock().down = None;
+        self.shared.inner.lock().down = None;
     }
 
     pub(super) fn synced(&self) {
@@ -235,7 +236,7 @@ impl Handle {
     }
 
     pub(super) fn event(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.shared.inner.lock();
         inner.last_event = Some(Instant::now());
         inner.down = None;
         if inner.last_error.take().is_some() && inner.logged.take().is_some() {
@@ -245,20 +246,20 @@ impl Handle {
     }
 
     pub(super) fn restarted(&self, why: Restart) {
-        let mut inner = self.lock();
+        let mut inner = self.shared.inner.lock();
         *inner.restarts.entry(why).or_default() += 1;
         inner.down.get_or_insert_with(Instant::now);
     }
 
     pub(super) fn skipped(&self) {
-        self.lock().skipped += 1;
+        self.shared.inner.lock().skipped += 1;
     }
 
     /// Records an error. Logs it once, and again every minute while it lasts. Before the first list is
     /// complete, the error is logged only once, because the startup code logs its wait for the list.
     pub(super) fn failed(&self, error: &ApiError) {
         let resource = Scope(&self.shared.resource, self.shared.namespace.as_deref());
-        let mut inner = self.lock();
+        let mut inner = self.shared.inner.lock();
         *inner.restarts.entry(Restart::after(error)).or_default() += 1;
         inner.down.get_or_insert_with(Instant::now);
         let known = inner.last_error.as_ref().is_some_and(|last| last.has_same_cause(error));
@@ -276,9 +277,5 @@ impl Handle {
                 tracing::warn!(%resource, %error, "failed to list and watch, retrying");
             }
         }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.shared.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,12 +7,13 @@ use std::collections::btree_map::Entry as Place;
 use std::fmt;
 use std::ops::Bound;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use autoscaling::history::{AddedEntry, Changes, Direction, History, ScaleEvent};
 use autoscaling::spec::Behavior;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use clock::Anchor;
 
@@ -100,7 +101,7 @@ impl Histories {
 
     /// Returns a copy of one HPA's history, or an empty history if the HPA has none.
     pub fn get(&self, uid: &str) -> History {
-        let kept = self.lock().by_uid.get(uid).map(|entry| Arc::clone(&entry.history));
+        let kept = self.inner.lock().by_uid.get(uid).map(|entry| Arc::clone(&entry.history));
         kept.map(|history| History::clone(&history)).unwrap_or_default()
     }
 
@@ -124,7 +125,7 @@ impl Histories {
 
     /// Commits the changes of a sync that decided at `moment`.
     pub fn commit(&self, uid: &Arc<str>, changes: &Changes, moment: ClockReading) {
-        let set = self.lock().set.saturating_sub(moment.set);
+        let set = self.inner.lock().set.saturating_sub(moment.set);
         if set.is_zero() {
             self.add(uid, changes);
         } else {
@@ -139,7 +140,7 @@ impl Histories {
     /// of a running clock. It shifts all histories by the same amount, so that windows and periods keep their
     /// length.
     pub fn correct_clock(&self, at: Timestamp) -> ClockReading {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let by = inner.anchor.get_or_insert_with(|| Anchor::at(at)).set_by(at);
         if !by.is_zero() {
@@ -210,7 +211,7 @@ impl Histories {
 
     /// Drops the history of an HPA.
     pub fn forget(&self, uid: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let Some(entry) = inner.by_uid.remove(uid) {
             inner.by_change.remove(&entry.change);
         }
@@ -219,7 +220,7 @@ impl Histories {
     /// Returns changes since a revision, with at most `most` histories. A receiver without a copy, or with a
     /// copy from another process, gets all histories.
     pub fn changed_since(&self, since: Option<Revision>, most: usize) -> Changed {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let since = since.filter(|since| since.epoch == self.epoch && since.change <= inner.last);
         let after = since.map_or(Bound::Unbounded, |since| Bound::Excluded(since.change));
         let mut changed = inner.by_change.range((after, Bound::Unbounded));
@@ -240,23 +241,23 @@ impl Histories {
 
     /// The revision of a complete copy.
     pub fn revision(&self) -> Revision {
-        Revision { epoch: self.epoch, change: self.lock().last }
+        Revision { epoch: self.epoch, change: self.inner.lock().last }
     }
 
     /// Number of HPAs with a history.
     pub fn len(&self) -> usize {
-        self.lock().by_uid.len()
+        self.inner.lock().by_uid.len()
     }
 
     /// Whether no HPA has a history.
     pub fn is_empty(&self) -> bool {
-        self.lock().by_uid.is_empty()
+        self.inner.lock().by_uid.is_empty()
     }
 
     /// Changes one history. `change` returns whether it changed the history. Concurrent readers keep the
     /// previous version.
     fn change(&self, uid: &Arc<str>, change: impl FnOnce(&mut History) -> bool) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let number = inner.last + 1;
         let (key, previous) = match inner.by_uid.entry(Arc::clone(uid)) {
@@ -283,10 +284,6 @@ impl Histories {
         }
         inner.by_change.insert(number, key);
         inner.last = number;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -463,7 +460,7 @@ mod tests {
         histories.forget("a");
         assert!(histories.is_empty());
         assert!(histories.changed_since(None, 10).histories.is_empty());
-        assert!(histories.lock().by_change.is_empty());
+        assert!(histories.inner.lock().by_change.is_empty());
     }
 
     #[test]

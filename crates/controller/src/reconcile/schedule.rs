@@ -12,10 +12,10 @@
 //! The creation and deletion of HPAs moves the offsets of others a little. Due times follow by at most a
 //! twentieth of a period, so that no sync leaps.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use ring::digest::{SHA256, digest};
 use tokio::time::Instant;
 
@@ -167,7 +167,7 @@ impl Offsets {
     }
 
     fn groups(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+        self.groups.lock()
     }
 }
 

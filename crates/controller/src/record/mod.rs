@@ -13,7 +13,9 @@ mod text;
 pub mod wire;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 pub use self::pages::{Answer, Asked, Comparisons, Decisions, Page};
 use self::ring::{Entry, Ring, Scratch};
@@ -47,6 +49,7 @@ impl Record {
     pub fn decisions(&self, uid: &str) -> Vec<DecisionEntry> {
         // Decode outside the lock, because syncs wait for it.
         let entries: Vec<Entry> = self
+            .state
             .lock()
             .by_uid
             .get(uid)
@@ -57,30 +60,24 @@ impl Record {
 
     /// The last decision of an HPA.
     pub fn last(&self, uid: &str) -> Option<DecisionEntry> {
-        let entry = self.lock().by_uid.get(uid).and_then(|ring| ring.last()).cloned();
+        let entry = self.state.lock().by_uid.get(uid).and_then(|ring| ring.last()).cloned();
         entry.as_ref().and_then(Entry::decision)
     }
 
     /// Number of HPAs with decisions.
     pub fn len(&self) -> usize {
-        self.lock().by_uid.len()
+        self.state.lock().by_uid.len()
     }
 
     /// Whether there are no decisions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-
-    /// Locks the state and ignores poison: a panic in one sync must not stop the others, and every ring is
-    /// complete after each step under the lock.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Observer for Record {
     fn concluded(&self, sync: &ConcludedSync<'_>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { by_uid, scratch } = &mut *state;
         if let Some(ring) = by_uid.get_mut(&sync.hpa.uid) {
             ring.add(sync, self.capacity, scratch);
@@ -90,7 +87,7 @@ impl Observer for Record {
     }
 
     fn forgotten(&self, _: &Key, uid: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.by_uid.remove(uid);
         // Free the memory after a cluster-wide clean-up.
         if state.by_uid.len() < state.by_uid.capacity() / 4 {

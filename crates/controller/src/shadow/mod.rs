@@ -18,7 +18,7 @@ mod status_metrics;
 pub mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::query::{Answer, QueryError};
@@ -26,6 +26,7 @@ use autoscaling::settings::Settings;
 use autoscaling::status::Status;
 use autoscaling::{Answers, Decision, Scale};
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use self::comparison_log::ComparisonLog;
 use self::machine::{Comparison, Input, JUST_BEFORE, Machine, OwnDecision};
@@ -194,10 +195,6 @@ impl Shadow {
         log(&hpa.key, &change);
         state.log.add(change);
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Observer for Shadow {
@@ -205,7 +202,7 @@ impl Observer for Shadow {
 
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
         let now = self.parts.clock.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { by_uid, last_sign, .. } = &mut *state;
         let watched = by_uid.entry(Arc::clone(&new.uid)).or_default();
         let Some(old) = old else {
@@ -243,13 +240,13 @@ impl Observer for Shadow {
     }
 
     fn forgotten(&self, _: &Key, uid: &str) {
-        self.lock().by_uid.remove(uid);
+        self.state.lock().by_uid.remove(uid);
     }
 }
 
 impl ShadowComparator for Shadow {
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let watched = state.by_uid.get_mut(&hpa.uid)?;
         // An aborted sync has lost its rescales.
         watched.waiting.retain(|waiting| !waiting.taken);
@@ -266,7 +263,7 @@ impl ShadowComparator for Shadow {
         decision: &Decision,
     ) -> Option<Vec<Option<Result<Answer, QueryError>>>> {
         let now = self.parts.clock.now();
-        let state = self.lock();
+        let state = self.state.lock();
         let watched = state.by_uid.get(&hpa.uid)?;
         let taken = watched.waiting.iter().find(|waiting| waiting.taken).map(|waiting| &waiting.status);
         // The HPA of this sync may be stale, because the other controller may have written its status since.
@@ -302,7 +299,7 @@ impl ShadowComparator for Shadow {
             to: explanation.desired,
             sentence: explanation.sentence(sync.at),
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let last_sign = state.last_sign;
         // The HPA was deleted during the sync.
         let Some(mut watched) = state.by_uid.remove(&sync.hpa.uid) else { return };

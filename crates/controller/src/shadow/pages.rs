@@ -46,7 +46,7 @@ impl Parity {
     /// Builds the full report.
     pub fn report(&self) -> ShadowReport {
         let Shadow { parts, since, .. } = &*self.shadow;
-        let state = self.shadow.lock();
+        let state = self.shadow.state.lock();
         ShadowReport {
             api_version: API_VERSION.to_owned(),
             kind: SHADOW_REPORT.to_owned(),
@@ -63,7 +63,7 @@ impl Parity {
 
 impl Comparisons for Parity {
     fn comparison(&self, key: &Key) -> Comparison {
-        let state = self.shadow.lock();
+        let state = self.shadow.state.lock();
         let counts = state.log.counts_of(&key.namespace, &key.name);
         let difference = state.log.last_difference(&key.namespace, &key.name);
         Comparison {

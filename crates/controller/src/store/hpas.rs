@@ -1,15 +1,16 @@
 //! All HPAs of the cluster, with their unmodified metadata.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use serde_json::value::RawValue;
 
+use super::Key;
 use super::list_tracker::{OpenLists, within};
-use super::{Key, read, write};
 
 /// One HPA as received.
 #[derive(Debug, Clone)]
@@ -117,7 +118,7 @@ impl Hpas {
     /// Starts a list of a namespace, or of all. Readers keep the previous content until [`Self::finish`].
     /// Drops an unfinished list of the same scope.
     pub fn begin(&self, namespace: Option<&str>) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         state.listing.retain(|key, _| !within(&key.namespace, namespace));
         state.listed.start(namespace);
     }
@@ -126,7 +127,7 @@ impl Hpas {
     /// the end of the list reports its changes. Also returns `None` for an event of an object that
     /// [`Self::apply_fresh`] has replaced.
     pub fn apply(&self, record: HpaRecord) -> Option<Update> {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         if state.listed.covers(&record.key.namespace) {
             // Most listed records are unchanged. They share the stored record's content.
             let cached = state.cached.get(&record.key).map(|cached| &cached.record);
@@ -145,7 +146,7 @@ impl Hpas {
     /// Applies the deletion of the HPA with the given UID and returns its record. The event may be late, so
     /// another HPA of the same name stays.
     pub fn delete(&self, key: &Key, uid: &str) -> Option<Arc<HpaRecord>> {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         if state.listed.covers(&key.namespace) {
             if state.listing.get(key).is_some_and(|listed| *listed.uid == *uid) {
                 state.listing.remove(key);
@@ -159,7 +160,7 @@ impl Hpas {
     /// Ends a list. Removes HPAs in its scope that the list did not contain. Returns an update for every HPA
     /// that the list contained or removed, by key.
     pub fn finish(&self, namespace: Option<&str>) -> Vec<Update> {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         let State { cached, listed, listing, synced } = &mut *state;
         if !listed.end(namespace) {
             return Vec::new();
@@ -182,22 +183,23 @@ impl Hpas {
 
     /// Returns one HPA.
     pub fn get(&self, key: &Key) -> Option<Arc<HpaRecord>> {
-        read(&self.state).cached.get(key).map(|cached| Arc::clone(&cached.record))
+        self.state.read().cached.get(key).map(|cached| Arc::clone(&cached.record))
     }
 
     /// Returns one HPA, with the last status that this controller sent.
     pub fn known(&self, key: &Key) -> Option<(Arc<HpaRecord>, Option<Arc<Status>>)> {
-        read(&self.state).cached.get(key).map(|cached| (Arc::clone(&cached.record), cached.sent.clone()))
+        self.state.read().cached.get(key).map(|cached| (Arc::clone(&cached.record), cached.sent.clone()))
     }
 
     /// All keys, sorted.
     pub fn keys(&self) -> Vec<Key> {
-        read(&self.state).cached.keys().cloned().collect()
+        self.state.read().cached.keys().cloned().collect()
     }
 
     /// All HPAs by key.
     pub fn all(&self) -> BTreeMap<Key, Arc<HpaRecord>> {
-        read(&self.state)
+        self.state
+            .read()
             .cached
             .iter()
             .map(|(key, cached)| (key.clone(), Arc::clone(&cached.record)))
@@ -206,7 +208,7 @@ impl Hpas {
 
     /// Number of HPAs.
     pub fn len(&self) -> usize {
-        read(&self.state).cached.len()
+        self.state.read().cached.len()
     }
 
     /// Whether there are no HPAs.
@@ -216,13 +218,13 @@ impl Hpas {
 
     /// Whether a list was ever finished.
     pub fn is_synced(&self) -> bool {
-        read(&self.state).synced
+        self.state.read().synced
     }
 
     /// Records a status before its write, because the watch may deliver the status before the response
     /// arrives. No effect if the object was deleted.
     pub fn sends(&self, key: &Key, uid: &str, status: Arc<Status>) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
             cached.sent = Some(status);
         }
@@ -231,7 +233,7 @@ impl Hpas {
     /// Records the `resourceVersion` after our own write of an HPA's status (feature gate
     /// StaleControllerConsistencyHPA). No effect if the object was deleted.
     pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
             cached.wrote = Some(resource_version.to_owned());
         }
@@ -242,7 +244,7 @@ impl Hpas {
     /// make the HPA stale until the watch has caught up. While a list is collected, the record is not
     /// applied, because the list will contain it.
     pub fn apply_fresh(&self, uid: &str, record: HpaRecord) -> Option<Update> {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         let listing = state.listed.covers(&record.key.namespace);
         let cached = state.cached.get_mut(&record.key)?;
         let newer = is_older(&cached.record.resource_version, &record.resource_version);
@@ -259,7 +261,7 @@ impl Hpas {
 
     /// Whether the stored record of an HPA is older than our last write of it.
     pub fn is_stale(&self, key: &Key) -> bool {
-        let state = read(&self.state);
+        let state = self.state.read();
         state.cached.get(key).is_some_and(|cached| {
             cached.wrote.as_deref().is_some_and(|wrote| is_older(&cached.record.resource_version, wrote))
         })

@@ -5,12 +5,13 @@
 //! the few label sets of its selector, and never other namespaces, other pods or all HPAs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use autoscaling::selector::Selector;
+use parking_lot::Mutex;
 
 use super::namespace::SelectorId;
-use super::{Key, Pods, lock};
+use super::{Key, Pods};
 
 /// The stored selector of each HPA. All selectors belong to one [`Pods`], which every call must pass.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Overlap {
     /// contains the HPA, and otherwise releases the claim. A deletion first removes the HPA there and then
     /// releases its claim, so no claim is left behind.
     pub fn claim(&self, hpa: &Key, selector: &Arc<Selector>, pods: &Pods) -> Vec<Key> {
-        let mut namespaces = lock(&self.namespaces);
+        let mut namespaces = self.namespaces.lock();
         let claims = namespaces.entry(Arc::clone(&hpa.namespace)).or_default();
         let id = match claims.by_hpa.get(&hpa.name) {
             Some(claim) if claim.selector == *selector => claim.id,
@@ -63,7 +64,7 @@ impl Overlap {
     /// Returns the HPAs of the last [`Self::claim`], with the current pods. Empty if the HPA has no stored
     /// selector.
     pub fn sharing(&self, hpa: &Key, pods: &Pods) -> Vec<Key> {
-        let namespaces = lock(&self.namespaces);
+        let namespaces = self.namespaces.lock();
         let claims = namespaces.get(&hpa.namespace);
         let claim = claims.and_then(|claims| Some((claims, claims.by_hpa.get(&hpa.name)?)));
         claim.map(|(claims, claim)| claims.sharing(&hpa.namespace, claim.id, pods)).unwrap_or_default()
@@ -71,7 +72,7 @@ impl Overlap {
 
     /// Drops the selector of a deleted HPA. No effect without one.
     pub fn release(&self, hpa: &Key, pods: &Pods) {
-        let mut namespaces = lock(&self.namespaces);
+        let mut namespaces = self.namespaces.lock();
         let Some(claims) = namespaces.get_mut(&hpa.namespace) else {
             return;
         };
@@ -83,12 +84,12 @@ impl Overlap {
 
     /// Number of HPAs with a stored selector.
     pub fn len(&self) -> usize {
-        lock(&self.namespaces).values().map(|claims| claims.by_hpa.len()).sum()
+        self.namespaces.lock().values().map(|claims| claims.by_hpa.len()).sum()
     }
 
     /// Whether no HPA has a stored selector.
     pub fn is_empty(&self) -> bool {
-        lock(&self.namespaces).is_empty()
+        self.namespaces.lock().is_empty()
     }
 }
 

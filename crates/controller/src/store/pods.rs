@@ -1,16 +1,16 @@
 //! All pods of the cluster, as compact records.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use autoscaling::pod::Pod;
 use autoscaling::selector::Selector;
+use parking_lot::RwLock;
 
 use super::input::PodInput;
 use super::intern::Strings;
 use super::list_tracker::{OpenLists, within};
 use super::namespace::{Entry, Namespace, SelectorId};
-use super::{read, write};
 
 /// The pods from the watch. One task writes, any number of tasks read.
 #[derive(Debug, Default)]
@@ -56,14 +56,14 @@ impl Pods {
     /// Starts a list of a namespace, or of all. Readers keep the previous content until [`Self::finish`].
     /// Drops an unfinished list of the same scope.
     pub fn begin(&self, namespace: Option<&str>) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         state.drop_listing(namespace);
         state.listed.start(namespace);
     }
 
     /// Applies a pod that was listed, added or changed.
     pub fn apply(&self, pod: &PodInput<'_>) {
-        let state = &mut *write(&self.state);
+        let state = &mut *self.state.write();
         let State { namespaces, strings, listed, listing, .. } = state;
         if !namespaces.contains_key(pod.namespace) {
             namespaces.insert(pod.namespace.into(), Namespace::default());
@@ -87,7 +87,7 @@ impl Pods {
 
     /// Applies a deletion.
     pub fn delete(&self, namespace: &str, name: &str) {
-        let state = &mut *write(&self.state);
+        let state = &mut *self.state.write();
         let State { namespaces, strings, listed, listing, .. } = state;
         let Some(pods) = namespaces.get_mut(namespace) else {
             return;
@@ -106,18 +106,18 @@ impl Pods {
     /// namespace as one step.
     pub fn finish(&self, namespace: Option<&str>) {
         let mut listing = {
-            let state = &mut *write(&self.state);
+            let state = &mut *self.state.write();
             if !state.listed.end(namespace) {
                 return;
             }
             state.take_listing(namespace)
         };
         let namespaces: Vec<_> =
-            read(&self.state).namespaces.keys().filter(|name| within(name, namespace)).cloned().collect();
+            self.state.read().namespaces.keys().filter(|name| within(name, namespace)).cloned().collect();
         for name in namespaces {
             // Lock each namespace separately, so that readers of other namespaces do not wait for the whole
             // cluster.
-            let state = &mut *write(&self.state);
+            let state = &mut *self.state.write();
             let Some(namespace) = state.namespaces.get_mut(&name) else {
                 continue;
             };
@@ -126,23 +126,23 @@ impl Pods {
                 state.namespaces.remove(&name);
             }
         }
-        write(&self.state).synced = true;
+        self.state.write().synced = true;
     }
 
     /// Returns the pods of a namespace that a selector matches, by name.
     pub fn select(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Pod>> {
-        let state = read(&self.state);
+        let state = self.state.read();
         state.namespaces.get(namespace).map(|pods| pods.select(selector)).unwrap_or_default()
     }
 
     /// Number of pods.
     pub fn len(&self) -> usize {
-        read(&self.state).namespaces.values().map(Namespace::len).sum()
+        self.state.read().namespaces.values().map(Namespace::len).sum()
     }
 
     /// Number of pods of a namespace.
     pub fn len_of(&self, namespace: &str) -> usize {
-        read(&self.state).namespaces.get(namespace).map_or(0, Namespace::len)
+        self.state.read().namespaces.get(namespace).map_or(0, Namespace::len)
     }
 
     /// Whether there are no pods.
@@ -152,12 +152,12 @@ impl Pods {
 
     /// Whether a list was ever finished.
     pub fn is_synced(&self) -> bool {
-        read(&self.state).synced
+        self.state.read().synced
     }
 
     /// Sizes of the store.
     pub fn stats(&self) -> Stats {
-        let state = read(&self.state);
+        let state = self.state.read();
         let mut counts =
             Stats { namespaces: state.namespaces.len(), strings: state.strings.len(), ..Stats::default() };
         for namespace in state.namespaces.values() {
@@ -171,11 +171,11 @@ impl Pods {
 
     /// Keeps a selector's matches up to date until [`Self::unwatch`].
     pub(super) fn watch(&self, namespace: &Arc<str>, selector: &Arc<Selector>) -> SelectorId {
-        write(&self.state).namespaces.entry(Arc::clone(namespace)).or_default().watch(selector)
+        self.state.write().namespaces.entry(Arc::clone(namespace)).or_default().watch(selector)
     }
 
     pub(super) fn unwatch(&self, namespace: &str, id: SelectorId) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         let Some(pods) = state.namespaces.get_mut(namespace) else {
             return;
         };
@@ -187,7 +187,7 @@ impl Pods {
 
     /// Returns the watched selectors that match a pod of the given selector.
     pub(super) fn sharing(&self, namespace: &str, id: SelectorId) -> BTreeSet<SelectorId> {
-        read(&self.state).namespaces.get(namespace).map(|pods| pods.sharing(id)).unwrap_or_default()
+        self.state.read().namespaces.get(namespace).map(|pods| pods.sharing(id)).unwrap_or_default()
     }
 }
 

@@ -1,9 +1,11 @@
 //! Scalable objects of one resource, reduced to their Scales.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
-use super::{is_older, read, write};
+use parking_lot::RwLock;
+
+use super::is_older;
 
 /// A scalable object from the watch.
 #[derive(Debug, Clone, Copy)]
@@ -71,12 +73,12 @@ impl Targets {
 
     /// Starts a list. Readers keep the previous content until [`Self::finish`]. Drops an unfinished list.
     pub fn begin(&self) {
-        write(&self.state).listing = Some(BTreeMap::new());
+        self.state.write().listing = Some(BTreeMap::new());
     }
 
     /// Applies an object that was listed, added or changed.
     pub fn apply(&self, object: &TargetInput<'_>) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         let State { cached, listing, .. } = &mut *state;
         let objects = listing.as_mut().unwrap_or(cached);
         let old = objects.get(object.namespace).and_then(|named| named.get(object.name));
@@ -91,14 +93,14 @@ impl Targets {
 
     /// Applies a deletion.
     pub fn delete(&self, namespace: &str, name: &str) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         let State { cached, listing, .. } = &mut *state;
         take(listing.as_mut().unwrap_or(cached), namespace, name);
     }
 
     /// Ends a list. Removes objects that the list did not contain.
     pub fn finish(&self) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         if let Some(listing) = state.listing.take() {
             state.cached = listing;
         }
@@ -107,7 +109,7 @@ impl Targets {
     /// Returns the Scale of an object. `None` if the object is not in the store, does not contain its Scale,
     /// or has a newer version in the cluster than in the watch.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Target> {
-        let state = read(&self.state);
+        let state = self.state.read();
         let cached = state.cached.get(namespace)?.get(name)?;
         match state.ahead.get(namespace).and_then(|named| named.get(name)) {
             Some(WatchLag::Unknown) => None,
@@ -119,7 +121,7 @@ impl Targets {
     /// Records a version at which an object was read or written. Older versions from the watch then no longer
     /// count.
     pub fn observe_version(&self, namespace: &str, name: &str, resource_version: &str) {
-        let mut state = write(&self.state);
+        let mut state = self.state.write();
         let cached = state.cached.get(namespace).and_then(|named| named.get(name));
         if cached.is_some_and(|cached| !is_older(&cached.resource_version, resource_version)) {
             take(&mut state.ahead, namespace, name);
@@ -130,22 +132,22 @@ impl Targets {
 
     /// Records a write with an unknown outcome. The watch no longer counts until the object is read again.
     pub fn mark_unknown(&self, namespace: &str, name: &str) {
-        put(&mut write(&self.state).ahead, namespace, name, WatchLag::Unknown);
+        put(&mut self.state.write().ahead, namespace, name, WatchLag::Unknown);
     }
 
     /// Drops the record of reads and writes of an object.
     pub fn forget(&self, namespace: &str, name: &str) {
-        take(&mut write(&self.state).ahead, namespace, name);
+        take(&mut self.state.write().ahead, namespace, name);
     }
 
     /// Number of objects.
     pub fn len(&self) -> usize {
-        read(&self.state).cached.values().map(BTreeMap::len).sum()
+        self.state.read().cached.values().map(BTreeMap::len).sum()
     }
 
     /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
-        read(&self.state).cached.is_empty()
+        self.state.read().cached.is_empty()
     }
 }
 

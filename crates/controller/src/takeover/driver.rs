@@ -2,12 +2,13 @@
 //! reports.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use autoscaling::event::{EventIntent, EventKind};
 use autoscaling::status::Status;
 use autoscaling::{Action, WriteOutcome};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -90,7 +91,7 @@ impl TakeOver {
         };
         let takeover =
             Self { parts, inner: Mutex::new(inner), changed: Notify::new(), controller: OnceLock::new() };
-        takeover.publish(&takeover.lock());
+        takeover.publish(&takeover.inner.lock());
         Arc::new(takeover)
     }
 
@@ -98,7 +99,7 @@ impl TakeOver {
     pub fn begin(&self, controller: &Arc<Controller>) {
         // Set once: a process has one controller.
         let _ = self.controller.set(Arc::downgrade(controller));
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.machine.step(Input::Start, Instant::now());
         if self.parts.holds_back && inner.machine.state() == State::Observing {
             tracing::info!(
@@ -111,7 +112,7 @@ impl TakeOver {
 
     /// Records that this replica became leader. `after`: the time since another replica led, if one did.
     pub fn leads(&self, after: Option<Duration>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.leads = true;
         // A Lease older than this limit proves nothing about the time since.
         let is_hand_over = after.is_some_and(|after| after <= self.parts.lease + inner.machine.quiet());
@@ -125,7 +126,7 @@ impl TakeOver {
 
     /// The state in one line, for `/readyz?verbose`.
     pub fn detail(&self) -> String {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let quiet = inner.machine.quiet();
         let writer = inner.last.as_ref().map_or_else(String::new, |last| {
             // Omit the HPA's name, because every client may read this text. The log names the HPA.
@@ -153,13 +154,13 @@ impl TakeOver {
     pub async fn run(self: Arc<Self>, client: Client, notices: Recorder) {
         loop {
             self.publish_event(&notices);
-            let pending = self.lock().pending_checks.pop_first();
+            let pending = self.inner.lock().pending_checks.pop_first();
             if let Some(key) = pending {
                 self.check(&client, &key).await;
                 continue;
             }
             let (output, next) = if self.parts.holds_back {
-                let mut inner = self.lock();
+                let mut inner = self.inner.lock();
                 let output = inner.machine.step(Input::Tick, Instant::now());
                 if output.is_some() {
                     self.publish(&inner);
@@ -171,19 +172,19 @@ impl TakeOver {
             match output {
                 Some(Output::Quiet) => {
                     tracing::info!(
-                        quiet = ?self.lock().machine.quiet(),
+                        quiet = ?self.inner.lock().machine.quiet(),
                         "no foreign writes for the quiet time; acting after the next unanswered change"
                     );
                 }
                 Some(Output::Check(key)) => {
                     let success = self.check(&client, &key).await;
-                    let mut inner = self.lock();
+                    let mut inner = self.inner.lock();
                     let input = Input::Checked { key, success };
                     if let Some(Output::Act(activation)) = inner.machine.step(input, Instant::now()) {
                         self.start_acting(&inner, &activation);
                     }
                 }
-                Some(Output::Act(activation)) => self.start_acting(&self.lock(), &activation),
+                Some(Output::Act(activation)) => self.start_acting(&self.inner.lock(), &activation),
                 None => {
                     let timer = async {
                         match next {
@@ -207,7 +208,7 @@ impl TakeOver {
         let object = match read(client, &key.namespace, &key.name).await {
             Ok(Some(object)) => object,
             Ok(None) => {
-                self.lock().machine.step(Input::Deleted(key.clone()), Instant::now());
+                self.inner.lock().machine.step(Input::Deleted(key.clone()), Instant::now());
                 return true;
             }
             Err(error) => {
@@ -222,7 +223,7 @@ impl TakeOver {
         let writers: Vec<_> = object.status_writers.into_iter().map(StatusWriter::from).collect();
         let now = View { version: &object.resource_version, writers: &writers, status: &object.status };
         if let Some(writer) = foreign::status_write(self.parts.manager, View::new(&cached), now) {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             // The watch has delivered this write or will deliver it, and the metric counts it there.
             let is_reported = inner.last.as_ref().is_some_and(|last| {
                 last.about.name == key.name && last.about.namespace == key.namespace && last.writer == *writer
@@ -298,7 +299,7 @@ impl TakeOver {
     /// Publishes an event about the last foreign write, if this replica leads, and at most once per
     /// [`REMIND`].
     fn publish_event(&self, notices: &Recorder) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let is_due = inner.last_event.is_none_or(|last_event| last_event.elapsed() >= REMIND);
         let new = inner
             .last
@@ -341,15 +342,11 @@ impl TakeOver {
             controller.clock.now(),
         );
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Observer for TakeOver {
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         // An entry that moved without the status may be forged.
         if old.is_none_or(|old| old.status != new.status) {
             for writer in &new.status_writers {
@@ -387,7 +384,7 @@ impl Observer for TakeOver {
         let wrote = conclusion
             .desired
             .filter(|_| *sync.outcome == WriteOutcome::Done && conclusion.action != Action::None);
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.undone.synced(key, conclusion.explanation.current, wrote) {
             tracing::warn!(hpa = %key, "another client keeps undoing the count written for this HPA");
             inner.pending_checks.insert(key.clone());
@@ -414,12 +411,12 @@ impl Observer for TakeOver {
     }
 
     fn conflicted(&self, key: &Key) {
-        self.lock().pending_checks.insert(key.clone());
+        self.inner.lock().pending_checks.insert(key.clone());
         self.changed.notify_one();
     }
 
     fn forgotten(&self, key: &Key, _uid: &str) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.machine.step(Input::Deleted(key.clone()), Instant::now());
         inner.undone.forget(key);
         inner.pending_checks.remove(key);

@@ -9,9 +9,10 @@
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::view::View;
@@ -126,7 +127,7 @@ impl Targets {
 
     /// Unregisters the target of an HPA that was deleted or has no target to watch.
     pub fn release(&self, hpa: &Key) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(reference) = state.references.remove(hpa) {
             state.release(hpa, &reference);
         }
@@ -135,7 +136,7 @@ impl Targets {
     /// The status of the watches by resource, each with the number of objects. The second list has the
     /// resources that are no longer watched since the last call.
     pub fn levels(&self) -> (Vec<(WatchStatus, usize)>, Vec<Arc<str>>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut by_resource: BTreeMap<Arc<str>, (Vec<_>, usize)> = BTreeMap::new();
         for SharedView { view, .. } in state.views.values() {
             if let Some(handle) = view.handle() {
@@ -152,7 +153,7 @@ impl Targets {
     }
 
     fn refer(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Arc<View>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(reference) = state.references.get(hpa)
             && *reference.name == *name
             && reference.view.scope().is_of(mapping)
@@ -189,13 +190,9 @@ impl Targets {
     }
 
     fn with_target(&self, hpa: &Key, act: impl FnOnce(&View, &str)) {
-        if let Some(reference) = self.lock().references.get(hpa) {
+        if let Some(reference) = self.state.lock().references.get(hpa) {
             act(&reference.view, &reference.name);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,10 @@
 //! One watched resource: decides whether a watch is possible and whether its content is current.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::{WatchContext, WatchScope};
 use super::{definition_permission, target_watch_permission};
@@ -66,7 +68,7 @@ impl View {
     }
 
     pub(super) fn handle(&self) -> Option<Handle> {
-        self.handle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.handle.lock().clone()
     }
 
     /// The Scale of an object, if the watch is current.
@@ -172,7 +174,7 @@ impl View {
     }
 
     fn set_handle(&self, handle: Option<Handle>) {
-        *self.handle.lock().unwrap_or_else(PoisonError::into_inner) = handle;
+        *self.handle.lock() = handle;
     }
 
     fn log_obstacle(&self, obstacle: &Obstacle, warn: bool) {

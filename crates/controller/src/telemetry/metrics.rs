@@ -4,12 +4,13 @@
 //! the order of their names.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::query::Api;
 use autoscaling::{Action, ErrorLabel};
 use http::{Method, StatusCode};
+use parking_lot::Mutex;
 use prometheus::{Counter, Gauge, Histogram, Registry};
 
 use super::declarations::Families;
@@ -274,7 +275,7 @@ impl Metrics {
     /// Registers an update that runs before each rendering, such as setting the depth of a queue. The update
     /// must not block.
     pub fn before_render(&self, update: impl Fn() + Send + 'static) {
-        self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(update));
+        self.0.before_render.lock().push(Box::new(update));
     }
 
     /// Renders all series in Prometheus' text format.
@@ -289,7 +290,7 @@ impl Metrics {
     }
 
     fn render_as(&self, format: Format) -> String {
-        let updates = self.0.before_render.lock().unwrap_or_else(PoisonError::into_inner);
+        let updates = self.0.before_render.lock();
         for update in &*updates {
             update();
         }

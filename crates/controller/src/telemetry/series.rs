@@ -5,8 +5,9 @@
 //! would share a series.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc, Describer};
 use prometheus::proto::{Gauge, LabelPair, Metric as Series, MetricFamily, MetricType};
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, Result};
@@ -64,26 +65,22 @@ pub(super) struct DesiredReplicas {
 impl DesiredReplicas {
     /// Sets the value of an HPA, except on a standby.
     pub(super) fn set(&self, namespace: &str, name: &str, desired: i32) {
-        if let Some(replicas) = &mut *self.lock() {
+        if let Some(replicas) = &mut *self.replicas.lock() {
             replicas.insert(key(namespace, name), desired);
         }
     }
 
     /// Removes the series of an HPA.
     pub(super) fn remove(&self, namespace: &str, name: &str) {
-        if let Some(replicas) = &mut *self.lock() {
+        if let Some(replicas) = &mut *self.replicas.lock() {
             replicas.remove(&key(namespace, name));
         }
     }
 
     /// Sets whether this process leads. A standby's series are removed.
     pub(super) fn set_leading(&self, leads: bool) {
-        let mut replicas = self.lock();
+        let mut replicas = self.replicas.lock();
         *replicas = leads.then(|| replicas.take().unwrap_or_default());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Replicas>> {
-        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,7 +102,7 @@ impl Collector for DesiredReplicas {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let replicas = self.lock();
+        let replicas = self.replicas.lock();
         let series = replicas.iter().flatten().map(|(values, desired)| {
             let labels = self.description.variable_labels.iter().zip(values).map(|(name, value)| {
                 let mut label = LabelPair::default();

@@ -1,9 +1,9 @@
 //! Metrics that the caller sets, in the form of the conformance recordings.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use autoscaling::selector::Selector;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::labels::ObjectLabels;
@@ -38,27 +38,23 @@ impl StaticMetrics {
 
     /// Sets `resourceMetrics`. `None` and `null` remove the API.
     pub fn set_resource(&self, metrics: Option<Value>) {
-        self.lock().resource = metrics.filter(|metrics| !metrics.is_null());
+        self.world.lock().resource = metrics.filter(|metrics| !metrics.is_null());
     }
 
     /// Sets `customMetrics`. `null` clears it.
     pub fn set_custom(&self, metrics: Value) {
-        self.lock().custom = metrics;
+        self.world.lock().custom = metrics;
     }
 
     /// Sets `externalMetrics`. `null` clears it.
     pub fn set_external(&self, metrics: Value) {
-        self.lock().external = metrics;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock().external = metrics;
     }
 }
 
 impl MetricsBackend for StaticMetrics {
     fn answer(&self, request: &MetricsRequest<'_>) -> MetricsReply {
-        let world = self.lock();
+        let world = self.world.lock();
         match request.api {
             MetricsApi::Resource => world.resource(request),
             MetricsApi::Custom => world.custom(request),

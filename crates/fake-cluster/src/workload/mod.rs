@@ -77,10 +77,10 @@ pub use pod_state::Counts;
 pub(super) use pods::{is_active, is_ready};
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -167,29 +167,29 @@ impl Workloads {
     /// Sets the random seed.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
-        self.lock().seed = Seed::new(seed);
+        self.state.lock().seed = Seed::new(seed);
         self
     }
 
     /// Sets the number of nodes, at least one. The default is three.
     #[must_use]
     pub fn with_nodes(self, nodes: u32) -> Self {
-        self.lock().nodes = nodes.max(1);
+        self.state.lock().nodes = nodes.max(1);
         self
     }
 
     /// Sets the model of one workload's pods. `name` is the name of the user's object, such as a Deployment.
     /// The model applies to pods that are created later.
     pub fn set_model(&self, namespace: &str, name: &str, model: WorkloadModel) {
-        self.lock().models.insert((namespace.to_owned(), name.to_owned()), model);
+        self.state.lock().models.insert((namespace.to_owned(), name.to_owned()), model);
     }
 
     /// Completes all pending work as if pulls and start-ups took no time. Afterwards every workload has its
     /// pods, which are ready unless they fail.
     pub fn warm_up(&self) {
-        self.lock().is_warming_up = true;
+        self.state.lock().is_warming_up = true;
         self.step();
-        self.lock().is_warming_up = false;
+        self.state.lock().is_warming_up = false;
     }
 
     /// Runs until `stop` is cancelled.
@@ -210,14 +210,14 @@ impl Workloads {
     /// Completes all work that is due. Returns the time of the next work if nothing changes until then.
     pub fn step(&self) -> Option<Instant> {
         let now = TimePoint { at: self.origin.elapsed(), time: self.clock.now() };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         Pass { cluster: &self.cluster, state: &mut state, now }.run_to_completion();
         self.origin.checked_add(state.cache.due()?)
     }
 
     /// Counts the pods of a user's workload. Returns `None` if the workload does not exist.
     pub fn counts(&self, namespace: &str, name: &str) -> Option<Counts> {
-        let state = self.lock();
+        let state = self.state.lock();
         let owner = state.cache.workload(namespace, name)?;
         Some(state.cache.count(owner, self.origin.elapsed()))
     }
@@ -228,10 +228,6 @@ impl Workloads {
         let object = self.cluster.get(resource, namespace, name);
         let object = object.ok_or_else(|| Status::not_found("", resource, name))?;
         self.cluster.update(restarted(object, self.clock.now())).map(|_: Value| ())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,9 @@
 use std::error::Error;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -27,13 +28,13 @@ impl Output {
     }
 
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().expect("output").clone()).expect("UTF-8")
+        String::from_utf8(self.0.lock().clone()).expect("UTF-8")
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("output").extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::WriteOutcome;
@@ -13,6 +13,7 @@ use autoscaling::explanation::{
 use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use super::run::{DecisionPoint, EventMark, MetricSeries, Sample};
 use controller::reconcile::{ConcludedSync, Observer};
@@ -87,22 +88,18 @@ impl Recorder {
 
     /// Removes and returns the record of an HPA.
     pub(super) fn take(&self, key: &Key) -> Option<Track> {
-        self.lock().remove(key)
+        self.tracks.lock().remove(key)
     }
 
     /// The numbers of the last decision about an HPA.
     pub(super) fn latest(&self, key: &Key) -> Latest {
-        self.lock().get(key).map(|track| track.latest.clone()).unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Track>> {
-        self.tracks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tracks.lock().get(key).map(|track| track.latest.clone()).unwrap_or_default()
     }
 }
 
 impl Observer for Recorder {
     fn concluded(&self, sync: &ConcludedSync<'_>) {
-        let mut tracks = self.lock();
+        let mut tracks = self.tracks.lock();
         let Some(track) = tracks.get_mut(&sync.hpa.key) else { return };
         let at = Duration::try_from(sync.at.duration_since(self.start)).unwrap_or_default();
         let explanation = &sync.conclusion.explanation;

@@ -2,11 +2,11 @@
 
 use std::io::{self, IsTerminal};
 use std::num::NonZero;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::runner::{self, Progress, RunError, RunOutput};
 use super::scenario::Scenario;
@@ -22,7 +22,7 @@ pub(super) fn run_all(scenarios: &[Scenario]) -> Result<Vec<RunOutput>, RunError
             scenarios.get(index).zip(runs.get(index))
         } {
             let output = runner::run_scenario(scenario, &RunProgress::new(&line));
-            *run.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
+            *run.lock() = Some(output);
         }
     };
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(scenarios.len());
@@ -33,7 +33,7 @@ pub(super) fn run_all(scenarios: &[Scenario]) -> Result<Vec<RunOutput>, RunError
         work();
     });
     line.finish();
-    runs.into_iter().filter_map(|run| run.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    runs.into_iter().filter_map(Mutex::into_inner).collect()
 }
 
 /// The progress of all runs, as one line on a terminal.

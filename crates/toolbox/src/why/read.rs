@@ -2,7 +2,7 @@
 //! watches: lists fill its stores, its history is rebuilt, and the gate refuses every write.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use autoscaling::history::Changes;
 use autoscaling::pod::Pod;
@@ -11,6 +11,7 @@ use autoscaling::spec::MetricSource;
 use autoscaling::{Conclusion, WriteOutcome};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
@@ -411,7 +412,7 @@ struct Decided {
 
 impl Captured {
     fn take(&self, key: &Key) -> Option<Decided> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
+        self.by_key.lock().remove(key)
     }
 }
 
@@ -425,7 +426,7 @@ impl Observer for Captured {
             metrics: sync.answers.metrics.clone(),
             pods: sync.answers.pods.to_vec(),
         };
-        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_key = self.by_key.lock();
         by_key.insert(sync.hpa.key.clone(), decided);
     }
 }

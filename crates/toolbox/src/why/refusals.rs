@@ -1,10 +1,11 @@
 //! The reads that the server refuses, taken from the server's responses. Permissions are not checked
 //! beforehand.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use autoscaling::query::Api;
 use autoscaling::spec::MetricSource;
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 
 use super::situation::Refused;
@@ -38,7 +39,7 @@ impl RequestObserver for Refusals {
             return;
         }
         let refused = refused(call.path(), error.to_string());
-        let mut all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.refused.lock();
         if !all.contains(&refused) {
             all.push(refused);
         }
@@ -53,12 +54,12 @@ impl Refusals {
 
     /// Clears the collection, because permissions may have been granted in the meantime.
     pub(super) fn clear(&self) {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.refused.lock().clear();
     }
 
     /// Returns the refusals that concern one HPA, in order of occurrence.
     pub(super) fn about(&self, record: &HpaRecord) -> Vec<Refused> {
-        let all = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.refused.lock();
         all.iter().filter(|refused| concerns(refused, record)).cloned().collect()
     }
 }

@@ -33,7 +33,7 @@ async fn equal_queries_in_flight_share_a_request_and_later_ones_do_not() {
     let other = flights.join("r", takes(1, &count));
     assert_eq!(futures::join!(a, b, other), (Ok(0), Ok(0), Ok(1)));
     assert_eq!(flights.join("q", takes(1, &count)).await, Ok(2));
-    assert!(flights.lock().by_key.is_empty());
+    assert!(flights.inner.lock().by_key.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,7 +165,7 @@ async fn abandoned_request_is_removed_and_one_of_two_callers_may_leave() {
         let _ = tokio::time::timeout(Duration::from_millis(1), leaving).await;
         assert_eq!(staying.await, Ok(0));
         drop(flights.join("r", takes(1, &count)));
-        assert!(!flights.lock().by_key.contains_key("r"));
+        assert!(!flights.inner.lock().by_key.contains_key("r"));
     }
 }
 
@@ -188,7 +188,7 @@ async fn sweep_keeps_only_fresh_answers_and_requests_in_flight() {
     let in_flight = flights.join("c", takes(60, &count));
     pass(3).await;
     assert!(flights.sweep(Instant::now()));
-    assert_eq!(flights.lock().by_key.keys().copied().collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(flights.inner.lock().by_key.keys().copied().collect::<Vec<_>>(), ["b", "c"]);
     drop(in_flight);
     pass(3).await;
     assert!(!flights.sweep(Instant::now()));

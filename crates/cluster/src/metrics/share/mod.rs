@@ -11,13 +11,14 @@
 mod choice;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use autoscaling::query::{Answer, Query, QueryError};
 use autoscaling::selector::Selector;
 use futures::FutureExt;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::choice::{Choice, ListMode};
@@ -184,11 +185,7 @@ impl Shares {
 
     fn with_choice<R>(&self, namespace: &Arc<str>, act: impl FnOnce(&mut Choice) -> R) -> R {
         let new_choice = || Choice::new(Instant::now(), self.sharing.age, self.sharing.period);
-        act(self.choices().entry(Arc::clone(namespace)).or_insert_with(new_choice))
-    }
-
-    fn choices(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Choice>> {
-        self.choices.lock().unwrap_or_else(PoisonError::into_inner)
+        act(self.choices.lock().entry(Arc::clone(namespace)).or_insert_with(new_choice))
     }
 
     /// Starts a task that evicts stale responses and the choices of namespaces without HPAs.
@@ -215,7 +212,7 @@ impl Shares {
     fn sweep(&self, now: Instant) -> bool {
         let queries = self.queries.sweep(now);
         let snapshots = self.snapshots.sweep(now);
-        let mut choices = self.choices();
+        let mut choices = self.choices.lock();
         choices.retain(|_, choice| !choice.is_idle(now));
         queries || snapshots || !choices.is_empty()
     }

@@ -307,7 +307,7 @@ async fn stale_answers_and_idle_namespaces_are_evicted() {
     world.metrics.set_external(json!({"queue": {"items": []}}));
     world.ask(&[usage("shop", "app=a1"), usage("bank", "app=a1"), external("shop", "queue")]).await;
     let shares = world.shares();
-    let kept = || (shares.snapshots.len(), shares.queries.len(), shares.choices().len());
+    let kept = || (shares.snapshots.len(), shares.queries.len(), shares.choices.lock().len());
     assert_eq!(kept(), (2, 1, 2));
     tokio::time::sleep(AGE + SWEEP + Duration::from_millis(1)).await;
     assert_eq!(kept(), (0, 0, 2));

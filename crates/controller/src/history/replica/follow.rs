@@ -1,9 +1,10 @@
 //! Runs a standby: copies the histories of the leader about once a second.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -90,7 +91,7 @@ impl Follower {
         let copied: Arc<Mutex<Option<Instant>>> = Arc::default();
         let last_copy = Arc::clone(&copied);
         parts.telemetry.history_age(&parts.lease, move || {
-            let copied = *last_copy.lock().unwrap_or_else(PoisonError::into_inner);
+            let copied = *last_copy.lock();
             copied.map(|at| at.elapsed())
         });
         Self {
@@ -139,7 +140,7 @@ impl Follower {
     /// Moves the copied histories into the controller of this replica, which now leads in the given term.
     pub fn take_over(self, term: i32) -> Handover {
         let Self { parts: Parts { controller, .. }, copy, compared, copied, .. } = self;
-        *copied.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *copied.lock() = None;
         let set = compared.map_or(SignedDuration::ZERO, |at| at.set_by(controller.clock.now()));
         let inheritance = copy.take_over(&controller, term, set);
         tracing::info!(
@@ -175,7 +176,7 @@ impl Follower {
             match self.pull(&leader).await {
                 Ok(Pulled::Part) => {}
                 Ok(Pulled::All) => {
-                    *self.copied.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    *self.copied.lock() = Some(Instant::now());
                     // Keep the interval even if the leader responded at once.
                     sleep_until(requested + WAIT).await;
                 }

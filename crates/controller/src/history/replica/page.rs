@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::str::Utf8Error;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -170,7 +171,7 @@ impl Source {
         let has_all = *self.phase.borrow() == Phase::Concluded
             && query.since == Some(self.controller.histories.revision());
         let now = Instant::now();
-        let mut standbys = self.standbys();
+        let mut standbys = self.standbys.lock();
         standbys.retain(|_, standby| standby.is_recent(now));
         if standbys.len() < STANDBYS || standbys.contains_key(name) {
             standbys.insert(name.clone(), Standby { asked: now, has_all });
@@ -184,11 +185,7 @@ impl Source {
     /// Whether a standby with a recent request still lacks changes.
     fn is_awaited(&self) -> bool {
         let now = Instant::now();
-        self.standbys().values().any(|standby| standby.is_recent(now) && !standby.has_all)
-    }
-
-    fn standbys(&self) -> MutexGuard<'_, BTreeMap<String, Standby>> {
-        self.standbys.lock().unwrap_or_else(PoisonError::into_inner)
+        self.standbys.lock().values().any(|standby| standby.is_recent(now) && !standby.has_all)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use http::{HeaderValue, Request, Uri};
 use http_body_util::Empty;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -126,7 +127,7 @@ impl Peers {
         let mut credentials =
             self.user.credentials().await.map_err(|error| TransportError::Credentials(error.to_string()))?;
         let authorization = credentials.authorization.take();
-        let kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = self.connection.lock().take();
         let mut connection = match kept.filter(|kept| kept.peer == *peer && !kept.sender.is_closed()) {
             Some(connection) => connection,
             None => connect(*peer, &mut credentials).await?,
@@ -155,7 +156,7 @@ impl Peers {
             ApiError::TooLarge { limit } => TransportError::TooLarge { peer: address, limit },
             error => unreachable(error.to_string()),
         })?;
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        *self.connection.lock() = Some(connection);
         Ok(bytes)
     }
 }

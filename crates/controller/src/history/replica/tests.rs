@@ -3,14 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use autoscaling::history::{History, ScaleEvent};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -66,12 +67,12 @@ impl PeerTransport for Leaders {
 
     fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
         let at = self.started.unwrap().elapsed();
-        self.asked.lock().unwrap().push((at, path.to_owned()));
-        let mut does = self.does.lock().unwrap();
+        self.asked.lock().push((at, path.to_owned()));
+        let mut does = self.does.lock();
         let next = if does.len() > 1 { does.pop_front() } else { None };
         let result = match next.as_ref().unwrap_or(&does[0]) {
             LeaderReply::Answers(answer) => {
-                let now = Timestamp::UNIX_EPOCH + at - *self.behind.lock().unwrap();
+                let now = Timestamp::UNIX_EPOCH + at - *self.behind.lock();
                 Some(Ok(answer(now).into()))
             }
             LeaderReply::Fails => {
@@ -94,7 +95,7 @@ struct OwnClock(VirtualClock, Mutex<SignedDuration>);
 
 impl Clock for OwnClock {
     fn now(&self) -> Timestamp {
-        self.0.now() + *self.1.lock().unwrap()
+        self.0.now() + *self.1.lock()
     }
 }
 
@@ -193,7 +194,7 @@ impl Harness {
     }
 
     fn asked(&self) -> Vec<(f64, String)> {
-        let asked = self.leaders.asked.lock().unwrap();
+        let asked = self.leaders.asked.lock();
         asked.iter().map(|(at, path)| (at.as_secs_f64(), path.clone())).collect()
     }
 }
@@ -222,7 +223,7 @@ async fn copied_histories_keep_their_age_across_clock_skew() {
     for (hours, moved) in [(0, 0), (1, 3600), (-1, -3600)] {
         let mut rig =
             rig([answer(&[("known", 1)], 1, true, false, false), answer(&[], 1, false, false, false)]);
-        *rig.leaders.behind.lock().unwrap() = SignedDuration::from_hours(hours);
+        *rig.leaders.behind.lock() = SignedDuration::from_hours(hours);
         rig.follow(3.0).await;
         let Harness { follower, controller, .. } = rig;
         assert_eq!(follower.take_over(4), Handover::CutOff);
@@ -236,7 +237,7 @@ async fn clock_jump_after_the_last_copy_keeps_the_ages() {
     let mut rig = rig([answer(&[("known", 1)], 1, true, false, false), answer(&[], 1, false, false, false)]);
     rig.follow(3.0).await;
     let Harness { follower, controller, clock, .. } = rig;
-    *clock.1.lock().unwrap() = SignedDuration::from_mins(5);
+    *clock.1.lock() = SignedDuration::from_mins(5);
     assert_eq!(follower.take_over(4), Handover::CutOff);
     assert_eq!(controller.histories.get("known").scale_ups[0].at, Timestamp::from_second(300).unwrap());
 }
@@ -344,7 +345,7 @@ async fn clock_jump_of_the_leader_keeps_the_copied_ages() {
     controller.histories.correct_clock(clock.now());
     controller.histories.seed(&"known".into(), history(1));
     let all = part(&respond(&source, "").await);
-    *clock.1.lock().unwrap() = SignedDuration::from_hours(-1);
+    *clock.1.lock() = SignedDuration::from_hours(-1);
     let query = format!("since={}", all.upto);
     let again = part(&respond(&source, &query).await);
     let kept = codec::decode(&again.histories[0].1).unwrap();

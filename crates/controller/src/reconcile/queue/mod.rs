@@ -14,9 +14,9 @@
 //! their due times.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -178,7 +178,7 @@ impl Queue {
         loop {
             let fresh_added = self.fresh_added.notified();
             {
-                let state = self.lock();
+                let state = self.state.lock();
                 if state.shut_down {
                     return false;
                 }
@@ -272,7 +272,7 @@ impl Queue {
     /// Shuts the queue down: hands out no keys and accepts none. Work in progress still ends with
     /// [`Self::done`].
     pub fn shut_down(&self) {
-        self.lock().shut_down = true;
+        self.state.lock().shut_down = true;
         self.changed.notify_waiters();
         self.fresh_added.notify_waiters();
     }
@@ -301,13 +301,9 @@ impl Queue {
         self.metrics.running(running.clone().sum(), running.max().unwrap_or_default());
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the state after moving the keys that have become due.
     fn up_to(&self, now: Instant) -> MutexGuard<'_, State> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while let Some(entry) = state.waiting.first_entry() {
             let (at, _) = *entry.key();
             if at > now {
