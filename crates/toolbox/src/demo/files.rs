@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::DemoError;
 use super::world::NAMESPACE;
@@ -105,19 +106,23 @@ fn may_overwrite(path: &Path) -> Result<(), DemoError> {
     }
 }
 
+/// The number of directories that this process has tried to create. No name is used twice, because tests run at
+/// the same time.
+static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
+
 /// Creates a new directory that only the current user can read.
 fn new_directory() -> Result<PathBuf, DemoError> {
     let base = std::env::temp_dir();
     let process = std::process::id();
-    let mut attempt = 0;
     loop {
+        let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         let path = base.join(match attempt {
             0 => format!("concertina-demo-{process}"),
             _ => format!("concertina-demo-{process}-{attempt}"),
         });
         match platform::create_private_directory(&path) {
             Ok(()) => return Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => attempt += 1,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 100 => {}
             Err(source) => return Err(DemoError::Write { path, source }),
         }
     }
