@@ -5,6 +5,11 @@ use std::process::ExitCode;
 use crate::cli::{CliError, Program};
 use crate::invocation::Invocation;
 
+/// The commands in the help text.
+pub(crate) const COMMANDS: &str = "\
+Commands (their flags: concertina COMMAND --help):
+  rbac      Print the roles that a controller with these flags needs.";
+
 /// No command exists.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {}

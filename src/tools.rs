@@ -14,8 +14,8 @@ use toolbox::process::{ControllerProcess, FlagError, FlagHelp, Process, Resolved
 use toolbox::why::WhyError;
 
 use crate::app::client_options;
-use crate::cli::flags::{self, Purpose, Raw, Table};
-use crate::cli::{CliError, Config, Program, kcm, own};
+use crate::cli::flags::{FlagSet, Purpose};
+use crate::cli::{self, CliError, Program};
 use crate::invocation::Invocation;
 use crate::logging::{self, LogFormat, LogOptions};
 use crate::process::{failed, until_stopped};
@@ -24,37 +24,39 @@ use cluster::client::ClientOptions;
 use controller::reconcile::Observers;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
+#[cfg(test)]
+mod reference;
+
+/// The commands in the help text.
+pub(crate) const COMMANDS: &str = "\
+Commands (their flags: concertina COMMAND --help):
+  rbac      Print the roles that a controller with these flags needs.
+  why       Explain the replica count of an HPA and its next decision.
+  parity    Compare a dry run with the built-in controller.
+  simulate  Simulate HPAs and their workloads in virtual time.
+  demo      Run a demo cluster with autoscaled workloads in this process.";
+
 /// This process, for the commands.
 pub const PROCESS: Process = &ThisProcess;
 
 #[derive(Debug)]
 struct ThisProcess;
 
-fn table() -> Table {
-    Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS])
-}
-
-fn config(words: Vec<String>) -> Result<Config, flags::FlagError> {
-    let table = table();
-    Config::resolve(&Raw::parse(words, &table)?, &table)
-}
-
 impl ControllerProcess for ThisProcess {
     fn flags(&self) -> Vec<FlagHelp> {
-        let help = |flag: &flags::Flag| match flag.purpose {
-            Purpose::Here { usage, .. } => Some(FlagHelp {
-                name: flag.name.to_owned(),
-                placeholder: flag.kind.placeholder().to_owned(),
-                usage: usage.to_owned(),
-            }),
-            Purpose::Ignored { .. } => None,
-        };
-        table().flags().filter_map(help).collect()
+        let flags = FlagSet::controller();
+        let effective = flags.flags().filter(|flag| matches!(flag.purpose, Purpose::Effective { .. }));
+        let help = effective.map(|flag| FlagHelp {
+            name: flag.name.to_owned(),
+            placeholder: flag.placeholder.to_owned(),
+            usage: flag.usage().to_owned(),
+        });
+        help.collect()
     }
 
     fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError> {
-        let config = config(words).map_err(|error| match error {
-            flags::FlagError::Unknown(name) => FlagError::Unknown(name),
+        let config = FlagSet::controller().resolve(words).map_err(|error| match error {
+            cli::FlagError::Unknown { flag, .. } => FlagError::Unknown(flag),
             error => FlagError::Invalid(error.to_string()),
         })?;
         let clients = ClientOptions { observer: None, ..client_options(&config, &Telemetry::new()) };
@@ -68,7 +70,10 @@ impl ControllerProcess for ThisProcess {
         observers: Observers,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
-        Box::pin(async move { Ok(crate::app::run(&config(words)?, clock, observers, stop).await?) })
+        Box::pin(async move {
+            let config = FlagSet::controller().resolve(words)?;
+            Ok(crate::app::run(&config, clock, observers, stop).await?)
+        })
     }
 }
 

@@ -179,7 +179,8 @@ impl Drop for Running {
 fn help_and_version_are_printed_to_stdout_with_exit_code_0() {
     let (code, help, errors) = ended(&["--help"]);
     assert_eq!((code, errors.as_str()), (0, ""));
-    for expected in ["Usage:", "--dry-run", "--horizontal-pod-autoscaler-sync-period duration (default 15s)"]
+    for expected in
+        ["Usage:", "--dry-run", "--horizontal-pod-autoscaler-sync-period <duration>", "[default: 15s]"]
     {
         assert!(help.contains(expected), "{help}");
     }
@@ -368,7 +369,7 @@ fn kube_controller_manager_defaults_start_without_warnings() {
     let folder = Folder::new("defaults");
     let path = folder.file("kubeconfig", &kubeconfig(CLOSED, "here"));
     let chosen = ["kubeconfig", "help", "version"];
-    let flags: Vec<String> = kcm::FLAGS
+    let flags: Vec<String> = kcm::flags()
         .iter()
         .map(|flag| (flag.name, flag.default.trim_matches(['[', ']'])))
         .filter(|(name, default)| !chosen.contains(name) && !default.is_empty())

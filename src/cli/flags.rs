@@ -1,44 +1,59 @@
-//! Command-line parsing by pflag's rules: arguments become typed values, which [`super::config`] interprets.
+//! The flags of the controller as clap arguments, by pflag's rules:
 //!
-//! - `--flag=value` and `--flag value` are equal. A boolean takes no second argument: `--flag`,
-//!   `--flag=false`.
-//! - `-v4`, `-v=4` and `-v 4` are equal. Several shorthands may share one dash.
 //! - `_` equals `-` in a name.
+//! - A boolean takes a value only after `=`: `--flag`, `--flag=false`.
 //! - The last value of a scalar flag wins. The values of a list flag accumulate.
-//! - `--` ends the flags. Every argument that is not a flag is a positional argument.
-//!
-//! clap does not parse the controller's command line. pflag accepts both separators in names and takes the
-//! value of a boolean only after `=`. Scripts may compare error texts with kube-controller-manager's, which
-//! are pflag's.
+//! - A value may begin with a dash.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use autoscaling::go;
+use clap::{Arg, ArgMatches, Command};
 
-use super::values::{Kind, Value};
+use super::config::{Config, Draft};
+use super::error::{FlagError, Reason};
+use super::values::Type;
+use super::{kcm, own};
 
-/// A flag: its syntax and its purpose.
-#[derive(Debug, Clone, Copy)]
+/// The headings of the help text, in order.
+pub const HEADINGS: [&str; 6] = [AUTOSCALING, CLUSTER, METRICS, ELECTION, SERVING, OPERATION];
+/// Flags that affect scaling decisions.
+pub const AUTOSCALING: &str = "Autoscaling";
+/// Connection to the API server.
+pub const CLUSTER: &str = "Cluster";
+/// Requests to the metrics APIs.
+pub const METRICS: &str = "Metrics APIs";
+/// Leader election.
+pub const ELECTION: &str = "Leader election";
+/// The HTTPS server and its access control.
+pub const SERVING: &str = "Secure serving";
+/// Logs, records and version.
+pub const OPERATION: &str = "Operation";
+
+/// A flag of the controller: its syntax, its help text, and the place of its value in the configuration.
 pub struct Flag {
     /// The name, without the leading dashes.
     pub name: &'static str,
-    /// The one-letter shorthand.
-    pub shorthand: Option<char>,
-    /// The type of its value.
-    pub kind: Kind,
+    /// The placeholder for a value in help texts.
+    pub placeholder: &'static str,
     /// The default as pflag prints it. Empty for the zero value.
     pub default: &'static str,
     /// The effect of the flag in Concertina, if it has one.
     pub purpose: Purpose,
+    arg: Arg,
+    apply: Box<Apply>,
 }
+
+/// Sets the value of a given flag.
+type Apply = dyn Fn(&mut Draft, &ArgMatches) -> Result<(), FlagError> + Send + Sync;
 
 /// The effect of a flag in Concertina.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose {
     /// The flag has an effect.
-    Here {
+    Effective {
         /// The heading under which help lists the flag.
-        group: Group,
+        heading: &'static str,
         /// The help text.
         usage: &'static str,
     },
@@ -49,256 +64,211 @@ pub enum Purpose {
     },
 }
 
-/// The headings of the help text, in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Group {
-    /// Flags that affect scaling decisions.
-    Autoscaling,
-    /// Connection to the API server.
-    Cluster,
-    /// Requests to the metrics APIs.
-    Metrics,
-    /// Leader election.
-    Election,
-    /// The HTTPS server and its access control.
-    Serving,
-    /// Logs, records and version.
-    Operation,
-    /// The subjects of the `rbac` manifest.
-    Rbac,
-}
-
-impl Group {
-    /// All groups, in order.
-    pub const ALL: [Self; 7] = [
-        Self::Rbac,
-        Self::Autoscaling,
-        Self::Cluster,
-        Self::Metrics,
-        Self::Election,
-        Self::Serving,
-        Self::Operation,
-    ];
-
-    /// Returns the text of the heading.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Autoscaling => "Autoscaling",
-            Self::Cluster => "Cluster",
-            Self::Metrics => "Metrics APIs",
-            Self::Election => "Leader election",
-            Self::Serving => "Secure serving",
-            Self::Operation => "Operation",
-            Self::Rbac => "Roles",
-        }
+impl fmt::Debug for Flag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Flag").field(&self.name).finish()
     }
 }
 
-/// An error of the command line, with pflag's text.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FlagError {
-    /// The command line contains an unknown flag.
-    #[error("unknown flag: --{0}")]
-    Unknown(String),
-    /// The command line contains an unknown shorthand.
-    #[error("unknown shorthand flag: {} in -{word}", quote_letter(*.letter))]
-    UnknownShorthand {
-        /// The unknown shorthand.
-        letter: char,
-        /// The rest of the argument, from the unknown shorthand on.
-        word: String,
-    },
-    /// The last argument is a flag that requires a value.
-    #[error("flag needs an argument: {0}")]
-    NeedsArgument(String),
-    /// An argument consists of dashes without a name.
-    #[error("bad flag syntax: {0}")]
-    BadSyntax(String),
-    /// The value has the wrong type or is not allowed.
-    #[error("invalid argument {} for {} flag: {reason}", go::quote(.value), go::quote(.flag))]
-    Invalid {
-        /// The value.
-        value: String,
-        /// The flag with its dashes.
-        flag: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The command line contains positional arguments.
-    #[error("\"concertina\" does not take any arguments, got [{}]", quote_all(.0))]
-    Arguments(Vec<String>),
-}
-
-fn quote_letter(letter: char) -> String {
-    format!("'{}'", go::quote(&letter.to_string()).trim_matches('"'))
-}
-
-fn quote_all(words: &[String]) -> String {
-    words.iter().map(|word| go::quote(word)).collect::<Vec<_>>().join(" ")
-}
-
 impl Flag {
-    /// Returns the flag as pflag prints it in errors.
+    /// Creates a flag whose value is `set` in the configuration if the flag is given.
+    pub(super) fn new<T: Clone + Send + Sync + 'static>(
+        name: &'static str,
+        of: Type<T>,
+        default: &'static str,
+        set: impl Fn(&mut Draft, T) -> Result<(), Reason> + Send + Sync + 'static,
+    ) -> Self {
+        let (placeholder, arg) = (of.placeholder, of.arg(name));
+        let apply = move |draft: &mut Draft, matches: &ArgMatches| {
+            let Some(value) = of.read(matches, name) else { return Ok(()) };
+            draft.config.serving.given.push((name.to_owned(), of.printed(&value, matches, name)));
+            set(draft, value).map_err(|reason| FlagError::invalid(name, last_text(matches, name), reason))
+        };
+        Self {
+            name,
+            placeholder,
+            default,
+            purpose: Purpose::Ignored { reason: "" },
+            arg,
+            apply: Box::new(apply),
+        }
+    }
+
+    /// Creates a flag without effect. A given value other than the default causes a warning.
+    pub(super) fn ignored<T: Clone + Default + PartialEq + Send + Sync + 'static>(
+        name: &'static str,
+        of: Type<T>,
+        default: &'static str,
+        reason: &'static str,
+    ) -> Self {
+        let normal = of.parse_default(default);
+        let flag = Self::new(name, of, default, move |draft, value| {
+            if normal.as_ref() != Ok(&value) {
+                draft.without_effect.entry(reason).or_default().push(name);
+            }
+            Ok(())
+        });
+        Self { purpose: Purpose::Ignored { reason }, arg: flag.arg.clone().hide(true), ..flag }
+    }
+
+    /// Creates a flag that Kubernetes has removed. Every given value causes a warning.
+    pub(super) fn removed<T: Clone + Send + Sync + 'static>(
+        name: &'static str,
+        of: Type<T>,
+        reason: &'static str,
+    ) -> Self {
+        let flag = Self::new(name, of, "", move |draft, _| {
+            draft.without_effect.entry(reason).or_default().push(name);
+            Ok(())
+        });
+        Self { purpose: Purpose::Ignored { reason }, arg: flag.arg.clone().hide(true), ..flag }
+    }
+
+    /// Sets heading and help text.
+    pub(super) fn help(self, heading: &'static str, usage: &'static str) -> Self {
+        let default = match self.default {
+            "" | "false" => String::new(),
+            default => format!(" [default: {default}]"),
+        };
+        let arg = self.arg.help(format!("{usage}{default}")).help_heading(heading);
+        Self { purpose: Purpose::Effective { heading, usage }, arg, ..self }
+    }
+
+    /// Sets the one-letter shorthand.
+    pub(super) fn short(self, letter: char) -> Self {
+        Self { arg: self.arg.short(letter), ..self }
+    }
+
+    /// Returns the flag as help prints it: `-v, --v`.
     pub fn printed(&self) -> String {
-        match self.shorthand {
+        match self.arg.get_short() {
             Some(letter) => format!("-{letter}, --{}", self.name),
             None => format!("--{}", self.name),
         }
     }
 
-    /// Creates the error for a value that is not allowed.
-    pub fn invalid(&self, value: &str, reason: impl Into<String>) -> FlagError {
-        FlagError::Invalid { value: value.to_owned(), flag: self.printed(), reason: reason.into() }
+    /// Returns the help text. Empty for a flag without effect.
+    pub fn usage(&self) -> &'static str {
+        match self.purpose {
+            Purpose::Effective { usage, .. } => usage,
+            Purpose::Ignored { .. } => "",
+        }
     }
 }
 
-/// The given flags with their values, and the positional arguments.
-#[derive(Debug, Default)]
-pub struct Raw {
-    /// The accumulated value and the last text of each given flag, by name.
-    given: BTreeMap<&'static str, Given>,
-    /// Positional arguments.
-    pub arguments: Vec<String>,
-}
-
-#[derive(Debug)]
-struct Given {
-    value: Value,
-    text: String,
-}
-
-impl Raw {
-    /// Parses the arguments of a command line.
-    ///
-    /// # Errors
-    /// Returns the error for the first invalid argument, with pflag's text.
-    pub fn parse(words: impl IntoIterator<Item = String>, table: &Table) -> Result<Self, FlagError> {
-        let mut raw = Self::default();
-        let mut words = words.into_iter();
-        while let Some(word) = words.next() {
-            if word == "--" {
-                raw.arguments.extend(words.by_ref());
-            } else if let Some(long) = word.strip_prefix("--") {
-                raw.take_long(long, &word, &mut words, table)?;
-            } else if let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
-                raw.take_short(letters, &mut words, table)?;
-            } else {
-                raw.arguments.push(word);
-            }
-        }
-        Ok(raw)
-    }
-
-    fn take_long(
-        &mut self,
-        long: &str,
-        word: &str,
-        words: &mut impl Iterator<Item = String>,
-        table: &Table,
-    ) -> Result<(), FlagError> {
-        let (name, value) = match long.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (long, None),
-        };
-        if name.is_empty() || name.starts_with('-') {
-            return Err(FlagError::BadSyntax(word.to_owned()));
-        }
-        let flag = table.named(name).ok_or_else(|| FlagError::Unknown(name.to_owned()))?;
-        let value = value
-            .or_else(|| flag.kind.bare().map(str::to_owned))
-            .or_else(|| words.next())
-            .ok_or_else(|| FlagError::NeedsArgument(format!("--{name}")))?;
-        self.set(flag, value)
-    }
-
-    fn take_short(
-        &mut self,
-        letters: &str,
-        words: &mut impl Iterator<Item = String>,
-        table: &Table,
-    ) -> Result<(), FlagError> {
-        let mut rest = letters;
-        while let Some(letter) = rest.chars().next() {
-            let shorthands = rest;
-            rest = rest.strip_prefix(letter).unwrap_or_default();
-            let flag = table
-                .lettered(letter)
-                .ok_or_else(|| FlagError::UnknownShorthand { letter, word: shorthands.to_owned() })?;
-            let value = if let Some(value) = rest.strip_prefix('=').filter(|value| !value.is_empty()) {
-                rest = "";
-                Some(value.to_owned())
-            } else if let Some(bare) = flag.kind.bare() {
-                Some(bare.to_owned())
-            } else if rest.is_empty() {
-                words.next()
-            } else {
-                Some(std::mem::take(&mut rest).to_owned())
-            };
-            let value = value.ok_or_else(|| {
-                FlagError::NeedsArgument(format!("{} in -{shorthands}", quote_letter(letter)))
-            })?;
-            self.set(flag, value)?;
-        }
+/// Creates a flag: `check` validates its value, and `place` is its place in the configuration.
+pub(super) fn flag<T: Clone + Send + Sync + 'static, V>(
+    name: &'static str,
+    of: Type<T>,
+    default: &'static str,
+    check: impl Fn(T) -> Result<V, Reason> + Send + Sync + 'static,
+    place: impl Fn(&mut Draft) -> &mut V + Send + Sync + 'static,
+) -> Flag {
+    Flag::new(name, of, default, move |draft, value| {
+        *place(draft) = check(value)?;
         Ok(())
-    }
+    })
+}
 
-    fn set(&mut self, flag: &'static Flag, text: String) -> Result<(), FlagError> {
-        let value = flag.kind.parse(&text).map_err(|reason| flag.invalid(&text, reason))?;
-        match self.given.get_mut(flag.name) {
-            Some(given) => {
-                given.value.accumulate(value);
-                given.text = text;
-            }
-            None => {
-                self.given.insert(flag.name, Given { value, text });
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the value of a given flag.
-    pub fn value(&self, name: &str) -> Option<&Value> {
-        self.given.get(name).map(|given| &given.value)
-    }
-
-    /// Returns the last text given for a flag, as typed. Empty if the flag was not given.
-    pub fn text(&self, name: &str) -> &str {
-        self.given.get(name).map_or("", |given| &given.text)
-    }
-
-    /// Returns the names of the given flags, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.given.keys().copied()
-    }
+/// Returns the last text given for a flag, as typed. Empty if the flag was not given.
+pub(super) fn last_text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+    matches.get_raw(name).and_then(Iterator::last).and_then(|text| text.to_str()).unwrap_or_default()
 }
 
 /// The flags that a command line may contain.
-#[derive(Debug, Default)]
-pub struct Table {
-    flags: BTreeMap<&'static str, &'static Flag>,
-}
+#[derive(Debug)]
+pub struct FlagSet(BTreeMap<&'static str, Flag>);
 
-impl Table {
-    /// Creates a table from several lists of flags. Names must be distinct.
-    pub fn new(lists: &[&'static [Flag]]) -> Self {
-        Self { flags: lists.iter().copied().flatten().map(|flag| (flag.name, flag)).collect() }
-    }
+/// The identifier of positional arguments. No flag has such a name.
+const ARGUMENTS: &str = "<arguments>";
 
-    /// Finds a flag by its name, in which `_` equals `-`.
-    pub fn named(&self, name: &str) -> Option<&'static Flag> {
-        match self.flags.get(name) {
-            Some(flag) => Some(flag),
-            None => self.flags.get(name.replace('_', "-").as_str()).copied(),
-        }
-    }
-
-    fn lettered(&self, letter: char) -> Option<&'static Flag> {
-        self.flags.values().find(|flag| flag.shorthand == Some(letter)).copied()
+impl FlagSet {
+    /// Creates the set of all flags of the controller.
+    pub fn controller() -> Self {
+        let flags = kcm::flags().into_iter().chain(kcm::removed_flags()).chain(own::flags());
+        Self(flags.map(|flag| (flag.name, flag)).collect())
     }
 
     /// Returns all flags, sorted by name.
-    pub fn flags(&self) -> impl Iterator<Item = &'static Flag> {
-        self.flags.values().copied()
+    pub fn flags(&self) -> impl Iterator<Item = &Flag> {
+        self.0.values()
+    }
+
+    /// Adds these flags to a command.
+    pub fn add_to(&self, command: Command) -> Command {
+        let rank = |flag: &Flag| match flag.purpose {
+            Purpose::Effective { heading, .. } => HEADINGS.iter().position(|other| *other == heading),
+            Purpose::Ignored { .. } => None,
+        };
+        let mut flags: Vec<_> = self.flags().collect();
+        flags.sort_by_key(|flag| rank(flag));
+        let ignored = flags.iter().filter(|flag| rank(flag).is_none()).count();
+        command
+            .no_binary_name(true)
+            .disable_help_flag(true)
+            .args_override_self(true)
+            .next_line_help(true)
+            .args(flags.into_iter().map(|flag| flag.arg.clone()))
+            .arg(Arg::new(ARGUMENTS).num_args(0..).hide(true))
+            .after_help(format!(
+                "The other {ignored} flags of kube-controller-manager are accepted and ignored, so that its command line\n\
+                 can be copied. Each that is not set to its default is logged as a warning at startup, with the\n\
+                 reason."
+            ))
+    }
+
+    /// Parses the arguments of a command with these flags.
+    ///
+    /// # Errors
+    /// Returns the first unknown flag, or the first flag with a value of another type.
+    pub fn parse(
+        &self,
+        command: Command,
+        words: impl IntoIterator<Item = String>,
+    ) -> Result<ArgMatches, FlagError> {
+        let words: Vec<_> = words.into_iter().map(|word| dashed(&command, word)).collect();
+        let matches = command.try_get_matches_from(words)?;
+        let arguments: Vec<String> = matches.get_many(ARGUMENTS).into_iter().flatten().cloned().collect();
+        // Empty variables in scripts leave empty arguments, which kube-controller-manager accepts too.
+        if arguments.iter().all(String::is_empty) {
+            Ok(matches)
+        } else {
+            Err(FlagError::Arguments(arguments))
+        }
+    }
+
+    /// Resolves and validates the parsed flags.
+    ///
+    /// # Errors
+    /// Returns the first flag whose value is not allowed.
+    pub fn config(&self, matches: &ArgMatches) -> Result<Config, FlagError> {
+        let mut draft = Draft::default();
+        for flag in self.flags() {
+            (flag.apply)(&mut draft, matches)?;
+        }
+        draft.finish(matches)
+    }
+
+    /// Parses and resolves a command line of the controller.
+    ///
+    /// # Errors
+    /// Returns the first invalid flag.
+    pub fn resolve(&self, words: impl IntoIterator<Item = String>) -> Result<Config, FlagError> {
+        self.config(&self.parse(self.add_to(Command::new("concertina")), words)?)
+    }
+}
+
+/// Replaces `_` by `-` in the name of a known flag.
+fn dashed(command: &Command, word: String) -> String {
+    let Some(long) = word.strip_prefix("--") else { return word };
+    let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+    let name = name.replace('_', "-");
+    if command.get_arguments().all(|arg| arg.get_long() != Some(&name)) {
+        return word;
+    }
+    match value {
+        Some(value) => format!("--{name}={value}"),
+        None => format!("--{name}"),
     }
 }
 
@@ -306,54 +276,41 @@ impl Table {
 mod tests {
     use super::*;
 
-    const HERE: Purpose = Purpose::Here { group: Group::Operation, usage: "" };
-
-    static FLAGS: &[Flag] = &[
-        Flag { name: "v", shorthand: Some('v'), kind: Kind::Level, default: "", purpose: HERE },
-        Flag { name: "help", shorthand: Some('h'), kind: Kind::Bool, default: "false", purpose: HERE },
-        Flag { name: "dry-run", shorthand: None, kind: Kind::Bool, default: "false", purpose: HERE },
-        Flag { name: "list", shorthand: None, kind: Kind::Strings, default: "", purpose: HERE },
-        Flag {
-            name: "horizontal-tolerance",
-            shorthand: None,
-            kind: Kind::Float64,
-            default: "0.1",
-            purpose: HERE,
-        },
-    ];
-
-    fn parse(words: &[&str]) -> Result<Raw, String> {
-        Raw::parse(words.iter().map(ToString::to_string), &Table::new(&[FLAGS]))
-            .map_err(|error| error.to_string())
+    fn matches(words: &[&str]) -> Result<ArgMatches, FlagError> {
+        let flags = FlagSet::controller();
+        flags.parse(flags.add_to(Command::new("concertina")), words.iter().map(ToString::to_string))
     }
 
-    fn value(words: &[&str], name: &str) -> Value {
-        parse(words).unwrap().value(name).unwrap().clone()
+    fn value<T: Clone + Send + Sync + 'static>(words: &[&str], name: &str) -> Option<T> {
+        matches(words).unwrap().get_one::<T>(name).cloned()
+    }
+
+    fn error(words: &[&str]) -> String {
+        matches(words).unwrap_err().to_string()
     }
 
     #[test]
     fn value_follows_an_equals_sign_or_is_the_next_argument() {
         for words in [
-            &["--horizontal-tolerance=0.5"][..],
-            &["--horizontal-tolerance", "0.5"],
-            &["--horizontal_tolerance=0.5"],
+            &["--horizontal-pod-autoscaler-tolerance=0.5"][..],
+            &["--horizontal-pod-autoscaler-tolerance", "0.5"],
+            &["--horizontal_pod_autoscaler_tolerance=0.5"],
+            &["--horizontal-pod_autoscaler_tolerance", "0.5"],
         ] {
-            assert_eq!(value(words, "horizontal-tolerance"), Value::Float(0.5));
+            assert_eq!(value(words, "horizontal-pod-autoscaler-tolerance"), Some(0.5));
         }
-        assert_eq!(
-            parse(&["--horizontal-tolerance"]).unwrap_err(),
-            "flag needs an argument: --horizontal-tolerance"
-        );
+        assert!(error(&["--kube-api-burst"]).contains("--kube-api-burst"));
     }
 
     #[test]
     fn boolean_takes_a_value_only_after_an_equals_sign() {
-        assert_eq!(value(&["--dry-run"], "dry-run"), Value::Bool(true));
-        assert_eq!(value(&["--dry-run=false"], "dry-run"), Value::Bool(false));
-        assert_eq!(value(&["--dry_run=T"], "dry-run"), Value::Bool(true));
-        let raw = parse(&["--dry-run", "false"]).unwrap();
-        assert_eq!(raw.value("dry-run"), Some(&Value::Bool(true)));
-        assert_eq!(raw.arguments, ["false"]);
+        assert_eq!(value(&["--dry-run"], "dry-run"), Some(true));
+        assert_eq!(value(&["--dry-run=false"], "dry-run"), Some(false));
+        assert_eq!(value(&["--dry_run=T"], "dry-run"), Some(true));
+        assert_eq!(value(&["-h=0"], "help"), Some(false));
+        assert_eq!(value::<bool>(&[], "dry-run"), None);
+        assert!(error(&["--dry-run", "false"]).contains("[\"false\"]"));
+        assert!(error(&["--dry-run="]).contains("--dry-run"));
     }
 
     #[test]
@@ -361,38 +318,54 @@ mod tests {
         for words in
             [&["-v4"][..], &["-v=4"], &["-v", "4"], &["--v=4"], &["--v", "4"], &["-hv4"], &["-hv", "4"]]
         {
-            assert_eq!(value(words, "v"), Value::Int(4), "{words:?}");
+            assert_eq!(value(words, "v"), Some(4_u32), "{words:?}");
         }
-        assert_eq!(parse(&["-v"]).unwrap_err(), "flag needs an argument: 'v' in -v");
-        assert_eq!(parse(&["-hx"]).unwrap_err(), "unknown shorthand flag: 'x' in -x");
+        assert!(error(&["-v"]).contains("--v"));
+        assert_eq!(error(&["-hx"]), "unknown flag: -x");
+    }
+
+    #[test]
+    fn value_may_begin_with_a_dash() {
+        assert_eq!(value(&["--kube-api-qps", "-1"], "kube-api-qps"), Some(-1.0));
+        assert_eq!(error(&["--v", "-1"]), error(&["--v=-1"]));
+        assert!(error(&["-v", "-1"]).starts_with("invalid argument \"-1\" for \"--v\" flag: "));
+        for text in ["--dry-run", "--", "-h"] {
+            assert_eq!(value(&["--kubeconfig", text], "kubeconfig"), Some(text.to_owned()));
+        }
     }
 
     #[test]
     fn last_scalar_wins_and_lists_accumulate() {
-        assert_eq!(value(&["-v1", "--v=2"], "v"), Value::Int(2));
-        let list = value(&["--list=a,b", "--list", "c"], "list");
-        assert_eq!(list, Value::List(["a", "b", "c"].map(str::to_owned).to_vec()));
+        assert_eq!(value(&["-v1", "--v=2"], "v"), Some(2_u32));
+        assert_eq!(value(&["--dry-run", "--dry-run=false"], "dry-run"), Some(false));
+        let config = FlagSet::controller()
+            .resolve(["--watch-namespaces=a,b", "--watch-namespaces", "c"].map(str::to_owned))
+            .unwrap();
+        let names = ["a", "b", "c"].map(str::to_owned);
+        assert_eq!(config.controller.watch_namespaces, Some(names.into()));
+        assert_eq!(config.serving.given, [("watch-namespaces".to_owned(), "[a,b,c]".to_owned())]);
     }
 
     #[test]
     fn double_dash_ends_the_flags() {
-        let raw = parse(&["-", "--", "--dry-run"]).unwrap();
-        assert_eq!(raw.arguments, ["-", "--dry-run"]);
-        assert_eq!(raw.value("dry-run"), None);
+        assert!(error(&["-", "--", "--dry-run"]).ends_with("got [\"-\" \"--dry-run\"]"));
     }
 
     #[test]
-    fn errors_have_pflags_text() {
-        assert_eq!(parse(&["--nope=1"]).unwrap_err(), "unknown flag: --nope");
-        assert_eq!(parse(&["---v"]).unwrap_err(), "bad flag syntax: ---v");
-        assert_eq!(parse(&["--=v"]).unwrap_err(), "bad flag syntax: --=v");
+    fn error_names_the_flag_and_a_similar_one() {
+        assert_eq!(error(&["--nope=1"]), "unknown flag: --nope");
         assert_eq!(
-            parse(&["--horizontal-tolerance=x"]).unwrap_err(),
-            "invalid argument \"x\" for \"--horizontal-tolerance\" flag: strconv.ParseFloat: parsing \"x\": invalid syntax"
+            error(&["--kube-api-qsp=1"]),
+            "unknown flag: --kube-api-qsp; did you mean --kube-api-qps?"
+        );
+        assert_eq!(error(&["---v"]), "unknown flag: ---v");
+        assert_eq!(
+            error(&["--kube-api-qps=x"]),
+            "invalid argument \"x\" for \"--kube-api-qps\" flag: strconv.ParseFloat: parsing \"x\": invalid syntax"
         );
         assert_eq!(
-            parse(&["-vx"]).unwrap_err(),
-            "invalid argument \"x\" for \"-v, --v\" flag: strconv.ParseUint: parsing \"x\": invalid syntax"
+            error(&["-vx"]),
+            "invalid argument \"x\" for \"--v\" flag: strconv.ParseUint: parsing \"x\": invalid syntax"
         );
     }
 }

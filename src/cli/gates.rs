@@ -21,6 +21,46 @@ pub struct Gates {
     pub stale_consistency: bool,
 }
 
+/// An invalid feature gate or emulated version, with kube-controller-manager's text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GateError {
+    /// Only the component `kube` exists.
+    #[error("component not registered: {0}")]
+    Component(String),
+    /// An item has no value.
+    #[error("missing bool value for {0}")]
+    NoValue(String),
+    /// The value of a gate is not a boolean.
+    #[error("invalid value of {gate}={value}, err: {error}")]
+    Value {
+        /// The gate.
+        gate: String,
+        /// Its value.
+        value: String,
+        /// The parser's text.
+        error: String,
+    },
+    /// The emulated version does not have the gate.
+    #[error("cannot set feature gate {gate} to {on}, feature is PreAlpha at emulated version {version}")]
+    PreAlpha {
+        /// The gate.
+        gate: String,
+        /// Its value.
+        on: bool,
+        /// The emulated version.
+        version: &'static str,
+    },
+    /// The gate is always on.
+    #[error("cannot set feature gate {0} to false, feature is locked to true")]
+    Locked(String),
+    /// The version cannot be emulated.
+    #[error("emulated version {} is neither 1.36 nor 1.37", go::quote(.0))]
+    Version(String),
+    /// The flag names several versions.
+    #[error("duplicate version flag, it names two versions")]
+    TwoVersions,
+}
+
 /// The stage of a gate at a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -60,36 +100,29 @@ fn printed(version: Version) -> &'static str {
 }
 
 impl Gates {
-    /// Resolves `component:Gate=bool` items. The component may be omitted or `kube`. Gates that the HPA
-    /// controller does not have are added to `unknown`, once each.
-    ///
-    /// # Errors
-    /// Returns the reason, which continues the text `flag: `.
-    pub fn resolve(version: Version, items: &[String], unknown: &mut Vec<String>) -> Result<Self, String> {
+    /// Resolves `component:Gate=bool` items. The component may be omitted or `kube`. Also returns the gates
+    /// that the HPA controller does not have, once each.
+    pub fn resolve(version: Version, items: &[String]) -> Result<(Self, Vec<String>), GateError> {
         let mut set = BTreeMap::new();
+        let mut unknown = Vec::new();
         for item in items {
             let gate = match item.split_once(':') {
                 None => item.as_str(),
                 Some((component, gate)) if component.trim() == "kube" => gate.trim(),
-                Some((component, _)) => {
-                    return Err(format!("component not registered: {}", component.trim()));
-                }
+                Some((component, _)) => return Err(GateError::Component(component.trim().to_owned())),
             };
-            let (name, value) =
-                gate.split_once('=').ok_or_else(|| format!("missing bool value for {gate}"))?;
+            let (name, value) = gate.split_once('=').ok_or_else(|| GateError::NoValue(gate.to_owned()))?;
             let (name, value) = (name.trim(), value.trim());
-            let on = parse_bool(value)
-                .map_err(|error| format!("invalid value of {name}={value}, err: {error}"))?;
+            let on = parse_bool(value).map_err(|error| GateError::Value {
+                gate: name.to_owned(),
+                value: value.to_owned(),
+                error,
+            })?;
             match stage(name, version) {
                 Some(Stage::PreAlpha) => {
-                    return Err(format!(
-                        "cannot set feature gate {name} to {on}, feature is PreAlpha at emulated version {}",
-                        printed(version)
-                    ));
+                    return Err(GateError::PreAlpha { gate: name.to_owned(), on, version: printed(version) });
                 }
-                Some(Stage::Locked) if !on => {
-                    return Err(format!("cannot set feature gate {name} to {on}, feature is locked to true"));
-                }
+                Some(Stage::Locked) if !on => return Err(GateError::Locked(name.to_owned())),
                 None if !matches!(name, "AllAlpha" | "AllBeta")
                     && !unknown.iter().any(|other| other == name) =>
                 {
@@ -108,12 +141,13 @@ impl Gates {
             };
             set.get(gate).copied().unwrap_or(by_stage)
         };
-        Ok(Self {
+        let gates = Self {
             scale_to_zero: on(SCALE_TO_ZERO),
             configurable_tolerance: on(CONFIGURABLE_TOLERANCE),
             generation: on(GENERATION),
             stale_consistency: on(STALE_CONSISTENCY),
-        })
+        };
+        Ok((gates, unknown))
     }
 
     /// Copies the gates that affect decisions to the settings of the core.
@@ -124,9 +158,8 @@ impl Gates {
     }
 }
 
-/// Parses `--emulated-version`: `1.36`, `v1.37`, `kube=1.36`. Several items must have the same version. The
-/// error is the reason, which continues the text `flag: `.
-pub(super) fn parse_versions(items: &[String]) -> Result<Version, String> {
+/// Parses `--emulated-version`: `1.36`, `v1.37`, `kube=1.36`. Several items must have the same version.
+pub(super) fn parse_versions(items: &[String]) -> Result<Version, GateError> {
     let mut version = None;
     for item in items {
         let (component, text) = match item.split_once('=') {
@@ -134,17 +167,15 @@ pub(super) fn parse_versions(items: &[String]) -> Result<Version, String> {
             None => ("kube", item.trim()),
         };
         if component != "kube" {
-            return Err(format!("component not registered: {component}"));
+            return Err(GateError::Component(component.to_owned()));
         }
         let parsed = match text.strip_prefix('v').unwrap_or(text) {
             "1.36" | "1.36.0" => Version::V1_36,
             "1.37" | "1.37.0" => Version::V1_37,
-            _ => {
-                return Err(format!("emulated version {} is neither 1.36 nor 1.37", go::quote(text)));
-            }
+            _ => return Err(GateError::Version(text.to_owned())),
         };
         if version.replace(parsed).is_some_and(|previous| previous != parsed) {
-            return Err("duplicate version flag, it names two versions".to_owned());
+            return Err(GateError::TwoVersions);
         }
     }
     Ok(version.unwrap_or_default())
@@ -156,8 +187,7 @@ mod tests {
 
     fn resolve(version: Version, items: &[&str]) -> Result<(Gates, Vec<String>), String> {
         let items: Vec<String> = items.iter().map(ToString::to_string).collect();
-        let mut unknown = Vec::new();
-        Gates::resolve(version, &items, &mut unknown).map(|gates| (gates, unknown))
+        Gates::resolve(version, &items).map_err(|error| error.to_string())
     }
 
     fn gates(version: Version, items: &[&str]) -> Gates {
@@ -233,7 +263,10 @@ mod tests {
         assert_eq!(parse(&["1.36"]), Ok(Version::V1_36));
         assert_eq!(parse(&["v1.37"]), Ok(Version::V1_37));
         assert_eq!(parse(&["kube=1.36"]), Ok(Version::V1_36));
-        assert_eq!(parse(&["1.35"]).unwrap_err(), "emulated version \"1.35\" is neither 1.36 nor 1.37");
+        assert_eq!(
+            parse(&["1.35"]).unwrap_err().to_string(),
+            "emulated version \"1.35\" is neither 1.36 nor 1.37"
+        );
         assert!(parse(&["1.36", "1.37"]).is_err());
         assert!(parse(&["wardle=1.36"]).is_err());
     }

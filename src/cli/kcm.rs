@@ -2,8 +2,15 @@
 //!
 //! A flag that only one of the two versions has is accepted under both emulated versions.
 
-use super::flags::{Flag, Group, Purpose};
-use super::values::Kind;
+use super::config::checks::{
+    above_zero, at_least_one, at_least_zero, burst, log_format, nonempty, path, qps, tolerance, version,
+};
+use super::config::serving::{cipher_suites, curves, header_names, minimum_tls, open_paths, port};
+use super::flags::{AUTOSCALING, CLUSTER, ELECTION, Flag, OPERATION, SERVING, flag};
+use super::values::{
+    BOOL, CERT_KEY, DURATION, FEATURE_GATES, FLOAT32, FLOAT64, INT, INT32, INT32S, IP, LEVEL, MODULE_LEVELS,
+    QUANTITY, STRING_MAP, STRINGS, TEXT,
+};
 
 const OTHER: &str = "meant for other controllers of kube-controller-manager";
 const HTTP2: &str = "HTTP/1.1 is served, HTTP/2 is not";
@@ -24,520 +31,379 @@ const REST_CLIENTS: &str = "Kubernetes removed it, metrics always come from the 
 const CPU_TAINT: &str = "Kubernetes renamed it to --horizontal-pod-autoscaler-cpu-initialization-period";
 
 /// The flags of kube-controller-manager, in the order of its sections.
-pub static FLAGS: &[Flag] = &[
-    // Authentication
-    here(
-        "authentication-kubeconfig",
-        Kind::String,
-        "",
-        Group::Serving,
-        "Kubeconfig for reviewing bearer tokens; if empty, the controller's.",
-    ),
-    here(
-        "authentication-skip-lookup",
-        Kind::Bool,
-        "false",
-        Group::Serving,
-        "Do not read the cluster's client certificate authorities from the ConfigMap kube-system/extension-apiserver-authentication.",
-    ),
-    here(
-        "authentication-token-webhook-cache-ttl",
-        Kind::Duration,
-        "10s",
-        Group::Serving,
-        "Lifetime of a cached bearer token review.",
-    ),
-    here(
-        "authentication-tolerate-lookup-failure",
-        Kind::Bool,
-        "false",
-        Group::Serving,
-        "Do not warn if that ConfigMap cannot be read.",
-    ),
-    here(
-        "client-ca-file",
-        Kind::String,
-        "",
-        Group::Serving,
-        "Certificate authority for client certificates; if empty, the cluster's.",
-    ),
-    here(
-        "requestheader-allowed-names",
-        Kind::Strings,
-        "",
-        Group::Serving,
-        "Common names of trusted front proxies; if empty, every proxy with a certificate of their authority.",
-    ),
-    here(
-        "requestheader-client-ca-file",
-        Kind::String,
-        "",
-        Group::Serving,
-        "Certificate authority for front proxies; if empty, the cluster's authority and headers.",
-    ),
-    here(
-        "requestheader-extra-headers-prefix",
-        Kind::Strings,
-        "[x-remote-extra-]",
-        Group::Serving,
-        "Prefixes of the headers in which a front proxy sends extra user attributes.",
-    ),
-    here(
-        "requestheader-group-headers",
-        Kind::Strings,
-        "[x-remote-group]",
-        Group::Serving,
-        "Headers in which a front proxy sends the user's groups.",
-    ),
-    here(
-        "requestheader-uid-headers",
-        Kind::Strings,
-        "",
-        Group::Serving,
-        "Headers in which a front proxy sends the user's UID.",
-    ),
-    here(
-        "requestheader-username-headers",
-        Kind::Strings,
-        "[x-remote-user]",
-        Group::Serving,
-        "Headers in which a front proxy sends the user name.",
-    ),
-    // Authorization
-    here(
-        "authorization-always-allow-paths",
-        Kind::Strings,
-        "[/healthz,/readyz,/livez]",
-        Group::Serving,
-        "Paths served without authentication and authorization; a trailing * matches any suffix.",
-    ),
-    here(
-        "authorization-kubeconfig",
-        Kind::String,
-        "",
-        Group::Serving,
-        "Kubeconfig for reviewing the access of clients; if empty, the controller's.",
-    ),
-    here(
-        "authorization-webhook-cache-authorized-ttl",
-        Kind::Duration,
-        "10s",
-        Group::Serving,
-        "Lifetime of a cached review that allows access.",
-    ),
-    here(
-        "authorization-webhook-cache-unauthorized-ttl",
-        Kind::Duration,
-        "10s",
-        Group::Serving,
-        "Lifetime of a cached review that denies access.",
-    ),
-    // Certificatesigningrequest-signing-controller
-    ignored("cluster-signing-cert-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-duration", Kind::Duration, "8760h0m0s", OTHER),
-    ignored("cluster-signing-key-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-kube-apiserver-client-cert-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-kube-apiserver-client-key-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-kubelet-client-cert-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-kubelet-client-key-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-kubelet-serving-cert-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-kubelet-serving-key-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-legacy-unknown-cert-file", Kind::String, "", OTHER),
-    ignored("cluster-signing-legacy-unknown-key-file", Kind::String, "", OTHER),
-    // Cronjob-controller
-    ignored("concurrent-cron-job-syncs", Kind::Int32, "5", OTHER),
-    // Daemonset-controller
-    ignored("concurrent-daemonset-syncs", Kind::Int32, "2", OTHER),
-    // Debugging
-    ignored("contention-profiling", Kind::Bool, "false", PROFILING),
-    ignored("profiling", Kind::Bool, "true", PROFILING),
-    // Deployment-controller
-    ignored("concurrent-deployment-syncs", Kind::Int32, "5", OTHER),
-    // Device-taint-eviction-controller
-    ignored("concurrent-device-taint-eviction-syncs", Kind::Int32, "8", OTHER),
-    // Disruption-controller
-    ignored("concurrent-disruption-syncs", Kind::Int32, "1", OTHER), // only in 1.37
-    // Endpoints-controller
-    ignored("concurrent-endpoint-syncs", Kind::Int32, "5", OTHER),
-    ignored("endpoint-updates-batch-period", Kind::Duration, "", OTHER),
-    // Endpointslice-controller
-    ignored("concurrent-service-endpoint-syncs", Kind::Int32, "5", OTHER),
-    ignored("endpointslice-updates-batch-period", Kind::Duration, "", OTHER),
-    ignored("max-endpoints-per-slice", Kind::Int32, "100", OTHER),
-    // Endpointslice-mirroring-controller
-    ignored("mirroring-concurrent-service-endpoint-syncs", Kind::Int32, "5", OTHER),
-    ignored("mirroring-endpointslice-updates-batch-period", Kind::Duration, "", OTHER),
-    ignored("mirroring-max-endpoints-per-subset", Kind::Int32, "1000", OTHER),
-    // Ephemeral-volume-controller
-    ignored("concurrent-ephemeralvolume-syncs", Kind::Int32, "5", OTHER),
-    // Garbage-collector-controller
-    ignored("concurrent-gc-syncs", Kind::Int32, "20", OTHER),
-    ignored("enable-garbage-collector", Kind::Bool, "true", OTHER),
-    // Generic
-    ignored("allocate-node-cidrs", Kind::Bool, "false", OTHER),
-    ignored("cidr-allocator-type", Kind::String, "RangeAllocator", OTHER),
-    ignored("cloud-config", Kind::String, "", OTHER),
-    ignored("cloud-provider", Kind::String, "", OTHER),
-    ignored("cluster-cidr", Kind::String, "", OTHER),
-    ignored("cluster-name", Kind::String, "kubernetes", OTHER),
-    ignored("configure-cloud-routes", Kind::Bool, "true", OTHER),
-    ignored("controller-shutdown-timeout", Kind::Duration, "10s", MANAGER),
-    ignored("controller-start-interval", Kind::Duration, "", MANAGER),
-    ignored("controllers", Kind::Strings, "[*]", CONTROLLERS),
-    here(
-        "emulated-version",
-        Kind::Strings,
-        "",
-        Group::Autoscaling,
-        "Kubernetes minor version to emulate: 1.36 or 1.37 (default 1.37).",
-    ),
-    ignored("external-cloud-volume-plugin", Kind::String, "", OTHER),
-    here(
-        "feature-gates",
-        Kind::FeatureGates,
-        "",
-        Group::Autoscaling,
-        "Feature gates to set: HPAScaleToZero, HPAGeneration, StaleControllerConsistencyHPA.",
-    ),
-    here(
-        "kube-api-burst",
-        Kind::Int32,
-        "30",
-        Group::Cluster,
-        "Requests allowed in a burst above --kube-api-qps.",
-    ),
-    ignored("kube-api-content-type", Kind::String, "application/vnd.kubernetes.protobuf", CONTENT_TYPE),
-    here(
-        "kube-api-qps",
-        Kind::Float32,
-        "20",
-        Group::Cluster,
-        "Requests per second to the API server, per client; unlimited if negative.",
-    ),
-    here(
-        "leader-elect",
-        Kind::Bool,
-        "true",
-        Group::Election,
-        "Elect one replica as leader; the other replicas are standbys.",
-    ),
-    here(
-        "leader-elect-lease-duration",
-        Kind::Duration,
-        "15s",
-        Group::Election,
-        "Time that a standby waits after the last observed renewal before it acquires the Lease.",
-    ),
-    here(
-        "leader-elect-renew-deadline",
-        Kind::Duration,
-        "10s",
-        Group::Election,
-        "Time after which a leader that cannot renew the Lease stops.",
-    ),
-    here(
-        "leader-elect-resource-lock",
-        Kind::String,
-        "leases",
-        Group::Election,
-        "Kind of the lock object; only leases is supported.",
-    ),
-    here(
-        "leader-elect-resource-name",
-        Kind::String,
-        "kube-controller-manager",
-        Group::Election,
-        "Name of the Lease; concertina is used in place of kube-controller-manager.",
-    ),
-    here(
-        "leader-elect-resource-namespace",
-        Kind::String,
-        "kube-system",
-        Group::Election,
-        "Namespace of the Lease.",
-    ),
-    here(
-        "leader-elect-retry-period",
-        Kind::Duration,
-        "2s",
-        Group::Election,
-        "Interval between attempts to acquire or renew the Lease.",
-    ),
-    ignored("min-compatibility-version", Kind::Strings, "", COMPATIBILITY),
-    ignored("min-resync-period", Kind::Duration, "12h0m0s", RESYNC),
-    ignored("route-reconciliation-period", Kind::Duration, "10s", OTHER),
-    here(
-        "use-service-account-credentials",
-        Kind::Bool,
-        "false",
-        Group::Cluster,
-        "Act as the ServiceAccount kube-system/horizontal-pod-autoscaler, with tokens requested by the configured credentials.",
-    ),
-    // Global
-    lettered('h', here("help", Kind::Bool, "false", Group::Operation, "Print this help text.")),
-    // Horizontal-pod-autoscaler-controller
-    here(
-        "concurrent-horizontal-pod-autoscaler-syncs",
-        Kind::Int32,
-        "5",
-        Group::Autoscaling,
-        "Maximum number of syncs that decide or scale at the same time; syncs that wait for metrics or for a status \
-         write do not count.",
-    ),
-    here(
-        "horizontal-pod-autoscaler-cpu-initialization-period",
-        Kind::Duration,
-        "5m0s",
-        Group::Autoscaling,
-        "Period after pod start during which CPU samples of unready pods are ignored.",
-    ),
-    here(
-        "horizontal-pod-autoscaler-downscale-stabilization",
-        Kind::Duration,
-        "5m0s",
-        Group::Autoscaling,
-        "Scale-down stabilization window of HPAs that set none.",
-    ),
-    here(
-        "horizontal-pod-autoscaler-initial-readiness-delay",
-        Kind::Duration,
-        "30s",
-        Group::Autoscaling,
-        "Period after pod start during which readiness changes count as initial readiness.",
-    ),
-    here(
-        "horizontal-pod-autoscaler-sync-period",
-        Kind::Duration,
-        "15s",
-        Group::Autoscaling,
-        "Period between two syncs of an HPA.",
-    ),
-    here(
-        "horizontal-pod-autoscaler-tolerance",
-        Kind::Float64,
-        "0.1",
-        Group::Autoscaling,
-        "Deviation of the usage-to-target ratio from 1.0 that does not change the replica count.",
-    ),
-    // Job-controller
-    ignored("concurrent-job-syncs", Kind::Int32, "5", OTHER),
-    // Leader-migration
-    ignored("enable-leader-migration", Kind::Bool, "false", MIGRATION),
-    ignored("leader-migration-config", Kind::String, "", MIGRATION),
-    // Legacy-serviceaccount-token-cleaner-controller
-    ignored("legacy-service-account-token-clean-up-period", Kind::Duration, "8760h0m0s", OTHER),
-    // Logs
-    ignored("log-flush-frequency", Kind::Duration, "5s", LOGS),
-    ignored("log-json-info-buffer-size", Kind::Quantity, "", LOGS),
-    ignored("log-json-split-stream", Kind::Bool, "false", LOGS),
-    ignored("log-text-info-buffer-size", Kind::Quantity, "", LOGS),
-    ignored("log-text-split-stream", Kind::Bool, "false", LOGS),
-    here("logging-format", Kind::String, "text", Group::Operation, "Log format: text or json."),
-    lettered(
-        'v',
-        here("v", Kind::Level, "", Group::Operation, "Log verbosity: 4 adds details, 6 adds traces."),
-    ),
-    ignored("vmodule", Kind::ModuleLevels, "", MODULES),
-    // Metrics
-    ignored("allow-metric-labels", Kind::StringMap, "[]", METRICS),
-    ignored("allow-metric-labels-manifest", Kind::String, "", METRICS),
-    ignored("disabled-metrics", Kind::Strings, "", METRICS),
-    ignored("show-hidden-metrics-for-version", Kind::String, "", METRICS),
-    // Misc
-    here(
-        "kubeconfig",
-        Kind::String,
-        "",
-        Group::Cluster,
-        "Kubeconfig file; if this and --master are empty, the in-cluster configuration is used.",
-    ),
-    here("master", Kind::String, "", Group::Cluster, "Address of the API server; overrides the kubeconfig."),
-    // Namespace-controller
-    ignored("concurrent-namespace-syncs", Kind::Int32, "10", OTHER),
-    ignored("namespace-sync-period", Kind::Duration, "5m0s", OTHER),
-    // Node-ipam-controller
-    ignored("node-cidr-mask-size", Kind::Int32, "", OTHER),
-    ignored("node-cidr-mask-size-ipv4", Kind::Int32, "", OTHER),
-    ignored("node-cidr-mask-size-ipv6", Kind::Int32, "", OTHER),
-    ignored("service-cluster-ip-range", Kind::String, "", OTHER),
-    // Node-lifecycle-controller
-    ignored("large-cluster-size-threshold", Kind::Int32, "50", OTHER),
-    ignored("node-eviction-rate", Kind::Float32, "0.1", OTHER),
-    ignored("node-monitor-grace-period", Kind::Duration, "50s", OTHER),
-    ignored("node-monitor-period", Kind::Duration, "5s", OTHER),
-    ignored("node-startup-grace-period", Kind::Duration, "1m0s", OTHER),
-    ignored("secondary-node-eviction-rate", Kind::Float32, "0.01", OTHER),
-    ignored("unhealthy-zone-threshold", Kind::Float32, "0.55", OTHER),
-    // Persistentvolume-attach-detach-controller
-    ignored("attach-detach-reconcile-sync-period", Kind::Duration, "1m0s", OTHER),
-    ignored("disable-attach-detach-reconcile-sync", Kind::Bool, "false", OTHER),
-    ignored("disable-force-detach-on-timeout", Kind::Bool, "false", OTHER),
-    // Persistentvolume-binder-controller
-    ignored("enable-dynamic-provisioning", Kind::Bool, "true", OTHER),
-    ignored("enable-hostpath-provisioner", Kind::Bool, "false", OTHER),
-    ignored(
-        "flex-volume-plugin-dir",
-        Kind::String,
-        "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
-        OTHER,
-    ),
-    ignored("pv-recycler-increment-timeout-nfs", Kind::Int32, "30", OTHER),
-    ignored("pv-recycler-minimum-timeout-hostpath", Kind::Int32, "60", OTHER),
-    ignored("pv-recycler-minimum-timeout-nfs", Kind::Int32, "300", OTHER),
-    ignored("pv-recycler-pod-template-filepath-hostpath", Kind::String, "", OTHER),
-    ignored("pv-recycler-pod-template-filepath-nfs", Kind::String, "", OTHER),
-    ignored("pv-recycler-timeout-increment-hostpath", Kind::Int32, "30", OTHER),
-    ignored("pvclaimbinder-sync-period", Kind::Duration, "15s", OTHER),
-    // Pod-garbage-collector-controller
-    ignored("terminated-pod-gc-threshold", Kind::Int32, "12500", OTHER),
-    // Replicaset-controller
-    ignored("concurrent-replicaset-syncs", Kind::Int32, "5", OTHER),
-    // Replicationcontroller-controller
-    ignored("concurrent-rc-syncs", Kind::Int32, "5", OTHER),
-    // Resourceclaim-controller
-    ignored("concurrent-resourceclaim-syncs", Kind::Int32, "50", OTHER),
-    // Resourcequota-controller
-    ignored("concurrent-resource-quota-syncs", Kind::Int32, "5", OTHER),
-    ignored("resource-quota-sync-period", Kind::Duration, "5m0s", OTHER),
-    // Secure serving
-    here(
-        "bind-address",
-        Kind::Ip,
-        "0.0.0.0",
-        Group::Serving,
-        "IP address to serve --secure-port on; 0.0.0.0 and :: mean all interfaces, IPv4 and IPv6.",
-    ),
-    here(
-        "cert-dir",
-        Kind::String,
-        "",
-        Group::Serving,
-        "Directory of kube-controller-manager.crt and .key, which are used if they exist and no --tls-cert-file is set.",
-    ),
-    ignored("disable-http2-serving", Kind::Bool, "false", HTTP2),
-    ignored("http2-max-streams-per-connection", Kind::Int, "", HTTP2),
-    ignored("permit-address-sharing", Kind::Bool, "false", ADDRESS),
-    here(
-        "permit-port-sharing",
-        Kind::Bool,
-        "false",
-        Group::Serving,
-        "Allow other processes of the same user to listen on the same port (SO_REUSEPORT).",
-    ),
-    here(
-        "secure-port",
-        Kind::Int,
-        "10257",
-        Group::Serving,
-        "HTTPS port for health, metrics and decisions; 0 disables it.",
-    ),
-    here(
-        "tls-cert-file",
-        Kind::String,
-        "",
-        Group::Serving,
-        "Serving certificate with its chain, in PEM, reloaded on change; if empty, a self-signed certificate is generated.",
-    ),
-    here(
-        "tls-cipher-suites",
-        Kind::Strings,
-        "",
-        Group::Serving,
-        "TLS 1.2 cipher suites by their Go names; suites that rustls does not support are ignored.",
-    ),
-    here(
-        "tls-curve-preferences",
-        Kind::Int32s,
-        "[]",
-        Group::Serving,
-        "Key exchange groups by number, in order of preference; groups that rustls does not support are ignored.",
-    ),
-    here(
-        "tls-min-version",
-        Kind::String,
-        "",
-        Group::Serving,
-        "Minimum TLS version: VersionTLS12 (default) or VersionTLS13.",
-    ),
-    here("tls-private-key-file", Kind::String, "", Group::Serving, "Private key of --tls-cert-file, in PEM."),
-    here(
-        "tls-sni-cert-key",
-        Kind::NamedCertKey,
-        "[]",
-        Group::Serving,
-        "Additional certificate and key for clients that request one of its names (SNI); repeatable.",
-    ),
-    // Service-lb-controller
-    ignored("concurrent-service-syncs", Kind::Int32, "1", OTHER), // only in 1.36
-    // Serviceaccount-controller
-    ignored("concurrent-serviceaccount-token-syncs", Kind::Int32, "5", OTHER),
-    ignored("root-ca-file", Kind::String, "", OTHER),
-    ignored("service-account-private-key-file", Kind::String, "", OTHER),
-    // Statefulset-controller
-    ignored("concurrent-statefulset-syncs", Kind::Int32, "5", OTHER),
-    // Ttl-after-finished-controller
-    ignored("concurrent-ttl-after-finished-syncs", Kind::Int32, "5", OTHER),
-    // Validatingadmissionpolicy-status-controller
-    ignored("concurrent-validating-admission-policy-status-syncs", Kind::Int32, "5", OTHER),
-];
-
-/// Flags that Kubernetes has removed and that scripts may still set. Each one causes a warning, with any
-/// value.
-pub static REMOVED_FLAGS: &[Flag] = &[
-    ignored("horizontal-pod-autoscaler-upscale-delay", Kind::Duration, "3m0s", REMOVED),
-    ignored("horizontal-pod-autoscaler-downscale-delay", Kind::Duration, "5m0s", REMOVED),
-    ignored("horizontal-pod-autoscaler-use-rest-clients", Kind::Bool, "true", REST_CLIENTS),
-    ignored("horizontal-pod-autoscaler-cpu-taint-period", Kind::Duration, "5m0s", CPU_TAINT),
-];
-
-const fn here(
-    name: &'static str,
-    kind: Kind,
-    default: &'static str,
-    group: Group,
-    usage: &'static str,
-) -> Flag {
-    Flag { name, shorthand: None, kind, default, purpose: Purpose::Here { group, usage } }
+pub fn flags() -> Vec<Flag> {
+    vec![
+        // Authentication
+        flag("authentication-kubeconfig", TEXT, "", path, |d| {
+            &mut d.config.serving.authentication.kubeconfig
+        })
+        .help(SERVING, "Kubeconfig for reviewing bearer tokens; if empty, the controller's."),
+        flag("authentication-skip-lookup", BOOL, "false", Ok, |d| {
+            &mut d.config.serving.authentication.skip_lookup
+        })
+        .help(
+            SERVING,
+            "Do not read the cluster's client certificate authorities from the ConfigMap \
+                 kube-system/extension-apiserver-authentication.",
+        ),
+        flag("authentication-token-webhook-cache-ttl", DURATION, "10s", at_least_zero, |d| {
+            &mut d.config.serving.authentication.token_ttl
+        })
+        .help(SERVING, "Lifetime of a cached bearer token review."),
+        flag("authentication-tolerate-lookup-failure", BOOL, "false", Ok, |d| {
+            &mut d.config.serving.authentication.tolerate_lookup_failure
+        })
+        .help(SERVING, "Do not warn if that ConfigMap cannot be read."),
+        flag("client-ca-file", TEXT, "", path, |d| &mut d.config.serving.authentication.client_ca)
+            .help(SERVING, "Certificate authority for client certificates; if empty, the cluster's."),
+        flag("requestheader-allowed-names", STRINGS, "", Ok, |d| &mut d.headers.allowed_names).help(
+            SERVING,
+            "Common names of trusted front proxies; if empty, every proxy with a certificate of their \
+                 authority.",
+        ),
+        flag("requestheader-client-ca-file", TEXT, "", path, |d| &mut d.front_proxy_ca).help(
+            SERVING,
+            "Certificate authority for front proxies; if empty, the cluster's authority and headers.",
+        ),
+        flag("requestheader-extra-headers-prefix", STRINGS, "[x-remote-extra-]", header_names, |d| {
+            &mut d.headers.extra_prefix
+        })
+        .help(SERVING, "Prefixes of the headers in which a front proxy sends extra user attributes."),
+        flag("requestheader-group-headers", STRINGS, "[x-remote-group]", header_names, |d| {
+            &mut d.headers.group
+        })
+        .help(SERVING, "Headers in which a front proxy sends the user's groups."),
+        flag("requestheader-uid-headers", STRINGS, "", header_names, |d| &mut d.headers.uid)
+            .help(SERVING, "Headers in which a front proxy sends the user's UID."),
+        flag("requestheader-username-headers", STRINGS, "[x-remote-user]", header_names, |d| {
+            &mut d.headers.user
+        })
+        .help(SERVING, "Headers in which a front proxy sends the user name."),
+        // Authorization
+        flag("authorization-always-allow-paths", STRINGS, "[/healthz,/readyz,/livez]", open_paths, |d| {
+            &mut d.config.serving.authorization.open_paths
+        })
+        .help(
+            SERVING,
+            "Paths served without authentication and authorization; a trailing * matches any suffix.",
+        ),
+        flag("authorization-kubeconfig", TEXT, "", path, |d| &mut d.config.serving.authorization.kubeconfig)
+            .help(SERVING, "Kubeconfig for reviewing the access of clients; if empty, the controller's."),
+        flag("authorization-webhook-cache-authorized-ttl", DURATION, "10s", at_least_zero, |d| {
+            &mut d.config.serving.authorization.allowed_ttl
+        })
+        .help(SERVING, "Lifetime of a cached review that allows access."),
+        flag("authorization-webhook-cache-unauthorized-ttl", DURATION, "10s", at_least_zero, |d| {
+            &mut d.config.serving.authorization.denied_ttl
+        })
+        .help(SERVING, "Lifetime of a cached review that denies access."),
+        // Certificatesigningrequest-signing-controller
+        Flag::ignored("cluster-signing-cert-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-duration", DURATION, "8760h0m0s", OTHER),
+        Flag::ignored("cluster-signing-key-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-kube-apiserver-client-cert-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-kube-apiserver-client-key-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-kubelet-client-cert-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-kubelet-client-key-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-kubelet-serving-cert-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-kubelet-serving-key-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-legacy-unknown-cert-file", TEXT, "", OTHER),
+        Flag::ignored("cluster-signing-legacy-unknown-key-file", TEXT, "", OTHER),
+        // Cronjob-controller
+        Flag::ignored("concurrent-cron-job-syncs", INT32, "5", OTHER),
+        // Daemonset-controller
+        Flag::ignored("concurrent-daemonset-syncs", INT32, "2", OTHER),
+        // Debugging
+        Flag::ignored("contention-profiling", BOOL, "false", PROFILING),
+        Flag::ignored("profiling", BOOL, "true", PROFILING),
+        // Deployment-controller
+        Flag::ignored("concurrent-deployment-syncs", INT32, "5", OTHER),
+        // Device-taint-eviction-controller
+        Flag::ignored("concurrent-device-taint-eviction-syncs", INT32, "8", OTHER),
+        // Disruption-controller
+        Flag::ignored("concurrent-disruption-syncs", INT32, "1", OTHER), // only in 1.37
+        // Endpoints-controller
+        Flag::ignored("concurrent-endpoint-syncs", INT32, "5", OTHER),
+        Flag::ignored("endpoint-updates-batch-period", DURATION, "", OTHER),
+        // Endpointslice-controller
+        Flag::ignored("concurrent-service-endpoint-syncs", INT32, "5", OTHER),
+        Flag::ignored("endpointslice-updates-batch-period", DURATION, "", OTHER),
+        Flag::ignored("max-endpoints-per-slice", INT32, "100", OTHER),
+        // Endpointslice-mirroring-controller
+        Flag::ignored("mirroring-concurrent-service-endpoint-syncs", INT32, "5", OTHER),
+        Flag::ignored("mirroring-endpointslice-updates-batch-period", DURATION, "", OTHER),
+        Flag::ignored("mirroring-max-endpoints-per-subset", INT32, "1000", OTHER),
+        // Ephemeral-volume-controller
+        Flag::ignored("concurrent-ephemeralvolume-syncs", INT32, "5", OTHER),
+        // Garbage-collector-controller
+        Flag::ignored("concurrent-gc-syncs", INT32, "20", OTHER),
+        Flag::ignored("enable-garbage-collector", BOOL, "true", OTHER),
+        // Generic
+        Flag::ignored("allocate-node-cidrs", BOOL, "false", OTHER),
+        Flag::ignored("cidr-allocator-type", TEXT, "RangeAllocator", OTHER),
+        Flag::ignored("cloud-config", TEXT, "", OTHER),
+        Flag::ignored("cloud-provider", TEXT, "", OTHER),
+        Flag::ignored("cluster-cidr", TEXT, "", OTHER),
+        Flag::ignored("cluster-name", TEXT, "kubernetes", OTHER),
+        Flag::ignored("configure-cloud-routes", BOOL, "true", OTHER),
+        Flag::ignored("controller-shutdown-timeout", DURATION, "10s", MANAGER),
+        Flag::ignored("controller-start-interval", DURATION, "", MANAGER),
+        Flag::ignored("controllers", STRINGS, "[*]", CONTROLLERS),
+        flag("emulated-version", STRINGS, "", version, |d| &mut d.version)
+            .help(AUTOSCALING, "Kubernetes minor version to emulate: 1.36 or 1.37 (default 1.37)."),
+        Flag::ignored("external-cloud-volume-plugin", TEXT, "", OTHER),
+        flag("feature-gates", FEATURE_GATES, "", Ok, |d| &mut d.gates).help(
+            AUTOSCALING,
+            "Feature gates to set: HPAScaleToZero, HPAGeneration, StaleControllerConsistencyHPA.",
+        ),
+        flag("kube-api-burst", INT32, "30", burst, |d| &mut d.config.burst)
+            .help(CLUSTER, "Requests allowed in a burst above --kube-api-qps."),
+        Flag::ignored("kube-api-content-type", TEXT, "application/vnd.kubernetes.protobuf", CONTENT_TYPE),
+        flag("kube-api-qps", FLOAT32, "20", qps, |d| &mut d.config.controller.qps)
+            .help(CLUSTER, "Requests per second to the API server, per client; unlimited if negative."),
+        flag("leader-elect", BOOL, "true", Ok, |d| &mut d.elects)
+            .help(ELECTION, "Elect one replica as leader; the other replicas are standbys."),
+        flag("leader-elect-lease-duration", DURATION, "15s", at_least_zero, |d| &mut d.timing.lease).help(
+            ELECTION,
+            "Time that a standby waits after the last observed renewal before it acquires the Lease.",
+        ),
+        flag("leader-elect-renew-deadline", DURATION, "10s", at_least_zero, |d| &mut d.timing.renew_deadline)
+            .help(ELECTION, "Time after which a leader that cannot renew the Lease stops."),
+        flag("leader-elect-resource-lock", TEXT, "leases", Ok, |d| &mut d.lock)
+            .help(ELECTION, "Kind of the lock object; only leases is supported."),
+        flag("leader-elect-resource-name", TEXT, "kube-controller-manager", nonempty, |d| &mut d.lease_name)
+            .help(ELECTION, "Name of the Lease; concertina is used in place of kube-controller-manager."),
+        flag("leader-elect-resource-namespace", TEXT, "kube-system", nonempty, |d| &mut d.lease_namespace)
+            .help(ELECTION, "Namespace of the Lease."),
+        flag("leader-elect-retry-period", DURATION, "2s", at_least_zero, |d| &mut d.timing.retry)
+            .help(ELECTION, "Interval between attempts to acquire or renew the Lease."),
+        Flag::ignored("min-compatibility-version", STRINGS, "", COMPATIBILITY),
+        Flag::ignored("min-resync-period", DURATION, "12h0m0s", RESYNC),
+        Flag::ignored("route-reconciliation-period", DURATION, "10s", OTHER),
+        flag("use-service-account-credentials", BOOL, "false", Ok, |d| {
+            &mut d.config.service_account_credentials
+        })
+        .help(
+            CLUSTER,
+            "Act as the ServiceAccount kube-system/horizontal-pod-autoscaler, with tokens requested \
+                 by the configured credentials.",
+        ),
+        // Global
+        Flag::new("help", BOOL, "false", |_, _| Ok(())).short('h').help(OPERATION, "Print this help text."),
+        // Horizontal-pod-autoscaler-controller
+        flag("concurrent-horizontal-pod-autoscaler-syncs", INT32, "5", at_least_one, |d| {
+            &mut d.config.controller.concurrent_syncs
+        })
+        .help(
+            AUTOSCALING,
+            "Maximum number of syncs that decide or scale at the same time; syncs that wait for \
+                 metrics or for a status write do not count.",
+        ),
+        flag("horizontal-pod-autoscaler-cpu-initialization-period", DURATION, "5m0s", at_least_zero, |d| {
+            &mut d.config.controller.settings.cpu_initialization_period
+        })
+        .help(AUTOSCALING, "Period after pod start during which CPU samples of unready pods are ignored."),
+        flag("horizontal-pod-autoscaler-downscale-stabilization", DURATION, "5m0s", at_least_zero, |d| {
+            &mut d.config.controller.settings.downscale_stabilization
+        })
+        .help(AUTOSCALING, "Scale-down stabilization window of HPAs that set none."),
+        flag("horizontal-pod-autoscaler-initial-readiness-delay", DURATION, "30s", at_least_zero, |d| {
+            &mut d.config.controller.settings.initial_readiness_delay
+        })
+        .help(
+            AUTOSCALING,
+            "Period after pod start during which readiness changes count as initial readiness.",
+        ),
+        flag("horizontal-pod-autoscaler-sync-period", DURATION, "15s", above_zero, |d| {
+            &mut d.config.controller.sync_period
+        })
+        .help(AUTOSCALING, "Period between two syncs of an HPA."),
+        flag("horizontal-pod-autoscaler-tolerance", FLOAT64, "0.1", tolerance, |d| {
+            &mut d.config.controller.settings.tolerance
+        })
+        .help(
+            AUTOSCALING,
+            "Deviation of the usage-to-target ratio from 1.0 that does not change the replica count.",
+        ),
+        // Job-controller
+        Flag::ignored("concurrent-job-syncs", INT32, "5", OTHER),
+        // Leader-migration
+        Flag::ignored("enable-leader-migration", BOOL, "false", MIGRATION),
+        Flag::ignored("leader-migration-config", TEXT, "", MIGRATION),
+        // Legacy-serviceaccount-token-cleaner-controller
+        Flag::ignored("legacy-service-account-token-clean-up-period", DURATION, "8760h0m0s", OTHER),
+        // Logs
+        Flag::ignored("log-flush-frequency", DURATION, "5s", LOGS),
+        Flag::ignored("log-json-info-buffer-size", QUANTITY, "", LOGS),
+        Flag::ignored("log-json-split-stream", BOOL, "false", LOGS),
+        Flag::ignored("log-text-info-buffer-size", QUANTITY, "", LOGS),
+        Flag::ignored("log-text-split-stream", BOOL, "false", LOGS),
+        flag("logging-format", TEXT, "text", log_format, |d| &mut d.config.logging.format)
+            .help(OPERATION, "Log format: text or json."),
+        flag("v", LEVEL, "", Ok, |d| &mut d.config.logging.verbosity)
+            .short('v')
+            .help(OPERATION, "Log verbosity: 4 adds details, 6 adds traces."),
+        Flag::ignored("vmodule", MODULE_LEVELS, "", MODULES),
+        // Metrics
+        Flag::ignored("allow-metric-labels", STRING_MAP, "[]", METRICS),
+        Flag::ignored("allow-metric-labels-manifest", TEXT, "", METRICS),
+        Flag::ignored("disabled-metrics", STRINGS, "", METRICS),
+        Flag::ignored("show-hidden-metrics-for-version", TEXT, "", METRICS),
+        // Misc
+        flag("kubeconfig", TEXT, "", path, |d| &mut d.config.kubeconfig).help(
+            CLUSTER,
+            "Kubeconfig file; if this and --master are empty, the in-cluster configuration is used.",
+        ),
+        flag("master", TEXT, "", nonempty, |d| &mut d.config.master)
+            .help(CLUSTER, "Address of the API server; overrides the kubeconfig."),
+        // Namespace-controller
+        Flag::ignored("concurrent-namespace-syncs", INT32, "10", OTHER),
+        Flag::ignored("namespace-sync-period", DURATION, "5m0s", OTHER),
+        // Node-ipam-controller
+        Flag::ignored("node-cidr-mask-size", INT32, "", OTHER),
+        Flag::ignored("node-cidr-mask-size-ipv4", INT32, "", OTHER),
+        Flag::ignored("node-cidr-mask-size-ipv6", INT32, "", OTHER),
+        Flag::ignored("service-cluster-ip-range", TEXT, "", OTHER),
+        // Node-lifecycle-controller
+        Flag::ignored("large-cluster-size-threshold", INT32, "50", OTHER),
+        Flag::ignored("node-eviction-rate", FLOAT32, "0.1", OTHER),
+        Flag::ignored("node-monitor-grace-period", DURATION, "50s", OTHER),
+        Flag::ignored("node-monitor-period", DURATION, "5s", OTHER),
+        Flag::ignored("node-startup-grace-period", DURATION, "1m0s", OTHER),
+        Flag::ignored("secondary-node-eviction-rate", FLOAT32, "0.01", OTHER),
+        Flag::ignored("unhealthy-zone-threshold", FLOAT32, "0.55", OTHER),
+        // Persistentvolume-attach-detach-controller
+        Flag::ignored("attach-detach-reconcile-sync-period", DURATION, "1m0s", OTHER),
+        Flag::ignored("disable-attach-detach-reconcile-sync", BOOL, "false", OTHER),
+        Flag::ignored("disable-force-detach-on-timeout", BOOL, "false", OTHER),
+        // Persistentvolume-binder-controller
+        Flag::ignored("enable-dynamic-provisioning", BOOL, "true", OTHER),
+        Flag::ignored("enable-hostpath-provisioner", BOOL, "false", OTHER),
+        Flag::ignored(
+            "flex-volume-plugin-dir",
+            TEXT,
+            "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
+            OTHER,
+        ),
+        Flag::ignored("pv-recycler-increment-timeout-nfs", INT32, "30", OTHER),
+        Flag::ignored("pv-recycler-minimum-timeout-hostpath", INT32, "60", OTHER),
+        Flag::ignored("pv-recycler-minimum-timeout-nfs", INT32, "300", OTHER),
+        Flag::ignored("pv-recycler-pod-template-filepath-hostpath", TEXT, "", OTHER),
+        Flag::ignored("pv-recycler-pod-template-filepath-nfs", TEXT, "", OTHER),
+        Flag::ignored("pv-recycler-timeout-increment-hostpath", INT32, "30", OTHER),
+        Flag::ignored("pvclaimbinder-sync-period", DURATION, "15s", OTHER),
+        // Pod-garbage-collector-controller
+        Flag::ignored("terminated-pod-gc-threshold", INT32, "12500", OTHER),
+        // Replicaset-controller
+        Flag::ignored("concurrent-replicaset-syncs", INT32, "5", OTHER),
+        // Replicationcontroller-controller
+        Flag::ignored("concurrent-rc-syncs", INT32, "5", OTHER),
+        // Resourceclaim-controller
+        Flag::ignored("concurrent-resourceclaim-syncs", INT32, "50", OTHER),
+        // Resourcequota-controller
+        Flag::ignored("concurrent-resource-quota-syncs", INT32, "5", OTHER),
+        Flag::ignored("resource-quota-sync-period", DURATION, "5m0s", OTHER),
+        // Secure serving
+        flag("bind-address", IP, "0.0.0.0", Ok, |d| &mut d.config.serving.address).help(
+            SERVING,
+            "IP address to serve --secure-port on; 0.0.0.0 and :: mean all interfaces, IPv4 and IPv6.",
+        ),
+        flag("cert-dir", TEXT, "", path, |d| &mut d.config.serving.certificate_dir).help(
+            SERVING,
+            "Directory of kube-controller-manager.crt and .key, which are used if they exist and no \
+                 --tls-cert-file is set.",
+        ),
+        Flag::ignored("disable-http2-serving", BOOL, "false", HTTP2),
+        Flag::ignored("http2-max-streams-per-connection", INT, "", HTTP2),
+        Flag::ignored("permit-address-sharing", BOOL, "false", ADDRESS),
+        flag("permit-port-sharing", BOOL, "false", Ok, |d| &mut d.config.serving.share_port).help(
+            SERVING,
+            "Allow other processes of the same user to listen on the same port (SO_REUSEPORT).",
+        ),
+        flag("secure-port", INT, "10257", port, |d| &mut d.config.serving.port)
+            .help(SERVING, "HTTPS port for health, metrics and decisions; 0 disables it."),
+        flag("tls-cert-file", TEXT, "", path, |d| &mut d.certificate).help(
+            SERVING,
+            "Serving certificate with its chain, in PEM, reloaded on change; if empty, a self-signed \
+                 certificate is generated.",
+        ),
+        flag("tls-cipher-suites", STRINGS, "", cipher_suites, |d| &mut d.cipher_suites).help(
+            SERVING,
+            "TLS 1.2 cipher suites by their Go names; suites that rustls does not support are \
+                 ignored.",
+        ),
+        flag("tls-curve-preferences", INT32S, "[]", curves, |d| &mut d.curves).help(
+            SERVING,
+            "Key exchange groups by number, in order of preference; groups that rustls does not \
+                 support are ignored.",
+        ),
+        flag("tls-min-version", TEXT, "", minimum_tls, |d| &mut d.minimum_tls)
+            .help(SERVING, "Minimum TLS version: VersionTLS12 (default) or VersionTLS13."),
+        flag("tls-private-key-file", TEXT, "", path, |d| &mut d.private_key)
+            .help(SERVING, "Private key of --tls-cert-file, in PEM."),
+        flag("tls-sni-cert-key", CERT_KEY, "[]", Ok, |d| &mut d.config.serving.sni).help(
+            SERVING,
+            "Additional certificate and key for clients that request one of its names (SNI); \
+                 repeatable.",
+        ),
+        // Service-lb-controller
+        Flag::ignored("concurrent-service-syncs", INT32, "1", OTHER), // only in 1.36
+        // Serviceaccount-controller
+        Flag::ignored("concurrent-serviceaccount-token-syncs", INT32, "5", OTHER),
+        Flag::ignored("root-ca-file", TEXT, "", OTHER),
+        Flag::ignored("service-account-private-key-file", TEXT, "", OTHER),
+        // Statefulset-controller
+        Flag::ignored("concurrent-statefulset-syncs", INT32, "5", OTHER),
+        // Ttl-after-finished-controller
+        Flag::ignored("concurrent-ttl-after-finished-syncs", INT32, "5", OTHER),
+        // Validatingadmissionpolicy-status-controller
+        Flag::ignored("concurrent-validating-admission-policy-status-syncs", INT32, "5", OTHER),
+    ]
 }
 
-const fn lettered(letter: char, flag: Flag) -> Flag {
-    Flag { shorthand: Some(letter), ..flag }
-}
-
-const fn ignored(name: &'static str, kind: Kind, default: &'static str, reason: &'static str) -> Flag {
-    Flag { name, shorthand: None, kind, default, purpose: Purpose::Ignored { reason } }
+/// Flags that Kubernetes has removed and that scripts may still set.
+pub fn removed_flags() -> Vec<Flag> {
+    vec![
+        Flag::removed("horizontal-pod-autoscaler-upscale-delay", DURATION, REMOVED),
+        Flag::removed("horizontal-pod-autoscaler-downscale-delay", DURATION, REMOVED),
+        Flag::removed("horizontal-pod-autoscaler-use-rest-clients", BOOL, REST_CLIENTS),
+        Flag::removed("horizontal-pod-autoscaler-cpu-taint-period", DURATION, CPU_TAINT),
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::flags::Raw;
-    use crate::cli::flags::Table;
-
-    #[test]
-    fn every_flag_has_a_default_of_its_type() {
-        for flag in FLAGS.iter().chain(REMOVED_FLAGS) {
-            assert!(flag.kind.parse_default(flag.default).is_some(), "{}", flag.name);
-        }
-    }
-
-    #[test]
-    fn every_flag_accepts_its_default_on_the_command_line() {
-        let table = Table::new(&[FLAGS, REMOVED_FLAGS]);
-        for flag in FLAGS.iter().chain(REMOVED_FLAGS).filter(|flag| !flag.default.is_empty()) {
-            let value = flag.default.trim_matches(['[', ']']);
-            if value.is_empty() {
-                continue;
-            }
-            let raw = Raw::parse([format!("--{}={value}", flag.name)], &table).unwrap();
-            assert_eq!(raw.value(flag.name).cloned(), flag.kind.parse_default(flag.default), "{}", flag.name);
-        }
-    }
+    use crate::cli::flags::{FlagSet, Purpose};
+    use crate::cli::{Config, own};
 
     #[test]
     fn the_table_has_every_flag_once() {
-        let table = Table::new(&[FLAGS, REMOVED_FLAGS]);
-        assert_eq!(table.flags().count(), FLAGS.len() + REMOVED_FLAGS.len());
-        assert_eq!(FLAGS.len(), 148);
+        assert_eq!(flags().len(), 148);
+        let all = flags().len() + removed_flags().len() + own::flags().len();
+        assert_eq!(FlagSet::controller().flags().count(), all);
+    }
+
+    #[test]
+    fn defaults_on_the_command_line_change_nothing() {
+        let flags = flags().into_iter().chain(own::flags());
+        let words = flags
+            .map(|flag| (flag.name, flag.default.trim_matches(['[', ']'])))
+            // The Lease of kube-controller-manager is never used.
+            .filter(|(name, default)| !default.is_empty() && *name != "leader-elect-resource-name")
+            .map(|(name, default)| format!("--{name}={default}"));
+        let mut config = FlagSet::controller().resolve(words).unwrap();
+        config.serving.given.clear();
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn every_effective_flag_has_a_help_text() {
+        for flag in flags().into_iter().chain(own::flags()) {
+            match flag.purpose {
+                Purpose::Effective { usage, .. } => assert!(usage.ends_with('.'), "{}", flag.name),
+                Purpose::Ignored { reason } => assert!(!reason.is_empty(), "{}", flag.name),
+            }
+        }
     }
 }

@@ -1,24 +1,25 @@
-//! The command line of kube-controller-manager, parsed by pflag's rules, and the subcommands.
+//! The command line of kube-controller-manager, parsed by pflag's rules.
 //!
-//! Two layers: [`flags`] parses arguments into values by pflag's rules and does not know their meaning.
-//! [`config`] resolves the values into a [`Config`] that is always valid. [`kcm`] lists
-//! kube-controller-manager's flags, and [`own`] lists Concertina's additional flags. Without a subcommand,
-//! the program is the controller.
+//! [`kcm`] lists kube-controller-manager's flags, and [`own`] lists Concertina's additional flags, each with
+//! its place in the [`Config`]. [`flags`] makes clap arguments of them.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Command};
+
 pub mod config;
+mod error;
 pub mod flags;
 pub mod gates;
-pub(crate) mod help;
 pub mod kcm;
 pub mod own;
 pub mod values;
 
 pub use config::Config;
-use flags::FlagError;
+pub use error::{CliError, FlagError, Reason};
 
 /// The program's name on the command line, which help texts repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,21 +48,32 @@ impl fmt::Display for Program {
     }
 }
 
-/// An invalid command line. The process exits with [`CliError::EXIT_CODE`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CliError {
-    /// A flag or its value is invalid.
-    #[error(transparent)]
-    Flag(#[from] FlagError),
-    /// The arguments of a subcommand are invalid.
-    #[error("{0}")]
-    Subcommand(String),
-    /// An argument is not UTF-8.
-    #[error("argument {0} is not valid UTF-8")]
-    NotText(String),
+/// The parsed arguments of a command: its options, or the requested help text.
+#[derive(Debug)]
+pub enum Parsed<T> {
+    /// The options of the command.
+    Options(T),
+    /// The help text.
+    Help(String),
 }
 
-impl CliError {
-    /// The exit code for an invalid command line.
-    pub const EXIT_CODE: u8 = 2;
+impl<T> Parsed<T> {
+    /// Parses the arguments of a subcommand, and reads its options with `read`.
+    ///
+    /// # Errors
+    /// Returns clap's error, or the error of `read`.
+    pub fn from_command(
+        command: Command,
+        words: impl IntoIterator<Item = String>,
+        read: impl FnOnce(&ArgMatches) -> Result<T, CliError>,
+    ) -> Result<Self, CliError> {
+        match command.try_get_matches_from(words) {
+            Ok(matches) => read(&matches).map(Self::Options),
+            Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Self::Help(error.to_string())),
+            Err(error) => {
+                let text = error.to_string();
+                Err(CliError::Subcommand(text.trim_start_matches("error: ").trim_end().to_owned()))
+            }
+        }
+    }
 }

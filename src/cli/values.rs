@@ -2,188 +2,173 @@
 
 use std::net::IpAddr;
 
+use autoscaling::duration::GoDuration;
 use autoscaling::go;
 use autoscaling::quantity::Quantity;
+use clap::{Arg, ArgAction, ArgMatches};
 
-use autoscaling::duration::GoDuration;
+use super::config::named_certificate;
+use super::flags::last_text;
+use crate::serve::options::NamedCertificate;
 
-/// The type of a flag's value.
+/// A type of flag values.
+#[derive(Debug)]
+pub struct Type<T> {
+    /// The placeholder for a value in help texts.
+    pub(super) placeholder: &'static str,
+    form: Form,
+    /// Parses one occurrence. The error continues the text `invalid argument "x" for "--flag" flag: `.
+    parse: fn(&str) -> Result<T, String>,
+    read: fn(&ArgMatches, &str) -> Option<T>,
+    print: fn(&T, &ArgMatches, &str) -> String,
+}
+
+/// The form of a flag on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// `true`, `false` and Go's other spellings. A flag without a value means true.
-    Bool,
-    /// A value of [`Kind::Bool`], or `raw`.
-    Version,
-    /// A 64-bit integer in decimal, hexadecimal, octal or binary form.
-    Int,
-    /// A 32-bit integer in decimal, hexadecimal, octal or binary form.
-    Int32,
-    /// A float32.
-    Float32,
-    /// A float64.
-    Float64,
-    /// A Go duration.
-    Duration,
-    /// Any text.
-    String,
-    /// Comma-separated texts. Several occurrences accumulate.
-    Strings,
-    /// Comma-separated integers.
-    Int32s,
-    /// Comma-separated `key=value` pairs.
-    StringMap,
-    /// An IP address.
-    Ip,
-    /// A `resource.Quantity`.
-    Quantity,
-    /// `certificate,key` and optionally `:domains`. Several occurrences accumulate.
-    NamedCertKey,
-    /// A log level, in digits only.
-    Level,
-    /// Comma-separated `pattern=N` pairs.
-    ModuleLevels,
-    /// Comma-separated `component:Gate=bool` items. Several occurrences accumulate.
-    FeatureGates,
+enum Form {
+    /// A value is required, and the last one wins.
+    Scalar,
+    /// Without a value, the flag means true. The last occurrence wins.
+    Switch,
+    /// A value is required, and all values accumulate.
+    List,
 }
 
-/// A flag's value.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value {
-    /// A value of [`Kind::Bool`].
-    Bool(bool),
-    /// An integer or a level.
-    Int(i64),
-    /// A float.
-    Float(f64),
-    /// A value of [`Kind::Duration`].
-    Duration(GoDuration),
-    /// A value of [`Kind::Quantity`].
-    Quantity(Quantity),
-    /// A value of a kind that is kept as text.
-    Text(String),
-    /// A value of a kind with accumulating occurrences.
-    List(Vec<String>),
+/// `true`, `false` and Go's other spellings.
+pub(super) const BOOL: Type<bool> =
+    Type { form: Form::Switch, print: |on, _, _| on.to_string(), ..scalar("bool", parse_bool) };
+/// A value of [`BOOL`], or `raw`.
+pub(super) const VERSION: Type<VersionOutput> =
+    Type { form: Form::Switch, ..scalar("bool", VersionOutput::parse) };
+/// A 64-bit integer in decimal, hexadecimal, octal or binary form.
+pub(super) const INT: Type<i64> = scalar("int", |text| parse_int(text, 64));
+/// A 32-bit integer in decimal, hexadecimal, octal or binary form.
+pub(super) const INT32: Type<i64> = scalar("int", |text| parse_int(text, 32));
+/// A float32.
+pub(super) const FLOAT32: Type<f64> = scalar("float", |text| parse_float(text, f64::from(f32::MAX)));
+/// A float64.
+pub(super) const FLOAT64: Type<f64> = scalar("float", |text| parse_float(text, f64::MAX));
+/// A Go duration.
+pub(super) const DURATION: Type<GoDuration> =
+    scalar("duration", |text| text.parse().map_err(|error| format!("{error}")));
+/// Any text.
+pub(super) const TEXT: Type<String> = scalar("string", |text| Ok(text.to_owned()));
+/// Comma-separated texts.
+pub(super) const STRINGS: Type<Vec<String>> = list("strings", split_csv);
+/// Comma-separated 32-bit integers.
+pub(super) const INT32S: Type<Vec<i64>> =
+    scalar("ints", |text| text.split(',').map(|item| parse_int(item, 32)).collect());
+/// Comma-separated `key=value` pairs.
+pub(super) const STRING_MAP: Type<String> =
+    scalar("key=value,...", |text| match split_csv(text)?.iter().find(|item| !item.contains('=')) {
+        Some(item) => Err(format!("{item} must be formatted as key=value")),
+        None => Ok(text.to_owned()),
+    });
+/// An IP address.
+pub(super) const IP: Type<IpAddr> =
+    scalar("ip", |text| text.trim().parse().map_err(|_| format!("failed to parse IP: {}", go::quote(text))));
+/// A `resource.Quantity`.
+pub(super) const QUANTITY: Type<Quantity> =
+    scalar("quantity", |text| text.parse().map_err(|error| format!("{error}")));
+/// `certificate,key` and optionally `:domains`.
+pub(super) const CERT_KEY: Type<Vec<NamedCertificate>> = Type {
+    print: |_, matches, name| {
+        let texts = matches.get_raw(name).into_iter().flatten().map(|text| text.to_string_lossy());
+        format!("[{}]", texts.collect::<Vec<_>>().join(","))
+    },
+    form: Form::List,
+    read: concatenated,
+    ..scalar("cert,key", |text| Ok(vec![named_certificate(text)?]))
+};
+/// A log level, in digits only.
+pub(super) const LEVEL: Type<u32> = scalar("int", parse_level);
+/// Comma-separated `pattern=N` pairs.
+pub(super) const MODULE_LEVELS: Type<String> = scalar("pattern=N,...", |text| {
+    for item in text.split(',').filter(|item| !item.is_empty()) {
+        let (_, level) = item
+            .split_once('=')
+            .filter(|(pattern, _)| !pattern.is_empty())
+            .ok_or_else(|| format!("{} does not have the pattern=N format", go::quote(item)))?;
+        parse_level(level).map_err(|error| format!("parsing verbosity in {}: {error}", go::quote(item)))?;
+    }
+    Ok(text.to_owned())
+});
+/// Comma-separated `component:Gate=bool` items.
+pub(super) const FEATURE_GATES: Type<Vec<String>> = list("Gate=bool,...", |text| {
+    let gates = text.split(',').map(str::trim).filter(|gate| !gate.is_empty());
+    Ok(gates.map(str::to_owned).collect())
+});
+
+const fn scalar<T: Clone + Send + Sync + 'static>(
+    placeholder: &'static str,
+    parse: fn(&str) -> Result<T, String>,
+) -> Type<T> {
+    let read = |matches: &ArgMatches, name: &str| matches.get_one(name).cloned();
+    let print = |_: &T, matches: &ArgMatches, name: &str| last_text(matches, name).to_owned();
+    Type { placeholder, form: Form::Scalar, parse, read, print }
 }
 
-impl Value {
-    /// Merges another occurrence of the flag: extends a list, and replaces any other value.
-    pub(super) fn accumulate(&mut self, next: Self) {
-        match (self, next) {
-            (Self::List(list), Self::List(more)) => list.extend(more),
-            (value, next) => *value = next,
-        }
-    }
+const fn list(
+    placeholder: &'static str,
+    parse: fn(&str) -> Result<Vec<String>, String>,
+) -> Type<Vec<String>> {
+    let print = |items: &Vec<String>, _: &ArgMatches, _: &str| format!("[{}]", items.join(","));
+    Type { form: Form::List, read: concatenated, print, ..scalar(placeholder, parse) }
 }
 
-impl Kind {
-    /// Returns the value of a flag that is given without a value, if the kind allows that.
-    pub fn bare(self) -> Option<&'static str> {
-        matches!(self, Self::Bool | Self::Version).then_some("true")
-    }
+/// Reads the values of all occurrences.
+fn concatenated<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Option<Vec<T>> {
+    Some(matches.get_many::<Vec<T>>(name)?.flatten().cloned().collect())
+}
 
-    /// Returns the placeholder for a value of the kind in help texts.
-    pub fn placeholder(self) -> &'static str {
-        match self {
-            Self::Bool | Self::Version => "",
-            Self::Int | Self::Int32 | Self::Level => "int",
-            Self::Float32 | Self::Float64 => "float",
-            Self::Duration => "duration",
-            Self::String => "string",
-            Self::Strings => "strings",
-            Self::Int32s => "ints",
-            Self::StringMap => "key=value,...",
-            Self::Ip => "ip",
-            Self::Quantity => "quantity",
-            Self::NamedCertKey => "cert,key",
-            Self::ModuleLevels => "pattern=N,...",
-            Self::FeatureGates => "Gate=bool,...",
+impl<T: Clone + Send + Sync + 'static> Type<T> {
+    /// Creates the argument of a flag.
+    pub(super) fn arg(&self, name: &'static str) -> Arg {
+        let arg = Arg::new(name).long(name).value_name(self.placeholder).value_parser(self.parse);
+        match self.form {
+            Form::Scalar => arg.allow_hyphen_values(true),
+            Form::Switch => arg.require_equals(true).num_args(0..=1).default_missing_value("true"),
+            Form::List => arg.allow_hyphen_values(true).action(ArgAction::Append),
         }
     }
 
-    /// Parses a value.
-    ///
-    /// # Errors
-    /// Returns the reason, which continues the text `invalid argument "x" for "--flag" flag: `.
-    pub fn parse(self, text: &str) -> Result<Value, String> {
-        match self {
-            Self::Bool => parse_bool(text).map(Value::Bool),
-            Self::Version if text == "raw" => Ok(Value::Text(text.to_owned())),
-            Self::Version => {
-                parse_bool(text).map(|print| Value::Text(if print { "true".into() } else { String::new() }))
-            }
-            Self::Int => parse_int(text, 64).map(Value::Int),
-            Self::Int32 => parse_int(text, 32).map(Value::Int),
-            Self::Float32 => parse_float(text, f64::from(f32::MAX)).map(Value::Float),
-            Self::Float64 => parse_float(text, f64::MAX).map(Value::Float),
-            Self::Duration => text.parse().map(Value::Duration).map_err(|error| format!("{error}")),
-            Self::String => Ok(Value::Text(text.to_owned())),
-            Self::Strings => split_csv(text).map(Value::List),
-            Self::Int32s => {
-                for item in text.split(',') {
-                    parse_int(item, 32)?;
-                }
-                Ok(Value::Text(text.to_owned()))
-            }
-            Self::StringMap => {
-                for item in split_csv(text)? {
-                    if !item.contains('=') {
-                        return Err(format!("{item} must be formatted as key=value"));
-                    }
-                }
-                Ok(Value::Text(text.to_owned()))
-            }
-            Self::Ip => {
-                let address = text.trim();
-                address
-                    .parse::<IpAddr>()
-                    .map(|_| Value::Text(address.to_owned()))
-                    .map_err(|_| format!("failed to parse IP: {}", go::quote(text)))
-            }
-            Self::Quantity => text.parse().map(Value::Quantity).map_err(|error| format!("{error}")),
-            Self::NamedCertKey => {
-                let files = text.rsplit_once(':').map_or(text, |(files, _)| files);
-                match files.split(',').map(str::trim).collect::<Vec<_>>().as_slice() {
-                    [certificate, key] if !certificate.is_empty() && !key.is_empty() => {
-                        Ok(Value::List(vec![text.to_owned()]))
-                    }
-                    _ => Err("expected comma separated certificate and key file paths".to_owned()),
-                }
-            }
-            Self::Level => parse_level(text).map(Value::Int),
-            Self::ModuleLevels => {
-                for item in text.split(',').filter(|item| !item.is_empty()) {
-                    let (_, level) = item
-                        .split_once('=')
-                        .filter(|(pattern, _)| !pattern.is_empty())
-                        .ok_or_else(|| format!("{} does not have the pattern=N format", go::quote(item)))?;
-                    parse_level(level)
-                        .map_err(|error| format!("parsing verbosity in {}: {error}", go::quote(item)))?;
-                }
-                Ok(Value::Text(text.to_owned()))
-            }
-            Self::FeatureGates => {
-                let gates = text.split(',').map(str::trim).filter(|gate| !gate.is_empty());
-                Ok(Value::List(gates.map(str::to_owned).collect()))
-            }
-        }
+    /// Returns the value of a given flag.
+    pub(super) fn read(&self, matches: &ArgMatches, name: &str) -> Option<T> {
+        (self.read)(matches, name)
+    }
+
+    /// Returns the value of a given flag as pflag prints it.
+    pub(super) fn printed(&self, value: &T, matches: &ArgMatches, name: &str) -> String {
+        (self.print)(value, matches, name)
     }
 
     /// Parses a default as pflag prints it: an empty text for the zero value, and lists in brackets.
-    pub fn parse_default(self, text: &str) -> Option<Value> {
+    pub(super) fn parse_default(&self, text: &str) -> Result<T, String>
+    where
+        T: Default,
+    {
         let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        let zero = match self {
-            Self::Bool => "false",
-            Self::Int | Self::Int32 | Self::Float32 | Self::Float64 | Self::Level | Self::Quantity => "0",
-            Self::Duration => "0s",
-            Self::Strings | Self::FeatureGates | Self::NamedCertKey if text.is_empty() => {
-                return Some(Value::List(Vec::new()));
-            }
-            Self::Int32s | Self::StringMap | Self::Ip if text.is_empty() => {
-                return Some(Value::Text(String::new()));
-            }
-            _ => "",
-        };
-        self.parse(if text.is_empty() { zero } else { text }).ok()
+        if text.is_empty() { Ok(T::default()) } else { (self.parse)(text) }
+    }
+}
+
+/// The output that `--version` requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionOutput {
+    /// None, the controller runs.
+    Off,
+    /// The version for people.
+    Readable,
+    /// The version as a Go value, like kube-controller-manager's output.
+    Raw,
+}
+
+impl VersionOutput {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "raw" => Ok(Self::Raw),
+            _ => parse_bool(text).map(|on| if on { Self::Readable } else { Self::Off }),
+        }
     }
 }
 
@@ -241,11 +226,11 @@ fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
 }
 
 /// Parses a log level like `strconv.ParseUint` with base 10 and 32 bits.
-fn parse_level(text: &str) -> Result<i64, String> {
+fn parse_level(text: &str) -> Result<u32, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(syntax("ParseUint", text));
     }
-    text.parse::<u32>().map(i64::from).map_err(|_| range("ParseUint", text))
+    text.parse().map_err(|_| range("ParseUint", text))
 }
 
 /// Parses a float like `strconv.ParseFloat`, without its hexadecimal form.
@@ -307,9 +292,13 @@ fn split_quoted(text: &str) -> Result<(String, &str), String> {
 mod tests {
     use super::*;
 
+    fn parsed<T>(of: &Type<T>, text: &str) -> Result<T, String> {
+        (of.parse)(text)
+    }
+
     #[test]
     fn integers_are_parsed_in_every_base_of_go() {
-        let int = |text| Kind::Int32.parse(text);
+        let int = |text| parsed(&INT32, text);
         for (text, expected) in [
             ("5", 5),
             ("-5", -5),
@@ -321,47 +310,46 @@ mod tests {
             ("1_000", 1000),
             ("0x_1f", 31),
         ] {
-            assert_eq!(int(text), Ok(Value::Int(expected)), "{text}");
+            assert_eq!(int(text), Ok(expected), "{text}");
         }
         for text in ["", "x", "5 ", "08", "_1", "1_", "1__0", "--5", "0x", "0x+1"] {
             assert_eq!(int(text), Err(syntax("ParseInt", text)), "{text}");
         }
         assert_eq!(int("2147483648"), Err(range("ParseInt", "2147483648")));
-        assert_eq!(int("-2147483648"), Ok(Value::Int(-2_147_483_648)));
+        assert_eq!(int("-2147483648"), Ok(-2_147_483_648));
     }
 
     #[test]
     fn floats_are_limited_to_their_width() {
-        assert_eq!(Kind::Float32.parse("1e39"), Err(range("ParseFloat", "1e39")));
-        assert_eq!(Kind::Float64.parse("1e39"), Ok(Value::Float(1e39)));
-        assert_eq!(Kind::Float64.parse("-inf"), Ok(Value::Float(f64::NEG_INFINITY)));
-        assert_eq!(Kind::Float64.parse(".5"), Ok(Value::Float(0.5)));
-        assert_eq!(Kind::Float64.parse("0,5"), Err(syntax("ParseFloat", "0,5")));
+        assert_eq!(parsed(&FLOAT32, "1e39"), Err(range("ParseFloat", "1e39")));
+        assert_eq!(parsed(&FLOAT64, "1e39"), Ok(1e39));
+        assert_eq!(parsed(&FLOAT64, "-inf"), Ok(f64::NEG_INFINITY));
+        assert_eq!(parsed(&FLOAT64, ".5"), Ok(0.5));
+        assert_eq!(parsed(&FLOAT64, "0,5"), Err(syntax("ParseFloat", "0,5")));
     }
 
     #[test]
     fn list_values_with_commas_may_be_quoted() {
-        let list = |items: &[&str]| Ok(Value::List(items.iter().map(ToString::to_string).collect()));
-        assert_eq!(Kind::Strings.parse(r#"a,"b,""c""",,d"#), list(&["a", "b,\"c\"", "", "d"]));
-        assert_eq!(Kind::Strings.parse(""), list(&[]));
-        assert!(Kind::Strings.parse("a\"b").is_err());
-        assert!(Kind::Strings.parse("\"a").is_err());
+        let list = |items: &[&str]| Ok(items.iter().map(ToString::to_string).collect());
+        assert_eq!(parsed(&STRINGS, r#"a,"b,""c""",,d"#), list(&["a", "b,\"c\"", "", "d"]));
+        assert_eq!(parsed(&STRINGS, ""), list(&[]));
+        assert!(parsed(&STRINGS, "a\"b").is_err());
+        assert!(parsed(&STRINGS, "\"a").is_err());
     }
 
     #[test]
     fn every_other_type_reports_the_go_error() {
-        let error = |kind: Kind, text: &str| kind.parse(text).unwrap_err();
-        assert_eq!(error(Kind::Bool, "yes"), "strconv.ParseBool: parsing \"yes\": invalid syntax");
-        assert_eq!(error(Kind::Duration, "15"), "time: missing unit in duration \"15\"");
-        assert_eq!(error(Kind::Ip, "10.0.0"), "failed to parse IP: \"10.0.0\"");
-        assert_eq!(error(Kind::StringMap, "a"), "a must be formatted as key=value");
-        assert_eq!(error(Kind::Quantity, "64mm"), "unable to parse quantity's suffix");
-        assert_eq!(
-            error(Kind::NamedCertKey, "a.crt"),
-            "expected comma separated certificate and key file paths"
-        );
-        assert_eq!(error(Kind::ModuleLevels, "a"), "\"a\" does not have the pattern=N format");
-        assert_eq!(error(Kind::Int32s, "1,x"), "strconv.ParseInt: parsing \"x\": invalid syntax");
-        assert_eq!(error(Kind::Level, "-1"), "strconv.ParseUint: parsing \"-1\": invalid syntax");
+        fn error<T: std::fmt::Debug>(of: &Type<T>, text: &str) -> String {
+            parsed(of, text).unwrap_err()
+        }
+        assert_eq!(error(&BOOL, "yes"), "strconv.ParseBool: parsing \"yes\": invalid syntax");
+        assert_eq!(error(&DURATION, "15"), "time: missing unit in duration \"15\"");
+        assert_eq!(error(&IP, "10.0.0"), "failed to parse IP: \"10.0.0\"");
+        assert_eq!(error(&STRING_MAP, "a"), "a must be formatted as key=value");
+        assert_eq!(error(&QUANTITY, "64mm"), "unable to parse quantity's suffix");
+        assert_eq!(error(&CERT_KEY, "a.crt"), "expected comma separated certificate and key file paths");
+        assert_eq!(error(&MODULE_LEVELS, "a"), "\"a\" does not have the pattern=N format");
+        assert_eq!(error(&INT32S, "1,x"), "strconv.ParseInt: parsing \"x\": invalid syntax");
+        assert_eq!(error(&LEVEL, "-1"), "strconv.ParseUint: parsing \"-1\": invalid syntax");
     }
 }

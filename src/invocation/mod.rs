@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 
-mod rbac;
+use clap::{ArgMatches, Command};
+
+pub(crate) mod rbac;
 
 pub use self::rbac::RbacOptions;
 use crate::cli::config::Config;
-use crate::cli::flags::{Raw, Table};
-use crate::cli::values::Value;
-use crate::cli::{CliError, Program, help, kcm, own};
+use crate::cli::flags::FlagSet;
+use crate::cli::values::VersionOutput;
+use crate::cli::{CliError, Parsed, Program};
 use crate::tools;
 
 /// The operation that the command line selects.
@@ -40,31 +42,37 @@ impl Invocation {
             .collect::<Result<Vec<String>, CliError>>()?;
         if let Some(("rbac", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
             return rbac::parse(rest.iter().cloned()).map(|parsed| match parsed {
-                rbac::Parsed::Options(options) => Self::Rbac(options),
-                rbac::Parsed::Help(text) => Self::Help(text),
+                Parsed::Options(options) => Self::Rbac(options),
+                Parsed::Help(text) => Self::Help(text),
             });
         }
-        if let Some(parsed) = tools::parse(program, &words) {
-            return parsed;
+        tools::parse(program, &words).unwrap_or_else(|| Self::controller(words))
+    }
+
+    fn controller(words: Vec<String>) -> Result<Self, CliError> {
+        let flags = FlagSet::controller();
+        let command = Command::new("concertina").about(ABOUT).override_usage("concertina [flags]");
+        let mut command = flags.add_to(command.before_help(tools::COMMANDS));
+        let matches = flags.parse(command.clone(), words)?;
+        if wants_help(&matches) {
+            return Ok(Self::Help(command.render_help().to_string()));
         }
-        let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS]);
-        let raw = Raw::parse(words, &table)?;
-        if wants_help(&raw) {
-            return Ok(Self::Help(help::controller(&table)));
-        }
-        match raw.value("version") {
-            Some(Value::Text(text)) if text == "raw" => return Ok(Self::Version(raw_version())),
-            Some(Value::Text(text)) if !text.is_empty() => {
-                return Ok(Self::Version(format!("Concertina v{}", env!("CARGO_PKG_VERSION"))));
+        match matches.get_one("version") {
+            Some(VersionOutput::Raw) => Ok(Self::Version(raw_version())),
+            Some(VersionOutput::Readable) => {
+                Ok(Self::Version(format!("Concertina v{}", env!("CARGO_PKG_VERSION"))))
             }
-            _ => {}
+            Some(VersionOutput::Off) | None => Ok(Self::Controller(Box::new(flags.config(&matches)?))),
         }
-        Ok(Self::Controller(Box::new(Config::resolve(&raw, &table)?)))
     }
 }
 
-fn wants_help(raw: &Raw) -> bool {
-    raw.value("help") == Some(&Value::Bool(true))
+const ABOUT: &str = "\
+Concertina is a drop-in replacement for the HorizontalPodAutoscaler controller of
+kube-controller-manager. It accepts that program's flags.";
+
+fn wants_help(matches: &ArgMatches) -> bool {
+    matches.get_one("help") == Some(&true)
 }
 
 /// Returns the output of `--version=raw`. Like kube-controller-manager's output, it is a Go value.
@@ -96,7 +104,7 @@ mod tests {
         for words in [&["-h"][..], &["--help"], &["--horizontal-pod-autoscaler-tolerance=0.2", "--help"]] {
             let Ok(Invocation::Help(text)) = read(words) else { panic!("{words:?}") };
             assert!(
-                text.contains("--horizontal-pod-autoscaler-sync-period duration (default 15s)"),
+                text.contains("--horizontal-pod-autoscaler-sync-period <duration>\n          Period between two syncs of an HPA. [default: 15s]"),
                 "{text}"
             );
             assert!(text.contains("--dry-run"), "{text}");

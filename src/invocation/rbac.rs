@@ -1,10 +1,11 @@
 //! The command line of `concertina rbac`: the controller's flags, and the subjects of the manifest.
 
+use clap::{Arg, Command};
+
 use super::wants_help;
 use crate::cli::config::Config;
-use crate::cli::flags::{Flag, FlagError, Group, Purpose, Raw, Table};
-use crate::cli::values::{Kind, Value};
-use crate::cli::{CliError, help, kcm, own};
+use crate::cli::flags::FlagSet;
+use crate::cli::{CliError, FlagError, Parsed, Reason};
 use crate::permissions::Account;
 
 /// The options of `rbac`.
@@ -16,89 +17,78 @@ pub struct RbacOptions {
     pub account: Account,
 }
 
-/// The parsed arguments: options, or the requested help text.
-pub(super) enum Parsed {
-    Options(Box<RbacOptions>),
-    Help(String),
+/// The heading of the flags that only this command has.
+const ROLES: &str = "Roles";
+/// The account of the role that `--use-service-account-credentials` needs.
+const BUILT_IN: &str = "kube-system/horizontal-pod-autoscaler";
+
+/// The command without the flags of the controller.
+pub(crate) fn own_command() -> Command {
+    let arguments = [
+        Arg::new("service-account")
+            .value_name("namespace/name")
+            .value_parser(account_name)
+            .default_value(BUILT_IN)
+            .help("ServiceAccount of the controller, as NAMESPACE/NAME."),
+        Arg::new("user")
+            .value_name("string")
+            .default_value("system:kube-controller-manager")
+            .help("User of the configured credentials, with --use-service-account-credentials."),
+        Arg::new("name")
+            .value_name("string")
+            .value_parser(role_name)
+            .default_value("concertina")
+            .help("Name of the roles and bindings."),
+    ];
+    Command::new("concertina rbac")
+        .about("Prints the roles and bindings that a controller with these flags needs, and no others.")
+        .override_usage("concertina rbac [flags] | kubectl apply -f -")
+        .args(arguments.map(|arg| {
+            let name = arg.get_id().to_string();
+            arg.long(name).allow_hyphen_values(true).help_heading(ROLES)
+        }))
 }
 
-const USAGE: &str = "\
-Prints the roles and bindings that a controller with these flags needs, and no others.
-
-Usage:
-  concertina rbac [flags] | kubectl apply -f -
-";
-
-static FLAGS: &[Flag] = &[
-    flag(
-        "service-account",
-        "kube-system/horizontal-pod-autoscaler",
-        "ServiceAccount of the controller, as NAMESPACE/NAME.",
-    ),
-    flag(
-        "user",
-        "system:kube-controller-manager",
-        "User of the configured credentials, with --use-service-account-credentials.",
-    ),
-    flag("name", "concertina", "Name of the roles and bindings."),
-];
-
-const fn flag(name: &'static str, default: &'static str, usage: &'static str) -> Flag {
-    let purpose = Purpose::Here { group: Group::Rbac, usage };
-    Flag { name, shorthand: None, kind: Kind::String, default, purpose }
-}
-
-pub(super) fn parse(words: impl IntoIterator<Item = String>) -> Result<Parsed, CliError> {
-    let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS, FLAGS]);
-    let raw = Raw::parse(words, &table)?;
-    if wants_help(&raw) {
-        return Ok(Parsed::Help(help::of(USAGE, &table)));
+pub(super) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<Box<RbacOptions>>, CliError> {
+    let flags = FlagSet::controller();
+    let mut command = flags.add_to(own_command());
+    let matches = flags.parse(command.clone(), words)?;
+    if wants_help(&matches) {
+        return Ok(Parsed::Help(command.render_help().to_string()));
     }
-    let config = Config::resolve(&raw, &table)?;
+    let config = flags.config(&matches)?;
     let mut account = Account::default();
-    if let Some(given) = text(&raw, "service-account") {
-        let (namespace, name) = given
-            .split_once('/')
-            .filter(|(namespace, name)| is_name(namespace) && is_name(name))
-            .ok_or_else(|| invalid(&table, "service-account", &given, "must be NAMESPACE/NAME"))?;
-        let is_account = given == "kube-system/horizontal-pod-autoscaler";
-        if config.service_account_credentials && !is_account {
-            let reason =
-                "must be kube-system/horizontal-pod-autoscaler with --use-service-account-credentials";
-            return Err(invalid(&table, "service-account", &given, reason).into());
+    if let Some((namespace, name)) = matches.get_one::<(String, String)>("service-account") {
+        let given = format!("{namespace}/{name}");
+        if config.service_account_credentials && given != BUILT_IN {
+            let reason = Reason::MustBe(
+                "kube-system/horizontal-pod-autoscaler with --use-service-account-credentials",
+            );
+            return Err(FlagError::invalid("service-account", given, reason).into());
         }
-        (account.namespace, account.name) = (namespace.to_owned(), name.to_owned());
+        (account.namespace, account.name) = (namespace.clone(), name.clone());
     }
-    if let Some(user) = text(&raw, "user") {
-        account.user = user;
+    if let Some(user) = matches.get_one::<String>("user") {
+        account.user.clone_from(user);
     }
-    if let Some(name) = text(&raw, "name") {
-        if !is_name(&name) {
-            return Err(invalid(
-                &table,
-                "name",
-                &name,
-                "must consist of lower-case letters, digits, - and .",
-            )
-            .into());
-        }
-        account.roles = name;
+    if let Some(name) = matches.get_one::<String>("name") {
+        account.roles.clone_from(name);
     }
     Ok(Parsed::Options(Box::new(RbacOptions { config, account })))
 }
 
-fn text(raw: &Raw, name: &str) -> Option<String> {
-    match raw.value(name) {
-        Some(Value::Text(text)) => Some(text.clone()),
-        _ => None,
+fn account_name(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("must be NAMESPACE/NAME"),
     }
 }
 
-fn invalid(table: &Table, name: &str, value: &str, reason: &str) -> FlagError {
-    match table.named(name) {
-        Some(flag) => flag.invalid(value, reason),
-        None => FlagError::Unknown(name.to_owned()),
-    }
+fn role_name(text: &str) -> Result<String, &'static str> {
+    let valid = is_name(text).then(|| text.to_owned());
+    valid.ok_or("must consist of lower-case letters, digits, - and .")
 }
 
 /// Returns whether a name is roughly an RFC 1123 subdomain, which needs no quotes in a manifest.

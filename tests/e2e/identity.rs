@@ -54,7 +54,7 @@ async fn kubeadm(stage: &Fixture) -> Outcome {
     let mut flags = Vec::new();
     // The command line has every flag of kube-controller-manager at its default, followed by the flags of a
     // kubeadm manifest.
-    for flag in kcm::FLAGS.iter().filter(|flag| !matches!(flag.name, "help" | "secure-port")) {
+    for flag in kcm::flags().iter().filter(|flag| !matches!(flag.name, "help" | "secure-port")) {
         let default = flag.default.trim_matches(['[', ']']);
         if !default.is_empty() {
             flags.push(format!("--{}={default}", flag.name));

@@ -4,7 +4,7 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 
 use crate::options::{DemoOptions, Logging, ParityOptions, SimulateOptions, WhyOptions};
-use crate::options::{demo, parity, simulate, why};
+use crate::options::{cluster, demo, parity, simulate, why};
 use crate::process::{FlagError, Process};
 
 /// The arguments of a command are invalid.
@@ -64,6 +64,16 @@ pub fn parse(
         "simulate" => simulate::parse(rest).map(|parsed| parsed.map(Box::new).map(Command::Simulate)),
         _ => return None,
     })
+}
+
+/// The command line of each command, for reference pages.
+pub fn command_lines(program: &str, process: Process) -> [clap::Command; 4] {
+    [why::command(program, process), parity::command(program), simulate::command(), demo::command()]
+}
+
+/// A command line with only the flags that select a cluster.
+pub fn connection_flags() -> clap::Command {
+    cluster::arguments(clap::Command::new("connection"))
 }
 
 /// Parses the arguments of one command.

@@ -1,10 +1,8 @@
-//! The scope of the controller: its namespaces, its scale targets, and the source of Scales.
+//! The scope of the controller: its namespaces and its scale targets.
 
 use std::collections::BTreeSet;
 
-use super::reader::{Reader, WRONG_TYPE};
-use crate::cli::flags::FlagError;
-use crate::cli::values::Value;
+use crate::cli::error::Reason;
 
 /// The resources with a `scale` subresource that the role allows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,58 +23,38 @@ pub struct GroupResource {
     pub resource: String,
 }
 
-/// Reads `--watch-namespaces`, the namespaces of the controller. `None` means all namespaces.
-pub(super) fn watch_namespaces(read: &Reader<'_>) -> Result<Option<BTreeSet<String>>, FlagError> {
-    const FLAG: &str = "watch-namespaces";
-    if read.raw.value(FLAG).is_none() {
-        return Ok(None);
+/// Checks `--watch-namespaces`.
+pub(in crate::cli) fn namespaces(names: Vec<String>) -> Result<Option<BTreeSet<String>>, Reason> {
+    let mut namespaces = BTreeSet::new();
+    for name in names {
+        if !is_label(&name) {
+            return Err(Reason::Namespace(name));
+        }
+        if !namespaces.insert(name.clone()) {
+            return Err(Reason::Twice(name));
+        }
     }
-    read.checked(FLAG, |value| {
-        let Value::List(names) = value else { return Err(WRONG_TYPE.to_owned()) };
-        let mut namespaces = BTreeSet::new();
-        for name in names {
-            if !is_label(name) {
-                return Err(format!("{name:?} is not a valid namespace name"));
-            }
-            if !namespaces.insert(name.clone()) {
-                return Err(format!("{name} is listed twice"));
-            }
-        }
-        // An empty variable in a script must not select the whole cluster.
-        if namespaces.is_empty() {
-            Err("must name at least one namespace".to_owned())
-        } else {
-            Ok(Some(namespaces))
-        }
-    })
+    // An empty variable in a script must not select the whole cluster.
+    if namespaces.is_empty() { Err(Reason::NoNamespace) } else { Ok(Some(namespaces)) }
 }
 
-/// Reads `--scale-targets`.
-pub(super) fn scale_targets(read: &Reader<'_>) -> Result<ScaleTargets, FlagError> {
-    read.checked("scale-targets", |value| {
-        let Value::List(names) = value else { return Err(WRONG_TYPE.to_owned()) };
-        if let [all] = names.as_slice()
-            && all == "*"
-        {
-            return Ok(ScaleTargets::All);
+/// Checks `--scale-targets`.
+pub(in crate::cli) fn scale_targets(names: Vec<String>) -> Result<ScaleTargets, Reason> {
+    if names == ["*"] {
+        return Ok(ScaleTargets::All);
+    }
+    let target = |name: String| {
+        if !name.split('.').all(is_label) {
+            return Err(Reason::Resource(name));
         }
-        let targets: BTreeSet<_> = names
-            .iter()
-            .map(|name| {
-                if !name.split('.').all(is_label) {
-                    return Err(format!(
-                        "{name:?} is not a resource with its group, such as deployments.apps"
-                    ));
-                }
-                let (resource, group) = name.split_once('.').unwrap_or((name, ""));
-                Ok(GroupResource { group: group.to_owned(), resource: resource.to_owned() })
-            })
-            .collect::<Result<_, String>>()?;
-        if targets.is_empty() {
-            return Err("must be * or resources with their groups, such as deployments.apps".to_owned());
-        }
-        Ok(ScaleTargets::Only(targets))
-    })
+        let (resource, group) = name.split_once('.').unwrap_or((&name, ""));
+        Ok(GroupResource { group: group.to_owned(), resource: resource.to_owned() })
+    };
+    let targets = names.into_iter().map(target).collect::<Result<BTreeSet<_>, _>>()?;
+    if targets.is_empty() {
+        return Err(Reason::MustBe("* or resources with their groups, such as deployments.apps"));
+    }
+    Ok(ScaleTargets::Only(targets))
 }
 
 /// Returns whether a name is an RFC 1123 label. Namespaces and resources have such names.

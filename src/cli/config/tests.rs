@@ -1,15 +1,13 @@
 use std::time::Duration;
 
-use autoscaling::settings::Version;
+use autoscaling::settings::{Settings, Version};
 
 use super::*;
-use crate::cli::own;
+use crate::cli::flags::FlagSet;
+use crate::logging::LogFormat;
 
 fn read(words: &[&str]) -> Result<Config, String> {
-    let table = Table::new(&[kcm::FLAGS, kcm::REMOVED_FLAGS, own::FLAGS]);
-    Raw::parse(words.iter().map(ToString::to_string), &table)
-        .and_then(|raw| Config::resolve(&raw, &table))
-        .map_err(|error| error.to_string())
+    FlagSet::controller().resolve(words.iter().map(ToString::to_string)).map_err(|error| error.to_string())
 }
 
 fn config(word: &str) -> Config {

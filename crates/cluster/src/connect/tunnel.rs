@@ -4,10 +4,10 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use http::Uri;
 use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
 use super::proxy::{Kind, Proxy};
@@ -25,28 +25,20 @@ pub(super) fn through<C>(
     proxy: Proxy,
     dial: C,
     limit: Duration,
-) -> impl Service<
-    Uri,
-    Response = Stream<C::Response>,
-    Error = TunnelError,
-    Future = BoxFuture<'static, Result<Stream<C::Response>, TunnelError>>,
-> + Clone
-+ Send
-+ Sync
-+ 'static
+) -> BoxCloneSyncService<Uri, Stream<C::Response>, TunnelError>
 where
     C: Service<Uri, Error = BoxError> + Clone + Send + Sync + 'static,
     C::Response: Read + Write + Unpin + Send + 'static,
     C::Future: Send + 'static,
 {
-    tower::service_fn(move |server: Uri| -> BoxFuture<'static, _> {
+    BoxCloneSyncService::new(tower::service_fn(move |server: Uri| {
         let (proxy, dial) = (proxy.clone(), dial.clone());
-        Box::pin(async move {
+        async move {
             let hung = || TunnelError(format!("proxyconnect tcp: {}: i/o timeout", proxy.authority()));
             let connected = tokio::time::timeout(limit, connect(&proxy, dial, &server)).await;
             connected.unwrap_or_else(|_| Err(hung()))
-        })
-    })
+        }
+    }))
 }
 
 async fn connect<C>(proxy: &Proxy, dial: C, server: &Uri) -> Result<Stream<C::Response>, TunnelError>

@@ -71,6 +71,7 @@ pub enum Input {
 
 /// The next step of an attempt.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "an attempt has one action at a time")]
 pub enum Action {
     /// Read the Lease.
     Read,

@@ -28,7 +28,7 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<DemoOp
     parse_with(command(), words, |matches| Ok(options(matches)))
 }
 
-fn command() -> Command {
+pub(crate) fn command() -> Command {
     Command::new("concertina demo")
         .no_binary_name(true)
         .about("Runs a cluster in this process: workloads under changing load, and the controller that scales them.")

@@ -69,7 +69,7 @@ pub(crate) fn parse(
     parse_with(command(program), words, options)
 }
 
-fn command(program: &str) -> Command {
+pub(crate) fn command(program: &str) -> Command {
     let command = Command::new("parity")
         .no_binary_name(true)
         .bin_name(format!("{program} parity"))

@@ -71,7 +71,7 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<Simula
     parse_with(command(), words, options)
 }
 
-fn command() -> Command {
+pub(crate) fn command() -> Command {
     let path = |name: &'static str| {
         Arg::new(name).long(name).value_name("file").value_parser(value_parser!(PathBuf))
     };

@@ -123,7 +123,7 @@ fn wrong(text: impl Into<String>) -> UsageError {
 const CONTROLLER: &str = "Flags of the controller, where they differ from the defaults";
 const RECORD: &str = "Record of a Concertina controller, which has its flags and its history";
 
-fn command(program: &str, process: Process) -> Command {
+pub(crate) fn command(program: &str, process: Process) -> Command {
     let command = Command::new("why")
         .no_binary_name(true)
         .bin_name(format!("{program} why"))

@@ -1,0 +1,159 @@
+//! A configuration while flags are read, and the values that depend on several flags.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use autoscaling::settings::Version;
+use clap::ArgMatches;
+use controller::election::{Timing, TimingError};
+use controller::history::checkpoint::CheckpointPlace;
+use rustls::{CipherSuite, NamedGroup};
+
+use super::election::{FOREIGN_LEASE, LEASE};
+use super::{Config, Election};
+use crate::cli::error::{FlagError, Reason};
+use crate::cli::flags::last_text;
+use crate::cli::gates::Gates;
+use crate::serve::options::{CertificateFiles, FrontProxy, FrontProxyHeaders};
+use crate::serve::tls::options::{Supported, TlsOptions};
+
+/// A configuration while flags are read. Fields other than `config` are the values of flags that only
+/// together make a value of the configuration.
+#[derive(Debug)]
+pub struct Draft {
+    pub(in crate::cli) config: Config,
+    pub(in crate::cli) version: Version,
+    pub(in crate::cli) gates: Vec<String>,
+    pub(in crate::cli) shares_metrics: bool,
+    pub(in crate::cli) snapshot_age: Duration,
+    pub(in crate::cli) elects: bool,
+    pub(in crate::cli) lock: String,
+    pub(in crate::cli) lease_namespace: Option<String>,
+    pub(in crate::cli) lease_name: Option<String>,
+    pub(in crate::cli) timing: Timing,
+    pub(in crate::cli) checkpoints: bool,
+    pub(in crate::cli) certificate: Option<PathBuf>,
+    pub(in crate::cli) private_key: Option<PathBuf>,
+    pub(in crate::cli) front_proxy_ca: Option<PathBuf>,
+    pub(in crate::cli) headers: FrontProxyHeaders,
+    /// Whether TLS 1.3 is the minimum, and an optional warning.
+    pub(in crate::cli) minimum_tls: (bool, Option<String>),
+    pub(in crate::cli) cipher_suites: Supported<CipherSuite>,
+    pub(in crate::cli) curves: Supported<NamedGroup>,
+    /// The given flags without effect, by the reason.
+    pub(in crate::cli) without_effect: BTreeMap<&'static str, Vec<&'static str>>,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        let list = |items: &[&str]| items.iter().map(ToString::to_string).collect();
+        Self {
+            config: Config::default(),
+            version: Version::default(),
+            gates: Vec::new(),
+            shares_metrics: true,
+            snapshot_age: Duration::from_secs(5),
+            elects: true,
+            lock: "leases".to_owned(),
+            lease_namespace: None,
+            lease_name: None,
+            timing: Timing::default(),
+            checkpoints: false,
+            certificate: None,
+            private_key: None,
+            front_proxy_ca: None,
+            headers: FrontProxyHeaders {
+                allowed_names: Vec::new(),
+                user: list(&["x-remote-user"]),
+                uid: Vec::new(),
+                group: list(&["x-remote-group"]),
+                extra_prefix: list(&["x-remote-extra-"]),
+            },
+            minimum_tls: (false, None),
+            cipher_suites: Supported { kept: Vec::new(), left_out: Vec::new() },
+            curves: Supported { kept: Vec::new(), left_out: Vec::new() },
+            without_effect: BTreeMap::new(),
+        }
+    }
+}
+
+impl Draft {
+    /// Completes the configuration. `matches` has the texts for errors.
+    pub(in crate::cli) fn finish(self, matches: &ArgMatches) -> Result<Config, FlagError> {
+        let invalid = |name: &str, reason: Reason| FlagError::invalid(name, last_text(matches, name), reason);
+        let mut config = self.config;
+        for (reason, flags) in self.without_effect {
+            let verb = if flags.len() == 1 { "has" } else { "have" };
+            config.warnings.push(format!("--{} {verb} no effect: {reason}", flags.join(", --")));
+        }
+
+        let (gates, unknown) = Gates::resolve(self.version, &self.gates)
+            .map_err(|error| invalid("feature-gates", error.into()))?;
+        if !unknown.is_empty() {
+            let (verb, object) = if unknown.len() == 1 { ("has", "it") } else { ("have", "them") };
+            config.warnings.push(format!(
+                "--feature-gates: {} {verb} no effect: the HPA controller does not have {object}",
+                unknown.join(", ")
+            ));
+        }
+        let options = &mut config.controller;
+        options.settings.version = self.version;
+        gates.apply(&mut options.settings);
+        options.stale_consistency = gates.stale_consistency;
+        options.metric_sharing = self.shares_metrics.then_some(self.snapshot_age);
+
+        let namespace = self.lease_namespace.unwrap_or_else(|| "kube-system".to_owned());
+        let is_foreign = self.lease_name.as_deref() == Some(FOREIGN_LEASE);
+        let name = self.lease_name.filter(|_| !is_foreign).unwrap_or_else(|| LEASE.to_owned());
+        config.history_checkpoint =
+            self.checkpoints.then(|| CheckpointPlace { namespace: namespace.clone(), name: name.clone() });
+        config.election = None;
+        if self.elects {
+            if self.lock != "leases" {
+                return Err(invalid("leader-elect-resource-lock", Reason::MustBe("leases")));
+            }
+            self.timing.validate().map_err(|error| {
+                let flag = match error {
+                    TimingError::Lease | TimingError::TooShort => "leader-elect-lease-duration",
+                    TimingError::RenewDeadline => "leader-elect-renew-deadline",
+                    TimingError::Retry => "leader-elect-retry-period",
+                };
+                invalid(flag, error.into())
+            })?;
+            if is_foreign {
+                config.warnings.push(format!(
+                    "--leader-elect-resource-name={FOREIGN_LEASE} is not used: that Lease belongs to \
+                     kube-controller-manager; {namespace}/{LEASE} is used instead"
+                ));
+            }
+            config.election = Some(Election { namespace, name, timing: self.timing });
+        }
+
+        let serving = &mut config.serving;
+        serving.certificate = match (self.certificate, self.private_key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some(CertificateFiles { certificate, key }),
+            (Some(_), None) => return Err(invalid("tls-cert-file", Reason::Needs("tls-private-key-file"))),
+            (None, Some(_)) => return Err(invalid("tls-private-key-file", Reason::Needs("tls-cert-file"))),
+        };
+        let headers = self.headers;
+        serving.authentication.front_proxy = self.front_proxy_ca.map(|ca| FrontProxy { ca, headers });
+        let (only_tls13, warning) = self.minimum_tls;
+        config.warnings.extend(warning);
+        serving.tls = TlsOptions {
+            only_tls13,
+            suites: supported("tls-cipher-suites", self.cipher_suites, &mut config.warnings),
+            groups: supported("tls-curve-preferences", self.curves, &mut config.warnings),
+        };
+        Ok(config)
+    }
+}
+
+/// Returns the supported entries of a list. The others cause a warning.
+fn supported<T>(flag: &str, list: Supported<T>, warnings: &mut Vec<String>) -> Vec<T> {
+    if !list.left_out.is_empty() {
+        warnings.push(format!("--{flag}: ignored {}: not supported by rustls", list.left_out.join(", ")));
+    }
+    list.kept
+}
