@@ -262,7 +262,7 @@ fn timings_that_allow_two_leaders_are_refused_with_the_flag() {
         reason("--leader-elect-renew-deadline", "2.4s"),
         "the renew deadline must be greater than --leader-elect-retry-period times 1.2"
     );
-    assert_eq!(reason("--leader-elect-retry-period", "0s"), "must be greater than 0s");
+    assert_eq!(reason("--leader-elect-retry-period", "0s"), "the retry period must be greater than 0s");
     assert_eq!(reason("--leader-elect-resource-lock", "endpoints"), "must be leases");
     assert_eq!(reason("--takeover", "later"), "must be wait, warn or off");
 }

@@ -67,7 +67,7 @@ impl Length {
 impl Amount {
     fn read(text: &str) -> Result<Self, ValueError> {
         let (text, what, form) = (text.to_owned(), "a quantity", "such as 250m, 1.5 or 64Mi");
-        match text.parse::<Quantity>().map(|quantity| quantity.as_f64()) {
+        match text.parse::<Quantity>().map(Quantity::as_f64) {
             Ok(amount) if amount < 0.0 => Err(ValueError::Negative { text, what, form }),
             Ok(amount) => Ok(Self(amount)),
             Err(_) => Err(ValueError::Format { text, what, form }),
