@@ -57,11 +57,16 @@ fn within_bounds(config: &Config) {
         tolerance = -tolerance;
     }
     assert!(tolerance >= 0.0);
-    assert!(config.controller.sync_period > Duration::ZERO && config.controller.metrics_timeout > Duration::ZERO);
+    assert!(
+        config.controller.sync_period > Duration::ZERO && config.controller.metrics_timeout > Duration::ZERO
+    );
     assert!(config.controller.concurrent_syncs >= 1 && config.burst >= 1);
     assert!(config.controller.qps.is_none_or(|qps| qps > 0.0 && qps.is_finite()));
     assert!(config.controller.max_metrics_response >= 1);
-    assert!(config.controller.max_concurrent_metric_requests >= 1 && config.controller.max_concurrent_metric_requests_per_api >= 1);
+    assert!(
+        config.controller.max_concurrent_metric_requests >= 1
+            && config.controller.max_concurrent_metric_requests_per_api >= 1
+    );
     assert!(config.controller.decisions_per_hpa <= 1000);
     assert!((1..=128).contains(&config.controller.field_manager.len()));
     assert!(config.kubeconfig.as_ref().is_none_or(|path| !path.as_os_str().is_empty()));

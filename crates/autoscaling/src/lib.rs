@@ -75,14 +75,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 mod behavior;
 mod conclude;
 pub mod condition;
 mod decide;
+#[doc(hidden)] // Go's durations, for the flags of the controller
 pub mod duration;
 pub mod event;
 pub mod explanation;
 pub mod failure;
+#[doc(hidden)] // Go's quotes, for the texts of the controller
 pub mod go;
 pub mod history;
 mod metric;
@@ -102,4 +106,4 @@ pub mod status;
 
 pub use conclude::{Conclusion, WriteOutcome, conclude, failed_update_status};
 pub use decide::{Action, Answers, Computation, Decision, ErrorLabel, Verdict, decide};
-pub use plan::{ApiVersionError, Hpa, Overlap, Plan, Scale, ScaleFailure, plan, target_group};
+pub use plan::{ApiVersionError, Hpa, Overlap, Plan, Scale, ScaleError, ScaleFailure, plan, target_group};

@@ -7,7 +7,7 @@ use crate::condition::{SCALED_TO_ZERO, is_true};
 use crate::explanation::DecisionPath;
 use crate::failure::ScaleFailureClass;
 use crate::query::Query;
-use crate::selector::{LabelSelector, Selector};
+use crate::selector::{LabelSelector, Selector, SelectorError};
 use crate::settings::Settings;
 use crate::spec::{MetricSource, Spec};
 use crate::status::{CrossVersionObjectReference, Status};
@@ -137,18 +137,21 @@ pub fn target_group(target: &CrossVersionObjectReference) -> Result<&str, ApiVer
     }
 }
 
+/// The error for a Scale with an invalid selector, in upstream's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "received an object from a /scale endpoint which was not convertible to autoscaling Scale: failed to parse \
+     target selector: {0}"
+)]
+pub struct ScaleError(#[from] SelectorError);
+
 impl Scale {
     /// Creates a Scale from its counts and the text of its selector.
     ///
     /// # Errors
-    /// Returns upstream's text for an invalid selector.
-    pub fn new(replicas: i32, status_replicas: i32, selector: &str) -> Result<Self, String> {
-        let selector = Selector::parse_scale(selector).map_err(|error| {
-            format!(
-                "received an object from a /scale endpoint which was not convertible to autoscaling Scale: \
-                 failed to parse target selector: {error}"
-            )
-        })?;
+    /// Fails if the selector is invalid.
+    pub fn new(replicas: i32, status_replicas: i32, selector: &str) -> Result<Self, ScaleError> {
+        let selector = Selector::parse_scale(selector)?;
         let selector_text = selector.to_string().into();
         Ok(Self { replicas, status_replicas, selector: Arc::new(selector), selector_text })
     }

@@ -432,7 +432,8 @@ impl Step {
             return Err(failure("no matches for kind \"Deployment\" in group \"apps\"".to_owned()));
         }
         let replicas = self.replicas.unwrap_or(last);
-        Scale::new(replicas, self.status_replicas.unwrap_or(replicas), self.selector).map_err(failure)
+        Scale::new(replicas, self.status_replicas.unwrap_or(replicas), self.selector)
+            .map_err(|error| failure(error.to_string()))
     }
 
     /// The answers to the queries of a plan, at the indexes of the queries.

@@ -19,7 +19,9 @@ pub use self::reading::{
     Assumed, Corrected, FailedMetric, Measure, MetricExplanation, MetricReading, PodCount, PodGroup,
     PodVerdict, ProposalReason, Subject, UnmatchedSamples,
 };
-pub use self::sentence::{LimitingStep, Span, amount, amount_times, milli, trimmed};
+pub use self::sentence::{LimitingStep, Span};
+#[doc(hidden)] // parts of sentences, for the texts of `why`
+pub use self::sentence::{amount, amount_times, milli, trimmed};
 use crate::condition::Limit;
 use crate::failure::ScaleFailureClass;
 use crate::history::{Direction, Recommendation};

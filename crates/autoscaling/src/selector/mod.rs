@@ -70,19 +70,29 @@ pub struct SelectorError {
 
 impl Selector {
     /// Parses the text form (`a=b,c in (d,e),!f`), as `labels.Parse` does.
+    ///
+    /// # Errors
+    /// Fails for a text outside of the grammar, and for an invalid key or value.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         parse::requirements(text).map(Self::all_of)
     }
 
     /// Parses `Scale.status.selector` as upstream's scale client does: from text to a structured selector and
-    /// back to text. The error is the whole text, which starts with `"!=" is not a valid ...` or `couldn't
-    /// parse the selector string`.
+    /// back to text.
+    ///
+    /// # Errors
+    /// Fails like [`Self::parse`], and for the operators `!=`, `<` and `>`, which the structured form lacks.
+    /// The error is the whole text, which starts with `"!=" is not a valid ...` or `couldn't parse the
+    /// selector string`.
     pub fn parse_scale(text: &str) -> Result<Self, SelectorError> {
         Self::from_label_selector(Some(&LabelSelector::parse(text)?))
     }
 
     /// Converts the structured form. An absent selector selects nothing, an empty selector selects
     /// everything.
+    ///
+    /// # Errors
+    /// Fails for an unknown operator, and for keys or values that the operator does not allow.
     pub fn from_label_selector(selector: Option<&LabelSelector>) -> Result<Self, SelectorError> {
         match selector {
             None => Ok(Self { nothing: true, requirements: Box::default() }),

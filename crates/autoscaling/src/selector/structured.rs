@@ -35,8 +35,10 @@ pub struct LabelSelectorRequirement {
 }
 
 impl LabelSelector {
-    /// Parses the text form, as `metav1.ParseToLabelSelector` does. The structured form has no `!=`, `<` and
-    /// `>`.
+    /// Parses the text form, as `metav1.ParseToLabelSelector` does.
+    ///
+    /// # Errors
+    /// Fails for a text that is no selector, and for `!=`, `<` and `>`, which the structured form lacks.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut requirements = parse::requirements(text).map_err(|error| SelectorError {
             message: format!("couldn't parse the selector string \"{text}\": {error}"),

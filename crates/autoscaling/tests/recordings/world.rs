@@ -88,7 +88,8 @@ impl World {
         }
         let count = |name: &str| i32::try_from(target[name].as_i64().unwrap_or(0)).unwrap();
         let selector = target["selector"].as_str().unwrap_or_default();
-        (Some(path), Scale::new(count("specReplicas"), count("statusReplicas"), selector))
+        let scale = Scale::new(count("specReplicas"), count("statusReplicas"), selector);
+        (Some(path), scale.map_err(|error| error.to_string()))
     }
 
     pub(crate) fn put_scale(&mut self, path: &str, to: i32, writes: &mut Vec<Value>) -> WriteOutcome {

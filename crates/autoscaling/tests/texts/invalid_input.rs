@@ -215,7 +215,7 @@ fn sync_that_cannot_use_metrics_reports_its_reason() {
 fn invalid_scale_selector_is_reported_with_its_origin() {
     let error = Scale::new(3, 3, "a!=b").unwrap_err();
     assert_eq!(
-        error,
+        error.to_string(),
         "received an object from a /scale endpoint which was not convertible to autoscaling Scale: failed to parse \
          target selector: \"!=\" is not a valid label selector operator"
     );
