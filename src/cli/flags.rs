@@ -3,7 +3,7 @@
 //! - `_` equals `-` in a name.
 //! - A boolean takes a value only after `=`: `--flag`, `--flag=false`.
 //! - The last value of a scalar flag wins. The values of a list flag accumulate.
-//! - A value may begin with a dash.
+//! - A value may start with a dash.
 
 use std::collections::BTreeMap;
 use std::fmt;

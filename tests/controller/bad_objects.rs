@@ -97,7 +97,7 @@ const CASES: &[Case] = &[
             "False FailedGetExternalMetric the HPA was unable to compute the replica count: invalid external metric \
              source: neither a value target nor an average value target was set",
         ),
-        label: "spec",
+        label: "internal",
     },
     Case {
         name: "api-version",

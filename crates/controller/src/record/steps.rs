@@ -1,4 +1,4 @@
-//! The stored form of a sync, in two parts. [`Frame`] changes only with the spec, so many decisions share one
+//! The stored form of a sync, in two parts. [`Frame`] changes only with the spec, so decisions share a
 //! copy of it. [`Body`] has the rest.
 //!
 //! The encoding never leaves the process, so it has no versions. Every conversion names all fields, so a new
