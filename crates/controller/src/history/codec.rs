@@ -271,7 +271,7 @@ mod tests {
             decode(&[1]).unwrap_err().to_string(),
             "history has format version 1, but this build reads version 2"
         );
-        assert_eq!(decode(&[0; MAX_BYTES + 1]), Err(HistoryError::TooLarge(MAX_BYTES + 1)));
+        assert_eq!(decode(&vec![0; MAX_BYTES + 1]), Err(HistoryError::TooLarge(MAX_BYTES + 1)));
         assert_eq!(
             decode(&[&encode(&History::default())[..], &[7]].concat()),
             Err(HistoryError::Trailing(1))

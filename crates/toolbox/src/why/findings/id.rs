@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn findings_page_lists_every_finding() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/findings.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/findings.md");
         let current = std::fs::read_to_string(&path).unwrap();
         let page = page(&current);
         if std::env::var_os("UPDATE_DOCS").is_some() {
