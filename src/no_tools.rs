@@ -11,7 +11,7 @@ Commands (their flags: concertina COMMAND --help):
   rbac      Print the roles that a controller with these flags needs.";
 
 /// No command exists.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command {}
 
 pub(crate) fn parse(_: Program, _: &[String]) -> Option<Result<Invocation, CliError>> {
