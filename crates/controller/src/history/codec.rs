@@ -1,6 +1,6 @@
 //! Encodes a history as bytes: compact, exact to the nanosecond, and validated when it is decoded.
 //!
-//! The encoding is a version byte and [`StoredHistory`]. Syncs are a period apart, so each time is stored as
+//! The encoding is a version byte and `StoredHistory`. Syncs are a period apart, so each time is stored as
 //! the change of its distance to the previous time (delta of deltas).
 
 use autoscaling::history::{
