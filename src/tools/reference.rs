@@ -92,13 +92,10 @@ fn flags_page() -> String {
     let mut text = "\
 # Flags
 
-This page lists every flag of the controller, its default, and the flags of kube-controller-manager
-that have no effect.
-
 Concertina accepts the command line of kube-controller-manager 1.36 and 1.37 unchanged, by pflag's
-rules. The first tables list the flags that have an effect. `concertina --help` prints the same.
-The [last table](#without-effect) lists the flags that are accepted and ignored. If one of these is
-set to a value other than its default, a warning at startup names it.
+rules. The first tables list the flags that have an effect; a star marks those that
+kube-controller-manager does not have. The [last table](#without-effect) lists the flags that are
+accepted and ignored. If one of these is not at its default, a warning at startup names it.
 
 This page is generated from the program's own tables.
 "
@@ -116,7 +113,7 @@ This page is generated from the program's own tables.
                 continue;
             }
             let default = if flag.default.is_empty() { String::new() } else { format!("`{}`", flag.default) };
-            let origin = if is_own(flag.name) { " (concertina's own)" } else { "" };
+            let origin = if is_own(flag.name) { " \\*" } else { "" };
             let _ = writeln!(
                 text,
                 "| `{}` | {} | {default} | {usage}{origin} |",
