@@ -36,7 +36,7 @@ Commands (their flags: concertina COMMAND --help):
   simulate  Simulate HPAs and their workloads in virtual time.
   demo      Run a demo cluster with autoscaled workloads in this process.";
 
-/// This process, for the commands.
+/// The controller process of this program, for the commands.
 pub const PROCESS: Process = &ThisProcess;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! One run: a watch that fills a store, in a process of its own.
+//! One run: a watch that fills a store, in a separate process.
 
 use std::fmt::Debug;
 use std::io;

@@ -1,7 +1,9 @@
-//! CPU time, memory and bytes of this project's watch and of kube-runtime's: `cargo bench --package watch-benchmark`.
+//! CPU time, memory and bytes of this project's watch and of kube-runtime's.
+//!
+//! Run it with `cargo bench --package watch-benchmark`.
 //!
 //! Both read the same bytes from one HTTP server: 1,000 objects as an API server sends them, with their
-//! managedFields, and then MODIFIED events. Both fill the controller's stores. Each run has its own process
+//! managedFields, and then MODIFIED events. Both fill the controller's stores. Each run has its own process,
 //! and the variants take turns. A line has the medians of all rounds, and the ratios to this project's watch
 //! are the medians of the ratios within each round.
 //!
@@ -13,8 +15,8 @@
 //! Events arrive in a burst after a streaming list, or 0.2 ms apart after a list of two pages.
 //!
 //! The last table decodes the same pods in memory: with the cursor of `cluster::decode`, and with serde_json
-//! into slim types that borrow. Linux only, because it reads /proc. `cargo test --package watch-benchmark` makes one short
-//! run.
+//! into slim types that borrow. Linux only, because it reads /proc. `cargo test --package watch-benchmark`
+//! makes one short run.
 
 mod client;
 mod decode;
@@ -52,12 +54,12 @@ enum Variant {
     Raw,
 }
 
-/// How the objects and events arrive.
+/// The arrival of objects and events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Arrival {
-    /// As a streaming list, and all events at once.
+    /// A streaming list, then all events at once.
     Burst,
-    /// As two pages, and each event on its own.
+    /// A list of two pages, then each event separately.
     Spaced,
 }
 
@@ -164,7 +166,7 @@ fn measure(server: &Server, run: Run) -> Result<Figures, Failure> {
     Ok(Figures { bytes: server.sent() as f64 / (run.objects + run.events) as f64, ..figures })
 }
 
-/// The median. 0 without values.
+/// The median, or 0 without values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,6 +1,6 @@
-//! An HTTP server that plays lists and watches from prepared bytes, with blocking sockets.
+//! An HTTP server that serves lists and watches from prepared bytes, with blocking sockets.
 
-#![allow(clippy::disallowed_methods, reason = "the server is not the measured process, in real time")]
+#![allow(clippy::disallowed_methods, reason = "the server runs in real time and is not the measured process")]
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read as _, Write};
 use std::net::{TcpListener, TcpStream};

@@ -306,7 +306,7 @@ async fn sync_until(
     }
     if finished.is_err() {
         tracing::warn!(
-            "failed to write the checkpoint of histories within {FLUSH:?}; it lacks the last seconds"
+            "failed to write the checkpoint of histories within {FLUSH:?}; the checkpoint lacks the last seconds"
         );
     }
     in_order

@@ -1,7 +1,8 @@
-//! Take-over safety of this process.
+//! Takeover safety of this process.
 //!
-//! [`TakeoverSetup::prepare`] builds take-over safety before the first watch, and [`TakeoverSetup::start`] starts it with the
-//! first synced caches. The process calls [`TakeOver::leads`] when this replica becomes the leader.
+//! [`TakeoverSetup::prepare`] builds takeover safety before the first watch, and [`TakeoverSetup::start`]
+//! starts it with the first synced caches. The process calls [`TakeOver::leads`] when this replica becomes
+//! the leader.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use controller::reconcile::{Controller, Observers};
 use controller::takeover::{Parts, TakeOver};
 use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// Take-over safety before its start. The controller writes nothing until take-over safety permits it.
+/// Takeover safety before its start. The controller writes nothing until takeover safety permits it.
 #[derive(Debug)]
 pub(super) struct TakeoverSetup {
     takeover: Arc<TakeOver>,
@@ -27,7 +28,7 @@ pub(super) struct TakeoverSetup {
 }
 
 impl TakeoverSetup {
-    /// Builds the take-over safety that `--takeover` selects. Returns `None` for `off` and for a dry run,
+    /// Builds the takeover safety that `--takeover` selects. Returns `None` for `off` and for a dry run,
     /// which writes nothing.
     pub(super) fn prepare(
         config: &Config,
@@ -55,7 +56,7 @@ impl TakeoverSetup {
         Some(Self { takeover, reads: clients.watch.clone(), notices })
     }
 
-    /// Returns the observers of watch events and concluded syncs. Take-over safety is the first observer, so
+    /// Returns the observers of watch events and concluded syncs. Takeover safety is the first observer, so
     /// that the gate closes before any other reaction to a foreign write.
     pub(super) fn observers(guard: Option<&Self>) -> Observers {
         guard.map(|guard| Arc::clone(&guard.takeover) as _).into_iter().collect()
@@ -66,7 +67,7 @@ impl TakeoverSetup {
         Arc::clone(&self.takeover)
     }
 
-    /// Starts take-over safety, which runs until `stop`. The caches must be synced.
+    /// Starts takeover safety, which runs until `stop`. The caches must be synced.
     pub(super) fn start(self, controller: &Arc<Controller>, stop: &CancellationToken) -> Arc<TakeOver> {
         let Self { takeover, reads, notices } = self;
         takeover.begin(controller);

@@ -156,7 +156,7 @@ impl Flag {
     }
 }
 
-/// Creates a flag: `check` validates its value, and `place` is its place in the configuration.
+/// Creates a flag: `check` validates its value, and `place` locates the value in the configuration.
 pub(super) fn flag<T: Clone + Send + Sync + 'static, V>(
     name: &'static str,
     of: Type<T>,

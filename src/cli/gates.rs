@@ -57,7 +57,7 @@ pub enum GateError {
     #[error("emulated version {} is neither 1.36 nor 1.37", go::quote(.0))]
     Version(String),
     /// The flag names several versions.
-    #[error("duplicate version flag, it names two versions")]
+    #[error("duplicate version flag: the flag names two versions")]
     TwoVersions,
 }
 

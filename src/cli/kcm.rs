@@ -13,22 +13,22 @@ use super::values::{
 };
 
 const OTHER: &str = "meant for other controllers of kube-controller-manager";
-const HTTP2: &str = "HTTP/1.1 is served, HTTP/2 is not";
+const HTTP2: &str = "only HTTP/1.1 is served";
 const ADDRESS: &str = "a port in TIME_WAIT is always reused";
-const PROFILING: &str = "there is no profiling endpoint";
-const MIGRATION: &str = "there is one controller, nothing migrates";
-const CONTROLLERS: &str = "the HPA controller is the only one and always runs";
-const MANAGER: &str = "there is one controller, which starts at once and stops when its writes are done";
+const PROFILING: &str = "Concertina has no profiling endpoint";
+const MIGRATION: &str = "Concertina runs one controller, so nothing is migrated";
+const CONTROLLERS: &str = "the HPA controller is the only controller and always runs";
+const MANAGER: &str =
+    "Concertina runs one controller, which starts at once and stops when its writes are complete";
 const RESYNC: &str = "every HPA is synced once per --horizontal-pod-autoscaler-sync-period anyway";
-const CONTENT_TYPE: &str = "requests are made in JSON";
-const COMPATIBILITY: &str = "only --emulated-version selects a behavior";
+const CONTENT_TYPE: &str = "requests are always sent as JSON";
+const COMPATIBILITY: &str = "only --emulated-version selects the emulated version";
 const LOGS: &str = "logs are written to standard error at once";
-const MODULES: &str = "its patterns name files of kube-controller-manager";
+const MODULES: &str = "the patterns refer to source files of kube-controller-manager";
 const METRICS: &str = "all metrics are exposed, with all labels";
-const REMOVED: &str =
-    "Kubernetes removed it, --horizontal-pod-autoscaler-downscale-stabilization replaces it";
-const REST_CLIENTS: &str = "Kubernetes removed it, metrics always come from the metrics APIs";
-const CPU_TAINT: &str = "Kubernetes renamed it to --horizontal-pod-autoscaler-cpu-initialization-period";
+const REMOVED: &str = "removed from Kubernetes; use --horizontal-pod-autoscaler-downscale-stabilization";
+const REST_CLIENTS: &str = "removed from Kubernetes; metrics always come from the metrics APIs";
+const CPU_TAINT: &str = "renamed to --horizontal-pod-autoscaler-cpu-initialization-period in Kubernetes";
 
 /// The flags of kube-controller-manager, in the order of its sections.
 pub fn flags() -> Vec<Flag> {

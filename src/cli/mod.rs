@@ -1,7 +1,7 @@
 //! The command line of kube-controller-manager, parsed by pflag's rules.
 //!
 //! [`kcm`] lists kube-controller-manager's flags, and [`own`] lists Concertina's additional flags, each with
-//! its place in the [`Config`]. [`flags`] makes clap arguments of them.
+//! its place in the [`Config`]. [`flags`] converts them to clap arguments.
 
 use std::ffi::OsStr;
 use std::fmt;

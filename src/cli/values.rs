@@ -155,9 +155,9 @@ impl<T: Clone + Send + Sync + 'static> Type<T> {
 /// The output that `--version` requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionOutput {
-    /// None, the controller runs.
+    /// No output: the controller runs.
     Off,
-    /// The version for people.
+    /// The human-readable version.
     Readable,
     /// The version as a Go value, like kube-controller-manager's output.
     Raw,

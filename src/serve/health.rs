@@ -38,7 +38,7 @@ pub enum Scope {
 pub struct Condition(Arc<Mutex<Result<(), String>>>);
 
 impl Health {
-    /// Creates a registry with the check `ping` only, which passes whenever the server answers.
+    /// Creates a registry with the check `ping` only, which passes whenever the server responds.
     pub fn new() -> Self {
         Self::default()
     }

@@ -4,10 +4,10 @@
 //! serves all clients. Both ports bound the resources that an unauthenticated client can use: connections,
 //! header size, the time of a handshake and of a header, and concurrent reviews.
 //!
-//! | path | answer | for clients that |
+//! | path | response | for clients that |
 //! |---|---|---|
 //! | `/healthz`, `/livez` | `ok` as long as the process works | connect |
-//! | `/readyz` | `ok` once the caches are synced and the API server answers | connect |
+//! | `/readyz` | `ok` once the caches are synced and the API server responds | connect |
 //! | `/metrics` | Prometheus' text format | may get this path |
 //! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | may get this path |
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | may list or get these HPAs |
@@ -172,7 +172,7 @@ struct Guard {
 }
 
 impl Guard {
-    /// Returns the refusal if the client may not make the request.
+    /// Returns the refusal if the client is not allowed to make the request.
     async fn refuses(
         &self,
         endpoints: &Endpoints,
@@ -199,7 +199,7 @@ impl Guard {
 }
 
 /// Serves one connection without authorization until the client closes it. After `stop`, serves it until the
-/// request in flight is answered.
+/// request in flight is complete.
 pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     endpoints: Endpoints,

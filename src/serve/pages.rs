@@ -75,8 +75,8 @@ impl Endpoints {
         self
     }
 
-    /// Returns the actions that a client must be allowed to perform, all of them, to get an answer. Empty for
-    /// a path without content, about which any identified user may learn.
+    /// Returns the actions that a client must be allowed to perform to get a response, all of which are
+    /// required. Empty for a path without content, which every authenticated user may request.
     pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
         match (Page::from_path(uri.path()), &self.watched) {
             (Some(Page::History), Some(watched)) => {
@@ -137,9 +137,9 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Returns the action that a client must be allowed to perform to get an answer. The action reads HPAs for a
+/// Returns the action that a client must be allowed to perform to get a response. The action reads HPAs for a
 /// page with data of HPAs, and gets the path for any other page. Returns `None` for a path without content,
-/// about which any identified user may learn.
+/// which every authenticated user may request.
 pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
     let asked = match Page::from_path(path) {
@@ -173,7 +173,7 @@ fn accept<B>(request: &Request<B>) -> String {
     all.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the answer to an authorized client.
+/// Returns the response to an authorized client.
 pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
     let (method, uri) = (request.method(), request.uri());
     let not_found = || plain(StatusCode::NOT_FOUND, "404 page not found\n");
@@ -187,7 +187,7 @@ pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Re
         return not_found();
     };
     if !matches!(*method, Method::GET | Method::HEAD) {
-        let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered");
+        let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported");
         let mut response = match page {
             Page::Decisions(_) | Page::History | Page::Json(_) => {
                 json(Answer::failure(status, message.to_owned()))

@@ -189,9 +189,9 @@ async fn invalid_checkpoint_is_logged_by_name_and_breaks_no_rate_policy() {
     let stage = after_clean_shutdown().await;
     let sound = stored(&stage, FIRST);
     let bad = [
-        ("cut off", base64(&sound[..sound.len() / 8 * 4]), "its checksum is wrong"),
-        ("of another version", base64(&format!("Q0hQQQMA{}", &sound[8..])), "it has version 3 of the format"),
-        ("something else", base64("aGVsbG8gd29ybGQh"), "it is not a checkpoint"),
+        ("cut off", base64(&sound[..sound.len() / 8 * 4]), "the checksum of the shard is wrong"),
+        ("of another version", base64(&format!("Q0hQQQMA{}", &sound[8..])), "the shard has format version 3"),
+        ("something else", base64("aGVsbG8gd29ybGQh"), "the data is not a checkpoint"),
         ("huge", base64(&"AAAA".repeat(400_000)), "more than a ConfigMap can have"),
     ];
     for (what, data, expected) in bad {

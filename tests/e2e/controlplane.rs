@@ -140,7 +140,7 @@ impl ControlPlane {
                 process.still_runs()?;
             }
             admin.get("/readyz").await.map(drop)?;
-            // A start-up hook creates the controllers' roles, and /readyz waits for the hook. The request
+            // A startup hook creates the controllers' roles, and /readyz waits for the hook. The request
             // confirms that the role exists.
             admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:controller:horizontal-pod-autoscaler").await
         })

@@ -113,7 +113,7 @@ async fn hanging_plugin_is_killed_and_named() {
         "{error}"
     );
     let error = ask(&clients).await.unwrap_err().to_string();
-    assert!(error.contains("/plugin did not end within"), "{error}");
+    assert!(error.contains("/plugin did not exit within"), "{error}");
     assert_eq!(server.requests.all().len(), 0);
 
     let pid = folder.read("pid");
@@ -150,8 +150,8 @@ async fn missing_or_failing_plugin_is_named_in_the_error() {
             print(r#"{"token": "s3cret", "expirationTimestamp": "soon"}"#),
             "expirationTimestamp is not a valid time",
         ),
-        (print(r#"{"token": "s3cret"}"#).replace(".io/v1", ".io/v1beta1"), "the kubeconfig asks for"),
-        ("cat /dev/zero".to_owned(), "they are larger than"),
+        (print(r#"{"token": "s3cret"}"#).replace(".io/v1", ".io/v1beta1"), "the kubeconfig requires"),
+        ("cat /dev/zero".to_owned(), "the output exceeds"),
     ] {
         let error = error(&plugin(&folder, &script)).await;
         assert!(error.contains(problem) && !error.contains("s3cret"), "{error}");

@@ -1,4 +1,4 @@
-//! Properties of every run, for any policies, load and start-up times: bounds, rates, repeatability.
+//! Properties of every run, for any policies, load and startup times: bounds, rates, repeatability.
 
 use std::time::Duration;
 

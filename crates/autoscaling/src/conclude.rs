@@ -21,10 +21,10 @@ pub enum WriteOutcome {
     NotNeeded,
     /// The Scale was written.
     Done,
-    /// The write failed. Contains the text of the last answer.
+    /// The write failed. Contains the text of the last response.
     Failed(String),
-    /// The outcome is unknown because the answer was lost. Contains the text of the error. The sync reports a
-    /// failure. The next sync that reads the Scale settles the outcome.
+    /// The outcome is unknown because the response was lost. Contains the text of the error. The sync reports
+    /// a failure. The next sync that reads the Scale settles the outcome.
     Unknown(String),
     /// The write was withheld on purpose (a dry run). The sync reports a success, but adds no scale event to
     /// the history.
@@ -87,7 +87,7 @@ pub fn conclude(
     let mut error = error;
     let mut last_event = None;
     let rebuilt = |desired: i32, metrics: Vec<MetricStatus>, scaled: bool| Status {
-        // An absent generation is 0 in Go, and its status says so.
+        // An absent generation is 0 in Go, so the status shows 0.
         observed_generation: settings.generation.then(|| hpa.generation.unwrap_or(0)),
         last_scale_time: if scaled { Some(whole_seconds(now)) } else { hpa.status.last_scale_time },
         current_replicas: current,

@@ -1,9 +1,9 @@
 //! Classes of failures, and upstream's texts for them.
 //!
 //! A failure gets its class where it arises, and keeps it in the [explanation](crate::explanation). Two
-//! sources have a text and no class: the statuses and events of other controllers, and records of earlier
-//! versions. [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify
-//! these texts. Nothing else depends on the wording of an error.
+//! sources have a text but no class: the statuses and events of other controllers, and records of earlier
+//! versions. [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify these texts.
+//! Nothing else depends on the wording of an error.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ pub enum ScaleFailureClass {
 }
 
 impl ScaleFailureClass {
-    /// The class of one of upstream's texts.
+    /// Classifies an upstream text.
     pub fn from_text(text: &str) -> Self {
         if text.contains(INVALID_GROUP_VERSION) {
             Self::InvalidReference
@@ -75,7 +75,7 @@ impl ScaleFailureClass {
     }
 }
 
-/// The class of a metric's failure.
+/// The class of a failure to compute a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum MetricFailureClass {
@@ -104,7 +104,7 @@ pub enum MetricFailureClass {
 }
 
 impl MetricFailureClass {
-    /// The class of one of upstream's texts, without the prefixes that name the metric.
+    /// Classifies an upstream text without the prefixes that name the metric.
     pub fn from_text(text: &str) -> Self {
         if text.starts_with(MISSING_REQUEST) {
             Self::MissingRequest
@@ -132,7 +132,7 @@ impl MetricFailureClass {
     }
 }
 
-/// A metric's failure, before the names of the metric and its API precede the text.
+/// The failure of a metric, without the prefixes that name the metric and its API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) class: MetricFailureClass,

@@ -1,7 +1,7 @@
 //! kube's typed client over [`Client`], for all requests that are not on a hot path.
 //!
 //! A request passes the token bucket, the gate, the observer and the limits of its [`Client`]. An error
-//! contains the [`ApiError`] of the stack, so classes and texts are those of all other requests.
+//! contains the [`ApiError`] of the stack, so its class and text match those of all other requests.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ use super::client::Client;
 use super::decode::DecodeError;
 use super::error::ApiError;
 
-/// A body within the size limit: whole, or as it arrives.
+/// A body within the size limit: buffered or streamed.
 type Answer = Either<Full<Bytes>, Limited<Incoming>>;
 
 impl Client {
@@ -36,7 +36,7 @@ impl Client {
         kube::Client::new(service, "default")
     }
 
-    /// The objects of a namespace. Requires a runtime.
+    /// Returns the API of the objects in a namespace. Requires a tokio runtime.
     pub fn namespaced<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -44,7 +44,7 @@ impl Client {
         Api::namespaced(self.typed(), &segment(namespace))
     }
 
-    /// The objects of a resource without namespaces. Requires a runtime.
+    /// Returns the API of the objects of a cluster-scoped resource. Requires a tokio runtime.
     pub(super) fn cluster_scoped<K>(&self) -> Api<K>
     where
         K: Resource<Scope = ClusterResourceScope, DynamicType = ()>,
@@ -52,7 +52,7 @@ impl Client {
         Api::all(self.typed())
     }
 
-    /// Sends a request of kube's client. The size limit applies to the whole response of a watch too.
+    /// Sends a request of kube's client. For a watch, the size limit applies to the whole response.
     async fn answer(&self, request: Request<Body>) -> Result<Response<Answer>, ApiError> {
         let (head, body) = request.into_parts();
         let body = body.collect_bytes().await.map_err(|error| ApiError::Request(error.to_string()))?;
@@ -67,7 +67,7 @@ impl Client {
     }
 }
 
-/// A name as one segment of a path. kube sends names as they are.
+/// Encodes a name as one path segment, because kube does not encode names.
 pub fn segment(name: &str) -> Cow<'_, str> {
     utf8_percent_encode(name, SEGMENT).into()
 }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Appends the encoding of a value to `to`.
 pub(crate) fn append<T: Serialize>(value: &T, to: Vec<u8>) -> Vec<u8> {
-    // Fails only for a sequence of unknown length. No encoded type has one, and no reader accepts the result.
+    // Fails only for a sequence of unknown length. No encoded type contains such a sequence, and no reader
+    // accepts the empty result.
     postcard::to_extend(value, to).unwrap_or_default()
 }
 

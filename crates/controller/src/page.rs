@@ -17,7 +17,7 @@ pub const JSON: &str = "application/json";
 /// A JSON page, built for each request from its query.
 pub type JsonPage = Arc<dyn Fn(Option<&str>) -> Answer + Send + Sync>;
 
-/// A page that may wait before it answers, built for each request from its query.
+/// A page that may wait before it responds, built for each request from its query.
 pub type HeldPage = Arc<dyn Fn(Option<&str>) -> BoxFuture<'static, Reply> + Send + Sync>;
 
 /// The response of a page.

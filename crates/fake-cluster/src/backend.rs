@@ -39,7 +39,7 @@ pub struct MetricsRequest<'a> {
     pub api: MetricsApi,
     /// The version in the path, such as `v1beta2`.
     pub version: &'a str,
-    /// The namespace in the path; empty without one.
+    /// The namespace in the path; empty if the path has none.
     pub namespace: &'a str,
     /// The decoded segments after `namespaces/{ns}`, or after the version without a namespace.
     pub path: &'a [String],

@@ -27,7 +27,7 @@ pub(crate) struct ResourcePath {
     pub(crate) resource: String,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
-    /// The segments after the namespace, or after the version without one.
+    /// The segments after the namespace, or after the version if the path has no namespace.
     pub(crate) rest: Vec<String>,
 }
 

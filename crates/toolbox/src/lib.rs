@@ -1,4 +1,4 @@
-//! What people use at a terminal: `why`, `parity`, `simulate` and `demo`.
+//! The commands for a terminal: `why`, `parity`, `simulate` and `demo`.
 //!
 //! [`command::parse`] reads a command line. The commands run the controller's own code: `why` and `simulate`
 //! run a controller with the options that the process resolves from its flags, and `demo` runs the whole

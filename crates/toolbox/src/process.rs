@@ -1,4 +1,4 @@
-//! The process of the controller, which the program passes to the commands.
+//! The controller process, which the program passes to the commands.
 
 use std::error::Error;
 use std::fmt;
@@ -14,12 +14,12 @@ use clock::SharedClock;
 #[cfg(test)]
 pub(crate) mod fake;
 
-/// The process of the controller: its flags, and a run of it.
+/// The controller process: its flags, and a function that runs the controller.
 pub trait ControllerProcess: fmt::Debug + Sync {
     /// Returns the flags that have an effect.
     fn flags(&self) -> Vec<FlagHelp>;
 
-    /// Resolves the words of a command line that has only flags.
+    /// Resolves the arguments of a command line that contains only flags.
     ///
     /// # Errors
     /// Returns the first invalid flag.
@@ -35,7 +35,7 @@ pub trait ControllerProcess: fmt::Debug + Sync {
     ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>>;
 }
 
-/// The process, which is the same for the whole run of the program.
+/// The controller process, fixed for the lifetime of the program.
 pub type Process = &'static dyn ControllerProcess;
 
 /// A flag of the controller in help texts.
@@ -49,7 +49,7 @@ pub struct FlagHelp {
     pub usage: String,
 }
 
-/// What the flags of a controller mean.
+/// The resolved flags of a controller.
 #[derive(Debug, Clone)]
 pub struct ResolvedFlags {
     /// The options of the controller.
@@ -66,7 +66,7 @@ pub enum FlagError {
     /// The controller does not have the flag.
     #[error("unknown flag: --{0}")]
     Unknown(String),
-    /// The value is not allowed. The text is the controller's.
+    /// The value is not allowed. Contains the controller's error text.
     #[error("{0}")]
     Invalid(String),
 }

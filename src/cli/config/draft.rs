@@ -18,8 +18,8 @@ use crate::cli::gates::Gates;
 use crate::serve::options::{CertificateFiles, FrontProxy, FrontProxyHeaders};
 use crate::serve::tls::options::{Supported, TlsOptions};
 
-/// A configuration while flags are read. Fields other than `config` are the values of flags that only
-/// together make a value of the configuration.
+/// A configuration while flags are read. Fields other than `config` hold the values of flags that only in
+/// combination determine a value of the configuration.
 #[derive(Debug)]
 pub struct Draft {
     pub(in crate::cli) config: Config,
@@ -79,7 +79,7 @@ impl Default for Draft {
 }
 
 impl Draft {
-    /// Completes the configuration. `matches` has the texts for errors.
+    /// Completes the configuration. `matches` contains the texts for errors.
     pub(in crate::cli) fn finish(self, matches: &ArgMatches) -> Result<Config, FlagError> {
         let invalid = |name: &str, reason: Reason| FlagError::invalid(name, last_text(matches, name), reason);
         let mut config = self.config;

@@ -30,7 +30,7 @@ pub enum TakeOver {
     /// Write nothing until the other controller has stopped.
     #[default]
     Wait,
-    /// Warn, and act nevertheless.
+    /// Warn, and still act.
     Warn,
     /// Do not check.
     Off,

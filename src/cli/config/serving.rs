@@ -11,7 +11,7 @@ use crate::serve::options::{CertificateFiles, NamedCertificate, OpenPaths};
 use crate::serve::tls::options::{self, Supported};
 
 pub(in crate::cli) fn port(port: i64) -> Result<u16, Reason> {
-    u16::try_from(port).map_err(|_| Reason::MustBe("between 0 and 65535, 0 disables it"))
+    u16::try_from(port).map_err(|_| Reason::MustBe("between 0 and 65535; 0 disables the port"))
 }
 
 pub(in crate::cli) fn advertised(address: String) -> Result<Option<IpAddr>, Reason> {
@@ -28,7 +28,7 @@ pub(in crate::cli) fn health_address(address: String) -> Result<Option<SocketAdd
         _ if address.is_empty() => Ok(None),
         Ok(address) if address.ip().to_canonical().is_loopback() => Ok(Some(address)),
         Ok(_) => Err(Reason::MustBe(
-            "a loopback address, as it has no authentication; use --secure-port for other addresses",
+            "a loopback address, because the port has no authentication; use --secure-port for other addresses",
         )),
         Err(_) => Err(Reason::MustBe("an IP address and a port, such as 127.0.0.1:8080")),
     }

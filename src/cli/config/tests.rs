@@ -181,7 +181,7 @@ fn kubeadm_command_line_has_one_warning_per_reason() {
         config.warnings,
         [
             "--allocate-node-cidrs, --cluster-cidr have no effect: meant for other controllers of kube-controller-manager",
-            "--controllers has no effect: the HPA controller is the only one and always runs",
+            "--controllers has no effect: the HPA controller is the only controller and always runs",
         ]
     );
 }
@@ -230,7 +230,7 @@ fn serving_flags_of_kube_controller_manager_are_read() {
 
 #[test]
 fn invalid_serving_flags_are_refused_with_the_flag() {
-    assert_eq!(reason("--secure-port", "65536"), "must be between 0 and 65535, 0 disables it");
+    assert_eq!(reason("--secure-port", "65536"), "must be between 0 and 65535; 0 disables the port");
     assert_eq!(reason("--tls-cert-file", "a"), "needs --tls-private-key-file");
     assert_eq!(reason("--tls-cipher-suites", "X"), "Cipher suite X not supported or doesn't exist");
     assert_eq!(reason("--tls-curve-preferences", "25"), "no curve is left: rustls supports none of these");
@@ -284,8 +284,9 @@ fn removed_flag_is_accepted_with_a_warning() {
     let warnings = config("--horizontal-pod-autoscaler-downscale-delay=5m0s").warnings;
     assert_eq!(warnings.len(), 1);
     assert!(
-        warnings[0]
-            .starts_with("--horizontal-pod-autoscaler-downscale-delay has no effect: Kubernetes removed it")
+        warnings[0].starts_with(
+            "--horizontal-pod-autoscaler-downscale-delay has no effect: removed from Kubernetes"
+        )
     );
     assert!(read(&["--horizontal-pod-autoscaler-use-rest-clients"]).is_ok());
 }

@@ -1,4 +1,4 @@
-//! A cache of reviews. Equal questions are reviewed once, and at most [`AT_ONCE`] reviews run at a time.
+//! A cache of reviews. Equal reviews share one request, and at most [`AT_ONCE`] reviews run at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use tokio::time::Instant;
 
 use cluster::error::ApiError;
 
-/// Maximum number of concurrent reviews, so that invented tokens do not flood the API server.
+/// Maximum number of concurrent reviews, so that invalid tokens do not flood the API server.
 const AT_ONCE: usize = 16;
-/// Maximum number of cached answers.
+/// Maximum number of cached results.
 const MAX_CACHED: usize = 1024;
 
-/// The SHA-256 digest of a question. The question itself is not kept, because it may contain a token.
+/// The SHA-256 digest of the input of a review. The input itself is not kept, because it may contain a token.
 type Key = [u8; 32];
 
-/// The cached answers.
+/// The cached results.
 #[derive(Debug)]
 pub(super) struct Reviews<T> {
     entries: Mutex<BTreeMap<Key, Entry<T>>>,
@@ -28,7 +28,7 @@ pub(super) struct Reviews<T> {
 
 #[derive(Debug, Clone)]
 struct Entry<T> {
-    /// The answer, filled by the first caller while concurrent callers wait.
+    /// The result, filled by the first caller while concurrent callers wait.
     answer: Arc<OnceCell<CachedAnswer<T>>>,
     since: Instant,
 }
@@ -37,11 +37,11 @@ struct Entry<T> {
 struct CachedAnswer<T> {
     answer: T,
     until: Instant,
-    /// Whether the answer grants access. The cache evicts other answers first.
+    /// Whether the result grants access. The cache evicts other results first.
     good: bool,
 }
 
-/// An answer and its time to live.
+/// A result and its time to live.
 #[derive(Debug)]
 pub(super) struct Reviewed<T> {
     pub(super) answer: T,
@@ -54,7 +54,7 @@ impl<T: Clone> Reviews<T> {
         Self { entries: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
     }
 
-    /// Returns the cached answer, or makes a review. Failures are not cached.
+    /// Returns the cached result, or makes a review. Failures are not cached.
     pub(super) async fn get(
         &self,
         question: &[u8],

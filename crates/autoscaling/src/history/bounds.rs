@@ -3,8 +3,8 @@
 //! Upstream keeps every entry until a later one takes its slot. Up to the bounds, this module does the same.
 //! Beyond the bounds, it first drops entries that are out of reach of any window or period that the API
 //! allows. Then it drops entries that cannot change any decision. If too many entries remain, the module
-//! merges neighbours to the safe side. A merged recommendation holds for longer. A merged rescale counts
-//! against its direction for longer, and in favour of the other direction for a shorter time.
+//! merges neighbors to the safe side. A merged recommendation holds for longer. A merged rescale counts
+//! against its direction for longer, and in favor of the other direction for a shorter time.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -58,7 +58,7 @@ fn unsurpassed(entries: &[Recommendation], beyond: impl Fn(i32, i32) -> bool) ->
     kept
 }
 
-/// Merges each pair of neighbours. The result has the count of the older entry, which goes further, and the
+/// Merges each pair of neighbors. The result has the count of the older entry, which goes further, and the
 /// time of the newer entry.
 fn merged(entries: &[Recommendation]) -> Vec<Recommendation> {
     let pairs = entries.chunks(2);
@@ -90,7 +90,7 @@ pub(super) fn scale_events(entries: &mut Vec<ScaleEvent>, now: Timestamp, outdat
     }
 }
 
-/// Merges one or two neighbours into one event.
+/// Merges one or two neighbors into one event.
 fn summed(pair: &[ScaleEvent]) -> Option<ScaleEvent> {
     let (first, last) = (pair.first()?, pair.last()?);
     if pair.len() == 1 {

@@ -21,7 +21,7 @@ pub struct Changes {
     pub recommendation: Option<AddedEntry<Recommendation>>,
     /// This sync's rescale.
     pub scale_event: Option<(Direction, AddedEntry<ScaleEvent>)>,
-    /// This sync's rescale, if the answer to the write was lost.
+    /// This sync's rescale, if the response to the write was lost.
     pub unsettled: Option<PendingWrite>,
 }
 

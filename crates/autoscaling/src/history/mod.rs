@@ -3,7 +3,7 @@
 //! A decision reads the history and returns additions as [`Changes`], which the caller commits. `commit`
 //! chooses the slots of new entries, and `bounds` limits their number. A history outlives its process.
 //! `rebuilt` derives one from the state of the cluster, and `reconcile` compares the Scale with rescales that
-//! a lost answer or another process left uncertain.
+//! a lost response or another process left uncertain.
 //!
 //! Uncertain data counts to the safe side, against the rate policies. A rescale at an uncertain time counts
 //! at the latest possible time in its direction, and at the earliest possible time in the other direction. A
@@ -43,7 +43,7 @@ pub struct History {
     /// Time of the last rescale of unknown size that may have removed pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_down: Option<Timestamp>,
-    /// A rescale with a lost answer. The next sync that reads the Scale settles it.
+    /// A rescale with a lost response. The next sync that reads the Scale settles it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<PendingWrite>,
     /// Time of the takeover from another process, or of the rebuild. The very last rescale before this time

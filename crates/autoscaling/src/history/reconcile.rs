@@ -1,4 +1,4 @@
-//! Detects earlier rescales in the Scale: a rescale with a lost answer, or a rescale by the process that
+//! Detects earlier rescales in the Scale: a rescale with a lost response, or a rescale by the process that
 //! owned the history before.
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,7 +17,7 @@ const MAX_IN_FLIGHT: SignedDuration = SignedDuration::from_secs(30);
 /// Earlier rescales that a sync detected.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Reconciliation {
-    /// The write with a lost answer that the sync settled.
+    /// The write with a lost response that the sync settled.
     pub settled: Option<PendingWrite>,
     /// Whether the history now belongs to this process.
     pub owned: bool,
@@ -140,7 +140,7 @@ fn has_count(status: &Status) -> bool {
     status.last_scale_time.is_some() || status.current_replicas != 0 || status.desired_replicas != 0
 }
 
-/// The known rescales relative to a status.
+/// A summary of the known rescales, relative to a status.
 #[derive(Debug, Clone, Copy)]
 struct KnownRescales {
     /// Time of the last known rescale.

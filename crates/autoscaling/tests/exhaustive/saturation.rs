@@ -90,7 +90,7 @@ fn every_single_precision_float_saturates() {
     println!("{cases} floats");
 }
 
-/// Zero, every power of two and every limit, with their neighbours.
+/// Zero, every power of two and every limit, with their neighbors.
 fn wide_edges(most: u32) -> Vec<i128> {
     let mut edges: Vec<i128> = (-5..=5).collect();
     for power in 0..most {

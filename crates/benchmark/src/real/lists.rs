@@ -55,7 +55,9 @@ pub(crate) async fn run(rounds: &Rounds) -> Result<(), Failure> {
     let mut connections = server.connect(Http::One, 1).await?;
     let connection = connections.first_mut().ok_or("no connection")?;
     let mut out = format!("medians of {} rounds of {} s\n\n", rounds.count, rounds.time.as_secs_f64());
-    out.push_str("| a list of | | API server ms | reader ms | until it is there ms | kB |\n|---|---|--:|--:|--:|--:|\n");
+    out.push_str(
+        "| a list of | | API server ms | reader ms | until arrival ms | kB |\n|---|---|--:|--:|--:|--:|\n",
+    );
     for (title, path) in LISTS {
         let mut costs = vec![Vec::new(); ENCODINGS.len()];
         for _ in 0..rounds.count {

@@ -1,5 +1,5 @@
-//! Authenticates as a ServiceAccount, like kube-controller-manager's `--use-service-account-credentials`.
-//! Other credentials request the tokens.
+//! Authenticates as a ServiceAccount, like kube-controller-manager's `--use-service-account-credentials`. The
+//! tokens are requested with other credentials.
 //!
 //! A token is refreshed in the background when a fifth of its lifetime is left. While the refresh fails, the
 //! current token is used until it expires. A missing account is created. Only durations are used, so a wrong
@@ -21,7 +21,7 @@ use crate::decode::DecodeError;
 use crate::error::ApiError;
 use crate::jitter::Jitter;
 
-/// The requested lifetime of a token, as in kube-controller-manager. The server may grant less.
+/// The requested lifetime of a token, as in kube-controller-manager. The server may grant a shorter lifetime.
 const LIFE: Duration = Duration::from_hours(1);
 /// The assumed minimum lifetime of a token.
 const SHORTEST: Duration = Duration::from_mins(1);

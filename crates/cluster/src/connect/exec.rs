@@ -31,7 +31,7 @@ const MAX_OUTPUT: u64 = 1 << 20;
 pub enum PluginError {
     /// The plugin requires a terminal.
     #[error(
-        "the credential plugin {command} needs a terminal (interactiveMode: Always), and there is none: run concertina in a terminal"
+        "the credential plugin {command} needs a terminal (interactiveMode: Always), but standard input is not a terminal: run concertina in a terminal"
     )]
     NoTerminal {
         /// The program.
@@ -54,7 +54,7 @@ pub enum PluginError {
         reason: String,
     },
     /// The plugin exceeded its time limit.
-    #[error("the credential plugin {command} did not end within {} s and was stopped: run it by hand to see what it waits for", .limit.as_secs())]
+    #[error("the credential plugin {command} did not exit within {} s and was stopped: run the plugin by hand to see what it waits for", .limit.as_secs())]
     TimedOut {
         /// The program.
         command: String,
@@ -227,7 +227,7 @@ impl Plugin {
             .map_err(|_| PluginError::TimedOut { command: name(), limit })?
             .map_err(not_run)?;
         let unusable = |problem| PluginError::Output { command: name(), problem };
-        let status = status.ok_or_else(|| unusable(format!("they are larger than {MAX_OUTPUT} bytes")))?;
+        let status = status.ok_or_else(|| unusable(format!("the output exceeds {MAX_OUTPUT} bytes")))?;
         if !status.success() {
             return Err(PluginError::Failed { command: name(), status: status.to_string() });
         }
@@ -255,28 +255,32 @@ impl Plugin {
 
     /// Decodes the plugin's output: an ExecCredential as JSON or YAML.
     fn read(&self, output: &[u8]) -> Result<Issued, String> {
-        let printed: ExecCredential = serde_saphyr::from_slice(output)
-            .map_err(|_| "it must print an ExecCredential as JSON or YAML, and nothing else".to_owned())?;
+        let printed: ExecCredential = serde_saphyr::from_slice(output).map_err(|_| {
+            "the plugin must print an ExecCredential as JSON or YAML, and no other output".to_owned()
+        })?;
         let wanted = self.exec.api_version.as_deref().unwrap_or_default();
         if printed.api_version != wanted {
-            return Err(format!("the kubeconfig asks for {wanted}, it printed {:?}", printed.api_version));
+            return Err(format!(
+                "the kubeconfig requires apiVersion {wanted}, but the plugin printed {:?}",
+                printed.api_version
+            ));
         }
-        let status = printed.status.ok_or("they have no status")?;
+        let status = printed.status.ok_or("the ExecCredential has no status")?;
         let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         let (certificate, key) =
             (non_empty(status.client_certificate_data), non_empty(status.client_key_data));
         let identity = match (certificate, key) {
             (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
             (None, None) => None,
-            _ => return Err("they have only one of certificate and key".to_owned()),
+            _ => return Err("the ExecCredential has only one of certificate and key".to_owned()),
         };
         let token = non_empty(status.token);
         if token.is_none() && identity.is_none() {
-            return Err("they have neither a token nor a certificate".to_owned());
+            return Err("the ExecCredential has neither a token nor a certificate".to_owned());
         }
         let expires = non_empty(status.expiration_timestamp).map(|time| time.parse::<Timestamp>());
         let expires =
-            expires.transpose().map_err(|_| "their expirationTimestamp is not a valid time".to_owned())?;
+            expires.transpose().map_err(|_| "the expirationTimestamp is not a valid time".to_owned())?;
         Ok(Issued { token, identity, expires })
     }
 }

@@ -60,8 +60,8 @@ const IDLE: Duration = Duration::from_mins(1);
 const MOST_IDLE: usize = 32;
 
 /// Size of a connection's read buffer, in bytes. The buffer also limits the response headers. TLS returns 16
-/// KiB at a time. hyper's default of 400 KiB would remain allocated by each connection that ever had a long
-/// response.
+/// KiB at a time. With hyper's default of 400 KiB, each connection that has received a long response would
+/// keep that much memory.
 const READ_AHEAD: usize = 32 * 1024;
 
 /// Builds the stack over TLS and TCP, directly or through a proxy, with the configuration's credentials. Also

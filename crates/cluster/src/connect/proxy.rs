@@ -99,7 +99,7 @@ impl Proxy {
 
 /// Whether the server is exempt from the environment's proxy: it is on this machine, or `NO_PROXY` lists it.
 fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
-    // hyper-util exempts no loopback address. It knows `.example.com`, but not `*.example.com`.
+    // hyper-util exempts no loopback address. It supports `.example.com`, but not `*.example.com`.
     let exceptions = format!("localhost,127.0.0.0/8,::1,{}", no_proxy.replace("*.", "."));
     Matcher::builder().all("http://proxy").no(exceptions).build().intercept(server).is_none()
 }

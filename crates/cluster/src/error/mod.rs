@@ -32,7 +32,7 @@ pub(super) fn cut(mut text: String, limit: usize) -> String {
 /// The error of a request without a usable response. `Display` is the text of Go's client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// The server answered with an error.
+    /// The server responded with an error.
     #[error("{message}")]
     Status {
         /// The HTTP code.

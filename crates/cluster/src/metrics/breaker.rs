@@ -6,10 +6,10 @@
 //! becomes an attempt instead. A query without a stored error is sent as usual. Any response, even a refusal,
 //! closes the circuit.
 //!
-//! Two rules keep the delay after a recovery below one period and starve no query. First, a query that
-//! arrives during an attempt waits at most a second for its end, and proceeds if the API has responded.
-//! Second, a stored error expires after a minute, so that queries in lockstep behind a persistently failing
-//! query are then sent.
+//! Two rules keep the delay after a recovery below one period and prevent starvation of queries. First, a
+//! query that arrives during an attempt waits at most a second for its end, and proceeds if the API has
+//! responded. Second, a stored error expires after a minute, so that queries in lockstep behind a
+//! persistently failing query are then sent.
 //!
 //! The circuit only stores failures since the last response.
 
@@ -176,8 +176,8 @@ impl Breaker {
                 let _ = timeout_at(until, self.last_attempt_ended()).await;
                 let next_action = {
                     let mut circuit = self.circuit.lock();
-                    // A query fails if its wait was in vain. As the next attempt, it would make other queries
-                    // wait.
+                    // A query fails if the attempt that it waited for failed. As the next attempt, the query
+                    // would make other queries wait.
                     if circuit.is_open() {
                         return Err(error);
                     }

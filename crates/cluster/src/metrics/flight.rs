@@ -132,7 +132,7 @@ where
             // A panic would propagate to all callers, including callers that join during its delivery.
             let request = AssertUnwindSafe(async move { start(asked).await });
             let result = request.catch_unwind().await.unwrap_or_else(|_| {
-                tracing::error!("metrics request panicked, its callers get an error");
+                tracing::error!("metrics request panicked; its callers receive an error");
                 Err((guard.flights.panicked)())
             });
             if let Ok(answer) = &result {

@@ -121,5 +121,5 @@ impl Metrics for ApiMetrics {
 
 /// The error for the callers of a request that panicked.
 fn panicked() -> QueryError {
-    QueryError::new(MetricFailureClass::Other, "the metrics request panicked, see the log")
+    QueryError::new(MetricFailureClass::Other, "the metrics request panicked: see the log")
 }

@@ -51,7 +51,7 @@ pub enum Restart {
     Expired,
     /// The permission is missing.
     Forbidden,
-    /// The server answered with another error.
+    /// The server responded with another error.
     Refused,
     /// The connection failed or broke, or the request timed out.
     Unreachable,

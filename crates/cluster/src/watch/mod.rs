@@ -224,7 +224,7 @@ where
                 State::Listing { next } => self.page(&next).await,
                 State::Watching { resource_version } => self.follow(&resource_version).await,
             };
-            tracing::debug!(resource = &*self.handle.resource(), ?outcome, "watch");
+            tracing::debug!(resource = &*self.handle.resource(), ?outcome, "list or watch request finished");
             let wait = self.machine.step(outcome);
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;

@@ -1,7 +1,7 @@
 //! Leader election on a Lease, by client-go's rules.
 //!
 //! `machine` decides without I/O. `candidate` reads, writes and waits. The leader may write until its renew
-//! deadline and not longer: with each renewal the candidate moves the deadline of the [write
+//! deadline and not longer: with each renewal the candidate extends the deadline of the [write
 //! gate](cluster::gate). The leader's own clock therefore stops a suspended process, or a process with a
 //! renewal that hangs, before another candidate can acquire the Lease.
 

@@ -37,7 +37,8 @@ pub enum EventsError {
     /// Listing is not allowed. The check of permissions reports this as well.
     #[error("not allowed to list events")]
     NotAllowed,
-    /// Reading exceeded its time limit. The limit exists because reading delays the start of leading.
+    /// Reading exceeded its time limit. The limit exists because a new leader starts its syncs after the
+    /// read.
     #[error("no complete list of events within {0:?}")]
     Late(Duration),
 }
@@ -46,7 +47,7 @@ pub enum EventsError {
 #[derive(Debug, Default)]
 pub struct Rescales {
     by_uid: BTreeMap<String, BTreeSet<(Timestamp, i32)>>,
-    /// HPAs with an event that stands for several rescales without their times and counts.
+    /// HPAs with an event that represents several rescales without their times and counts.
     doubtful: BTreeSet<String>,
 }
 
@@ -77,7 +78,8 @@ impl Rescales {
     }
 }
 
-/// Whether events can still affect an HPA: it has rates, and was scaled within their longest period.
+/// Whether events can still affect an HPA: the HPA has rate policies, and was scaled within their longest
+/// period.
 pub fn matters(hpa: &HpaRecord, now: Timestamp) -> bool {
     let (Some(behavior), Some(scaled)) = (&hpa.spec.behavior, hpa.status.last_scale_time) else {
         return false;
@@ -153,7 +155,7 @@ struct Object<'a> {
 }
 
 impl RescaleEvent<'_> {
-    /// The rescales that the event stands for. `None` unless the event describes all of them.
+    /// The rescales that the event represents. `None` unless the event describes all of them.
     ///
     /// A repeated event (the same count for the same reason) increments `count` and moves `lastTimestamp`. It
     /// therefore describes two rescales but not three. The tenth different event within ten minutes becomes

@@ -35,7 +35,7 @@ pub struct RestoreCounts {
     pub rebuilt: usize,
 }
 
-/// Restores the history of every HPA without one. `namespaces`: the watched namespaces, or `None` for all.
+/// Restores the history of every HPA that has none. `namespaces`: the watched namespaces, or `None` for all.
 /// Restores nothing after a complete handover.
 pub async fn restore(
     controller: &Controller,

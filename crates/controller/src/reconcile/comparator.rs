@@ -19,8 +19,8 @@ pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
     /// Returns the foreign rescale to compare with the next sync of an HPA, if there is one.
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale>;
 
-    /// Returns the metrics as the other controller read them a moment ago. `None` if the sync uses the
-    /// metrics that it read.
+    /// Returns the metrics as the other controller just read them. `None` if the sync uses the metrics that
+    /// it read.
     fn foreign_metrics(
         &self,
         hpa: &HpaRecord,

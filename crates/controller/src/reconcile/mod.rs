@@ -121,8 +121,8 @@ impl Controller {
 
     /// Starts syncs of due keys.
     async fn serve(self: &Arc<Self>, syncs: &TaskTracker) {
-        // Wait for the key before the worker: a worker held while no key is due would be missing to the syncs
-        // with metrics that have arrived. The key stays in the queue until a worker is free.
+        // Wait for a key before acquiring a worker. A worker held while no key is due would be unavailable to
+        // syncs with metrics that have arrived. The key stays in the queue until a worker is free.
         while self.queue.wait().await {
             let permit = WorkerPermit::new(&self.workers.any).await;
             if let Some(due) = self.queue.take() {

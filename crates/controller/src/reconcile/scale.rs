@@ -31,7 +31,7 @@ impl Controller {
         self.scale_of(key, hpa, true).await
     }
 
-    /// Returns the Scale from the API server, by the first of the target's mappings that answers. If all
+    /// Returns the Scale from the API server, by the first of the target's mappings that succeeds. If all
     /// mappings fail, returns the first error.
     pub(super) async fn fetch_scale(&self, key: &Key, hpa: &Hpa<'_>) -> ResolvedScale {
         self.scale_of(key, hpa, false).await

@@ -10,7 +10,7 @@
 //! A simulated controller can disable the offsets. Each HPA then keeps the phase of its first sync.
 //!
 //! The creation and deletion of HPAs moves the offsets of others a little. Due times follow by at most a
-//! twentieth of a period, so that no sync leaps.
+//! twentieth of a period, so that no sync is moved far at once.
 
 use std::time::Duration;
 

@@ -123,7 +123,8 @@ impl Controller {
         }
         let status_written = self.finish(&concluded, permit).await;
         if !self.is_there(record) {
-            // The HPA was deleted meanwhile. State recorded since would otherwise stay forever.
+            // The HPA was deleted during the sync. State recorded since then would otherwise never be
+            // dropped.
             self.forget(&record.key, &record.uid);
         }
         // A plan without queries measures no time.
@@ -140,7 +141,8 @@ impl Controller {
     }
 
     /// Reads the Scale of an HPA's target and claims its selector, as a sync of the HPA would. Decides
-    /// nothing. A caller that decides for one HPA thereby finds the other HPAs that control the same pods.
+    /// nothing. This call lets a caller that decides for one HPA find the other HPAs that control the same
+    /// pods.
     pub async fn claim(&self, key: &Key) {
         if let Some(record) = self.hpas.get(key) {
             let hpa = view(&record);
@@ -228,8 +230,8 @@ impl Controller {
         }
     }
 
-    /// Sends events and status and commits the history, unless the HPA was deleted or replaced meanwhile.
-    /// Returns false if the status write failed.
+    /// Sends events and status and commits the history, unless the HPA was deleted or replaced during the
+    /// sync. Returns false if the status write failed.
     async fn finish(&self, sync: &ConcludedSync<'_>, permit: &mut WorkerPermit) -> bool {
         let ConcludedSync { hpa: record, at, set, conclusion, outcome, .. } = *sync;
         // The gate may have opened since: a status must not report a rescale that was withheld.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Divisor of the workers for those reserved for new or changed HPAs, so that these HPAs never wait behind a
-/// backlog. With fewer workers than this, all HPAs share them.
+/// Divisor that determines the number of workers reserved for new or changed HPAs, so that these HPAs never
+/// wait behind a backlog. With fewer workers than this, all HPAs share them.
 const RESERVED_FRACTION: usize = 5;
 /// Minimum number of status writes in flight, each on a separate connection. Concurrent writes cost server
 /// and client a fifth less than sequential ones. Twice this number costs the same, and 3 MB more.

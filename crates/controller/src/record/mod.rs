@@ -89,7 +89,7 @@ impl Observer for Record {
     fn forgotten(&self, _: &Key, uid: &str) {
         let mut state = self.state.lock();
         state.by_uid.remove(uid);
-        // Free the memory after a cluster-wide clean-up.
+        // Free the memory after a cluster-wide cleanup.
         if state.by_uid.len() < state.by_uid.capacity() / 4 {
             state.by_uid.shrink_to_fit();
         }

@@ -101,8 +101,8 @@ impl Decisions {
         }
     }
 
-    /// The record of one HPA. `None` if the controller does not have the HPA. An HPA without decisions has an
-    /// empty list.
+    /// The record of one HPA. `None` if the HPA is not in the controller's store. An HPA without decisions
+    /// has an empty list.
     pub fn list(&self, key: &Key) -> Option<DecisionList> {
         let hpa = self.controller.hpas.get(key)?;
         Some(DecisionList {
@@ -141,7 +141,7 @@ impl Decisions {
         Answer::json(StatusCode::OK, &list)
     }
 
-    /// The last decision of an HPA. `None` without decisions.
+    /// The last decision of an HPA. `None` if it has no decisions.
     fn summary(&self, key: &Key) -> Option<DecisionSummary> {
         let hpa = self.controller.hpas.get(key)?;
         let last = self.record.last(&hpa.uid)?;

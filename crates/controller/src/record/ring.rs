@@ -15,7 +15,7 @@ use crate::reconcile::ConcludedSync;
 /// The last decisions of one HPA.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    /// Key of the newest entry. A sync with the same key is no change.
+    /// Key of the newest entry. A sync with the same key is not a change.
     newest: Option<MergeKey>,
     /// The entries, oldest first.
     entries: VecDeque<Entry>,

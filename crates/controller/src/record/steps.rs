@@ -1,5 +1,5 @@
-//! The stored form of a sync, in two parts. [`Frame`] changes only with the spec, so decisions share a
-//! copy of it. [`Body`] has the rest.
+//! The stored form of a sync, in two parts. [`Frame`] changes only with the spec, so decisions share a copy
+//! of it. [`Body`] contains the rest.
 //!
 //! The encoding never leaves the process, so it has no versions. Every conversion names all fields, so a new
 //! field without an encoding does not compile.
@@ -69,7 +69,7 @@ pub(super) struct Body<'a> {
 /// The steps of a decision.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Steps<'a> {
-    /// The explanation without the parts that [`Frame`] and the following fields have.
+    /// The explanation without the parts that [`Frame`] and the following fields contain.
     rest: Explanation,
     metrics: Vec<MetricBody<'a>>,
     stabilization: Option<StabilizationBody>,
@@ -119,7 +119,7 @@ struct PolicyBody {
     unknown_rescale: Option<Ago>,
 }
 
-/// A time as its distance to the sync in nanoseconds, which is shorter than the time.
+/// A time, stored as its distance to the sync in nanoseconds, which has a shorter encoding.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Ago(i128);
 
@@ -128,7 +128,7 @@ impl Ago {
         Self(sync.as_nanosecond() - time.as_nanosecond())
     }
 
-    /// The time, for the sync of [`Ago::new`].
+    /// Returns the time. `sync` must be the time that was passed to [`Ago::new`].
     pub(super) fn time(self, sync: Timestamp) -> Timestamp {
         Timestamp::from_nanosecond(sync.as_nanosecond().saturating_sub(self.0)).unwrap_or(sync)
     }
@@ -192,7 +192,7 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> (Frame<'a>, Body<'a>) {
     (frame, body)
 }
 
-/// Joins the explanation of the sync at `at` again.
+/// Reassembles the explanation of the sync at `at`.
 pub(super) fn join(frame: Frame<'_>, steps: Steps<'_>, at: Timestamp) -> Explanation {
     let metrics = frame.metrics.into_iter().zip(steps.metrics);
     let stabilization = frame.windows.zip(steps.stabilization);

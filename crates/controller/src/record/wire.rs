@@ -186,10 +186,10 @@ pub struct DecisionEntry {
     pub sentence: String,
     /// The effect on the target.
     pub action: ActionTaken,
-    /// [`autoscaling::explanation::LimitingStep`] in one word. `null` if nothing limits the count that the
-    /// metrics require.
+    /// The name of the [`autoscaling::explanation::LimitingStep`]. `null` if nothing limits the count that
+    /// the metrics require.
     pub limiting_step: Option<String>,
-    /// The decisive metric, in short. `null` without one.
+    /// The short name of the winning metric. `null` if no metric won.
     pub winner: Option<String>,
     /// The current count of the target. `null` if its scale could not be read.
     pub from: Option<i32>,
@@ -214,7 +214,7 @@ pub struct DecisionEntry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RatioRange {
-    /// The metric, in short.
+    /// The short name of the metric.
     pub metric: String,
     /// The lowest ratio.
     pub lowest: f64,

@@ -82,7 +82,7 @@ enum State {
     /// Concertina proposes no rescale that the other controller did not make.
     #[default]
     Agreed,
-    /// Concertina proposes a rescale that the other controller did not make yet.
+    /// Concertina proposes a rescale that the other controller has not made yet.
     Pending(PendingRescale),
     /// The pending rescale was reported.
     Reported(PendingRescale),

@@ -1,11 +1,11 @@
 //! Shadow mode: a dry run next to another controller that compares the decisions of both.
 //!
-//! The statuses that the other controller writes reveal its syncs. Concertina responds to each of them with a
-//! sync at once, so that both controllers read the same metrics and build the same history. The sync after a
-//! rescale uses the target's state before the rescale. Concertina's decision, at that instant or at most one
-//! period earlier or later, is then compared with the other controller's change. The other controller's
-//! rescales enter Concertina's history as if they were its own, because rates depend on them. Recommendations
-//! come from Concertina alone.
+//! The statuses that the other controller writes reveal its syncs. Concertina syncs the HPA immediately after
+//! each of these writes, so that both controllers read the same metrics and build the same history. The sync
+//! after a rescale uses the target's state before the rescale. Concertina's decision, at that instant or at
+//! most one period earlier or later, is then compared with the other controller's change. The other
+//! controller's rescales enter Concertina's history as if they were its own, because rates depend on them.
+//! Recommendations come from Concertina alone.
 
 mod comparison_log;
 mod foreign_status;
@@ -41,7 +41,8 @@ use crate::takeover::foreign;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 
-/// Maximum number of rescales of one HPA that wait for their sync. More of them wait only if no sync happens.
+/// Maximum number of rescales of one HPA that wait for their sync. More rescales wait only if no sync
+/// happens.
 const WAITING: usize = 8;
 /// Allowance for whole seconds in statuses and for clock skew. A change within this allowance is not late.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(3);
@@ -88,7 +89,7 @@ struct WatchedHpa {
     last: Option<Inputs>,
     /// The last status that the other controller wrote.
     status: Option<Arc<Status>>,
-    /// Rescales that were not compared with a sync yet, oldest first.
+    /// Rescales that have not been compared with a sync yet, oldest first.
     waiting: VecDeque<AwaitedComparison>,
 }
 

@@ -73,7 +73,7 @@ impl Comparisons for Parity {
             unknown: counts.unknown,
             last_difference: difference.map(|change| {
                 let sentence =
-                    change.ours.as_ref().map_or("it made no decision", |ours| ours.sentence.as_str());
+                    change.ours.as_ref().map_or("no decision was made", |ours| ours.sentence.as_str());
                 let (builtin, ours) = (change.builtin_counts(), change.our_counts());
                 Difference {
                     at: change.at,

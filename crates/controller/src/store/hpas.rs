@@ -222,7 +222,7 @@ impl Hpas {
     }
 
     /// Records a status before its write, because the watch may deliver the status before the response
-    /// arrives. No effect if the object was deleted.
+    /// arrives. Does nothing if the object was deleted.
     pub fn sends(&self, key: &Key, uid: &str, status: Arc<Status>) {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
@@ -231,7 +231,7 @@ impl Hpas {
     }
 
     /// Records the `resourceVersion` after our own write of an HPA's status (feature gate
-    /// StaleControllerConsistencyHPA). No effect if the object was deleted.
+    /// StaleControllerConsistencyHPA). Does nothing if the object was deleted.
     pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {

@@ -1,7 +1,7 @@
 //! The controller's copy of the cluster: pods, HPAs, and HPAs that share pods.
 //!
 //! The watches write, one task per resource, and the syncs read. Every method takes `&self`. The locks are
-//! internal. They are held for one look-up or one change, and never across an `await`. A list that replaces
+//! internal. They are held for one lookup or one change, and never across an `await`. A list that replaces
 //! the content is collected separately until `finish`, so that readers never see a part of it. A list covers
 //! the whole cluster or one namespace. Several namespaces may be listed at the same time.
 //!

@@ -70,7 +70,7 @@ impl Overlap {
         claim.map(|(claims, claim)| claims.sharing(&hpa.namespace, claim.id, pods)).unwrap_or_default()
     }
 
-    /// Drops the selector of a deleted HPA. No effect without one.
+    /// Drops the selector of a deleted HPA. Does nothing if the HPA has no stored selector.
     pub fn release(&self, hpa: &Key, pods: &Pods) {
         let mut namespaces = self.namespaces.lock();
         let Some(claims) = namespaces.get_mut(&hpa.namespace) else {

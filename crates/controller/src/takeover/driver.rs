@@ -1,5 +1,5 @@
-//! Drives the state machine: feeds it from the watch and the syncs, moves the write gate, checks HPAs and
-//! reports.
+//! Drives the state machine: feeds it from the watch and the syncs, opens and closes the write gate, checks
+//! HPAs, and reports foreign writes.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -33,7 +33,7 @@ pub struct Parts {
     pub period: Duration,
     /// `--leader-elect-lease-duration`: the longest gap between two leaders after a crash.
     pub lease: Duration,
-    /// `--takeover=wait`. With `warn`, Concertina reports foreign writes but writes nevertheless.
+    /// `--takeover=wait`. With `warn`, Concertina reports foreign writes and still writes.
     pub holds_back: bool,
     /// The field manager of Concertina's status writes.
     pub manager: &'static str,

@@ -1,11 +1,11 @@
-//! The take-over state machine, which decides when Concertina may write. It has no clock and no client.
+//! The takeover state machine, which decides when Concertina may write. It has no clock and no client.
 //!
 //! A foreign write proves that another controller is active. Its absence proves nothing, because the built-in
 //! loop writes nothing while nothing changes. The proof is a change that an active controller would have
 //! answered, and that stays unanswered. In such a change, two consecutive conclusions about one HPA differ in
-//! the count, the metrics or the spec, which every controller sees alike. The stored status shows neither
-//! conclusion, and still shows neither two periods later. Then Concertina acts for all HPAs. The first
-//! foreign write stops Concertina at once.
+//! the count, the metrics or the spec, which are the same for every controller. The stored status shows
+//! neither conclusion, and still shows neither two periods later. Then Concertina acts for all HPAs. The
+//! first foreign write stops Concertina at once.
 //!
 //! [`Machine::step`] takes an [`Input`] and returns the [`Output`] for the driver, if there is one.
 //!
@@ -59,7 +59,7 @@ const LONGEST_QUIET: u32 = 16;
 /// that this process observed, because other flags of the other controller may explain it.
 const DIFFERENCE: u32 = 20;
 
-/// Concertina's behaviour towards other controllers.
+/// Concertina's behavior towards other controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Concertina writes nothing. No foreign write is recent, but the absence of other controllers is not
@@ -82,7 +82,7 @@ pub enum Proof {
     HandOver,
 }
 
-/// The inputs that every controller of an HPA sees alike, independent of its history and configuration.
+/// The inputs that are the same for every controller of an HPA, independent of its history and configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObservedState {
     /// `spec.replicas` of the target.
@@ -122,7 +122,7 @@ pub enum Input {
     },
     /// Another controller wrote the status of this HPA.
     ForeignWrite(Key),
-    /// Another replica led until a moment ago.
+    /// Another replica was the leader until shortly before.
     HandOver,
     /// A sync of this HPA wrote nothing.
     Concluded(Key, SyncObservation),

@@ -1,4 +1,4 @@
-//! Take-over: keeps Concertina from acting on HPAs at the same time as another controller.
+//! Takeover: keeps Concertina from acting on HPAs at the same time as another controller.
 //!
 //! Three signs show another controller:
 //!
@@ -11,8 +11,8 @@
 //!   triggers a read of the HPA and a log line. Otherwise a user with permission to scale one Deployment
 //!   could stop all scaling in the cluster.
 //!
-//! `machine` decides. [`TakeOver`] observes, checks, reports and moves the write gate. `foreign` recognizes
-//! foreign writes.
+//! `machine` decides. [`TakeOver`] observes, checks, reports, and opens and closes the write gate. `foreign`
+//! recognizes foreign writes.
 
 mod driver;
 pub mod foreign;

@@ -2,9 +2,9 @@
 //!
 //! Each scalable resource that an HPA refers to is watched in the watched namespaces, from the first sync
 //! that refers to it until no HPA refers to it. A sync takes the Scale from the watch if the API server would
-//! answer the same: the watch is connected, and has delivered every version that this controller has read or
-//! written since. Any other Scale is read from the server. Errors also come from the server, because their
-//! texts do. Every Scale is read before it is written.
+//! return the same Scale: the watch is connected, and has delivered every version that this controller has
+//! read or written since. Any other Scale is read from the server. Errors also come from the server, because
+//! their texts do. Every Scale is read before it is written.
 
 mod view;
 

@@ -83,7 +83,7 @@ const QUEUE: &[f64] =
 const REQUEST: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 /// Bounds around an objective of 1 s, up to several sync periods of 15 s.
 const LATENESS_BOUNDS: &[f64] = &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0];
-/// Bounds for the age of answers. metrics-server measures every 15 s, and its answers are up to a minute old.
+/// Bounds for the age of samples. metrics-server measures every 15 s, and its samples are up to a minute old.
 const AGE_BOUNDS: &[f64] = &[1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 300.0, 600.0];
 
 /// Declares each metric once: as part of the documentation and as a field of `Families`.
@@ -151,7 +151,7 @@ metrics! {
             "horizontal_pod_autoscaler_controller_stale_sync_skips_total",
             &["group", "resource"],
             "[ALPHA] Total number of HPA syncs skipped due to a stale watch cache.",
-            "Syncs skipped because the watch had not yet delivered our own last status write.",
+            "Syncs skipped because the watch had not yet delivered this replica's last status write.",
         );
         lateness: HistogramVec = histogram(
             "concertina_sync_lateness_seconds",
@@ -164,8 +164,8 @@ metrics! {
             "concertina_metrics_age_seconds",
             &["api"],
             AGE_BOUNDS,
-            "Age of the oldest sample of an answer that a decision used, in seconds, by metrics API.",
-            "Age of the oldest sample of each answer of a metrics API, at the time of the decision that used it.",
+            "Age of the oldest sample of a response that a decision used, in seconds, by metrics API.",
+            "Age of the oldest sample of each response of a metrics API, at the time of the decision that used it.",
         );
         sync_failures: CounterVec = counter(
             "concertina_sync_failures_total",
@@ -185,13 +185,13 @@ metrics! {
             "workqueue_adds_total",
             &["name"],
             "[BETA] Total number of adds handled by workqueue",
-            "How often an HPA became due.",
+            "Number of times an HPA became due.",
         );
         queue_retries: CounterVec = counter(
             "workqueue_retries_total",
             &["name"],
             "[BETA] Total number of retries handled by workqueue",
-            "How often the next due time of an HPA was scheduled: once per sync.",
+            "Number of times the next due time of an HPA was scheduled: once per sync.",
         );
         queue_seconds: HistogramVec = histogram(
             "workqueue_queue_duration_seconds",
@@ -225,7 +225,7 @@ metrics! {
             "rest_client_requests_total",
             &["code", "host", "method"],
             "[ALPHA] Number of HTTP requests, partitioned by status code, method, and host.",
-            "Requests sent, including retries; `<error>` for requests without an answer.",
+            "Requests sent, including retries; `<error>` for requests without a response.",
         );
         rest_seconds: HistogramVec = histogram(
             "rest_client_request_duration_seconds",
@@ -256,7 +256,7 @@ metrics! {
             "concertina_clock_skew_seconds",
             &[],
             "Minimum skew of the API server's clock against the clock of this process, in seconds.",
-            "Minimum skew of the API server's clock against ours (positive: ahead), from the `Date` of its last answer, which has whole seconds. It never exceeds the real skew, and falls short of it by at most 1 s plus the duration of the answer; 0 below 1 s.",
+            "Minimum skew of the API server's clock against Concertina's (positive: ahead), from the `Date` header of its last response, which has whole seconds. It never exceeds the real skew, and falls short of it by at most 1 s plus the duration of the request; 0 below 1 s.",
         );
     }
     "Caches and watches" {
@@ -285,7 +285,7 @@ metrics! {
             "Kubernetes events that were dropped.",
         );
     }
-    "Leading, taking over, shadowing" {
+    "Leader election, takeover, shadow mode" {
         leader: GaugeVec = gauge(
             "leader_election_master_status",
             &["name"],
@@ -307,8 +307,8 @@ metrics! {
         shadow: CounterVec = counter(
             "concertina_shadow_decisions_total",
             &["result"],
-            "Changes made by another controller, compared with this process' decision for the same period, by result.",
-            "Changes made by another controller, compared with our decision for the same period.",
+            "Changes made by another controller, compared with this process's decision for the same period, by result.",
+            "Changes made by another controller, compared with Concertina's decision for the same period.",
         );
         history_pulls: CounterVec = counter(
             "concertina_history_pulls_total",
@@ -323,7 +323,7 @@ metrics! {
             "Time since this standby's copy of the leader's histories was complete. Standby only.",
         );
     }
-    "What is remembered" {
+    "Histories" {
         restored: GaugeVec = gauge(
             "concertina_history_restored_hpas",
             &["source"],

@@ -1,8 +1,8 @@
 //! Renders metrics in Prometheus' text format 0.0.4, in the form of Kubernetes' components, and in
 //! OpenMetrics 1.0.
 //!
-//! The encoder of the crate `prometheus` knows no OpenMetrics. Its text format writes `le="0.00000001"` where
-//! Go writes `le="1e-08"`, which would rename series of upstream.
+//! The encoder of the crate `prometheus` does not support OpenMetrics. Its text format writes
+//! `le="0.00000001"` where Go writes `le="1e-08"`, which would rename series of upstream.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ use prometheus::proto::{Metric, MetricFamily, MetricType};
 
 use super::negotiation::Format;
 
-/// Renders the families, which are sorted, as are their series.
+/// Renders the families. The families and their series are already sorted.
 pub(super) fn render(families: &[MetricFamily], format: Format) -> String {
     let mut text = String::new();
     for family in families {
@@ -45,7 +45,7 @@ fn write_family(text: &mut String, family: &MetricFamily, format: Format) -> fmt
     Ok(())
 }
 
-/// Writes the help and the type. OpenMetrics also gets the unit, which is the last word of the name.
+/// Writes the help and the type. For OpenMetrics, also writes the unit, which is the last word of the name.
 fn write_head(text: &mut String, family: &MetricFamily, format: Format) -> fmt::Result {
     let kind = match family.get_field_type() {
         MetricType::COUNTER => "counter",

@@ -32,7 +32,8 @@ struct Inner {
     before_render: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
-/// The state of take-over safety: whether another controller of the same HPAs keeps this one from writing.
+/// The state of takeover safety: whether another controller of the same HPAs keeps this controller from
+/// writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeoverState {
     /// The controller decides and records, and waits until no foreign write has occurred for long enough.
@@ -61,11 +62,11 @@ impl TakeoverState {
 pub enum Pull {
     /// The histories arrived.
     Ok,
-    /// The connection failed, or another process answered.
+    /// The connection failed, or another process responded.
     Unreachable,
     /// The leader refused the request, or the standby had no credentials for it.
     Refused,
-    /// The answer was invalid.
+    /// The response was invalid.
     Invalid,
 }
 
@@ -123,7 +124,8 @@ impl Metrics {
         self.families().computation_seconds.with_label_values(&labels).observe(duration.as_secs_f64());
     }
 
-    /// Counts an answer of a metrics API that a decision used. `age`: the age of the answer's oldest sample.
+    /// Counts a response of a metrics API that a decision used. `age`: the age of the response's oldest
+    /// sample.
     pub fn metrics_age(&self, api: Api, age: Duration) {
         self.families().metrics_age.with_label_values(&[name(api)]).observe(age.as_secs_f64());
     }
@@ -148,7 +150,7 @@ impl Metrics {
         self.families().desired.remove(namespace, name);
     }
 
-    /// Counts a sync that was skipped because the cache lacks our own last write.
+    /// Counts a sync that was skipped because the cache lacks this replica's last write.
     pub fn stale_skip(&self) {
         self.families().stale_skips.with_label_values(&["autoscaling", "horizontalpodautoscalers"]).inc();
     }
@@ -167,7 +169,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a request to `host` (with port). `code`: the status of the answer, or `None` without an answer.
+    /// Counts a request to `host` (with port). `code`: the status of the response, or `None` without a
+    /// response.
     pub fn request(&self, call: &Call, host: &str, code: Option<u16>) {
         let code = code.and_then(|code| StatusCode::from_u16(code).ok());
         let code = code.as_ref().map_or("<error>", StatusCode::as_str);
@@ -176,7 +179,7 @@ impl Metrics {
         self.families().requests.with_label_values(&[code, &resource, call.verb()]).inc();
     }
 
-    /// Records the duration of a request, from the wait for the rate limit to the end of the answer.
+    /// Records the duration of a request, from the wait for the rate limit to the end of the response.
     pub fn request_duration(&self, verb: &Method, host: &str, duration: Duration) {
         let histogram = self.families().rest_seconds.with_label_values(&[host, method(verb)]);
         histogram.observe(duration.as_secs_f64());
@@ -222,7 +225,7 @@ impl Metrics {
         self.families().leader.with_label_values(&[lease]).set(leads.into());
     }
 
-    /// Sets the state of take-over safety: 1 for the state `now`, 0 for the others.
+    /// Sets the state of takeover safety: 1 for the state `now`, 0 for the others.
     pub fn takeover(&self, now: TakeoverState) {
         for state in TakeoverState::ALL {
             self.families().takeover.with_label_values(&[state.as_str()]).set((state == now).into());

@@ -10,7 +10,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The `Content-Type` of an answer in this format.
+    /// The `Content-Type` of a response in this format.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",

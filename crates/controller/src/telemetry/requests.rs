@@ -1,5 +1,5 @@
 //! Counts requests as client-go does and by the permission that they need. Derives the clock skew from the
-//! answers.
+//! responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,13 +48,13 @@ impl RequestObserver for RequestMetrics {
 }
 
 /// Returns the certain lead of the server's clock over ours (negative: lag), from the `Date` header of one
-/// answer. `None` if the header is not a date.
+/// response. `None` if the header is not a date.
 ///
-/// The header has whole seconds, rounded down, and comes from a moment between request and answer. The skew
-/// therefore lies in an interval with the width of one second plus the duration of the answer. The result is
+/// The header has whole seconds, rounded down, and comes from a moment between request and response. The skew
+/// therefore lies in an interval with the width of one second plus the duration of the request. The result is
 /// the value in that interval closest to zero. It never exceeds the real skew, and falls short of the real
 /// skew by at most the width of the interval. A result below one second counts as zero, because it depends on
-/// the fraction of the second in which the server answered.
+/// the fraction of the second in which the server responded.
 fn skew(date: &str, received: Timestamp, elapsed: Duration) -> Option<SignedDuration> {
     let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?;
     let sent = received.checked_sub(elapsed).ok()?;
@@ -92,7 +92,7 @@ mod tests {
             for fraction in (0..1_000).step_by(50) {
                 let server = at("2026-11-21T10:00:00Z") + SignedDuration::from_millis(fraction);
                 let written = server.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-                // Our clock is behind if the server's clock is ahead. The answer took 40 ms, half of it for
+                // Our clock is behind if the server's clock is ahead. The request took 40 ms, half of it for
                 // the response.
                 let received =
                     server - SignedDuration::from_millis(skew_ms) + SignedDuration::from_millis(20);

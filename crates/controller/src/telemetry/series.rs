@@ -1,7 +1,7 @@
 //! The series of a metric, created from its declaration.
 //!
-//! The vectors of the crate `prometheus` identify a series by a hash of its joined label values. They fit
-//! labels with values from fixed sets. They do not fit names of HPAs: `web` in `shop` and `webs` in `hop`
+//! The vectors of the crate `prometheus` identify a series by a hash of its joined label values. This is safe
+//! for labels with values from fixed sets, but not for names of HPAs: `web` in `shop` and `webs` in `hop`
 //! would share a series.
 
 use std::collections::BTreeMap;

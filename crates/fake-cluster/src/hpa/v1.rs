@@ -15,7 +15,7 @@ const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 
-/// Converts an HPA or a list of HPAs from v2 to v1. Other answers (a Status, a table) stay unchanged.
+/// Converts an HPA or a list of HPAs from v2 to v1. Other responses (a Status, a table) stay unchanged.
 pub(crate) fn from_v2(mut answer: Value) -> Value {
     match object::text(&answer, &["kind"]) {
         "HorizontalPodAutoscaler" => one_from_v2(&mut answer),

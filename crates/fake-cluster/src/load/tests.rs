@@ -186,7 +186,7 @@ async fn starting_pods_use_start_up_cpu_and_get_no_work() {
     world.pod("web", "fresh", &ready());
     world.pass(5).await;
     let usage = world.cpu();
-    // Ten seconds of start-up, then five seconds with half of the work.
+    // Ten seconds of startup, then five seconds with half of the work.
     close(usage[0], (900.0 * 10.0 + 60.0 * 5.0) / 15.0 + (usage[0] - 620.0));
     assert!((615.0..=625.0).contains(&usage[0]), "{usage:?}");
     close(usage.iter().sum(), 600.0 + (100.0 * 15.0 + 10.0 * 20.0) / 15.0);

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// Returns the time since a timestamp, or `<unknown>` without one.
+/// Returns the time since a timestamp, or `<unknown>` if it is absent.
 pub(super) fn since(timestamp: &str, now: Timestamp) -> String {
     let Ok(then) = timestamp.parse::<Timestamp>() else { return "<unknown>".to_owned() };
     human(now.duration_since(then).as_secs())

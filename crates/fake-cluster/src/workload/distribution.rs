@@ -25,7 +25,7 @@ pub enum Distribution {
         /// The standard deviation before truncation.
         deviation: Duration,
     },
-    /// The lognormal distribution. Its long tail suits start-up times.
+    /// The lognormal distribution. Its long tail suits startup times.
     LogNormal {
         /// The median.
         median: Duration,

@@ -2,7 +2,7 @@
 //!
 //! Every Deployment, ReplicaSet, ReplicationController, StatefulSet and `example.com` Widget gets
 //! `spec.replicas` pods. A pod follows its workload's [`WorkloadModel`]. It is `Pending` during the image
-//! pull, then `Running`, and ready after its start-up. It may crash or become unready. A pod that is no
+//! pull, then `Running`, and ready after its startup. It may crash or become unready. A pod that is no
 //! longer desired gets a `deletionTimestamp` and is removed after its grace period. The status of every
 //! workload reflects its pods.
 //!
@@ -184,7 +184,7 @@ impl Workloads {
         self.state.lock().models.insert((namespace.to_owned(), name.to_owned()), model);
     }
 
-    /// Completes all pending work as if pulls and start-ups took no time. Afterwards every workload has its
+    /// Completes all pending work as if pulls and startups took no time. Afterwards every workload has its
     /// pods, which are ready unless they fail.
     pub fn warm_up(&self) {
         self.state.lock().is_warming_up = true;
@@ -231,7 +231,7 @@ impl Workloads {
     }
 }
 
-/// Waits for an instant, or forever without one.
+/// Waits for an instant, or forever if it is `None`.
 pub(super) async fn sleep_until(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,

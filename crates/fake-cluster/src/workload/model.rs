@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::distribution::Distribution;
 
-/// The start-up, failures and shutdown of one workload's pods. Times count from the start of the run.
+/// The startup, failures and shutdown of one workload's pods. Times count from the start of the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadModel {
     /// The time from the start of a pod's container until it is ready.
@@ -80,7 +80,7 @@ pub enum Failure {
         during: Span,
         /// The fraction of the pods.
         fraction: f64,
-        /// The run time of a container before it exits. If the run time exceeds the start-up time, the pod is
+        /// The run time of a container before it exits. If the run time exceeds the startup time, the pod is
         /// ready between crashes.
         runs_for: Duration,
     },

@@ -92,7 +92,7 @@ impl PodLifecycle {
         }
     }
 
-    /// Creates a life cycle with the failures of a model but without the first pull and start-up.
+    /// Creates a life cycle with the failures of a model but without the first pull and startup.
     pub(super) fn warm(model: &WorkloadModel, seed: Seed, now: Duration) -> Self {
         let mut lifecycle = Self::new(model, seed, now, now);
         (lifecycle.stage, lifecycle.since) = (Stage::Ready, now);

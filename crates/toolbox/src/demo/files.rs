@@ -63,7 +63,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // If the removal fails, the system's clean-up of temporary directories removes the files.
+        // If the removal fails, the system's cleanup of temporary directories removes the files.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

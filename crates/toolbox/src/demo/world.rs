@@ -19,7 +19,7 @@ use fake_cluster::{Cluster, Status};
 /// The namespace of the workloads.
 pub(super) const NAMESPACE: &str = "shop";
 
-/// The deployments, and the start-up time of their pods in milliseconds.
+/// The deployments, and the startup time of their pods in milliseconds.
 const START_UPS: [(&str, u64); 4] = [("web", 2_000), ("worker", 1_000), ("burst", 1_500), ("cache", 2_000)];
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;

@@ -2,8 +2,8 @@
 //!
 //! The API server authenticates itself, authorizes the port-forward and connects to the pod. TLS runs end to
 //! end between this process and the pod, which may present any certificate. The pod receives the user's
-//! bearer token or client certificate. The controller asks the API server to authenticate and authorize the
-//! user. No other connection uses this code.
+//! bearer token or client certificate. The controller authenticates and authorizes the user through the API
+//! server. No other connection uses this code.
 //!
 //! | request | RBAC: verb, resource |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Builds a scenario from a cluster: an HPA, its target, and their current state, with read-only requests.
 //!
 //! The load is constant: the current usage of the pods, and the values of custom and external metrics in the
-//! HPA's status. Start-up times come from the pods' conditions. The result is a starting point, which
+//! HPA's status. Startup times come from the pods' conditions. The result is a starting point, which
 //! `--print-scenario` prints as a file to edit.
 
 mod measure;

@@ -197,8 +197,8 @@ impl Trial<'_> {
         for index in self.readings() {
             let tried =
                 [(Past::Known, 0), (Past::Settled, window)].into_iter().find_map(|(past, for_seconds)| {
-                    // If the count grows with the current values and without a window, the HPA waits for time
-                    // and not for a value.
+                    // If the count grows with the current values and without a window, only the passage of
+                    // time changes the result, not another value.
                     let grows = |desired| desired > current;
                     if self.desired(&[], past).is_some_and(grows) {
                         return None;

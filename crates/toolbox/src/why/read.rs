@@ -89,7 +89,7 @@ struct Memories {
 /// A question to one cluster.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// The clients, created with [`client_options`] of `refusals`.
+    /// The clients. Their options must be the [`client_options`] of `refusals`.
     pub clients: &'a Clients,
     /// The collection of reads that the server refuses.
     pub refusals: Arc<Refusals>,
@@ -99,7 +99,7 @@ pub struct Question<'a> {
     pub process: Process,
     /// The given flags of the controller.
     pub flags: &'a DecisionFlags,
-    /// Whether the question is asked repeatedly.
+    /// Whether the explanation is repeated (`--watch`).
     pub watch: bool,
     /// The Lease of the controller that serves the record. `None` reads no record.
     pub leader: Option<Lease>,

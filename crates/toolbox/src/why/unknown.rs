@@ -16,7 +16,7 @@ pub enum Unknown {
     Flags,
     /// The version of the controller.
     Version,
-    /// Objects that the user may not read.
+    /// Objects that the user is not allowed to read.
     Reads,
 }
 

@@ -20,25 +20,25 @@ const MAX_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     /// The bytes exceed the size of a ConfigMap.
-    #[error("it has {0} bytes, more than a ConfigMap can have")]
+    #[error("the shard has {0} bytes, more than a ConfigMap can have")]
     TooLarge(usize),
     /// The bytes have another format.
-    #[error("it is not a checkpoint")]
+    #[error("the data is not a checkpoint")]
     Foreign,
     /// The shard has another version of the format.
-    #[error("it has version {0} of the format, not {VERSION}")]
+    #[error("the shard has format version {0}, but this build reads version {VERSION}")]
     Version(u8),
     /// The shard was changed or truncated.
-    #[error("its checksum is wrong")]
+    #[error("the checksum of the shard is wrong")]
     Checksum,
     /// The checksum is right, but the content is invalid.
-    #[error("its content is invalid: {0}")]
+    #[error("the content of the shard is invalid: {0}")]
     Content(#[from] postcard::Error),
     /// Bytes follow the last entry.
-    #[error("it has {0} trailing bytes")]
+    #[error("the shard has {0} trailing bytes")]
     Trailing(usize),
     /// The time of the write is in the future, so one of the clocks is wrong.
-    #[error("its time of writing {0} is in the future")]
+    #[error("the time of the write, {0}, is in the future")]
     Future(Timestamp),
 }
 

@@ -219,7 +219,7 @@ impl Checkpoint {
                 in_order = finished => in_order,
                 never = self.keep(histories) => match never {},
             };
-            // A drop means that this replica does not lead any more.
+            // A dropped sender means that this replica is no longer the leader.
             if let Ok(in_order) = in_order {
                 let _ = self.save(histories, in_order).await;
             }
@@ -296,8 +296,8 @@ impl Checkpoint {
         }
     }
 
-    /// Writes one ConfigMap. On a conflict it reads only the version again, because the holder of the Lease
-    /// wins.
+    /// Writes one ConfigMap. On a conflict, reads only the version again and replaces the content, because
+    /// the holder of the Lease wins.
     async fn write(&mut self, number: usize, bytes: &[u8]) -> Result<(), ApiError> {
         let Some(shard_map) = self.shards.get_mut(number) else { return Ok(()) };
         let mut attempts = 1;
@@ -344,7 +344,7 @@ impl Checkpoint {
                      --history-checkpoint prints the ConfigMaps and the Role that it needs"
                 );
             }
-            Some(error) => tracing::debug!(namespace, %error, "failed to write the checkpoint again"),
+            Some(error) => tracing::debug!(namespace, %error, "still failing to write the checkpoint"),
             None if self.reported => {
                 self.reported = false;
                 tracing::info!(namespace, "resumed writing the checkpoint of histories");
@@ -398,7 +398,7 @@ pub(super) enum EntryError {
     #[error(transparent)]
     History(#[from] codec::HistoryError),
     /// The history is from the future, so one of the clocks is wrong.
-    #[error("its newest entry of {0} is in the future")]
+    #[error("the newest entry of the history, at {0}, is in the future")]
     Future(Timestamp),
 }
 

@@ -3,8 +3,8 @@
 //!
 //! The leader serves changes ([`Source`]). The Lease contains the leader's address and the fingerprint of its
 //! certificate ([`crate::election::Peer`]). A standby fetches changes about once a second ([`Follower`]).
-//! When the standby becomes leader, it continues with its copy. On shutdown the leader waits for a moment
-//! until its standbys have everything.
+//! When the standby becomes leader, it continues with its copy. On shutdown the leader waits for a limited
+//! time until its standbys are up to date.
 
 mod follow;
 mod page;

@@ -1,4 +1,5 @@
-//! The leader's side: serves histories to standbys, and waits at shutdown until they have everything.
+//! The leader's side of replication: serves histories to standbys, and waits at shutdown until the standbys
+//! are up to date.
 
 use std::collections::BTreeMap;
 use std::str::Utf8Error;
@@ -19,7 +20,7 @@ use autoscaling::duration::{DurationError, GoDuration};
 
 /// Maximum time to hold back a response.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Maximum histories per lock, because syncs wait for it.
+/// Maximum number of histories to read under one lock, because syncs wait for the lock.
 const AT_ONCE: usize = 256;
 /// Maximum age of a standby's last request for which the leader waits.
 const RECENT: Duration = Duration::from_secs(3);
@@ -33,7 +34,7 @@ enum Phase {
     StandsBy,
     /// This process leads, and its histories change.
     Leads,
-    /// This process has led and starts no more syncs.
+    /// This process was the leader and starts no more syncs.
     Concluded,
 }
 
@@ -43,7 +44,7 @@ pub struct Source {
     controller: Arc<Controller>,
     phase: watch::Sender<Phase>,
     standbys: Mutex<BTreeMap<String, Standby>>,
-    /// Notified when a standby has everything.
+    /// Notified when a standby is up to date.
     has_all: watch::Sender<()>,
 }
 
@@ -165,7 +166,7 @@ impl Source {
         }
     }
 
-    /// Records the standby of a request. A standby that requests changes after the last one has everything.
+    /// Records the standby of a request. A standby that requests changes after the last change is up to date.
     fn record_request(&self, query: &Query) {
         let Some(name) = &query.standby else { return };
         let has_all = *self.phase.borrow() == Phase::Concluded

@@ -112,7 +112,7 @@ impl Peers {
             self.warned.get_or_init(|| {
                 tracing::warn!(
                     address = %local,
-                    "other replicas cannot reach this one to copy its histories, set --advertise-address"
+                    "other replicas cannot reach this one to copy its histories; set --advertise-address"
                 );
             });
             return None;

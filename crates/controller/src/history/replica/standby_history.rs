@@ -43,7 +43,7 @@ pub(super) struct StandbyHistory {
 #[derive(Debug)]
 struct CopiedHistory {
     bytes: Box<[u8]>,
-    /// Start of the time in which no HPA of this process has this UID.
+    /// Time since which no HPA of this process has this UID.
     unknown: Option<Instant>,
 }
 
@@ -104,7 +104,7 @@ impl StandbyHistory {
         copied.extend(incoming.into_iter().flatten());
         for uid in uids(controller) {
             let history = copied.remove(&uid).and_then(|entry| codec::decode(&entry.bytes).ok());
-            // Keep the ages as they were by the leader's clock.
+            // Preserve the ages that the entries have by the leader's clock.
             let history = history.map(|mut history| {
                 history.shift(ahead.saturating_add(set));
                 history

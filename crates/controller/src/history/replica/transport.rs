@@ -15,9 +15,9 @@ use cluster::fingerprint::Fingerprint;
 /// Serves a connection from another process in memory.
 pub type Connect = dyn Fn(DuplexStream, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// The pages of a process, and the ways to reach them.
+/// The pages of a process, with the connector, address and certificate to reach them.
 pub struct ServedPages {
-    /// Serves one connection within the process, until it or the token ends it.
+    /// Serves one connection within the process, until the connection closes or the token is cancelled.
     pub connect: Arc<Connect>,
     /// The HTTPS address, if the pages are served over HTTPS.
     pub address: Option<SocketAddr>,

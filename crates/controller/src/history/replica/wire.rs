@@ -120,7 +120,7 @@ impl Part {
         let (head, mut rest) = take::<Head>(rest)?;
         let Head { full, more, last, now, epoch, change, count } = head;
         let mut histories = Vec::new();
-        // One by one, so that invalid histories do not fill the memory.
+        // Decode one history at a time, so that invalid histories do not fill the memory.
         for _ in 0..count {
             let (entry, after) = take::<(&str, &[u8])>(rest)?;
             rest = after;

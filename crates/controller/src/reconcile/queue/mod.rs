@@ -93,7 +93,7 @@ impl Queue {
         Self { state: Mutex::default(), changed: Notify::new(), fresh_added: Notify::new(), metrics }
     }
 
-    /// Makes a key due now. No effect if the key is due already. A time for which the key waits stays.
+    /// Makes a key due now. Does nothing if the key is already due. A time for which the key waits stays.
     pub fn add(&self, key: &Key) {
         let now = Instant::now();
         let mut state = self.up_to(now);
@@ -103,14 +103,14 @@ impl Queue {
         self.make_due(&mut state, key.clone(), Lane::Fresh, now);
     }
 
-    /// Makes a key due after a delay. No effect if the key already waits for an earlier time.
+    /// Makes a key due after a delay. Does nothing if the key already waits for an earlier time.
     pub fn add_after(&self, key: &Key, delay: Duration) {
         let now = Instant::now();
         // A delay beyond the range of the clock becomes a year.
         self.add_at(key, now.checked_add(delay).unwrap_or(now + Duration::from_hours(365 * 24)));
     }
 
-    /// Makes a key due at an instant. No effect if the key already waits for an earlier instant.
+    /// Makes a key due at an instant. Does nothing if the key already waits for an earlier instant.
     pub fn add_at(&self, key: &Key, at: Instant) {
         let now = Instant::now();
         let mut state = self.up_to(now);
@@ -243,7 +243,7 @@ impl Queue {
         state.periodic = ready.map(|((_, added), key)| ((now, added), key)).collect();
     }
 
-    /// Ends the work on a key. A key that was added meanwhile is due again.
+    /// Ends the work on a key. A key that was added in the meantime is due again.
     pub fn done(&self, key: &Key) {
         let now = Instant::now();
         let mut state = self.up_to(now);

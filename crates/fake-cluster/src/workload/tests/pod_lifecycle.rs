@@ -1,4 +1,4 @@
-//! Start-up, failures and termination of pods.
+//! Startup, failures and termination of pods.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Derives requests, start-up times and the current load of a workload from the cluster's objects.
+//! Derives requests, startup times and the current load of a workload from the cluster's objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::ClusterObjects;
 
-/// The longest plausible start-up. A later change of the Ready condition means that a pod became ready again.
+/// The longest plausible startup. A later change of the Ready condition means that a pod became ready again.
 const LONGEST_START: Duration = Duration::from_hours(1);
-/// The maximum number of listed start-up times.
+/// The maximum number of listed startup times.
 const MOST_TIMES: usize = 20;
 /// The assumed capacity of a pod, as a multiple of the metric's target.
 const MARGIN: f64 = 1.25;

@@ -52,7 +52,7 @@ pub(crate) enum HpaSchema {
     Manifest(serde_json::Map<String, serde_json::Value>),
 }
 
-/// A workload and the behaviour of its pods.
+/// A workload and the behavior of its pods.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[schemars(rename = "Workload")]
@@ -167,7 +167,7 @@ pub(crate) enum ImagePullFile {
 pub(crate) struct CpuFile {
     /// The constant usage; 2m by default.
     pub(crate) base: Option<Amount>,
-    /// The usage during start-up, until the pod is ready. It replaces all other usage; the base by default.
+    /// The usage during startup, until the pod is ready. It replaces all other usage; the base by default.
     pub(crate) start_up: Option<Amount>,
 }
 
@@ -207,7 +207,7 @@ pub(crate) enum FailureFile {
         r#for: Option<Length>,
         /// The fraction of the pods.
         fraction: Share,
-        /// The time a container runs before it exits. If it is longer than the start-up, the pod is ready for
+        /// The time a container runs before it exits. If it is longer than the startup, the pod is ready for
         /// a while.
         #[serde(default)]
         runs_for: Length,

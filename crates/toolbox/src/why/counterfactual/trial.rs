@@ -18,7 +18,7 @@ use controller::store::HpaRecord;
 pub(super) const LOWEST: f64 = 0.0;
 /// A level above the maximum of every HPA.
 const HIGHEST: f64 = 1e12;
-/// Maximum number of bisection steps, after which the bounds are neighbouring floats.
+/// Maximum number of bisection steps, after which the bounds are neighboring floats.
 const HALVINGS: usize = 56;
 
 /// A situation with a decision that can be repeated.
