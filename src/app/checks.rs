@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 use super::leader::LeaderElection;
 use super::takeover_setup::TakeoverSetup;
 use crate::permissions::check::Findings;
-use crate::serve::{Health, Scope};
+use crate::serve::{Health, NotReady, Scope};
 use cluster::watch::{Handle, Informer};
 use controller::assembly::Assembly;
 
@@ -29,7 +29,9 @@ pub(super) fn add(
         let mut errors = informers.iter().flat_map(Informer::watches).map(|watch| watch.status().error);
         let first = errors.next().flatten();
         match first {
-            Some(error) if errors.all(|error| error.is_some()) => Err(format!("all watches failed: {error}")),
+            Some(error) if errors.all(|error| error.is_some()) => {
+                Err(NotReady(format!("all watches failed: {error}")))
+            }
             _ => Ok(()),
         }
     });
@@ -42,12 +44,12 @@ pub(super) fn add(
     health.add("permissions", Scope::Ready, move || permissions.ready());
     let stop = stop.clone();
     health.add("shutdown", Scope::Ready, move || {
-        if stop.is_cancelled() { Err("shutting down".to_owned()) } else { Ok(()) }
+        if stop.is_cancelled() { Err(NotReady("shutting down".to_owned())) } else { Ok(()) }
     });
 }
 
 /// Creates a check that fails with the names of the namespaces that are not listed yet.
-fn informer(informer: &Informer) -> impl Fn() -> Result<(), String> + Send + use<> {
+fn informer(informer: &Informer) -> impl Fn() -> Result<(), NotReady> + Send + use<> {
     let informer = informer.clone();
     move || {
         let missing: Vec<_> = informer
@@ -59,6 +61,6 @@ fn informer(informer: &Informer) -> impl Fn() -> Result<(), String> + Send + use
                 None => format!("{} not listed yet", status.place()),
             })
             .collect();
-        if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
+        if missing.is_empty() { Ok(()) } else { Err(NotReady(missing.join("; "))) }
     }
 }

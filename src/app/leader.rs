@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{AppError, RELEASE};
 use crate::cli::Config;
+use crate::serve::NotReady;
 use clock::SharedClock;
 use cluster::client::Clients;
 use cluster::gate::Gate;
@@ -168,14 +169,14 @@ impl Candidacy {
 
 impl Renewal {
     /// Fails if this replica is the leader and its last renewal is so old that the candidate must be stuck.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), NotReady> {
         let leads = matches!(*self.leader_state.borrow(), LeaderState::Leader { .. });
         let Some(deadline) = self.gate.leading_until().filter(|_| leads) else {
             return Ok(());
         };
         let unrenewed = Instant::now().saturating_duration_since(deadline) + self.timing.renew_deadline;
         if unrenewed > self.timing.lease + TOLERANCE {
-            return Err(format!("failed election to renew leadership on lease {}", self.lease));
+            return Err(NotReady(format!("failed election to renew leadership on lease {}", self.lease)));
         }
         Ok(())
     }

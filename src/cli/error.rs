@@ -8,6 +8,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use controller::election::TimingError;
 
 use super::gates::GateError;
+use crate::serve::options::OpenPathsError;
+use crate::serve::tls::options::TlsListError;
 
 /// An invalid command line. The process exits with [`CliError::EXIT_CODE`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -136,10 +138,10 @@ pub enum Reason {
     /// The durations of leader election allow two leaders.
     #[error(transparent)]
     Timing(#[from] TimingError),
-}
-
-impl From<String> for Reason {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
+    /// A list of cipher suites or curves is invalid.
+    #[error(transparent)]
+    Tls(#[from] TlsListError),
+    /// A path without authorization is invalid.
+    #[error(transparent)]
+    OpenPaths(#[from] OpenPathsError),
 }

@@ -13,6 +13,7 @@ use futures::StreamExt;
 use futures::stream;
 use parking_lot::Mutex;
 
+use crate::serve::NotReady;
 use cluster::client::Clients;
 use cluster::error::ApiError;
 use cluster::permission::{Permission, Subject, allowed};
@@ -71,16 +72,16 @@ impl Findings {
     /// rollout does not proceed to the next replica in that time.
     ///
     /// # Errors
-    /// Returns a text that names the missing essential permissions.
-    pub fn ready(&self) -> Result<(), String> {
+    /// The error names the missing essential permissions.
+    pub fn ready(&self) -> Result<(), NotReady> {
         let known = self.0.lock();
         if !known.done {
-            return Err("not checked yet".to_owned());
+            return Err(NotReady("not checked yet".to_owned()));
         }
         let missing = &known.missing;
         let essential: Vec<_> =
             missing.iter().filter(|missing| missing.permission.essential).map(ToString::to_string).collect();
-        if essential.is_empty() { Ok(()) } else { Err(essential.join("; ")) }
+        if essential.is_empty() { Ok(()) } else { Err(NotReady(essential.join("; "))) }
     }
 
     fn replace(&self, missing: Vec<Missing>) -> Vec<Missing> {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cluster::client::ClientError;
 use cluster::kubeconfig::KubeconfigError;
@@ -67,4 +67,9 @@ pub enum ServeError {
         /// The cause.
         source: Box<ClientError>,
     },
+}
+
+/// Reads the file that a flag names.
+pub(super) fn read_file(flag: &'static str, path: &Path) -> Result<Vec<u8>, ServeError> {
+    std::fs::read(path).map_err(|source| ServeError::Read { flag, path: path.to_owned(), source })
 }

@@ -22,7 +22,12 @@ struct Check {
 }
 
 /// The state of a check: `Ok` with a detail, which may be empty, or the reason for the failure.
-pub(super) type State = Result<String, String>;
+pub(super) type State = Result<String, NotReady>;
+
+/// The reason for the failure of a check, in one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotReady(pub String);
 
 /// The group of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub enum Scope {
 
 /// A health check with a state that its owner sets. All clones share the state.
 #[derive(Debug, Clone)]
-pub struct Condition(Arc<Mutex<Result<(), String>>>);
+pub struct Condition(Arc<Mutex<Result<(), NotReady>>>);
 
 impl Health {
     /// Creates a registry with the check `ping` only, which passes whenever the server responds.
@@ -49,7 +54,7 @@ impl Health {
         &self,
         name: impl Into<String>,
         scope: Scope,
-        state: impl Fn() -> Result<(), String> + Send + 'static,
+        state: impl Fn() -> Result<(), NotReady> + Send + 'static,
     ) {
         self.note(name, scope, move || state().map(|()| String::new()));
     }
@@ -59,14 +64,14 @@ impl Health {
         &self,
         name: impl Into<String>,
         scope: Scope,
-        state: impl Fn() -> Result<String, String> + Send + 'static,
+        state: impl Fn() -> Result<String, NotReady> + Send + 'static,
     ) {
         self.0.lock().push(Check { name: name.into(), scope, state: Box::new(state) });
     }
 
     /// Adds a check with a state that its owner sets. The check fails with `reason` until the first call.
     pub fn condition(&self, name: impl Into<String>, scope: Scope, reason: impl Into<String>) -> Condition {
-        let condition = Condition(Arc::new(Mutex::new(Err(reason.into()))));
+        let condition = Condition(Arc::new(Mutex::new(Err(NotReady(reason.into())))));
         let state = condition.clone();
         self.add(name, scope, move || state.0.lock().clone());
         condition
@@ -74,7 +79,7 @@ impl Health {
 
     /// Returns the names of the failing checks, with their reasons.
     pub fn failing(&self, scope: Scope) -> Vec<(String, String)> {
-        let failing = |check: &Check| Some((check.name.clone(), (check.state)().err()?));
+        let failing = |check: &Check| Some((check.name.clone(), (check.state)().err()?.0));
         self.0.lock().iter().filter(|check| check.counts_for(scope)).filter_map(failing).collect()
     }
 
@@ -96,7 +101,7 @@ impl Condition {
 
     /// Sets the check to failing.
     pub fn fails(&self, reason: impl Into<String>) {
-        *self.0.lock() = Err(reason.into());
+        *self.0.lock() = Err(NotReady(reason.into()));
     }
 }
 

@@ -118,6 +118,11 @@ pub struct Authorization {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenPaths(Vec<String>);
 
+/// A path with a `*` before its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("only trailing * allowed in {0:?}")]
+pub struct OpenPathsError(String);
+
 impl Default for OpenPaths {
     fn default() -> Self {
         Self(["healthz", "readyz", "livez"].map(str::to_owned).into())
@@ -129,11 +134,11 @@ impl OpenPaths {
     ///
     /// # Errors
     /// Returns an error if a `*` occurs before the end of a path.
-    pub fn parse(paths: &[String]) -> Result<Self, String> {
+    pub fn parse(paths: &[String]) -> Result<Self, OpenPathsError> {
         let trimmed = paths.iter().map(|path| path.strip_prefix('/').unwrap_or(path).to_owned());
         let paths: Vec<String> = trimmed.collect();
         match paths.iter().find(|path| path.strip_suffix('*').unwrap_or(path).contains('*')) {
-            Some(path) => Err(format!("only trailing * allowed in {path:?}")),
+            Some(path) => Err(OpenPathsError(path.clone())),
             None => Ok(Self(paths)),
         }
     }
@@ -186,7 +191,7 @@ impl Default for Serving {
 mod tests {
     use super::*;
 
-    fn open(paths: &[&str]) -> Result<OpenPaths, String> {
+    fn open(paths: &[&str]) -> Result<OpenPaths, OpenPathsError> {
         OpenPaths::parse(&paths.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 
@@ -199,7 +204,7 @@ mod tests {
         for path in ["/healthz/", "/healthz/ping", "/readyz", "/metric", "/livez"] {
             assert!(!paths.contain(path), "{path}");
         }
-        assert_eq!(open(&["/a*b"]).unwrap_err(), "only trailing * allowed in \"a*b\"");
+        assert_eq!(open(&["/a*b"]).unwrap_err().to_string(), "only trailing * allowed in \"a*b\"");
         assert!(open(&["/*"]).unwrap().contain("/anything"));
     }
 

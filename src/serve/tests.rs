@@ -53,7 +53,7 @@ async fn process_is_live_before_it_is_ready() {
 #[tokio::test]
 async fn process_with_a_failed_live_check_is_not_ready() {
     let endpoints = endpoints();
-    endpoints.health.add("workers", Scope::Live, || Err("stuck".into()));
+    endpoints.health.add("workers", Scope::Live, || Err(NotReady("stuck".to_owned())));
     assert_eq!(ask(&endpoints, "GET /livez").await.0, 500);
     let (status, _, body) = ask(&endpoints, "GET /readyz?verbose").await;
     assert_eq!((status, body.as_str()), (500, "[+]ping ok\n[-]workers failed: stuck\nreadyz check failed\n"));

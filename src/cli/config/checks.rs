@@ -112,5 +112,5 @@ pub(in crate::cli) fn takeover(word: String) -> Result<TakeOver, Reason> {
 }
 
 pub(in crate::cli) fn scale_source(word: String) -> Result<ScaleSource, Reason> {
-    word.parse::<ScaleSource>().map_err(|error| error.to_string().into())
+    word.parse::<ScaleSource>().map_err(|error| Reason::Text(error.to_string()))
 }

@@ -53,7 +53,8 @@ pub(in crate::cli) fn named_certificate(text: &str) -> Result<NamedCertificate, 
 const NO_FILES: &str = "expected comma separated certificate and key file paths";
 
 pub(in crate::cli) fn minimum_tls(version: String) -> Result<(bool, Option<String>), Reason> {
-    Ok(options::minimum(&version)?)
+    let allowed = "VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
+    options::minimum(&version).ok_or(Reason::MustBe(allowed))
 }
 
 pub(in crate::cli) fn cipher_suites(names: Vec<String>) -> Result<Supported<CipherSuite>, Reason> {

@@ -5,14 +5,25 @@ use std::time::Duration;
 
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 
 /// The trusted certificate authorities of clients.
 #[derive(Debug, Clone)]
 pub(super) struct Authorities(Arc<dyn ClientCertVerifier>);
+
+/// The reason why a bundle of authorities is unusable.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AuthoritiesError {
+    #[error("not PEM: {0}")]
+    Pem(#[from] pem::Error),
+    #[error("no usable certificate found")]
+    NoCertificate,
+    #[error(transparent)]
+    Verifier(#[from] VerifierBuilderError),
+}
 
 /// The subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,22 +36,17 @@ pub(in crate::serve) struct Subject {
 
 impl Authorities {
     /// Parses a bundle of certificates in PEM.
-    pub(super) fn of_pem(pem: &[u8], provider: &Arc<CryptoProvider>) -> Result<Self, String> {
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
-            .collect::<Result<_, _>>()
-            .map_err(|error| format!("not PEM: {error}"))?;
+    pub(super) fn from_pem(pem: &[u8], provider: &Arc<CryptoProvider>) -> Result<Self, AuthoritiesError> {
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?;
         let mut roots = RootCertStore::empty();
         let (added, refused) = roots.add_parsable_certificates(certificates);
         if added == 0 {
-            return Err("no usable certificate found".to_owned());
+            return Err(AuthoritiesError::NoCertificate);
         }
         if refused > 0 {
             tracing::warn!(refused, "ignoring CA certificates that cannot be parsed");
         }
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
-            .build()
-            .map(Self)
-            .map_err(|error| error.to_string())
+        Ok(Self(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build()?))
     }
 
     /// Returns the subject of the chain's first certificate, which is the client's. Returns `None` if the

@@ -2,7 +2,6 @@
 //! from ConfigMap kube-system/extension-apiserver-authentication, and are reread every minute.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +11,11 @@ use parking_lot::RwLock;
 use percent_encoding::percent_decode_str;
 use rustls::crypto::CryptoProvider;
 
-use super::certificate::{Authorities, Subject};
-use crate::serve::error::ServeError;
+use super::certificate::{Authorities, AuthoritiesError, Subject};
+use crate::serve::error::{ServeError, read_file};
 use crate::serve::options::{Authentication, FrontProxyHeaders};
 use cluster::client::Client;
+use cluster::error::ApiError;
 use cluster::reviews::User;
 use cluster::typed;
 
@@ -59,6 +59,22 @@ struct Sources {
     proxies: Option<(Vec<u8>, FrontProxyHeaders)>,
 }
 
+/// The reason why the sources cannot be read or are invalid.
+#[derive(Debug, thiserror::Error)]
+enum TrustError {
+    #[error(transparent)]
+    File(#[from] ServeError),
+    #[error(
+        "cannot read ConfigMap {NAMESPACE}/{CONFIG_MAP}: {0}; to allow it, add a RoleBinding to the Role \
+         extension-apiserver-authentication-reader"
+    )]
+    ConfigMap(#[from] ApiError),
+    #[error("{0} of ConfigMap {NAMESPACE}/{CONFIG_MAP}: {1}")]
+    List(&'static str, #[source] serde_json::Error),
+    #[error("{0}: {1}")]
+    Authorities(&'static str, #[source] AuthoritiesError),
+}
+
 impl Trust {
     pub(super) fn new(options: Authentication, client: Client, provider: Arc<CryptoProvider>) -> Self {
         Self { options, client, provider, now: RwLock::default() }
@@ -71,17 +87,13 @@ impl Trust {
             ("--requestheader-client-ca-file", self.options.front_proxy.as_ref().map(|proxy| &proxy.ca)),
         ];
         for (flag, path) in named {
-            let Some(path) = path.cloned() else { continue };
-            match std::fs::read(&path) {
-                Err(source) => return Err(ServeError::Read { flag, path, source }),
-                Ok(pem) => {
-                    Authorities::of_pem(&pem, &self.provider).map_err(|reason| ServeError::Unusable {
-                        flag,
-                        path,
-                        reason,
-                    })?;
-                }
-            }
+            let Some(path) = path else { continue };
+            let pem = read_file(flag, path)?;
+            Authorities::from_pem(&pem, &self.provider).map_err(|error| ServeError::Unusable {
+                flag,
+                path: path.clone(),
+                reason: error.to_string(),
+            })?;
         }
         Ok(())
     }
@@ -104,8 +116,9 @@ impl Trust {
                 Ok(())
             }) {
                 Ok(()) => logged = None,
-                Err(reason) if logged.as_ref() == Some(&reason) => {}
-                Err(reason) => {
+                Err(error) if logged.as_ref() == Some(&error.to_string()) => {}
+                Err(error) => {
+                    let reason = error.to_string();
                     if self.options.tolerate_lookup_failure {
                         tracing::debug!(%reason, "failed to load client CAs");
                     } else {
@@ -118,18 +131,15 @@ impl Trust {
         }
     }
 
-    async fn read(&self) -> Result<Sources, String> {
+    async fn read(&self) -> Result<Sources, TrustError> {
         let options = &self.options;
-        let file = |flag: &str, path: &Path| {
-            std::fs::read(path).map_err(|error| format!("cannot read {} ({flag}): {error}", path.display()))
-        };
         let mut sources = Sources::default();
         if let Some(path) = &options.client_ca {
-            sources.clients = Some(file("--client-ca-file", path)?);
+            sources.clients = Some(read_file("--client-ca-file", path)?);
         }
         if let Some(proxy) = &options.front_proxy {
             sources.proxies =
-                Some((file("--requestheader-client-ca-file", &proxy.ca)?, proxy.headers.clone()));
+                Some((read_file("--requestheader-client-ca-file", &proxy.ca)?, proxy.headers.clone()));
         }
         if options.skip_lookup || sources.clients.is_some() && sources.proxies.is_some() {
             return Ok(sources);
@@ -147,19 +157,14 @@ impl Trust {
     }
 
     /// Reads the ConfigMap of the cluster. The result is empty if the ConfigMap does not exist.
-    async fn look_up(&self) -> Result<BTreeMap<String, String>, String> {
-        match typed::get(&self.client.namespaced::<ConfigMap>(NAMESPACE), CONFIG_MAP).await {
-            Ok(map) => Ok(map.and_then(|map| map.data).unwrap_or_default()),
-            Err(error) => Err(format!(
-                "cannot read ConfigMap {NAMESPACE}/{CONFIG_MAP}: {error}; to allow it, add a RoleBinding to the Role \
-                 extension-apiserver-authentication-reader"
-            )),
-        }
+    async fn look_up(&self) -> Result<BTreeMap<String, String>, ApiError> {
+        let map = typed::get(&self.client.namespaced::<ConfigMap>(NAMESPACE), CONFIG_MAP).await?;
+        Ok(map.and_then(|map| map.data).unwrap_or_default())
     }
 
-    fn make(&self, sources: &Sources) -> Result<Trusted, String> {
-        let authorities = |what: &str, pem: &[u8]| {
-            Authorities::of_pem(pem, &self.provider).map_err(|reason| format!("{what}: {reason}"))
+    fn make(&self, sources: &Sources) -> Result<Trusted, TrustError> {
+        let authorities = |what: &'static str, pem: &[u8]| {
+            Authorities::from_pem(pem, &self.provider).map_err(|error| TrustError::Authorities(what, error))
         };
         let clients = sources.clients.as_ref().map(|pem| authorities("client-ca-file", pem)).transpose()?;
         let proxies = match &sources.proxies {
@@ -174,15 +179,14 @@ impl Trust {
 }
 
 /// Parses names of proxies and headers in the API server's format, JSON lists of strings.
-fn headers(data: &BTreeMap<String, String>) -> Result<FrontProxyHeaders, String> {
-    let list = |key: &str| match data.get(key).map(String::as_str) {
+fn headers(data: &BTreeMap<String, String>) -> Result<FrontProxyHeaders, TrustError> {
+    let list = |key: &'static str| match data.get(key).map(String::as_str) {
         None | Some("") => Ok(Vec::new()),
-        Some(json) => serde_json::from_str::<Vec<String>>(json)
-            .map_err(|error| format!("{key} of ConfigMap {NAMESPACE}/{CONFIG_MAP}: {error}")),
+        Some(json) => serde_json::from_str::<Vec<String>>(json).map_err(|error| TrustError::List(key, error)),
     };
-    let lower = |key: &str| {
+    let lower = |key: &'static str| {
         let names = list(key)?.into_iter().map(|name| name.trim().to_ascii_lowercase());
-        Ok::<_, String>(names.filter(|name| !name.is_empty()).collect())
+        Ok::<_, TrustError>(names.filter(|name| !name.is_empty()).collect())
     };
     Ok(FrontProxyHeaders {
         allowed_names: list("requestheader-allowed-names")?,
@@ -255,8 +259,8 @@ mod tests {
             format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let proxies =
-            Proxies { authorities: Authorities::of_pem(pem.as_bytes(), &provider).unwrap(), headers: found };
+        let authorities = Authorities::from_pem(pem.as_bytes(), &provider).unwrap();
+        let proxies = Proxies { authorities, headers: found };
         let mut sent = HeaderMap::new();
         sent.insert("x-remote-user", "jane".parse().unwrap());
         sent.append("x-remote-group", "dev".parse().unwrap());

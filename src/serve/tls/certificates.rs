@@ -15,7 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use crate::serve::access::certificate::Subject;
-use crate::serve::error::ServeError;
+use crate::serve::error::{ServeError, read_file};
 use crate::serve::options::{CERTIFICATE_NAME, CertificateFiles, Serving};
 use cluster::fingerprint::Fingerprint;
 use cluster::platform;
@@ -187,14 +187,7 @@ impl Certificates {
 
 impl Source {
     fn pem(&self) -> Result<(Vec<u8>, Vec<u8>), ServeError> {
-        let read = |path: &Path| {
-            std::fs::read(path).map_err(|source| ServeError::Read {
-                flag: self.flag,
-                path: path.to_owned(),
-                source,
-            })
-        };
-        Ok((read(&self.files.certificate)?, read(&self.files.key)?))
+        Ok((read_file(self.flag, &self.files.certificate)?, read_file(self.flag, &self.files.key)?))
     }
 }
 

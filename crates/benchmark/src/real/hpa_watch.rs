@@ -97,7 +97,7 @@ impl Follower {
         let task = tokio::spawn(async move {
             loop {
                 if let Err(end) = Self::read_events(body, &kept).await {
-                    break lock(&kept).end = Some(end);
+                    break lock(&kept).end = Some(end.to_string());
                 }
                 let version = lock(&kept).version.clone();
                 // A server ends a watch if its reader is slower than the writers for a moment.
@@ -111,7 +111,7 @@ impl Follower {
     }
 
     /// Processes the events of a watch until the server ends it.
-    async fn read_events(mut body: Body, known: &Mutex<WatchState>) -> Result<(), String> {
+    async fn read_events(mut body: Body, known: &Mutex<WatchState>) -> Result<(), Failure> {
         let mut buffer = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| format!("the watch of HPAs failed: {error}"))?;

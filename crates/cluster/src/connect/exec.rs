@@ -79,6 +79,25 @@ pub enum PluginError {
     },
 }
 
+/// The problem with the output of a plugin.
+#[derive(Debug, thiserror::Error)]
+enum OutputError {
+    #[error("the output exceeds {MAX_OUTPUT} bytes")]
+    TooLarge,
+    #[error("the plugin must print an ExecCredential as JSON or YAML, and no other output")]
+    Syntax,
+    #[error("the kubeconfig requires apiVersion {wanted}, but the plugin printed {printed:?}")]
+    ApiVersion { wanted: String, printed: String },
+    #[error("the ExecCredential has no status")]
+    NoStatus,
+    #[error("the ExecCredential has only one of certificate and key")]
+    HalfIdentity,
+    #[error("the ExecCredential has neither a token nor a certificate")]
+    NoCredentials,
+    #[error("the expirationTimestamp is not a valid time")]
+    Expiration,
+}
+
 fn hinted(hint: Option<&str>) -> String {
     hint.map_or_else(String::new, |hint| format!(": {hint}"))
 }
@@ -226,8 +245,9 @@ impl Plugin {
             .await
             .map_err(|_| PluginError::TimedOut { command: name(), limit })?
             .map_err(not_run)?;
-        let unusable = |problem| PluginError::Output { command: name(), problem };
-        let status = status.ok_or_else(|| unusable(format!("the output exceeds {MAX_OUTPUT} bytes")))?;
+        let unusable =
+            |problem: OutputError| PluginError::Output { command: name(), problem: problem.to_string() };
+        let status = status.ok_or_else(|| unusable(OutputError::TooLarge))?;
         if !status.success() {
             return Err(PluginError::Failed { command: name(), status: status.to_string() });
         }
@@ -254,33 +274,27 @@ impl Plugin {
     }
 
     /// Decodes the plugin's output: an ExecCredential as JSON or YAML.
-    fn read(&self, output: &[u8]) -> Result<Issued, String> {
-        let printed: ExecCredential = serde_saphyr::from_slice(output).map_err(|_| {
-            "the plugin must print an ExecCredential as JSON or YAML, and no other output".to_owned()
-        })?;
+    fn read(&self, output: &[u8]) -> Result<Issued, OutputError> {
+        let printed: ExecCredential = serde_saphyr::from_slice(output).map_err(|_| OutputError::Syntax)?;
         let wanted = self.exec.api_version.as_deref().unwrap_or_default();
         if printed.api_version != wanted {
-            return Err(format!(
-                "the kubeconfig requires apiVersion {wanted}, but the plugin printed {:?}",
-                printed.api_version
-            ));
+            return Err(OutputError::ApiVersion { wanted: wanted.to_owned(), printed: printed.api_version });
         }
-        let status = printed.status.ok_or("the ExecCredential has no status")?;
+        let status = printed.status.ok_or(OutputError::NoStatus)?;
         let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         let (certificate, key) =
             (non_empty(status.client_certificate_data), non_empty(status.client_key_data));
         let identity = match (certificate, key) {
             (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
             (None, None) => None,
-            _ => return Err("the ExecCredential has only one of certificate and key".to_owned()),
+            _ => return Err(OutputError::HalfIdentity),
         };
         let token = non_empty(status.token);
         if token.is_none() && identity.is_none() {
-            return Err("the ExecCredential has neither a token nor a certificate".to_owned());
+            return Err(OutputError::NoCredentials);
         }
         let expires = non_empty(status.expiration_timestamp).map(|time| time.parse::<Timestamp>());
-        let expires =
-            expires.transpose().map_err(|_| "the expirationTimestamp is not a valid time".to_owned())?;
+        let expires = expires.transpose().map_err(|_| OutputError::Expiration)?;
         Ok(Issued { token, identity, expires })
     }
 }

@@ -8,11 +8,42 @@ use kube::config::{
 use super::files::Files;
 use super::pod::Pod;
 use super::{ClusterOptions, KubeconfigError, listed, one_line, server};
-use crate::connect::check_proxy;
+use crate::connect::{ProxyError, check_proxy};
 
 /// The supported API versions of credential plugins.
 const EXEC_V1: &str = "client.authentication.k8s.io/v1";
 const EXEC_V1BETA1: &str = "client.authentication.k8s.io/v1beta1";
+
+/// Settings that kubectl rejects or that are not supported, and the remedy.
+#[derive(Debug, thiserror::Error)]
+enum SettingsError {
+    #[error("{0} and {1} are both given: keep one")]
+    Both(&'static str, &'static str),
+    #[error("{}", one_line(.0))]
+    Proxy(#[from] ProxyError),
+    #[error(
+        "auth-provider {0:?} is not supported, nor by newer versions of kubectl: use a credential plugin (exec)"
+    )]
+    AuthProvider(String),
+    #[error("the client certificate has no key: set client-key or client-key-data")]
+    NoKey,
+    #[error("impersonation of a group, UID or extra requires a user: set --as")]
+    NoImpersonatedUser,
+    #[error("the credential plugin (exec) has no command: set the program that prints credentials")]
+    NoCommand,
+    #[error(
+        "the credential plugin {0} has no interactiveMode: {EXEC_V1} requires Never, IfAvailable or Always"
+    )]
+    NoMode(String),
+    #[error("the credential plugin {0} uses {1:?}: only {EXEC_V1} and {EXEC_V1BETA1} are supported")]
+    ApiVersion(String, String),
+    #[error(
+        "the credential plugin {0} has no apiVersion: set the one that it uses, {EXEC_V1} or {EXEC_V1BETA1}"
+    )]
+    NoApiVersion(String),
+    #[error("an env entry of the credential plugin {0} has no name: set one")]
+    UnnamedEnv(String),
+}
 
 /// A context, a cluster and a user.
 #[derive(Debug)]
@@ -156,10 +187,10 @@ impl Choice {
             context: named(context.as_deref()),
             problem,
         };
-        let contradictory = |problem: String| KubeconfigError::Settings {
+        let contradictory = |problem: SettingsError| KubeconfigError::Settings {
             files: files.clone(),
             context: named(context.as_deref()),
-            problem,
+            problem: problem.to_string(),
         };
         check_cluster(&self.cluster).map_err(contradictory)?;
         check_user(&self.user).map_err(contradictory)?;
@@ -264,83 +295,59 @@ fn override_user(user: &mut AuthInfo, options: &ClusterOptions) {
 }
 
 /// Rejects cluster settings that kubectl rejects.
-fn check_cluster(cluster: &Cluster) -> Result<(), String> {
+fn check_cluster(cluster: &Cluster) -> Result<(), SettingsError> {
     let has_file = cluster.certificate_authority.is_some();
     let has_data = cluster.certificate_authority_data.is_some();
     if has_file && has_data {
-        return Err(
-            "certificate-authority and certificate-authority-data are both given: keep one".to_owned()
-        );
+        return Err(SettingsError::Both("certificate-authority", "certificate-authority-data"));
     }
     if (has_file || has_data) && cluster.insecure_skip_tls_verify == Some(true) {
-        return Err(
-            "a certificate authority and insecure-skip-tls-verify are both given: keep one".to_owned()
-        );
+        return Err(SettingsError::Both("a certificate authority", "insecure-skip-tls-verify"));
     }
     if let Some(url) = &cluster.proxy_url {
-        check_proxy(url, "proxy-url").map_err(|error| one_line(&error))?;
+        check_proxy(url, "proxy-url")?;
     }
     Ok(())
 }
 
 /// Rejects user settings that kubectl rejects or that are not supported.
-fn check_user(user: &AuthInfo) -> Result<(), String> {
+fn check_user(user: &AuthInfo) -> Result<(), SettingsError> {
     if let Some(provider) = &user.auth_provider {
-        return Err(format!(
-            "auth-provider {:?} is not supported, nor by newer versions of kubectl: use a credential plugin (exec)",
-            provider.name
-        ));
+        return Err(SettingsError::AuthProvider(provider.name.clone()));
     }
     if user.token.is_some() && (user.username.is_some() || user.password.is_some()) {
-        return Err("a token and a user name with password are both given: keep one".to_owned());
+        return Err(SettingsError::Both("a token", "a user name with password"));
     }
     let has_key = user.client_key.is_some() || user.client_key_data.is_some();
     if (user.client_certificate.is_some() || user.client_certificate_data.is_some()) && !has_key {
-        return Err("the client certificate has no key: set client-key or client-key-data".to_owned());
+        return Err(SettingsError::NoKey);
     }
     if user.client_certificate.is_some() && user.client_certificate_data.is_some() {
-        return Err("client-certificate and client-certificate-data are both given: keep one".to_owned());
+        return Err(SettingsError::Both("client-certificate", "client-certificate-data"));
     }
     if user.client_key.is_some() && user.client_key_data.is_some() {
-        return Err("client-key and client-key-data are both given: keep one".to_owned());
+        return Err(SettingsError::Both("client-key", "client-key-data"));
     }
     let groups = user.impersonate_groups.as_ref().is_some_and(|groups| !groups.is_empty());
     let extra = user.impersonate_user_extra.as_ref().is_some_and(|extra| !extra.is_empty());
     if user.impersonate.is_none() && (user.impersonate_uid.is_some() || groups || extra) {
-        return Err("impersonation of a group, UID or extra requires a user: set --as".to_owned());
+        return Err(SettingsError::NoImpersonatedUser);
     }
     user.exec.as_ref().map_or(Ok(()), check_exec)
 }
 
-fn check_exec(exec: &ExecConfig) -> Result<(), String> {
-    let Some(command) = &exec.command else {
-        return Err(
-            "the credential plugin (exec) has no command: set the program that prints credentials".to_owned()
-        );
-    };
+fn check_exec(exec: &ExecConfig) -> Result<(), SettingsError> {
+    let command = exec.command.clone().ok_or(SettingsError::NoCommand)?;
     match exec.api_version.as_deref() {
-        Some(EXEC_V1) if exec.interactive_mode.is_none() => {
-            return Err(format!(
-                "the credential plugin {command} has no interactiveMode: {EXEC_V1} requires Never, IfAvailable or Always"
-            ));
-        }
+        Some(EXEC_V1) if exec.interactive_mode.is_none() => return Err(SettingsError::NoMode(command)),
         Some(EXEC_V1 | EXEC_V1BETA1) => {}
-        Some(version) => {
-            return Err(format!(
-                "the credential plugin {command} uses {version:?}: only {EXEC_V1} and {EXEC_V1BETA1} are \
-                 supported"
-            ));
-        }
-        None => {
-            return Err(format!(
-                "the credential plugin {command} has no apiVersion: set the one that it uses, {EXEC_V1} or {EXEC_V1BETA1}"
-            ));
-        }
+        Some(version) => return Err(SettingsError::ApiVersion(command, version.to_owned())),
+        None => return Err(SettingsError::NoApiVersion(command)),
     }
     let unnamed =
         |env: &std::collections::HashMap<String, String>| env.get("name").is_none_or(String::is_empty);
     if exec.env.iter().flatten().any(unnamed) {
-        return Err(format!("an env entry of the credential plugin {command} has no name: set one"));
+        return Err(SettingsError::UnnamedEnv(command));
     }
     Ok(())
 }
