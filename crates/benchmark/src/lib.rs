@@ -18,6 +18,7 @@
 //! scale` makes one short run.
 
 mod chart;
+mod command_line;
 mod controller;
 mod measure;
 mod median;
@@ -39,8 +40,8 @@ mod world;
 
 use std::path::{Path, PathBuf};
 
+use self::command_line::Task;
 use self::measure::Report;
-use self::options::Task;
 
 /// Any failure of a run. No caller distinguishes failures.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -51,7 +52,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// # Errors
 /// Returns the failure of the run.
 pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
-    let task = options::read()?;
+    let task = command_line::read()?;
     controller::set_concertina(concertina);
     // The server has one thread, so that the controller has a core for itself.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

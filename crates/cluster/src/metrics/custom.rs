@@ -6,7 +6,7 @@ use autoscaling::query::{Answer, CustomValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::request::{FetchError, Inner};
+use super::apis::{FetchError, Inner};
 use super::wire;
 use super::wire::LastTime;
 use crate::cached_fetch::CachedFetch;

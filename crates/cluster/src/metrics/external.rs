@@ -4,7 +4,7 @@ use autoscaling::query::{Answer, ExternalValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::request::{FetchError, Inner};
+use super::apis::{FetchError, Inner};
 use super::wire;
 use super::wire::LastTime;
 use crate::call::{Call, SentTime};

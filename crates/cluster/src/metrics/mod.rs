@@ -5,6 +5,7 @@
 //! bounded per API and in total. Each request is bounded in time and size. A circuit breaker limits the
 //! requests to an API that is down. Errors are the texts that Go's clients print.
 
+mod apis;
 mod breaker;
 mod custom;
 mod external;
@@ -25,8 +26,8 @@ use autoscaling::query::{Answer, Api, Query, QueryError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use self::apis::Inner;
 use self::flight::Flights;
-use self::request::Inner;
 use self::share::Shares;
 pub use self::share::{NamespacePods, Sharing};
 pub use self::usage::Snapshot;

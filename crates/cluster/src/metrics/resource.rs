@@ -1,6 +1,6 @@
 //! metrics.k8s.io: the usage of pods.
 
-use super::request::{FetchError, Inner};
+use super::apis::{FetchError, Inner};
 use super::usage::{Reader, Snapshot};
 use super::wire;
 use crate::call::{Call, SentTime};

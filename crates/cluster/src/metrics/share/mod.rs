@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::choice::{Choice, ListMode};
+use super::apis::{FailedQuery, Inner};
 use super::flight::Flights;
-use super::request::{FailedQuery, Inner};
 use super::usage::{Reader, Snapshot};
 use super::{panicked, resource};
 use crate::call::SentTime;

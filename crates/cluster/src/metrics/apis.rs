@@ -1,0 +1,163 @@
+//! The metrics APIs of a cluster, and the limits that all their requests share.
+
+use std::sync::Arc;
+
+use autoscaling::failure::MetricFailureClass;
+use autoscaling::query::{Api, Query, QueryError};
+use tokio::sync::Semaphore;
+
+use super::MetricsOptions;
+use super::breaker::{AttemptResult, Breaker, Change};
+use super::custom;
+use crate::call::Call;
+use crate::client::{Client, Clients};
+use crate::error::ApiError;
+use crate::mapper::{MapError, Mapper};
+
+/// The metrics APIs of a cluster, queried one query at a time.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) resource: Source,
+    pub(super) custom: Source,
+    pub(super) external: Source,
+    pub(super) versions: custom::Versions,
+    pub(super) mapper: Arc<Mapper>,
+    total: Semaphore,
+    options: MetricsOptions,
+}
+
+/// One API: its client, the limit of its requests in flight, and its circuit breaker.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) client: Client,
+    permits: Semaphore,
+    breaker: Breaker,
+}
+
+/// An error in the request of a query.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    #[error("unable to map kind {kind} to resource: {error}")]
+    Map { kind: String, error: MapError },
+    #[error("no custom metrics API (custom.metrics.k8s.io) registered")]
+    NoCustomMetricsApi,
+}
+
+impl FetchError {
+    fn class(&self) -> MetricFailureClass {
+        match self {
+            Self::Api(error) => error.metric_class(),
+            Self::Map { .. } => MetricFailureClass::Other,
+            Self::NoCustomMetricsApi => MetricFailureClass::ApiNotServed,
+        }
+    }
+
+    /// The meaning of the error for the metrics API as a whole.
+    fn ending<'a>(&self, error: &'a QueryError) -> AttemptResult<'a> {
+        match self {
+            Self::Api(trouble) if trouble.is_transient() => AttemptResult::Failed(error),
+            Self::Map { .. } => AttemptResult::Unknown,
+            Self::Api(_) | Self::NoCustomMetricsApi => AttemptResult::Answered,
+        }
+    }
+
+    /// Whether every query would have failed: the API is down, absent, or does not authenticate the client.
+    fn is_of_api(&self) -> bool {
+        match self {
+            Self::Api(trouble) => trouble.is_transient() || matches!(trouble.code(), Some(401 | 404)),
+            Self::Map { .. } | Self::NoCustomMetricsApi => false,
+        }
+    }
+}
+
+/// A query without an answer.
+#[derive(Debug)]
+pub(super) struct FailedQuery {
+    /// The cause.
+    pub(super) error: QueryError,
+    /// Whether every query would have failed.
+    pub(super) is_of_api: bool,
+}
+
+impl Inner {
+    pub(super) fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
+        let total = options.total.clamp(1, Semaphore::MAX_PERMITS);
+        // Two hung APIs together must leave permits for the third.
+        let per_api = options.per_api.min((total - 1) / 2).max(1);
+        let source = |client: &Client| Source {
+            client: client.clone(),
+            permits: Semaphore::new(per_api),
+            breaker: Breaker::new(),
+        };
+        Self {
+            resource: source(&clients.resource_metrics),
+            custom: source(&clients.custom_metrics),
+            external: source(&clients.external_metrics),
+            versions: custom::Versions::new(clients.discovery.clone(), options.version_life),
+            mapper,
+            total: Semaphore::new(total),
+            options,
+        }
+    }
+
+    /// Sends a request within the limits of its API. An open circuit answers in its place.
+    pub(super) async fn limited<T>(
+        &self,
+        query: &Query,
+        request: impl Future<Output = Result<T, FetchError>>,
+    ) -> Result<T, FailedQuery> {
+        let api = query.api();
+        let source = match api {
+            Api::Resource => &self.resource,
+            Api::Custom => &self.custom,
+            Api::External => &self.external,
+        };
+        let spared = |error| {
+            if let Some(observer) = &self.options.observer {
+                observer.circuit_open(api);
+            }
+            FailedQuery { error, is_of_api: true }
+        };
+        let mut attempt = source.breaker.enter(query).await.map_err(spared)?;
+        // The semaphores are never closed, so `acquire` cannot fail. The API's permit is acquired first,
+        // because a slow API must not hold permits of the total.
+        let _permit = source.permits.acquire().await;
+        let _total = self.total.acquire().await;
+        attempt.start().map_err(spared)?;
+        let (answer, change) = match request.await {
+            Ok(answer) => (Ok(answer), attempt.end(AttemptResult::Answered)),
+            Err(trouble) => {
+                let error = QueryError::new(trouble.class(), trouble.to_string());
+                let change = attempt.end(trouble.ending(&error));
+                (Err(FailedQuery { error, is_of_api: trouble.is_of_api() }), change)
+            }
+        };
+        if let Some(change) = change {
+            self.report(api, change);
+        }
+        answer
+    }
+
+    fn report(&self, api: Api, change: Change) {
+        match change {
+            Change::Opened => {
+                tracing::warn!(?api, "metrics API is down, probing it once a second");
+            }
+            Change::Closed => tracing::info!(?api, "metrics API recovered"),
+        }
+        if let Some(observer) = &self.options.observer {
+            observer.down(api, change == Change::Opened);
+        }
+    }
+
+    /// The size limit of a response, in bytes.
+    pub(super) fn max_response(&self) -> usize {
+        self.options.max_response
+    }
+
+    pub(super) fn bounded(&self, call: Call) -> Call {
+        call.within(self.options.timeout).at_most(self.options.max_response)
+    }
+}
