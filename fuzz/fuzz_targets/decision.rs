@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use autoscaling::history::{History, RECOMMENDATIONS, Rescaled, SCALE_EVENTS};
+use autoscaling::history::{History, ObservedRescale, RECOMMENDATIONS, SCALE_EVENTS};
 use autoscaling::{Answers, Hpa, Plan, Verdict, WriteOutcome, conclude, decide, plan};
 use libfuzzer_sys::fuzz_target;
 
@@ -58,8 +58,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             Before::Restart { .. } => {
                 rebuilt = true;
                 let visible = rescales.iter().filter(|rescale| !rescale.doubtful);
-                let visible: Vec<Rescaled> = visible
-                    .map(|rescale| Rescaled { at: world::whole(rescale.at), to: rescale.to })
+                let visible: Vec<ObservedRescale> = visible
+                    .map(|rescale| ObservedRescale { at: world::whole(rescale.at), to: rescale.to })
                     .collect();
                 history = History::rebuilt(&world.status, &visible, apart, now);
             }

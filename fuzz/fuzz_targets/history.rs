@@ -8,7 +8,7 @@ mod plant;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use autoscaling::history::{History, RECOMMENDATIONS, Rescaled, SCALE_EVENTS};
+use autoscaling::history::{History, ObservedRescale, RECOMMENDATIONS, SCALE_EVENTS};
 use autoscaling::status::Status;
 use controller::history::codec::{decode, encode};
 use jiff::Timestamp;
@@ -43,7 +43,7 @@ fn rebuilt(u: &mut Unstructured<'_>) -> Result<()> {
         Status { last_scale_time: last, desired_replicas: u.arbitrary::<u8>()?.into(), ..Status::default() };
     let apart = Duration::from_secs(u.arbitrary::<u8>()?.into());
     let rescales = (0..u.int_in_range(0..=20_u8)?)
-        .map(|_| Ok(Rescaled { at: time(u)?, to: u.arbitrary::<u8>()?.into() }))
+        .map(|_| Ok(ObservedRescale { at: time(u)?, to: u.arbitrary::<u8>()?.into() }))
         .collect::<Result<Vec<_>>>()?;
     let history = History::rebuilt(&status, &rescales, apart, now);
     check(&history);

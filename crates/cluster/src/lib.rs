@@ -40,6 +40,7 @@
 //! Scales and statuses are never patched, because the built-in role does not permit patches. A PUT with the
 //! resourceVersion that was read conflicts in the same cases as in the built-in controller.
 
+mod api_client;
 pub mod body;
 mod cached_fetch;
 pub mod call;

@@ -17,8 +17,8 @@ use kube::{Api, Resource};
 use percent_encoding::utf8_percent_encode;
 use serde::de::DeserializeOwned;
 
+use super::api_client::Client;
 use super::call::{Call, SEGMENT};
-use super::client::Client;
 use super::decode::DecodeError;
 use super::error::ApiError;
 

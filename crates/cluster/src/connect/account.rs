@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::credentials::{CredentialError, bearer};
-use crate::client::Client;
+use crate::api_client::Client;
 use crate::decode::DecodeError;
 use crate::error::ApiError;
 use crate::jitter::Jitter;

@@ -22,10 +22,9 @@ use secrecy::ExposeSecret;
 use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::HttpService;
 use super::account::{Account, AccountError, Token};
 use super::exec::{Identity, Issued, Plugin, PluginError};
-use crate::client::ClientError;
+use super::{ClientError, HttpService};
 
 /// The interval between reads of a token file: client-go's minute minus its ten seconds of leeway.
 const REREAD: Duration = Duration::from_secs(50);

@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use http::Uri;
 use http::header::PROXY_AUTHORIZATION;
-use http::{Request, Response, Uri};
-use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -32,7 +31,7 @@ use self::exec::{Identity, Plugin};
 use self::proxy::Proxy;
 use self::stream::Stream;
 use self::tunnel::through;
-use super::client::ClientError;
+use super::api_client::HttpService;
 use crate::platform;
 use clock::SystemClock;
 
@@ -49,8 +48,25 @@ pub(super) fn check_proxy(url: &str, origin: &str) -> Result<(), ProxyError> {
     Proxy::parse(url, origin).map(drop)
 }
 
-/// Sends requests. The URI of a request is a path. The stack prefixes the server's URL.
-pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
+/// An error in the creation of the clients.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The certificates of the configuration are unusable.
+    #[error("the TLS settings are unusable: {0}")]
+    Tls(#[source] kube::Error),
+    /// The impersonated user or groups do not fit into headers.
+    #[error("the user or groups to impersonate cannot be sent as headers: {0}")]
+    Headers(#[source] kube::Error),
+    /// The credentials of the configuration are unusable.
+    #[error("the credentials are unusable: {0}")]
+    Credentials(#[from] CredentialError),
+    /// The proxy is unusable.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// The user agent is not a valid header value.
+    #[error("the user agent {0:?} cannot be sent: use visible ASCII characters only")]
+    UserAgent(String),
+}
 
 /// Lifetime of an idle connection.
 const IDLE: Duration = Duration::from_mins(1);

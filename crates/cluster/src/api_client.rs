@@ -1,0 +1,323 @@
+//! One API client: its token bucket, its time limits, and the repetition of requests.
+//!
+//! A request waits for a token, passes the gate, is authenticated, and is sent. Its time limit starts when it
+//! receives the token. A request is sent once. Only a GET is repeated within its time limit, if the server
+//! requests it (429 or 5xx with `Retry-After`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceExt};
+
+use super::body;
+use super::call::Call;
+use super::decode::DecodeError;
+use super::error::ApiError;
+use super::items::{Envelope, ItemScanner};
+use super::limit::TokenBucket;
+
+/// Maximum size of an error response, in bytes. The rest is not read.
+const MAX_ERROR_BODY: usize = 1 << 20;
+/// Maximum repetitions of a GET after `Retry-After`. The limit is client-go's.
+const MAX_REPEATS: u32 = 10;
+
+/// A time limit longer than any run.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
+
+/// Sends requests. The URI of a request is a path. The stack prefixes the server's URL.
+pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
+
+/// Receives all requests, for metrics.
+pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
+    /// Called after each attempt to send a request, with or without a response. Repetitions are attempts too.
+    fn attempted(&self, attempt: &Attempt<'_>) {
+        let _ = attempt;
+    }
+
+    /// Called at the end of a request other than a watch, after all its repetitions. `elapsed` is the time
+    /// from the start of the wait for a token to the end of the body, as in client-go.
+    fn ended(&self, call: &Call, host: &Arc<str>, elapsed: Duration) {
+        let _ = (call, host, elapsed);
+    }
+
+    /// Called when a request other than a watch fails, after [`Self::attempted`].
+    fn failed(&self, call: &Call, error: &ApiError) {
+        let _ = (call, error);
+    }
+}
+
+/// One request that was sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt<'a> {
+    /// The request.
+    pub call: &'a Call,
+    /// The server, with its port.
+    pub host: &'a Arc<str>,
+    /// The HTTP code. `None` without a response.
+    pub code: Option<u16>,
+    /// The `Date` header of the response.
+    pub date: Option<&'a str>,
+    /// Time from sending the request to receiving the response headers.
+    pub elapsed: Duration,
+}
+
+/// One client with its token bucket. Clones share the bucket and the connections.
+#[derive(Clone)]
+pub struct Client {
+    pub(super) http: HttpService,
+    pub(super) base: Uri,
+    /// The server, with its port.
+    pub(super) host: Arc<str>,
+    pub(super) bucket: Option<TokenBucket>,
+    pub(super) user_agent: HeaderValue,
+    pub(super) timeout: Duration,
+    pub(super) observer: Option<Arc<dyn RequestObserver>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("base", &self.base)
+            .field("bucket", &self.bucket)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Sends a request and decodes the response.
+    pub async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
+        let body = self.bytes(call).await?;
+        serde_json::from_slice(&body).map_err(|error| ApiError::Decode(error.into()))
+    }
+
+    /// The same client without an observer.
+    #[must_use]
+    pub fn unobserved(&self) -> Self {
+        Self { observer: None, ..self.clone() }
+    }
+
+    /// The same client with another default time limit of a request.
+    #[must_use]
+    pub fn within(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
+    }
+
+    /// Sends a request and reads the response, up to the request's size limit.
+    pub async fn bytes(&self, call: &Call) -> Result<Bytes, ApiError> {
+        self.bytes_in(self.turn().await, call).await
+    }
+
+    /// Like [`Self::bytes`], but for a request that already holds a token.
+    pub async fn bytes_in(&self, turn: RatePermit, call: &Call) -> Result<Bytes, ApiError> {
+        let read = async |answer: Response<Incoming>| body::collect(answer.into_body(), call.limit).await;
+        self.timed(turn, call, read).await
+    }
+
+    /// Waits for a token of the rate limit.
+    pub async fn turn(&self) -> RatePermit {
+        let since = Instant::now();
+        self.take_token().await;
+        RatePermit { since }
+    }
+
+    /// Sends a request and passes the items of the response to `item` as they arrive.
+    pub(super) async fn items(
+        &self,
+        call: &Call,
+        mut item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
+    ) -> Result<Envelope, ApiError> {
+        self.timed(self.turn().await, call, async |answer: Response<Incoming>| {
+            let mut body = answer.into_body();
+            let (mut scanner, mut read) = (ItemScanner::default(), 0_usize);
+            while let Some(piece) = body::chunk(&mut body).await? {
+                read += piece.len();
+                if read > call.limit {
+                    return Err(ApiError::TooLarge { limit: call.limit });
+                }
+                scanner.push(&piece, &mut item).map_err(ApiError::Decode)?;
+            }
+            scanner.finish().map_err(ApiError::Decode)
+        })
+        .await
+    }
+
+    /// Sends a request and returns the response before its body arrives. The time limit covers only the wait
+    /// for the headers. Watches use this method.
+    pub async fn open(&self, call: &Call) -> Result<Response<Incoming>, ApiError> {
+        self.take_token().await;
+        let deadline = self.deadline(call);
+        match timeout_at(deadline, self.attempt(call)).await {
+            Ok(result) => result.map_err(|failure| failure.error),
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        }
+    }
+
+    /// Sends a request with the headers of an upgrade. Returns a 101 response or an error. The time limit
+    /// covers only the wait for the response.
+    pub(super) async fn upgrade(
+        &self,
+        call: &Call,
+        headers: HeaderMap,
+    ) -> Result<Response<Incoming>, ApiError> {
+        self.take_token().await;
+        let mut request = self.request(call).map_err(|error| ApiError::Request(error.to_string()))?;
+        request.headers_mut().extend(headers);
+        match timeout_at(self.deadline(call), self.send(call, request)).await {
+            Ok(result) => result.map_err(|failure| failure.error),
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        }
+    }
+
+    /// Sends a request and reads its response, within its time limit.
+    async fn timed<T>(
+        &self,
+        turn: RatePermit,
+        call: &Call,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        call.sent.now();
+        let deadline = self.deadline(call);
+        let answered = async {
+            let answer = self.repeat(call, deadline).await?;
+            read(answer).await
+        };
+        let result = match timeout_at(deadline, answered).await {
+            Ok(result) => result,
+            Err(_) => Err(ApiError::timed_out(call, &self.base)),
+        };
+        if let Some(observer) = &self.observer
+            && !matches!(result, Err(ApiError::Refused(_)))
+        {
+            observer.ended(call, &self.host, turn.since.elapsed());
+        }
+        result
+    }
+
+    fn deadline(&self, call: &Call) -> Instant {
+        let now = Instant::now();
+        // The value of a flag may exceed the range of the clock.
+        now.checked_add(call.timeout.unwrap_or(self.timeout)).unwrap_or(now + FOREVER)
+    }
+
+    /// Changes the rate of the token bucket, if the client has one.
+    pub fn set_rate(&self, per_second: f64) {
+        if let Some(bucket) = &self.bucket {
+            bucket.set_rate(per_second);
+        }
+    }
+
+    async fn take_token(&self) {
+        if let Some(bucket) = &self.bucket {
+            bucket.take().await;
+        }
+    }
+
+    async fn repeat(&self, call: &Call, deadline: Instant) -> Result<Response<Incoming>, ApiError> {
+        let mut repeats = 0;
+        loop {
+            let failure = match self.attempt(call).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let again = call.method == Method::GET && repeats < MAX_REPEATS && failure.error.is_transient();
+            match failure.asked_to_wait {
+                Some(wait) if again && wait < deadline.saturating_duration_since(Instant::now()) => {
+                    tokio::time::sleep(wait).await;
+                    self.take_token().await;
+                    repeats += 1;
+                }
+                _ => {
+                    if let Some(observer) = &self.observer {
+                        observer.failed(call, &failure.error);
+                    }
+                    return Err(failure.error);
+                }
+            }
+        }
+    }
+
+    /// Builds the request and sends it once.
+    async fn attempt(&self, call: &Call) -> Result<Response<Incoming>, Failure> {
+        match self.request(call) {
+            Ok(request) => self.send(call, request).await,
+            Err(error) => Err(ApiError::Request(error.to_string()).into()),
+        }
+    }
+
+    async fn send(&self, call: &Call, request: Request<Body>) -> Result<Response<Incoming>, Failure> {
+        let started = Instant::now();
+        let result = self.http.clone().oneshot(request).await;
+        let code = result.as_ref().ok().map(|answer| answer.status().as_u16());
+        tracing::trace!(method = %call.method, path = call.path, code, elapsed = ?started.elapsed(), "request");
+        let answer = match result {
+            Ok(answer) => answer,
+            Err(error) => {
+                let error = ApiError::from_stack(call, &self.base, error.as_ref());
+                if !error.is_refused() {
+                    self.observe(call, None, None, started);
+                }
+                return Err(error.into());
+            }
+        };
+        self.observe(call, code, answer.headers().get(DATE), started);
+        if answer.status().is_success() || answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(answer);
+        }
+        let (head, rest) = answer.into_parts();
+        let header = |name| head.headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let asked_to_wait = header(RETRY_AFTER).and_then(|value| value.parse().ok()).map(Duration::from_secs);
+        let text = body::prefix(rest, MAX_ERROR_BODY).await;
+        let content_type = header(CONTENT_TYPE).unwrap_or_default();
+        let error = ApiError::from_answer(call, head.status, content_type, asked_to_wait, &text);
+        Err(Failure { error, asked_to_wait })
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Body>, http::Error> {
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(call.path.as_str())
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, self.user_agent.clone());
+        if !call.content_type.is_empty() {
+            request = request.header(CONTENT_TYPE, call.content_type);
+        }
+        request.body(if call.body.is_empty() { Body::empty() } else { Body::from(call.body.clone()) })
+    }
+
+    fn observe(&self, call: &Call, code: Option<u16>, date: Option<&HeaderValue>, started: Instant) {
+        if let Some(observer) = &self.observer {
+            let date = date.and_then(|date| date.to_str().ok());
+            let elapsed = started.elapsed();
+            observer.attempted(&Attempt { call, host: &self.host, code, date, elapsed });
+        }
+    }
+}
+
+/// A token of the rate limit for one request.
+#[derive(Debug)]
+#[must_use]
+pub struct RatePermit {
+    /// Start of the wait for the token.
+    since: Instant,
+}
+
+/// An error, and the wait that its `Retry-After` header requests.
+struct Failure {
+    error: ApiError,
+    asked_to_wait: Option<Duration>,
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Self { error, asked_to_wait: None }
+    }
+}
