@@ -43,5 +43,5 @@ fuzz_target!(|input: &[u8]| {
     assert!(!(error.is_not_found() && error.is_conflict()) && !error.is_refused());
     assert_eq!(error.is_transient(), *reported == 429 || *reported >= 500);
     assert_eq!(error.outcome_unknown(), *reported >= 500);
-    assert!(error.same_trouble(&error));
+    assert!(error.has_same_cause(&error));
 });
