@@ -7,9 +7,6 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
-use clap::error::ErrorKind;
-use clap::{ArgMatches, Command};
-
 pub mod config;
 mod error;
 pub mod flags;
@@ -55,25 +52,4 @@ pub enum Parsed<T> {
     Options(T),
     /// The help text.
     Help(String),
-}
-
-impl<T> Parsed<T> {
-    /// Parses the arguments of a subcommand, and reads its options with `read`.
-    ///
-    /// # Errors
-    /// Returns clap's error, or the error of `read`.
-    pub fn from_command(
-        command: Command,
-        words: impl IntoIterator<Item = String>,
-        read: impl FnOnce(&ArgMatches) -> Result<T, CliError>,
-    ) -> Result<Self, CliError> {
-        match command.try_get_matches_from(words) {
-            Ok(matches) => read(&matches).map(Self::Options),
-            Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Self::Help(error.to_string())),
-            Err(error) => {
-                let text = error.to_string();
-                Err(CliError::Subcommand(text.trim_start_matches("error: ").trim_end().to_owned()))
-            }
-        }
-    }
 }

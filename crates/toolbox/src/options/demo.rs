@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::answer::Logging;
+use super::positive_duration;
 use crate::command::{Parsed, UsageError, parse_with};
-use autoscaling::duration::GoDuration;
 
 /// The options of the demo.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -83,11 +83,6 @@ fn options(matches: &ArgMatches) -> DemoOptions {
         kubeconfig: matches.get_one::<PathBuf>("kubeconfig").cloned(),
         logging: Logging { json, verbosity: matches.get_one::<u32>("v").copied().unwrap_or(0) },
     }
-}
-
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
-    duration.unsigned().filter(|duration| !duration.is_zero()).ok_or_else(|| "must be above zero".to_owned())
 }
 
 #[cfg(test)]

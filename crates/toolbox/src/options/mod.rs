@@ -8,8 +8,18 @@ pub mod parity;
 pub(crate) mod simulate;
 pub mod why;
 
+use std::time::Duration;
+
+use autoscaling::duration::GoDuration;
+
 pub use self::answer::Logging;
 pub use self::demo::DemoOptions;
 pub use self::parity::ParityOptions;
 pub use self::simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 pub use self::why::WhyOptions;
+
+/// Parses a duration above zero.
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+    duration.unsigned().filter(|duration| !duration.is_zero()).ok_or_else(|| "must be above zero".to_owned())
+}

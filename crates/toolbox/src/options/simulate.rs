@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::cluster;
+use super::{cluster, positive_duration};
 use crate::command::{Parsed, UsageError, parse_with};
 use crate::simulate::{Setting, Sweep};
 use ::cluster::kubeconfig::ClusterOptions;
-use autoscaling::duration::GoDuration;
 
 /// The options of `simulate`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -219,11 +218,6 @@ fn outputs(outputs: Outputs) -> Result<Outputs, UsageError> {
         return Err(UsageError::Arguments(format!("only one of {names} can be written to standard output")));
     }
     Ok(outputs)
-}
-
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
-    duration.unsigned().filter(|duration| !duration.is_zero()).ok_or_else(|| "must be above zero".to_owned())
 }
 
 #[cfg(test)]
