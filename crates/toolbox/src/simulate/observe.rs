@@ -151,8 +151,8 @@ impl Track {
         for (series, reading) in self.metrics.iter_mut().zip(&readings) {
             if let Some(reading) = reading {
                 series.target = in_unit(reading.target);
-                series.tolerated =
-                    (series.target * reading.lowest_tolerated, series.target * reading.highest_tolerated);
+                series.tolerated_from = series.target * reading.lowest_tolerated;
+                series.tolerated_to = series.target * reading.highest_tolerated;
             }
         }
         let value = |index: usize| {
@@ -241,7 +241,8 @@ fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
         subject,
         unit,
         target,
-        tolerated: (target * (1.0 - tolerance), target * (1.0 + tolerance)),
+        tolerated_from: target * (1.0 - tolerance),
+        tolerated_to: target * (1.0 + tolerance),
         values: Vec::new(),
     }
 }

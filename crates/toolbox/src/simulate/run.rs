@@ -1,5 +1,5 @@
 //! The result of a simulation, as values: all observations of one variant of a scenario. Charts, pages and
-//! tables use only these values.
+//! tables use only these values. The field names in JSON are a stable interface; fields may be added.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use autoscaling::explanation::{Explanation, Subject};
 use jiff::Timestamp;
+use serde::{Serialize, Serializer};
 
 /// The complete run of one variant of a scenario.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Run {
     /// The scenario's title.
     pub title: String,
@@ -21,17 +23,20 @@ pub struct Run {
     /// The time at which the run starts.
     pub start: Timestamp,
     /// The length of the run.
+    #[serde(rename = "durationSeconds", serialize_with = "seconds")]
     pub duration: Duration,
     /// `--horizontal-pod-autoscaler-sync-period`, which is also the sampling interval.
+    #[serde(rename = "periodSeconds", serialize_with = "seconds")]
     pub period: Duration,
-    /// The HPAs, by namespace and name.
-    pub hpas: Vec<HpaRun>,
     /// The events that the scenario itself causes: outages, rollouts, failures.
     pub happenings: Vec<TimelineEvent>,
+    /// The HPAs, by namespace and name.
+    pub hpas: Vec<HpaRun>,
 }
 
 /// The results of one HPA and its workload.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct HpaRun {
     /// `metadata.namespace`.
     pub namespace: String,
@@ -41,23 +46,25 @@ pub struct HpaRun {
     pub target: String,
     /// The unit of the load, such as `millicores` or `requests/s`; empty without a load.
     pub unit: String,
-    /// One sample per period, the first at 0.
-    pub samples: Vec<Sample>,
+    /// The numbers by which variants are compared.
+    pub scores: Scores,
     /// The metrics of the spec, in order. Each has one value per sample.
     pub metrics: Vec<MetricSeries>,
+    /// Events of the HPA.
+    pub events: Vec<EventMark>,
     /// Every decision that changed the replica count or took different steps from the previous decision,
     /// oldest first. The decision in force at a time is the last one at or before that time.
     pub decisions: Vec<DecisionPoint>,
-    /// Events of the HPA.
-    pub events: Vec<EventMark>,
-    /// The numbers by which variants are compared.
-    pub scores: Scores,
+    /// One sample per period, the first at 0.
+    pub samples: Vec<Sample>,
 }
 
 /// The state of the workload at one instant.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Sample {
     /// The time since the start.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
     pub at: Duration,
     /// `spec.replicas` at the time of the sample.
     pub wanted: i32,
@@ -65,16 +72,16 @@ pub struct Sample {
     pub running: i32,
     /// Pods that are ready.
     pub ready: i32,
+    /// `minReplicas` in force.
+    pub min: i32,
+    /// `maxReplicas` in force.
+    pub max: i32,
     /// Incoming work, in the unit of the load (millicores, requests per second, items per second).
     pub demand: f64,
     /// The work that the ready pods can do, in the same unit.
     pub capacity: f64,
     /// Items in the queue, for a load with a queue.
     pub queued: f64,
-    /// `minReplicas` in force.
-    pub min: i32,
-    /// `maxReplicas` in force.
-    pub max: i32,
     /// The proposal of the last decision, before windows and limits. `None` before the first decision, and if
     /// the decision has no proposal.
     pub proposal: Option<i32>,
@@ -85,7 +92,8 @@ pub struct Sample {
 }
 
 /// One metric over time, as the decisions read it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct MetricSeries {
     /// The metric's identity.
     pub subject: Subject,
@@ -93,16 +101,20 @@ pub struct MetricSeries {
     pub unit: &'static str,
     /// The target, in `unit`.
     pub target: f64,
-    /// The lowest and the highest value within tolerance, in `unit`.
-    pub tolerated: (f64, f64),
+    /// The lowest value within tolerance, in `unit`.
+    pub tolerated_from: f64,
+    /// The highest value within tolerance, in `unit`.
+    pub tolerated_to: f64,
     /// The value at each sample's decision. `None` before the first decision, and if the metric failed.
     pub values: Vec<Option<f64>>,
 }
 
 /// One recorded decision.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct DecisionPoint {
     /// The time since the start.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
     pub at: Duration,
     /// [`Explanation::sentence`] at that time.
     pub sentence: String,
@@ -111,9 +123,11 @@ pub struct DecisionPoint {
 }
 
 /// An event of an HPA.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct EventMark {
     /// The time since the start.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
     pub at: Duration,
     /// The event's reason, such as `SuccessfulRescale`.
     pub reason: String,
@@ -124,20 +138,25 @@ pub struct EventMark {
 }
 
 /// An event that the scenario causes in the cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TimelineEvent {
     /// The start, as time since the start of the run.
+    #[serde(rename = "fromSeconds", serialize_with = "seconds")]
     pub from: Duration,
     /// The end. Equal to `from` for an instant.
+    #[serde(rename = "toSeconds", serialize_with = "seconds")]
     pub to: Duration,
     /// A description, such as `custom metrics API responds with 503` or `rollout of web`.
     pub what: String,
 }
 
 /// The numbers by which variants are compared.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Scores {
     /// The total time in which at least one metric was above its tolerance.
+    #[serde(rename = "aboveTargetSeconds", serialize_with = "seconds")]
     pub above_target: Duration,
     /// Unserved work: the integral of demand beyond capacity, in unit-seconds of the load. For a queue, the
     /// integral of the queue length.
@@ -151,6 +170,7 @@ pub struct Scores {
     /// The number of rescales up that follow a rescale down, or down that follow a rescale up.
     pub direction_changes: u32,
     /// The longest time for which one metric stayed above its tolerance.
+    #[serde(rename = "longestReactionSeconds", serialize_with = "seconds")]
     pub longest_reaction: Duration,
     /// The largest number of existing pods at one time.
     pub peak: i32,
@@ -163,4 +183,12 @@ pub struct Comparison {
     pub runs: Vec<Run>,
     /// Notes for the reader of the report, such as assumed values or omitted decisions, by topic.
     pub notes: BTreeMap<String, String>,
+}
+
+/// Serializes a duration in seconds. A whole number of seconds is an integer.
+fn seconds<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    match duration.subsec_nanos() {
+        0 => to.serialize_u64(duration.as_secs()),
+        _ => to.serialize_f64(duration.as_secs_f64()),
+    }
 }

@@ -57,7 +57,7 @@ fn above(metric: &MetricSeries) -> Vec<bool> {
     let mut last = false;
     let is_above = |value: &Option<f64>| {
         if let Some(value) = value {
-            last = *value > metric.tolerated.1;
+            last = *value > metric.tolerated_to;
         }
         last
     };
@@ -118,7 +118,8 @@ mod tests {
             subject: Subject::default(),
             unit: "%",
             target: 50.0,
-            tolerated: (45.0, 55.0),
+            tolerated_from: 45.0,
+            tolerated_to: 55.0,
             values: values.to_vec(),
         }
     }

@@ -158,7 +158,7 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
         }
         let mean = finite.iter().sum::<f64>() / finite.len() as f64;
         let highest = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let is_above = highest > metric.tolerated.1;
+        let is_above = highest > metric.tolerated_to;
         let (end, y) = (before.unwrap_or_else(|| height(mean)), height(mean));
         // The dots extend to a peak above target, because the mean would hide it.
         let peak = if is_above { height(highest) } else { y };

@@ -105,7 +105,7 @@ fn metric_panel(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
     let values_read = metric.values.iter().copied().flatten();
     let most = values_read.clone().fold(metric.target, f64::max);
     let Scale { by, unit } = scale_of(metric.unit, most);
-    let (target, (low, high)) = (metric.target / by, (metric.tolerated.0 / by, metric.tolerated.1 / by));
+    let (target, (low, high)) = (metric.target / by, (metric.tolerated_from / by, metric.tolerated_to / by));
     let values = ValueAxis::over(values_read.map(|value| value / by).chain([target * 1.2, high]), false);
     let points = || {
         let values =
