@@ -255,7 +255,7 @@ pub(crate) fn chain(deployment: &str) -> Vec<Owner> {
         kind: kind.to_owned(),
         uid: format!("uid-{name}"),
         name,
-        controller: true,
+        controller: Some(true),
     };
     vec![owner("ReplicaSet", format!("{deployment}-7d9")), owner("Deployment", deployment.to_owned())]
 }

@@ -14,6 +14,7 @@ use autoscaling::query::{Answer, Api, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::status::Condition;
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize, Serializer};
 
 use controller::record::wire::Comparison;
 use controller::store::{HpaRecord, Key};
@@ -77,13 +78,16 @@ pub struct Situation {
 }
 
 /// The source of a situation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Source {
     /// Objects of the cluster, from which this command decides.
     Cluster {
         /// The time since which this command has kept every recommendation, with `--watch`.
+        #[serde(skip_serializing_if = "Option::is_none")]
         watching_since: Option<Timestamp>,
         /// Whether the leader's record was used.
+        #[serde(flatten, skip_serializing_if = "Recorded::is_not_requested")]
         record: Recorded,
     },
     /// The record of a Concertina controller (`--from`): its decision, flags and history.
@@ -102,33 +106,44 @@ pub enum Source {
 }
 
 /// Whether a decision of this command uses the leader's record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Recorded {
     /// The record was not requested.
     NotRequested,
     /// No Concertina controller is the leader, so no record exists.
+    #[serde(rename = "noRecord")]
     NoLeader(String),
     /// The record could not be read. The text is the reason.
+    #[serde(rename = "noRecord")]
     Missing(String),
     /// The record is the source of flags and history.
+    #[serde(rename = "record")]
     Read(Recorder),
 }
 
+impl Recorded {
+    fn is_not_requested(&self) -> bool {
+        *self == Self::NotRequested
+    }
+}
+
 /// The controller that serves the record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recorder {
     /// The pod of the controller, such as `pod kube-system/concertina-7d9c5`.
     pub from: String,
     /// The controller's version.
     pub version: String,
     /// The controller's last decision. `None` if it has not decided yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<LastDecision>,
     /// The comparison of a dry run with the active controller. `None` for other controllers.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
 }
 
 /// A controller's last decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LastDecision {
     /// The decision in one sentence, without a full stop.
     pub sentence: String,
@@ -141,7 +156,8 @@ pub struct LastDecision {
 }
 
 /// A scale target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Target {
     /// The `apiVersion`, as in the HPA.
     pub api_version: String,
@@ -150,6 +166,7 @@ pub struct Target {
     /// The name of the target.
     pub name: String,
     /// The target's object. `None` if it could not be read. The target's Scale may still be readable.
+    #[serde(skip)]
     pub object: Option<TargetObject>,
 }
 
@@ -165,7 +182,8 @@ pub struct TargetObject {
 }
 
 /// An entry of `metadata.ownerReferences`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Owner {
     /// `apiVersion`.
     pub api_version: String,
@@ -176,7 +194,7 @@ pub struct Owner {
     /// `uid`.
     pub uid: String,
     /// Whether the owner is the managing controller.
-    pub controller: bool,
+    pub controller: Option<bool>,
 }
 
 /// An entry of `metadata.managedFields`.
@@ -193,14 +211,20 @@ pub struct FieldManager {
 }
 
 /// The content of an event that a controller would send or has sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventContent {
     /// Normal or Warning.
+    #[serde(rename = "type", serialize_with = "event_kind")]
     pub kind: EventKind,
     /// `SuccessfulRescale`, `FailedGetScale`, ...
     pub reason: String,
     /// The message of the event.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+}
+
+fn event_kind<S: Serializer>(kind: &EventKind, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(kind.as_str())
 }
 
 /// An event in the cluster, read from the fields of core/v1 or of events.k8s.io.
@@ -246,15 +270,18 @@ pub struct Past {
 }
 
 /// One entry of the history.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HistoryEntry {
     /// The time of the entry, or the latest possible time if the exact time is unknown.
     pub at: Timestamp,
     /// The earliest possible time, if the exact time is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub earliest: Option<Timestamp>,
     /// The recommendation or rescale.
+    #[serde(flatten)]
     pub what: Memory,
     /// The source of the entry.
+    #[serde(flatten)]
     pub origin: Origin,
 }
 
@@ -266,7 +293,8 @@ impl HistoryEntry {
 }
 
 /// The content of an entry of the history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
 pub enum Memory {
     /// A recommendation, before stabilization.
     Recommendation {
@@ -286,7 +314,8 @@ pub enum Memory {
 }
 
 /// The source of an entry of the history.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "origin", content = "reason", rename_all = "camelCase")]
 pub enum Origin {
     /// `status.lastScaleTime`.
     LastScaleTime,
@@ -301,7 +330,7 @@ pub enum Origin {
 }
 
 /// A flag that affects decisions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FlagUse {
     /// The name without dashes, such as `horizontal-pod-autoscaler-tolerance`.
     pub name: &'static str,
@@ -312,7 +341,8 @@ pub struct FlagUse {
 }
 
 /// The source of the value of a flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum FlagOrigin {
     /// The command line of this command.
     Given,
@@ -325,7 +355,7 @@ pub enum FlagOrigin {
 }
 
 /// A read that the server refused with 403.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// `get` or `list`.
     pub verb: &'static str,
@@ -334,10 +364,13 @@ pub struct Refused {
     /// The resource as RBAC names it, such as `pods` or `deployments/scale`.
     pub resource: String,
     /// The namespace. `None` if the read was for the whole cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The object's name, for a `get`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The server's error.
+    #[serde(rename = "message")]
     pub text: String,
     /// Whether the decision needed the read. If so, the explained decision is not the controller's.
     pub decides: bool,

@@ -2,6 +2,7 @@
 
 use autoscaling::event::EventKind;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -15,18 +16,8 @@ pub(super) struct Meta {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
-    owner_references: Option<Vec<OwnerReference>>,
+    owner_references: Option<Vec<Owner>>,
     managed_fields: Option<Vec<ManagedFields>>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct OwnerReference {
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
-    controller: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -64,20 +55,12 @@ pub(super) fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
 impl Meta {
     /// Returns all owners.
     pub(super) fn owners(&self) -> Vec<Owner> {
-        let references = self.owner_references.iter().flatten();
-        let owners = references.map(|owner| Owner {
-            api_version: owner.api_version.clone(),
-            kind: owner.kind.clone(),
-            name: owner.name.clone(),
-            uid: owner.uid.clone(),
-            controller: owner.controller == Some(true),
-        });
-        owners.collect()
+        self.owner_references.clone().unwrap_or_default()
     }
 
     /// Returns the managing controller.
     pub(super) fn controller(&self) -> Option<Owner> {
-        self.owners().into_iter().find(|owner| owner.controller)
+        self.owners().into_iter().find(|owner| owner.controller == Some(true))
     }
 
     /// Returns the field managers of `spec.replicas`.
@@ -117,88 +100,38 @@ pub(super) struct AboutHpa {
     pub(super) event: RecentEvent,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Event {
-    #[serde(default)]
-    involved_object: Involved,
-    #[serde(default)]
-    reason: String,
-    #[serde(default)]
-    message: String,
-    #[serde(default, rename = "type")]
-    kind: String,
-    #[serde(default)]
-    count: Option<u32>,
-    first_timestamp: Option<Timestamp>,
-    last_timestamp: Option<Timestamp>,
-    #[serde(rename = "eventTime")]
-    time: Option<Timestamp>,
-    series: Option<Series>,
-    #[serde(default)]
-    source: Option<Source>,
-    #[serde(default)]
-    reporting_component: String,
-    #[serde(default)]
-    metadata: EventMeta,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Involved {
-    kind: String,
-    namespace: String,
-    name: String,
-    uid: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Series {
-    count: Option<u32>,
-    last_observed_time: Option<Timestamp>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Source {
-    component: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct EventMeta {
-    creation_timestamp: Option<Timestamp>,
-}
-
 /// Decodes an event of core/v1, including one written through events.k8s.io. Returns `None` if the event is
 /// not about an HPA or has no time.
 pub(super) fn event(object: &[u8]) -> Result<Option<AboutHpa>, DecodeError> {
     let event: Event = serde_json::from_slice(object)?;
-    if event.involved_object.kind != "HorizontalPodAutoscaler" {
+    let about = event.involved_object;
+    if about.kind.as_deref() != Some("HorizontalPodAutoscaler") {
         return Ok(None);
     }
     let series = event.series.as_ref();
-    let first = event.first_timestamp.or(event.time).or(event.metadata.creation_timestamp);
-    let last = event.last_timestamp.max(series.and_then(|series| series.last_observed_time)).or(first);
+    let observed = series.and_then(|series| Some(series.last_observed_time.as_ref()?.0));
+    let created = event.metadata.creation_timestamp.map(|time| time.0);
+    let first = event.first_timestamp.map(|time| time.0).or(event.event_time.map(|time| time.0)).or(created);
+    let last = event.last_timestamp.map(|time| time.0).max(observed).or(first);
     let (Some(first), Some(last)) = (first.or(last), last) else { return Ok(None) };
-    let reporter = if event.reporting_component.is_empty() {
-        event.source.unwrap_or_default().component
-    } else {
-        event.reporting_component
-    };
-    let Involved { namespace, name, uid, .. } = event.involved_object;
+    let count = event.count.max(series.and_then(|series| series.count)).unwrap_or(1);
+    let reporter = event.reporting_component.filter(|reporter| !reporter.is_empty());
     let event = RecentEvent {
         content: EventContent {
-            kind: if event.kind == "Normal" { EventKind::Normal } else { EventKind::Warning },
-            reason: event.reason,
-            message: event.message,
+            kind: if event.type_.as_deref() == Some("Normal") {
+                EventKind::Normal
+            } else {
+                EventKind::Warning
+            },
+            reason: event.reason.unwrap_or_default(),
+            message: event.message.unwrap_or_default(),
         },
-        count: event.count.max(series.and_then(|series| series.count)).unwrap_or(1).max(1),
+        count: u32::try_from(count).unwrap_or(1).max(1),
         first,
         last,
-        reporter,
+        reporter: reporter.or(event.source.and_then(|source| source.component)).unwrap_or_default(),
     };
+    let [namespace, name, uid] = [about.namespace, about.name, about.uid].map(Option::unwrap_or_default);
     Ok(Some(AboutHpa { namespace, name, uid, event }))
 }
 

@@ -91,7 +91,7 @@ fn maximum() -> Situation {
         kind: "Job".to_owned(),
         name: name.to_owned(),
         uid: "uid-job".to_owned(),
-        controller: true,
+        controller: Some(true),
     };
     for name in ["web-9", "web-10"] {
         situation.owners.insert(name.into(), vec![job("report")]);
