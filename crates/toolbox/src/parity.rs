@@ -12,14 +12,12 @@ pub mod text;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-use jiff::tz::TimeZone;
 use tokio_util::sync::CancellationToken;
 
 pub use self::read::ReadError;
 pub use self::summary::Summary;
 use crate::explain::{Style, Zone};
 use crate::options::ParityOptions;
-use crate::options::answer::Color;
 use crate::options::parity::Output;
 use controller::shadow::wire::ShadowReport;
 
@@ -65,13 +63,8 @@ pub fn show(
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let summary = Summary::new(report, options.since, options.namespace.as_deref());
-    let auto = || is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let colours = match options.color {
-        Color::Always => true,
-        Color::Never => false,
-        Color::Auto => auto(),
-    };
-    let zone = if options.utc { Zone::utc() } else { Zone::new(TimeZone::system()) };
+    let colours = options.color.applies(is_terminal);
+    let zone = Zone::local(options.utc);
     let text = match options.output {
         Output::Text => text::render(&summary, Style { colours, width: None }, &zone),
         Output::Html => page::render(&summary, &zone),

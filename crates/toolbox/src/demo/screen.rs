@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use super::frame::{self, Size};
 use super::observe::Snapshot;
 use super::plain::Plain;
+use crate::options::answer::Color;
 
 /// The size of a terminal if `stty` does not report it.
 const DEFAULT_SIZE: Size = Size { columns: 100, rows: 30 };
@@ -50,18 +51,13 @@ impl Screen {
         if !io::stdout().is_terminal() || is_dumb {
             return Self::plain(out);
         }
-        let color = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let color = Color::Auto.applies(true);
         Self { out, mode: Mode::Live { color, is_drawing: false, size: terminal_size(), frames: 0 } }
     }
 
     /// Creates a screen that prints a stream of lines.
     pub fn plain(out: Box<dyn Write + Send>) -> Self {
         Self { out, mode: Mode::Plain(Plain::default()) }
-    }
-
-    /// Returns whether frames are redrawn in place. Other output to the terminal would corrupt such frames.
-    pub fn is_live(&self) -> bool {
-        matches!(self.mode, Mode::Live { .. })
     }
 
     /// Starts the output with the introduction, or with an empty screen in live mode.

@@ -13,7 +13,13 @@ impl Zone {
         Self(TimeZone::UTC)
     }
 
+    /// Creates the zone UTC, or the zone of the system.
+    pub(crate) fn local(utc: bool) -> Self {
+        if utc { Self::utc() } else { Self(TimeZone::system()) }
+    }
+
     /// Creates another zone: `14:03:20+02:00`.
+    #[cfg(test)]
     pub fn new(zone: TimeZone) -> Self {
         Self(zone)
     }

@@ -35,6 +35,20 @@ impl Color {
             _ => Self::Auto,
         }
     }
+
+    /// Returns whether output has colors.
+    pub(crate) fn applies(self, is_terminal: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        }
+    }
+}
+
+/// Creates a flag with a value.
+pub(super) fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
 }
 
 /// Creates a flag without a value.
@@ -86,10 +100,7 @@ pub(super) fn logging(matches: &ArgMatches) -> Logging {
 
 /// Creates `--token-file`.
 pub(super) fn token_file() -> Arg {
-    Arg::new("token-file")
-        .long("token-file")
-        .value_name("file")
+    option("token-file", "file", "File with the bearer token for --from; if omitted, no credentials are sent")
         .value_parser(value_parser!(PathBuf))
         .requires("from")
-        .help("File with the bearer token for --from; if omitted, no credentials are sent")
 }

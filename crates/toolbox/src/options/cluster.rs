@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use super::answer::option;
+use super::why::RecordSource;
 use autoscaling::duration::GoDuration;
 use cluster::kubeconfig::{ClusterOptions, Secret};
 
@@ -42,34 +44,29 @@ pub fn arguments(command: Command) -> Command {
     });
     command
         .arg(
-            Arg::new("kubeconfig")
-                .long("kubeconfig")
-                .value_name("file")
-                .help("Kubeconfig file; default: $KUBECONFIG or ~/.kube/config")
+            option("kubeconfig", "file", "Kubeconfig file; default: $KUBECONFIG or ~/.kube/config")
                 .help_heading(HEADING),
         )
         .args(texts)
         .arg(
-            Arg::new("as-group")
-                .long("as-group")
-                .value_name("group")
+            option("as-group", "group", "Group to impersonate; repeatable; requires --as")
                 .action(ArgAction::Append)
-                .help("Group to impersonate; repeatable; requires --as")
                 .help_heading(HEADING),
         )
         .arg(
-            Arg::new("insecure-skip-tls-verify")
-                .long("insecure-skip-tls-verify")
-                .value_name("bool")
-                .value_parser(value_parser!(bool))
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_missing_value("true")
-                .default_value("false")
-                .hide_default_value(true)
-                .hide_possible_values(true)
-                .help("Do not verify the server's certificate; exposes the connection to interception")
-                .help_heading(HEADING),
+            option(
+                "insecure-skip-tls-verify",
+                "bool",
+                "Do not verify the server's certificate; exposes the connection to interception",
+            )
+            .value_parser(value_parser!(bool))
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .default_value("false")
+            .hide_default_value(true)
+            .hide_possible_values(true)
+            .help_heading(HEADING),
         )
 }
 
@@ -95,6 +92,16 @@ pub fn options(matches: &ArgMatches) -> ClusterOptions {
         insecure_skip_tls_verify: matches.get_flag("insecure-skip-tls-verify"),
         tls_server_name: text("tls-server-name"),
         request_timeout: matches.get_one::<Duration>("request-timeout").copied(),
+    }
+}
+
+/// Returns the address of a record, with the connection's authority and verification.
+pub(super) fn record_source(matches: &ArgMatches, url: &str, cluster: &ClusterOptions) -> RecordSource {
+    RecordSource {
+        url: url.to_owned(),
+        token_file: matches.get_one::<PathBuf>("token-file").cloned(),
+        certificate_authority: cluster.certificate_authority.clone().map(PathBuf::from),
+        insecure_skip_tls_verify: cluster.insecure_skip_tls_verify,
     }
 }
 

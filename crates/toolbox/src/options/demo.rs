@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 
-use super::answer::Logging;
+use super::answer::{Logging, logging, option, verbosity};
 use super::positive_duration;
 use crate::command::{Parsed, UsageError, parse_with};
 
@@ -33,46 +33,25 @@ pub(crate) fn command() -> Command {
         .no_binary_name(true)
         .about("Runs a cluster in this process: workloads under changing load, and the controller that scales them.")
         .arg(
-            Arg::new("for")
-                .long("for")
-                .value_name("duration")
+            option("for", "duration", "Stop with a summary after this time; default: run until interrupted")
                 .allow_hyphen_values(true)
-                .value_parser(positive_duration)
-                .help("Stop with a summary after this time; default: run until interrupted"),
+                .value_parser(positive_duration),
         )
         .arg(
-            Arg::new("port")
-                .long("port")
-                .value_name("port")
+            option("port", "port", "Port of the API server on 127.0.0.1; 0 selects a free port")
                 .value_parser(value_parser!(u16))
-                .default_value("0")
-                .help("Port of the API server on 127.0.0.1; 0 selects a free port"),
+                .default_value("0"),
         )
         .arg(
-            Arg::new("kubeconfig")
-                .long("kubeconfig")
-                .value_name("file")
-                .value_parser(value_parser!(PathBuf))
-                .help("Kubeconfig file to write for kubectl"),
+            option("kubeconfig", "file", "Kubeconfig file to write for kubectl")
+                .value_parser(value_parser!(PathBuf)),
         )
         .arg(
-            Arg::new("logging-format")
-                .long("logging-format")
-                .value_name("format")
+            option("logging-format", "format", "Log format")
                 .value_parser(["text", "json"])
-                .default_value("text")
-                .help("Log format"),
+                .default_value("text"),
         )
-        .arg(
-            Arg::new("v")
-                .short('v')
-                .long("v")
-                .value_name("level")
-                .value_parser(value_parser!(u32))
-                .default_value("0")
-                .action(ArgAction::Set)
-                .help("Log verbosity: 4 adds details, 6 adds traces"),
-        )
+        .arg(verbosity().help("Log verbosity: 4 adds details, 6 adds traces"))
 }
 
 fn options(matches: &ArgMatches) -> DemoOptions {
@@ -81,7 +60,7 @@ fn options(matches: &ArgMatches) -> DemoOptions {
         duration: matches.get_one::<Duration>("for").copied(),
         port: matches.get_one::<u16>("port").copied().unwrap_or(0),
         kubeconfig: matches.get_one::<PathBuf>("kubeconfig").cloned(),
-        logging: Logging { json, verbosity: matches.get_one::<u32>("v").copied().unwrap_or(0) },
+        logging: Logging { json, ..logging(matches) },
     }
 }
 

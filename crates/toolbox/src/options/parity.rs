@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 
-use super::answer::{Color, Logging};
+use super::answer::{Color, Logging, option};
 use super::why::RecordSource;
-use super::{answer, cluster};
+use super::{answer, cluster, positive_duration};
 use crate::command::{Parsed, UsageError, parse_with};
 use ::cluster::kubeconfig::ClusterOptions;
-use autoscaling::duration::GoDuration;
 
 /// The options of `parity`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,27 +90,18 @@ pub(crate) fn command(program: &str) -> Command {
               invalid command line.",
         ))
         .arg(
-            Arg::new("since")
-                .long("since")
-                .value_name("duration")
+            option("since", "duration", "Time span of the report; a dry run keeps counts for 48 hours")
                 .value_parser(positive_duration)
-                .default_value("24h")
-                .help("Time span of the report; a dry run keeps counts for 48 hours"),
+                .default_value("24h"),
         )
         .arg(answer::output(&["text", "html", "json"]))
         .arg(
-            Arg::new("shadow")
-                .long("shadow")
-                .value_name("namespace/instance")
+            option("shadow", "namespace/instance", "Pod of the dry run: namespace and value of its label app.kubernetes.io/instance")
                 .value_parser(shadow)
-                .default_value("kube-system/concertina-shadow")
-                .help("Pod of the dry run: namespace and value of its label app.kubernetes.io/instance"),
+                .default_value("kube-system/concertina-shadow"),
         )
         .arg(
-            Arg::new("from")
-                .long("from")
-                .value_name("URL or file")
-                .help("URL of the dry run, such as https://127.0.0.1:10257, or a file with a response of its /parity"),
+            option("from", "URL or file", "URL of the dry run, such as https://127.0.0.1:10257, or a file with a response of its /parity"),
         )
         .arg(answer::token_file())
         .arg(answer::utc())
@@ -124,15 +114,9 @@ fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let cluster = cluster::options(matches);
     let namespace = cluster.namespace.clone();
-    let token_file = matches.get_one::<PathBuf>("token-file").cloned();
     let source = match text("from") {
-        Some(url) if url.contains("://") => Source::Address(RecordSource {
-            url: url.to_owned(),
-            token_file,
-            certificate_authority: cluster.certificate_authority.map(PathBuf::from),
-            insecure_skip_tls_verify: cluster.insecure_skip_tls_verify,
-        }),
-        Some(_) if token_file.is_some() => {
+        Some(url) if url.contains("://") => Source::Address(cluster::record_source(matches, url, &cluster)),
+        Some(_) if matches.contains_id("token-file") => {
             return Err(UsageError::Arguments(
                 "--token-file cannot be used with a file: it is read without a token".to_owned(),
             ));
@@ -173,12 +157,6 @@ fn shadow(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
-    let positive = duration.unsigned().filter(|duration| !duration.is_zero());
-    positive.ok_or_else(|| "must be longer than 0s".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,7 +190,7 @@ mod tests {
 
     #[test]
     fn invalid_arguments_are_refused_with_the_allowed_values() {
-        assert!(read(&["--since=0s"]).unwrap_err().contains("longer than 0s"));
+        assert!(read(&["--since=0s"]).unwrap_err().contains("above zero"));
         assert!(read(&["--since=day"]).is_err());
         assert!(read(&["--shadow=concertina"]).unwrap_err().contains("kube-system/concertina-shadow"));
         assert!(read(&["-o", "yaml"]).unwrap_err().contains("yaml"));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
+use super::answer::{option, switch};
 use super::{cluster, positive_duration};
 use crate::command::{Parsed, UsageError, parse_with};
 use crate::simulate::{Setting, Sweep};
@@ -71,11 +72,9 @@ pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<Simula
 }
 
 pub(crate) fn command() -> Command {
-    let path = |name: &'static str| {
-        Arg::new(name).long(name).value_name("file").value_parser(value_parser!(PathBuf))
-    };
-    let output = |name: &'static str| {
-        path(name).help_heading("Results, each written to a file, or to standard output with -")
+    let path = |name, help| option(name, "file", help).value_parser(value_parser!(PathBuf));
+    let output = |name, help| {
+        path(name, help).help_heading("Results, each written to a file, or to standard output with -")
     };
     let command = Command::new("concertina simulate")
         .no_binary_name(true)
@@ -90,76 +89,48 @@ pub(crate) fn command() -> Command {
                 .value_name("scenario")
                 .help("Scenario file, or with --from-cluster the name of the HPA"),
         )
-        .arg(path("hpa").action(ArgAction::Append).help("Manifest with an HPA, instead of a scenario file; repeatable"))
+        .arg(path("hpa", "Manifest with an HPA, instead of a scenario file; repeatable").action(ArgAction::Append))
         .arg(
-            path("load")
+            path("load", "CSV file of time and load, one per --hpa: total cores for cpu, otherwise units per second")
+                .action(ArgAction::Append),
+        )
+        .arg(
+            switch("from-cluster", "Read the HPA, the pods' requests and the current state from a cluster, with read-only requests"),
+        )
+        .arg(
+            switch("print-scenario", "Print the scenario file instead of running it"),
+        )
+        .arg(
+            switch("schema", "Print the JSON schema of scenario files and exit"),
+        )
+        .arg(
+            option("set", "path=value", "Change a value of the HPA (spec...) or of the scenario; all --set flags form one variant, compared with the original")
                 .action(ArgAction::Append)
-                .help("CSV file of time and load, one per --hpa: total cores for cpu, otherwise units per second"),
+                .value_parser(|text: &str| text.parse::<Setting>()),
         )
         .arg(
-            Arg::new("from-cluster")
-                .long("from-cluster")
-                .action(ArgAction::SetTrue)
-                .help("Read the HPA, the pods' requests and the current state from a cluster, with read-only requests"),
-        )
-        .arg(
-            Arg::new("print-scenario")
-                .long("print-scenario")
-                .action(ArgAction::SetTrue)
-                .help("Print the scenario file instead of running it"),
-        )
-        .arg(
-            Arg::new("schema")
-                .long("schema")
-                .action(ArgAction::SetTrue)
-                .help("Print the JSON schema of scenario files and exit"),
-        )
-        .arg(
-            Arg::new("set")
-                .long("set")
-                .value_name("path=value")
+            option("sweep", "path=a,b,c", "Run one variant per value; several --sweep flags are combined")
                 .action(ArgAction::Append)
-                .value_parser(|text: &str| text.parse::<Setting>())
-                .help("Change a value of the HPA (spec...) or of the scenario; all --set flags form one variant, compared with the original"),
+                .value_parser(|text: &str| text.parse::<Sweep>()),
+        )
+        .arg(path("compare", "Run another scenario file alongside; repeatable").action(ArgAction::Append))
+        .arg(
+            option("seed", "number", "Random seed; default: the scenario's")
+                .value_parser(value_parser!(u64)),
         )
         .arg(
-            Arg::new("sweep")
-                .long("sweep")
-                .value_name("path=a,b,c")
-                .action(ArgAction::Append)
-                .value_parser(|text: &str| text.parse::<Sweep>())
-                .help("Run one variant per value; several --sweep flags are combined"),
-        )
-        .arg(path("compare").action(ArgAction::Append).help("Run another scenario file alongside; repeatable"))
-        .arg(
-            Arg::new("seed")
-                .long("seed")
-                .value_name("number")
-                .value_parser(value_parser!(u64))
-                .help("Random seed; default: the scenario's"),
+            option("duration", "duration", "Duration of the simulation; default: the scenario's")
+                .value_parser(positive_duration),
         )
         .arg(
-            Arg::new("duration")
-                .long("duration")
-                .value_name("duration")
-                .value_parser(positive_duration)
-                .help("Duration of the simulation; default: the scenario's"),
+            switch("decisions", "Print every notable decision"),
         )
         .arg(
-            Arg::new("decisions")
-                .long("decisions")
-                .action(ArgAction::SetTrue)
-                .help("Print every notable decision"),
+            switch("ascii", "Draw the chart with ASCII characters only; default if the locale is not UTF-8"),
         )
-        .arg(
-            Arg::new("ascii")
-                .long("ascii")
-                .action(ArgAction::SetTrue)
-                .help("Draw the chart with ASCII characters only; default if the locale is not UTF-8"),
-        )
-        .arg(output("report").help("HTML page with charts and the explanation of every decision"))
-        .arg(output("csv").help("Samples"))
-        .arg(output("json").help("All results"));
+        .arg(output("report", "HTML page with charts and the explanation of every decision"))
+        .arg(output("csv", "Samples"))
+        .arg(output("json", "All results"));
     cluster::arguments(command)
 }
 

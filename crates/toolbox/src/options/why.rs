@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::answer::{Color, Logging, choice, switch};
+use super::answer::{Color, Logging, choice, option, switch};
 use super::decision::{self, DecisionFlags};
 use super::{answer, cluster};
 use crate::command::{Parsed, UsageError, parse_with};
@@ -164,13 +164,10 @@ fn own(command: Command) -> Command {
         .arg(switch("all-namespaces", "List every HPA of the cluster").short('A').conflicts_with("name"))
         .arg(switch("watch", "Decide again every period and print changes").short('w'))
         .arg(
-            Arg::new("interval")
-                .long("interval")
-                .value_name("duration")
+            option("interval", "duration", "Period of --watch; default: the controller's sync period")
                 .allow_hyphen_values(true)
                 .value_parser(interval)
-                .requires("watch")
-                .help("Period of --watch; default: the controller's sync period"),
+                .requires("watch"),
         )
         .arg(answer::output(&["text", "json", "yaml"]))
         .arg(answer::utc())
@@ -186,19 +183,13 @@ fn own(command: Command) -> Command {
             .help_heading(RECORD),
         )
         .arg(
-            Arg::new("leader")
-                .long("leader")
-                .value_name("namespace/lease")
+            option("leader", "namespace/lease", "Lease of the controller")
                 .value_parser(|text: &str| text.parse::<Leader>())
                 .default_value(LEADER)
-                .help("Lease of the controller")
                 .help_heading(RECORD),
         )
         .arg(
-            Arg::new("from")
-                .long("from")
-                .value_name("URL")
-                .help("Show the last decision of the record at this URL, such as https://127.0.0.1:10257, instead of reading the cluster")
+            option("from", "URL", "Show the last decision of the record at this URL, such as https://127.0.0.1:10257, instead of reading the cluster")
                 .help_heading(RECORD),
         )
         .arg(answer::token_file().help_heading(RECORD))
@@ -207,12 +198,7 @@ fn own(command: Command) -> Command {
 fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageError> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let cluster = cluster::options(matches);
-    let from = text("from").map(|url| RecordSource {
-        url: url.to_owned(),
-        token_file: matches.get_one::<PathBuf>("token-file").cloned(),
-        certificate_authority: cluster.certificate_authority.clone().map(PathBuf::from),
-        insecure_skip_tls_verify: cluster.insecure_skip_tls_verify,
-    });
+    let from = text("from").map(|url| cluster::record_source(matches, url, &cluster));
     let given = decision::NAMES.into_iter().flat_map(|name| {
         let values = matches.get_many::<String>(name).into_iter().flatten();
         values.map(move |value| (name, value.clone()))

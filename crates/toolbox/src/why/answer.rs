@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-use jiff::tz::TimeZone;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +14,6 @@ use super::situation::Situation;
 use super::{WhyError, output, render};
 use crate::explain::{Style, Zone};
 use crate::options::WhyOptions;
-use crate::options::answer::Color;
 use crate::options::why::{Interval, Output};
 use controller::store::Key;
 
@@ -69,22 +67,17 @@ pub(super) struct View {
 
 impl View {
     pub(super) fn new(options: &WhyOptions, terminal: bool) -> Self {
-        let auto = || terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self {
             output: options.output,
             one: options.name.is_some(),
             watch: options.watch,
-            colours: match options.color {
-                Color::Always => true,
-                Color::Never => false,
-                Color::Auto => auto(),
-            },
+            colours: options.color.applies(terminal),
             utc: options.utc,
         }
     }
 
     fn zone(&self) -> Zone {
-        if self.utc { Zone::utc() } else { Zone::new(TimeZone::system()) }
+        Zone::local(self.utc)
     }
 
     /// Returns the style of the output. The width is not set, because a terminal wraps lines, and a program
