@@ -18,7 +18,7 @@ use autoscaling::explanation::{DecisionPath, Explanation, MetricExplanation, Spa
 use jiff::Timestamp;
 
 pub use self::line::{Line, Role, Step, StyledSpan};
-pub use self::show::{Style, html, page, terminal};
+pub use self::show::{Style, terminal};
 pub use self::zone::Zone;
 
 /// Returns the steps of a decision, in order. `at` is the time of the decision, and waits are relative to it.

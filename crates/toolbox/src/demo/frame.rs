@@ -1,60 +1,7 @@
 //! The live view: renders a snapshot as lines of a terminal.
 
 use super::observe::{ConditionState, EventState, HpaState, MetricState, Snapshot};
-
-/// The style of a piece of text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Plain,
-    Bold,
-    Dim,
-    Good,
-    Warning,
-    Bad,
-}
-
-impl Style {
-    /// Returns the SGR parameter that selects the style.
-    fn code(self) -> &'static str {
-        match self {
-            Self::Plain => "0",
-            Self::Bold => "1",
-            Self::Dim => "2",
-            Self::Good => "32",
-            Self::Warning => "33",
-            Self::Bad => "31",
-        }
-    }
-}
-
-/// A line as a list of styled pieces.
-#[derive(Debug, Default)]
-struct Line(Vec<(Style, String)>);
-
-impl Line {
-    fn with(mut self, style: Style, text: impl AsRef<str>) -> Self {
-        // Text from objects must not contain characters that move the cursor.
-        let text = text.as_ref().replace(char::is_control, " ");
-        self.0.push((style, text));
-        self
-    }
-
-    /// Formats the line in at most `width` columns. Each character counts as one column.
-    fn print(&self, width: usize, color: bool) -> String {
-        let mut left = width;
-        let mut printed = String::new();
-        for (style, text) in &self.0 {
-            let piece: String = text.chars().take(left).collect();
-            left -= piece.chars().count();
-            if color && *style != Style::Plain && !piece.is_empty() {
-                printed.extend(["\x1b[", style.code(), "m", &piece, "\x1b[0m"]);
-            } else {
-                printed.push_str(&piece);
-            }
-        }
-        printed
-    }
-}
+use crate::explain::{Line, Role, Style};
 
 /// The size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +21,9 @@ const EVENTS: usize = 6;
 pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: bool) -> Vec<String> {
     let mut body = vec![
         Line::default()
-            .with(Style::Bold, "Concertina demo")
-            .with(Style::Plain, format!("  {}  ", clock(snapshot.elapsed.as_secs())))
-            .with(Style::Dim, format!("{} syncs, Ctrl-C stops", snapshot.syncs)),
+            .with(Role::Strong, "Concertina demo")
+            .with(Role::Plain, format!("  {}  ", clock(snapshot.elapsed.as_secs())))
+            .with(Role::Dim, format!("{} syncs, Ctrl-C stops", snapshot.syncs)),
         Line::default(),
     ];
     for hpa in &snapshot.hpas {
@@ -87,16 +34,16 @@ pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: b
     // The heading needs a row and is shown only with at least one event.
     let shown = snapshot.events.len().min(EVENTS).min(room.saturating_sub(1));
     if shown > 0 {
-        body.push(Line::default().with(Style::Bold, "Events"));
+        body.push(Line::default().with(Role::Strong, "Events"));
         body.extend(snapshot.events.iter().skip(snapshot.events.len() - shown).map(event_line));
     }
-    let mut lines: Vec<_> = body.iter().map(|line| line.print(size.columns, color)).collect();
+    let style = Style { colours: color, width: Some(size.columns) };
+    let mut lines: Vec<_> = body.iter().map(|line| style.cut(line)).collect();
     let short = intro.iter().find(|line| line.contains("KUBECONFIG"));
     let head =
         if intro.len() + lines.len() <= rows { intro } else { short.map_or(&[][..], std::slice::from_ref) };
     if head.len() + lines.len() <= rows {
-        let head =
-            head.iter().map(|line| Line::default().with(Style::Plain, line).print(size.columns, color));
+        let head = head.iter().map(|line| style.cut(&Line::default().plain(line)));
         lines.splice(0..0, head);
     }
     lines.truncate(rows);
@@ -105,10 +52,10 @@ pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: b
 
 fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<Line> {
     let mut title = Line::default()
-        .with(Style::Bold, hpa.key())
-        .with(Style::Plain, format!("  {}  ", hpa.target))
-        .with(Style::Bold, replicas(hpa.replicas))
-        .with(Style::Dim, format!("  {} ready, {} to {}", hpa.ready, hpa.min, hpa.max));
+        .with(Role::Strong, hpa.key())
+        .with(Role::Plain, format!("  {}  ", hpa.target))
+        .with(Role::Strong, replicas(hpa.replicas))
+        .with(Role::Dim, format!("  {} ready, {} to {}", hpa.ready, hpa.min, hpa.max));
     if let Some(condition) = hpa.headline() {
         title = title.with(style_of(condition), format!("  {}", condition.reason));
     }
@@ -116,55 +63,55 @@ fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<
 
     let history = sparkline(&hpa.history, hpa.max, columns.saturating_sub(36).clamp(10, 60));
     let mut metrics = hpa.metrics.iter();
-    lines.push(metric(Line::default().with(Style::Good, format!("  {history}  ")), metrics.next(), columns));
+    lines.push(metric(Line::default().with(Role::Good, format!("  {history}  ")), metrics.next(), columns));
     let indent = " ".repeat(history.chars().count() + 4);
-    lines.extend(metrics.map(|it| metric(Line::default().with(Style::Plain, &indent), Some(it), columns)));
+    lines.extend(metrics.map(|it| metric(Line::default().with(Role::Plain, &indent), Some(it), columns)));
     let why = match (hpa.headline(), event) {
-        (Some(condition), _) if style_of(condition) == Style::Bad => condition.message.clone(),
+        (Some(condition), _) if style_of(condition) == Role::Bad => condition.message.clone(),
         (_, Some(event)) => format!("{}  {}", event.reason, event.message),
         (Some(condition), None) => condition.message.clone(),
         (None, None) => "waiting for its first sync".to_owned(),
     };
-    lines.push(Line::default().with(Style::Dim, format!("  {why}")));
+    lines.push(Line::default().with(Role::Dim, format!("  {why}")));
     lines.push(Line::default());
     lines
 }
 
 /// Returns red for an HPA that cannot scale, and yellow for one that is limited.
-fn style_of(condition: &ConditionState) -> Style {
+fn style_of(condition: &ConditionState) -> Role {
     match (condition.kind.as_str(), condition.is_true) {
-        ("ScalingActive", false) if condition.reason == "ScalingDisabled" => Style::Warning,
-        ("AbleToScale" | "ScalingActive", false) => Style::Bad,
-        ("ScalingLimited", true) => Style::Warning,
-        _ => Style::Dim,
+        ("ScalingActive", false) if condition.reason == "ScalingDisabled" => Role::Warn,
+        ("AbleToScale" | "ScalingActive", false) => Role::Bad,
+        ("ScalingLimited", true) => Role::Warn,
+        _ => Role::Dim,
     }
 }
 
 fn metric(line: Line, metric: Option<&MetricState>, columns: usize) -> Line {
     let Some(metric) = metric else { return line };
     let style = match metric.ratio {
-        None => Style::Dim,
-        Some(ratio) if ratio > 1.1 => Style::Warning,
-        Some(_) => Style::Good,
+        None => Role::Dim,
+        Some(ratio) if ratio > 1.1 => Role::Warn,
+        Some(_) => Role::Good,
     };
     let current = metric.current.as_deref().unwrap_or("unknown");
     let line =
-        if columns >= WIDE { line.with(style, bar(metric.ratio)).with(Style::Plain, "  ") } else { line };
-    line.with(Style::Plain, format!("{} ", metric.name))
+        if columns >= WIDE { line.with(style, bar(metric.ratio)).with(Role::Plain, "  ") } else { line };
+    line.with(Role::Plain, format!("{} ", metric.name))
         .with(style, current)
-        .with(Style::Plain, format!(" of {}", metric.target))
+        .with(Role::Plain, format!(" of {}", metric.target))
 }
 
 fn event_line(event: &EventState) -> Line {
     // Extracts the time of day from a timestamp such as 2030-01-01T10:02:03Z.
     let time = event.time.get(11..19).unwrap_or_default();
     let times = if event.count > 1 { format!(" ({} times)", event.count) } else { String::new() };
-    let style = if event.is_warning { Style::Warning } else { Style::Plain };
+    let style = if event.is_warning { Role::Warn } else { Role::Plain };
     Line::default()
-        .with(Style::Dim, format!("  {time}  "))
-        .with(Style::Plain, format!("{}  ", event.hpa))
+        .with(Role::Dim, format!("  {time}  "))
+        .with(Role::Plain, format!("{}  ", event.hpa))
         .with(style, &event.reason)
-        .with(Style::Dim, format!("  {}{times}", event.message))
+        .with(Role::Dim, format!("  {}{times}", event.message))
 }
 
 /// Draws the last `width` counts as bars. `max` is the count of the highest bar. Zero is a dot.

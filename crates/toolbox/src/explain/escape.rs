@@ -10,23 +10,16 @@ use std::fmt::Write;
 /// Escapes a text for a terminal. The result is one line, without control characters and without marks that
 /// reorder or hide text.
 pub fn terminal(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unsafe) {
-        return Cow::Borrowed(text);
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for character in text.chars() {
-        if is_unsafe(character) {
-            push_escaped(&mut escaped, character);
-        } else {
-            escaped.push(character);
-        }
-    }
-    Cow::Owned(escaped)
+    escaped(text, |_| None)
 }
 
 /// Escapes a text for HTML, as text or within a quoted attribute. Like [`terminal`], but escapes markup as
 /// well.
 pub fn html(text: &str) -> Cow<'_, str> {
+    escaped(text, entity)
+}
+
+fn escaped(text: &str, entity: impl Fn(char) -> Option<&'static str>) -> Cow<'_, str> {
     if !text.chars().any(|character| is_unsafe(character) || entity(character).is_some()) {
         return Cow::Borrowed(text);
     }
@@ -34,16 +27,12 @@ pub fn html(text: &str) -> Cow<'_, str> {
     for character in text.chars() {
         match entity(character) {
             Some(entity) => escaped.push_str(entity),
-            None if is_unsafe(character) => push_escaped(&mut escaped, character),
+            // Writing to a String cannot fail.
+            None if is_unsafe(character) => drop(write!(escaped, "\\u{{{:x}}}", u32::from(character))),
             None => escaped.push(character),
         }
     }
     Cow::Owned(escaped)
-}
-
-fn push_escaped(text: &mut String, character: char) {
-    // Writing to a String cannot fail.
-    let _ = write!(text, "\\u{{{:x}}}", u32::from(character));
 }
 
 fn entity(character: char) -> Option<&'static str> {

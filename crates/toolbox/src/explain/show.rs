@@ -1,4 +1,4 @@
-//! Renders lines as terminal text and as HTML.
+//! Renders lines as terminal text.
 
 use super::{Line, Role, Step, escape};
 
@@ -40,51 +40,7 @@ pub fn terminal(steps: &[Step], style: Style) -> String {
     text
 }
 
-/// Renders steps as HTML. Each step becomes a heading and a description list. Emphasis becomes the classes
-/// `strong`, `good`, `warn`, `bad` and `dim`.
-pub fn page(steps: &[Step]) -> String {
-    let mut text = String::new();
-    for step in steps {
-        text.push_str("<h4>");
-        text.push_str(&escape::html(&step.title));
-        text.push_str("</h4><dl>");
-        for line in &step.lines {
-            text.push_str("<dt>");
-            text.push_str(&escape::html(&line.label));
-            text.push_str("</dt><dd>");
-            text.push_str(&html(line));
-            text.push_str("</dd>");
-        }
-        text.push_str("</dl>");
-    }
-    text
-}
-
-/// Renders the text of a line as HTML, without its label.
-pub fn html(line: &Line) -> String {
-    let mut text = String::new();
-    for piece in &line.pieces {
-        let escaped = escape::html(&piece.text);
-        match piece.role.class() {
-            None => text.push_str(&escaped),
-            Some(class) => text.extend(["<span class=\"", class, "\">", &escaped, "</span>"]),
-        }
-    }
-    text
-}
-
 impl Role {
-    fn class(self) -> Option<&'static str> {
-        match self {
-            Self::Plain => None,
-            Self::Strong => Some("strong"),
-            Self::Good => Some("good"),
-            Self::Warn => Some("warn"),
-            Self::Bad => Some("bad"),
-            Self::Dim => Some("dim"),
-        }
-    }
-
     /// Returns the parameter of the ANSI escape sequence.
     fn code(self) -> Option<&'static str> {
         match self {
@@ -125,7 +81,7 @@ impl Style {
                 self.paint(&mut written, *role, &kept);
             }
         }
-        if self.width.is_some_and(|width| total > width) {
+        if self.width.is_some_and(|width| width > 0 && total > width) {
             written.push('…');
         }
         written

@@ -259,26 +259,6 @@ fn policy_shows_a_rescale_of_unknown_size() {
 }
 
 #[test]
-fn page_has_the_same_text_with_escaped_markup() {
-    let mut reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
-    reading.subject.container = Some("<script>alert(1)</script>".into());
-    let text = page(&steps(&explained(reading), now(), &Zone::utc()));
-    assert!(
-        text.contains(
-            "<h4>Metric: cpu of container &lt;script&gt;alert(1)&lt;/script&gt; (Resource)</h4><dl>"
-        ),
-        "{text}"
-    );
-    assert!(
-        text.contains(
-            "<dt>ratio</dt><dd><span class=\"strong\">1.075</span>: <span class=\"good\">within</span>"
-        ),
-        "{text}"
-    );
-    assert!(!text.contains("<script"));
-}
-
-#[test]
 fn lines_break_under_their_text_and_keep_units_with_numbers() {
     let line =
         Line::new("target").plain("nothing changes from ").strong("72 %").plain(" to 88 %, as it should");
