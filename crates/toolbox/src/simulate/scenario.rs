@@ -30,7 +30,7 @@ pub use self::problem::Problem;
 pub(super) use self::reading::suggestion;
 
 use self::document::Location;
-pub(super) use self::document::{Node, Step};
+pub(super) use self::document::Node;
 use self::format::ScenarioFile;
 pub(super) use self::hpas::HpaPlan;
 pub(super) use self::loads::{LoadPlan, load_of};
@@ -75,13 +75,7 @@ struct Sources<'a> {
 
 impl Sources<'_> {
     fn location(self, field: &str) -> Location {
-        let part = |part: &str| {
-            let part = part.trim_end_matches(']');
-            part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
-        };
-        // A flag's name contains no dots, so that every dot separates two steps.
-        let steps: Vec<_> = field.split(['.', '[']).map(part).collect();
-        self.document.locate(&steps)
+        self.document.locate(&document::steps(field))
     }
 
     fn problem(self, field: &str, message: impl Into<String>) -> Problem {

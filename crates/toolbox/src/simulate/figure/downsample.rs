@@ -47,9 +47,12 @@ pub(super) fn downsample(points: &[(f64, f64)], length: f64) -> Downsampled {
 
 /// A step curve of values. Each value holds until the next one. Gaps in the values split it into pieces.
 /// Consecutive equal values become one step.
-pub(super) fn steps(values: impl IntoIterator<Item = (f64, Option<f64>)>, end: f64) -> Vec<Vec<(f64, f64)>> {
-    let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
-    let mut held: Option<f64> = None;
+pub(super) fn steps<V: Copy + PartialEq>(
+    values: impl IntoIterator<Item = (f64, Option<V>)>,
+    end: f64,
+) -> Vec<Vec<(f64, V)>> {
+    let mut pieces: Vec<Vec<(f64, V)>> = Vec::new();
+    let mut held: Option<V> = None;
     for (at, value) in values {
         match (held, value) {
             (Some(before), Some(now)) if before == now => {}
@@ -75,26 +78,8 @@ pub(super) fn bands(
     values: impl IntoIterator<Item = (f64, Option<(f64, f64)>)>,
     end: f64,
 ) -> Vec<Vec<(f64, f64, f64)>> {
-    let mut pieces: Vec<Vec<(f64, f64, f64)>> = Vec::new();
-    let mut held: Option<(f64, f64)> = None;
-    for (at, value) in values {
-        match (held, value) {
-            (Some(before), Some(now)) if before == now => {}
-            (Some((low, high)), _) => {
-                if let Some(piece) = pieces.last_mut() {
-                    piece.push((at, low, high));
-                    piece.extend(value.map(|(low, high)| (at, low, high)));
-                }
-            }
-            (None, Some((low, high))) => pieces.push(vec![(at, low, high)]),
-            (None, None) => {}
-        }
-        held = value;
-    }
-    if let (Some((low, high)), Some(piece)) = (held, pieces.last_mut()) {
-        piece.push((end, low, high));
-    }
-    pieces
+    let flat = |piece: Vec<_>| piece.into_iter().map(|(at, (low, high))| (at, low, high)).collect();
+    steps(values, end).into_iter().map(flat).collect()
 }
 
 /// Splits values at gaps. Straight lines connect the values of each piece.

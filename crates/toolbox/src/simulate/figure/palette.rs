@@ -57,35 +57,35 @@ pub(in super::super) enum Ink {
 /// The number of distinct variant colours. Further variants reuse these colours.
 const VARIANTS: u8 = 6;
 
-/// Each ink with its colours on light and dark backgrounds.
-const PAINTS: [(Ink, &str, &str); 27] = [
-    (Ink::Ground, "#ffffff", "#171b20"),
-    (Ink::Grid, "#e7e9ec", "#2a3037"),
-    (Ink::Label, "#5b6570", "#a3adb8"),
-    (Ink::Desired, "#17202a", "#f2f4f6"),
-    (Ink::Ready, "#0072b2", "#56b4e9"),
-    (Ink::Running, "#0072b22b", "#56b4e933"),
-    (Ink::Bound, "#8b95a0", "#77828e"),
-    (Ink::Window, "#f0a80066", "#f0b42959"),
-    (Ink::Rate, "#a3478f", "#e08fcb"),
-    (Ink::Demand, "#17202a", "#f2f4f6"),
-    (Ink::Capacity, "#0072b2", "#56b4e9"),
-    (Ink::Short, "#d1490c99", "#ff8a4c99"),
-    (Ink::Queue, "#0072b2", "#56b4e9"),
-    (Ink::Value, "#0072b2", "#56b4e9"),
-    (Ink::Spread, "#0072b240", "#56b4e94d"),
-    (Ink::DemandSpread, "#17202a40", "#f2f4f64d"),
-    (Ink::Above, "#d1490c59", "#ff8a4c66"),
-    (Ink::Target, "#00795a", "#35c79b"),
-    (Ink::Tolerated, "#009e7326", "#35c79b2e"),
-    (Ink::Missing, "#8b95a0", "#77828e"),
-    (Ink::Happening, "#6c788424", "#9aa5b02e"),
-    (Ink::Variant(0), "#17202a", "#f2f4f6"),
-    (Ink::Variant(1), "#0072b2", "#56b4e9"),
-    (Ink::Variant(2), "#d1490c", "#ff8a4c"),
-    (Ink::Variant(3), "#00795a", "#35c79b"),
-    (Ink::Variant(4), "#a3478f", "#e08fcb"),
-    (Ink::Variant(5), "#a06f00", "#f0c419"),
+/// Each ink with its name, and its colours on light and dark backgrounds.
+const PAINTS: [(Ink, &str, &str, &str); 27] = [
+    (Ink::Ground, "ground", "#ffffff", "#171b20"),
+    (Ink::Grid, "grid", "#e7e9ec", "#2a3037"),
+    (Ink::Label, "label", "#5b6570", "#a3adb8"),
+    (Ink::Desired, "desired", "#17202a", "#f2f4f6"),
+    (Ink::Ready, "ready", "#0072b2", "#56b4e9"),
+    (Ink::Running, "running", "#0072b22b", "#56b4e933"),
+    (Ink::Bound, "bound", "#8b95a0", "#77828e"),
+    (Ink::Window, "window", "#f0a80066", "#f0b42959"),
+    (Ink::Rate, "rate", "#a3478f", "#e08fcb"),
+    (Ink::Demand, "demand", "#17202a", "#f2f4f6"),
+    (Ink::Capacity, "capacity", "#0072b2", "#56b4e9"),
+    (Ink::Short, "short", "#d1490c99", "#ff8a4c99"),
+    (Ink::Queue, "queue", "#0072b2", "#56b4e9"),
+    (Ink::Value, "value", "#0072b2", "#56b4e9"),
+    (Ink::Spread, "spread", "#0072b240", "#56b4e94d"),
+    (Ink::DemandSpread, "demand-spread", "#17202a40", "#f2f4f64d"),
+    (Ink::Above, "above", "#d1490c59", "#ff8a4c66"),
+    (Ink::Target, "target", "#00795a", "#35c79b"),
+    (Ink::Tolerated, "tolerated", "#009e7326", "#35c79b2e"),
+    (Ink::Missing, "missing", "#8b95a0", "#77828e"),
+    (Ink::Happening, "happening", "#6c788424", "#9aa5b02e"),
+    (Ink::Variant(0), "variant0", "#17202a", "#f2f4f6"),
+    (Ink::Variant(1), "variant1", "#0072b2", "#56b4e9"),
+    (Ink::Variant(2), "variant2", "#d1490c", "#ff8a4c"),
+    (Ink::Variant(3), "variant3", "#00795a", "#35c79b"),
+    (Ink::Variant(4), "variant4", "#a3478f", "#e08fcb"),
+    (Ink::Variant(5), "variant5", "#a06f00", "#f0c419"),
 ];
 
 impl Ink {
@@ -96,35 +96,7 @@ impl Ink {
 
     /// The name in CSS.
     pub(in super::super) fn name(self) -> &'static str {
-        match self {
-            Self::Ground => "ground",
-            Self::Grid => "grid",
-            Self::Label => "label",
-            Self::Desired => "desired",
-            Self::Ready => "ready",
-            Self::Running => "running",
-            Self::Bound => "bound",
-            Self::Window => "window",
-            Self::Rate => "rate",
-            Self::Demand => "demand",
-            Self::Capacity => "capacity",
-            Self::Short => "short",
-            Self::Queue => "queue",
-            Self::Value => "value",
-            Self::Spread => "spread",
-            Self::DemandSpread => "demand-spread",
-            Self::Above => "above",
-            Self::Target => "target",
-            Self::Tolerated => "tolerated",
-            Self::Missing => "missing",
-            Self::Happening => "happening",
-            Self::Variant(0) => "variant0",
-            Self::Variant(1) => "variant1",
-            Self::Variant(2) => "variant2",
-            Self::Variant(3) => "variant3",
-            Self::Variant(4) => "variant4",
-            Self::Variant(_) => "variant5",
-        }
+        PAINTS.iter().find(|(ink, ..)| *ink == self).map_or("grid", |(_, name, ..)| name)
     }
 
     /// The placeholder colour that carries the ink through the drawing library to the backend.
@@ -144,8 +116,7 @@ impl Ink {
 /// colours.
 pub(in super::super) fn variables() -> String {
     let (mut light, mut both) = (String::new(), String::new());
-    for (ink, on_light, on_dark) in &PAINTS {
-        let name = ink.name();
+    for (_, name, on_light, on_dark) in &PAINTS {
         // Writing to a string cannot fail.
         let _ = write!(light, "--{name}:{on_light};");
         let _ = write!(both, "--{name}:light-dark({on_light},{on_dark});");
@@ -169,8 +140,8 @@ mod tests {
     #[test]
     fn lines_have_contrast_on_light_and_dark() {
         // WCAG 2.1 requires a contrast of 3:1 for graphics.
-        let (_, on_light, on_dark) = PAINTS[0];
-        for (ink, light, dark) in PAINTS {
+        let (_, _, on_light, on_dark) = PAINTS[0];
+        for (ink, _, light, dark) in PAINTS {
             if light.len() == 7 && !matches!(ink, Ink::Ground | Ink::Grid) {
                 let contrasts = [contrast(light, on_light), contrast(dark, on_dark)];
                 assert!(contrasts.iter().all(|contrast| *contrast >= 3.0), "{ink:?}: {contrasts:?}");

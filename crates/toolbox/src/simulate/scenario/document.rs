@@ -287,6 +287,15 @@ pub(crate) fn printed(steps: &[Step]) -> String {
     text
 }
 
+/// Parses a path such as `spec.metrics[0].resource` into steps. Names contain no dots.
+pub(crate) fn steps(path: &str) -> Vec<Step> {
+    let part = |part: &str| {
+        let part = part.trim_end_matches(']');
+        part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
+    };
+    path.split(['.', '[']).map(part).collect()
+}
+
 /// A value from the YAML parser.
 #[derive(Debug)]
 enum Raw {

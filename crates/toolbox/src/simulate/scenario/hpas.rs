@@ -6,7 +6,7 @@ use std::sync::Arc;
 use autoscaling::spec::Spec;
 use serde_json::{Value, json};
 
-use super::document::{Content, Location, Node, Step};
+use super::document::{self, Content, Location, Node, Step};
 use super::manifests;
 use super::problem::Problem;
 use clock::SystemClock;
@@ -120,15 +120,6 @@ fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
 /// The API server's error, at the line of the first field that it names.
 fn refused(field: &str, item: &Node, status: &Status) -> Problem {
     let cause = status.details.as_ref().and_then(|details| details.pointer("/causes/0/field"));
-    let steps = cause.and_then(Value::as_str).map(steps).unwrap_or_default();
+    let steps = cause.and_then(Value::as_str).map(document::steps).unwrap_or_default();
     Problem::new(item.locate(&steps), field, status.message.clone())
-}
-
-/// Parses `spec.metrics[0].resource` into steps.
-fn steps(field: &str) -> Vec<Step> {
-    let part = |part: &str| {
-        let part = part.trim_end_matches(']');
-        part.parse().map_or_else(|_| Step::Key(part.to_owned()), Step::Index)
-    };
-    field.split(['.', '[']).map(part).collect()
 }
