@@ -138,7 +138,7 @@ fn group_json(group: &str, version: &str) -> Value {
 fn entries(ty: &ResourceType, resources: &mut Vec<Value>) {
     let mut entry = json!({
         "name": ty.resource,
-        "singularName": ty.singular,
+        "singularName": ty.kind.to_lowercase(),
         "namespaced": ty.namespaced,
         "kind": ty.kind,
         "verbs": VERBS,

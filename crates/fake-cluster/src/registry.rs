@@ -32,7 +32,6 @@ pub(crate) struct ResourceType {
     pub(crate) version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) resource: &'static str,
-    pub(crate) singular: &'static str,
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
     pub(crate) namespaced: bool,
@@ -47,52 +46,11 @@ pub(crate) struct ResourceType {
     pub(crate) fields: &'static [&'static str],
 }
 
-const BASE: ResourceType = ResourceType {
-    group: "",
-    version: "v1",
-    kind: "",
-    resource: "",
-    singular: "",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    status: None,
-    scale: None,
-    generation: false,
-    custom: false,
-    fields: &[],
-};
-
-const WORKLOAD: ResourceType = ResourceType {
-    group: "apps",
-    categories: &["all"],
-    status: Some(StatusMetadata::LabelsKept),
-    scale: Some(ScaleSelector::Structured),
-    generation: true,
-    ..BASE
-};
-
 /// Every resource type, core group first.
 pub(crate) static TYPES: &[ResourceType] = &[
+    core("ConfigMap", "configmaps", &["cm"]),
+    core("Endpoints", "endpoints", &["ep"]),
     ResourceType {
-        kind: "ConfigMap",
-        resource: "configmaps",
-        singular: "configmap",
-        short_names: &["cm"],
-        ..BASE
-    },
-    ResourceType {
-        kind: "Endpoints",
-        resource: "endpoints",
-        singular: "endpoints",
-        short_names: &["ep"],
-        ..BASE
-    },
-    ResourceType {
-        kind: "Event",
-        resource: "events",
-        singular: "event",
-        short_names: &["ev"],
         fields: &[
             "involvedObject.kind",
             "involvedObject.namespace",
@@ -106,23 +64,15 @@ pub(crate) static TYPES: &[ResourceType] = &[
             "source",
             "type",
         ],
-        ..BASE
+        ..core("Event", "events", &["ev"])
     },
     ResourceType {
-        kind: "Namespace",
-        resource: "namespaces",
-        singular: "namespace",
-        short_names: &["ns"],
         namespaced: false,
         status: Some(StatusMetadata::Taken),
         fields: &["status.phase"],
-        ..BASE
+        ..core("Namespace", "namespaces", &["ns"])
     },
     ResourceType {
-        kind: "Pod",
-        resource: "pods",
-        singular: "pod",
-        short_names: &["po"],
         categories: &["all"],
         status: Some(StatusMetadata::Taken),
         generation: true,
@@ -135,116 +85,91 @@ pub(crate) static TYPES: &[ResourceType] = &[
             "status.podIP",
             "status.nominatedNodeName",
         ],
-        ..BASE
+        ..core("Pod", "pods", &["po"])
     },
     ResourceType {
-        kind: "ReplicationController",
-        resource: "replicationcontrollers",
-        singular: "replicationcontroller",
-        short_names: &["rc"],
         group: "",
         scale: Some(ScaleSelector::Map),
         fields: &["status.replicas"],
-        ..WORKLOAD
+        ..workload("ReplicationController", "replicationcontrollers", &["rc"])
     },
+    core("ServiceAccount", "serviceaccounts", &["sa"]),
     ResourceType {
-        kind: "ServiceAccount",
-        resource: "serviceaccounts",
-        singular: "serviceaccount",
-        short_names: &["sa"],
-        ..BASE
-    },
-    ResourceType {
-        kind: "Service",
-        resource: "services",
-        singular: "service",
-        short_names: &["svc"],
         categories: &["all"],
         status: Some(StatusMetadata::Taken),
         fields: &["spec.clusterIP", "spec.type"],
-        ..BASE
+        ..core("Service", "services", &["svc"])
     },
-    ResourceType {
-        kind: "DaemonSet",
-        resource: "daemonsets",
-        singular: "daemonset",
-        short_names: &["ds"],
-        scale: None,
-        ..WORKLOAD
-    },
-    ResourceType {
-        kind: "Deployment",
-        resource: "deployments",
-        singular: "deployment",
-        short_names: &["deploy"],
-        ..WORKLOAD
-    },
-    ResourceType {
-        kind: "ReplicaSet",
-        resource: "replicasets",
-        singular: "replicaset",
-        short_names: &["rs"],
-        fields: &["status.replicas"],
-        ..WORKLOAD
-    },
-    ResourceType {
-        kind: "StatefulSet",
-        resource: "statefulsets",
-        singular: "statefulset",
-        short_names: &["sts"],
-        ..WORKLOAD
-    },
+    ResourceType { scale: None, ..workload("DaemonSet", "daemonsets", &["ds"]) },
+    workload("Deployment", "deployments", &["deploy"]),
+    ResourceType { fields: &["status.replicas"], ..workload("ReplicaSet", "replicasets", &["rs"]) },
+    workload("StatefulSet", "statefulsets", &["sts"]),
     ResourceType {
         group: "autoscaling",
         version: "v2",
-        kind: "HorizontalPodAutoscaler",
-        resource: "horizontalpodautoscalers",
-        singular: "horizontalpodautoscaler",
-        short_names: &["hpa"],
         categories: &["all"],
         status: Some(StatusMetadata::Taken),
         generation: true,
-        ..BASE
+        ..core("HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"])
     },
-    ResourceType {
-        group: "coordination.k8s.io",
-        kind: "Lease",
-        resource: "leases",
-        singular: "lease",
-        ..BASE
-    },
-    ResourceType {
-        group: "example.com",
-        kind: "Gadget",
-        resource: "gadgets",
-        singular: "gadget",
-        status: Some(StatusMetadata::Kept),
-        generation: true,
-        custom: true,
-        ..BASE
-    },
-    ResourceType {
-        group: "example.com",
-        kind: "Widget",
-        resource: "widgets",
-        singular: "widget",
-        status: Some(StatusMetadata::Kept),
-        scale: Some(ScaleSelector::Text),
-        generation: true,
-        custom: true,
-        ..BASE
-    },
+    ResourceType { group: "coordination.k8s.io", ..core("Lease", "leases", &[]) },
+    custom("Gadget", "gadgets", None),
+    custom("Widget", "widgets", Some(ScaleSelector::Text)),
     ResourceType {
         group: "networking.k8s.io",
-        kind: "Ingress",
-        resource: "ingresses",
-        singular: "ingress",
-        short_names: &["ing"],
         status: Some(StatusMetadata::LabelsKept),
         generation: true,
-        ..BASE
+        ..core("Ingress", "ingresses", &["ing"])
     },
 ];
+
+/// A namespaced type of the core group without subresources.
+const fn core(
+    kind: &'static str,
+    resource: &'static str,
+    short_names: &'static [&'static str],
+) -> ResourceType {
+    ResourceType {
+        group: "",
+        version: "v1",
+        kind,
+        resource,
+        short_names,
+        categories: &[],
+        namespaced: true,
+        status: None,
+        scale: None,
+        generation: false,
+        custom: false,
+        fields: &[],
+    }
+}
+
+const fn workload(
+    kind: &'static str,
+    resource: &'static str,
+    short_names: &'static [&'static str],
+) -> ResourceType {
+    ResourceType {
+        group: "apps",
+        categories: &["all"],
+        status: Some(StatusMetadata::LabelsKept),
+        scale: Some(ScaleSelector::Structured),
+        generation: true,
+        ..core(kind, resource, short_names)
+    }
+}
+
+const fn custom(kind: &'static str, resource: &'static str, scale: Option<ScaleSelector>) -> ResourceType {
+    ResourceType {
+        group: "example.com",
+        status: Some(StatusMetadata::Kept),
+        scale,
+        generation: true,
+        custom: true,
+        ..core(kind, resource, &[])
+    }
+}
 
 impl ResourceType {
     /// Returns `group/version`, or the version alone in the core group.

@@ -134,7 +134,7 @@ fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi)
         cluster,
         api,
         version: &path.version,
-        namespace: path.namespace.as_deref().unwrap_or(""),
+        namespace: path.names().0,
         path: &path.rest,
         label_selector: call.query.get("labelSelector"),
         metric_label_selector: call.query.get("metricLabelSelector"),
@@ -201,16 +201,15 @@ fn on_status(
     path: &ResourcePath,
     ty: &'static ResourceType,
 ) -> Result<Reply, Status> {
-    let namespace = path.namespace.as_deref().unwrap_or("");
-    let name = path.name.as_deref().unwrap_or("");
+    let (namespace, name) = path.names();
     let write = write_context(cluster, call);
     let sent = if call.route.verb == "update" { status_body(call)? } else { Value::Null };
     let mut state = cluster.lock();
     let stored = match call.route.verb {
-        "get" => found(state.get(ty, namespace, name).cloned(), ty, name)?,
+        "get" => write::existing(&state, ty, namespace, name)?,
         "update" => write::update_status(&mut state, ty, namespace, name, sent, &write)?,
         "patch" => {
-            let mut object = found(state.get(ty, namespace, name).cloned(), ty, name)?.value();
+            let mut object = write::existing(&state, ty, namespace, name)?.value();
             patch::apply(call.content_type.as_str(), !ty.custom, &mut object, &call.body)?;
             write::update_status(&mut state, ty, namespace, name, object, &write)?
         }
@@ -226,14 +225,13 @@ fn on_objects(
     path: &ResourcePath,
     ty: &'static ResourceType,
 ) -> Result<Reply, Status> {
-    let namespace = path.namespace.as_deref().unwrap_or("");
-    let name = path.name.as_deref().unwrap_or("");
+    let (namespace, name) = path.names();
     let write = write_context(cluster, call);
     match call.route.verb {
         "list" => Ok(list_objects(cluster, call, path, ty)?),
         "watch" => watch_objects(cluster, call, path, ty),
         "get" => {
-            let stored = found(cluster.lock().get(ty, namespace, name).cloned(), ty, name)?;
+            let stored = write::existing(&cluster.lock(), ty, namespace, name)?;
             Ok(one(cluster, call, 200, &stored))
         }
         "create" if path.name.is_some() || ty.namespaced && path.namespace.is_none() => {
@@ -249,7 +247,7 @@ fn on_objects(
         }
         "patch" if path.name.is_some() => {
             let mut state = cluster.lock();
-            let mut object = found(state.get(ty, namespace, name).cloned(), ty, name)?.value();
+            let mut object = write::existing(&state, ty, namespace, name)?.value();
             patch::apply(call.content_type.as_str(), !ty.custom, &mut object, &call.body)?;
             let stored = write::update(&mut state, ty, namespace, name, object, &write)?;
             drop(state);
@@ -279,9 +277,8 @@ fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Rep
     match call.route.verb {
         "create" | "update" => call.body = object::encode(&hpa::v1::to_v2(body(&call)?)).into(),
         "patch" => {
-            let (namespace, name) =
-                (path.namespace.as_deref().unwrap_or(""), path.name.as_deref().unwrap_or(""));
-            let stored = found(cluster.lock().get(ty, namespace, name).cloned(), ty, name)?;
+            let (namespace, name) = path.names();
+            let stored = write::existing(&cluster.lock(), ty, namespace, name)?;
             let mut object = hpa::v1::from_v2(stored.value());
             patch::apply(&call.content_type, true, &mut object, &call.body)?;
             call.body = object::encode(&hpa::v1::to_v2(object)).into();
@@ -365,14 +362,6 @@ fn delete_collection(
 
 fn filter(call: &Call, ty: &ResourceType) -> Result<Filter, Status> {
     Filter::parse(ty, call.query.get("labelSelector"), call.query.get("fieldSelector"))
-}
-
-fn found(
-    stored: Option<std::sync::Arc<StoredObject>>,
-    ty: &ResourceType,
-    name: &str,
-) -> Result<std::sync::Arc<StoredObject>, Status> {
-    stored.ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
 }
 
 fn one(cluster: &Cluster, call: &Call, code: u16, stored: &StoredObject) -> Reply {

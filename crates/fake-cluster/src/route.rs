@@ -94,6 +94,11 @@ impl ResourcePath {
         })
     }
 
+    /// Returns namespace and name. A missing one is empty.
+    pub(crate) fn names(&self) -> (&str, &str) {
+        (self.namespace.as_deref().unwrap_or(""), self.name.as_deref().unwrap_or(""))
+    }
+
     pub(crate) fn scale_path(&self) -> Option<ScalePath> {
         Some(ScalePath {
             group: self.group.clone(),

@@ -226,16 +226,6 @@ impl FieldError {
         )
     }
 
-    /// `Too long: may not be more than N bytes`.
-    pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
-        Self::with(
-            "FieldValueTooLong",
-            "Too long",
-            field.into(),
-            &format!("may not be more than {limit} bytes"),
-        )
-    }
-
     fn with(kind: &'static str, head: &str, field: String, detail: &str) -> Self {
         let body = if detail.is_empty() { head.to_owned() } else { format!("{head}: {detail}") };
         Self { field, kind, body }
@@ -243,6 +233,32 @@ impl FieldError {
 
     fn to_json(&self) -> Value {
         json!({ "reason": self.kind, "message": self.body, "field": self.field })
+    }
+}
+
+/// Appends field errors.
+pub(crate) trait Causes {
+    fn required(&mut self, field: impl Into<String>, detail: &str);
+    fn forbidden(&mut self, field: impl Into<String>, detail: &str);
+    fn invalid(&mut self, field: impl Into<String>, value: impl Into<Value>, detail: &str);
+    fn unsupported(&mut self, field: impl Into<String>, value: impl Into<Value>, supported: &[&str]);
+}
+
+impl Causes for Vec<FieldError> {
+    fn required(&mut self, field: impl Into<String>, detail: &str) {
+        self.push(FieldError::required(field, detail));
+    }
+
+    fn forbidden(&mut self, field: impl Into<String>, detail: &str) {
+        self.push(FieldError::forbidden(field, detail));
+    }
+
+    fn invalid(&mut self, field: impl Into<String>, value: impl Into<Value>, detail: &str) {
+        self.push(FieldError::invalid(field, &value.into(), detail));
+    }
+
+    fn unsupported(&mut self, field: impl Into<String>, value: impl Into<Value>, supported: &[&str]) {
+        self.push(FieldError::unsupported(field, &value.into(), supported));
     }
 }
 

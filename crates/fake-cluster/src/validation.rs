@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::hpa;
 use super::object;
 use super::registry::{ResourceType, ScaleSelector};
-use super::status::FieldError;
+use super::status::{Causes as _, FieldError};
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
@@ -15,10 +15,10 @@ pub(crate) fn create(ty: &ResourceType, object: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let name = object::meta(object, "name");
     if name.is_empty() {
-        causes.push(FieldError::required("metadata.name", "name or generateName is required"));
+        causes.required("metadata.name", "name or generateName is required");
     } else {
         for problem in name_problems(ty, name) {
-            causes.push(FieldError::invalid("metadata.name", &name.into(), &problem));
+            causes.invalid("metadata.name", name, &problem);
         }
     }
     metadata(object, &mut causes);
@@ -55,16 +55,16 @@ fn metadata(object: &Value, causes: &mut Vec<FieldError>) {
     let labels = object::at(object, &["metadata", "labels"]).and_then(Value::as_object);
     for (key, value) in labels.into_iter().flatten() {
         for problem in qualified_name(key) {
-            causes.push(FieldError::invalid("metadata.labels", &key.as_str().into(), &problem));
+            causes.invalid("metadata.labels", key.as_str(), &problem);
         }
         for problem in label_value(value.as_str().unwrap_or("")) {
-            causes.push(FieldError::invalid("metadata.labels", value, &problem));
+            causes.invalid("metadata.labels", value.clone(), &problem);
         }
     }
     let annotations = object::at(object, &["metadata", "annotations"]).and_then(Value::as_object);
     for (key, _) in annotations.into_iter().flatten() {
         for problem in qualified_name(&key.to_lowercase()) {
-            causes.push(FieldError::invalid("metadata.annotations", &key.as_str().into(), &problem));
+            causes.invalid("metadata.annotations", key.as_str(), &problem);
         }
     }
 }
@@ -87,7 +87,7 @@ fn event(object: &Value, causes: &mut Vec<FieldError>) {
         if object_namespace.is_empty() { namespace == "default" } else { namespace == object_namespace };
     if !fits && object::text(object, &["eventTime"]).is_empty() {
         let detail = "does not match event.namespace";
-        causes.push(FieldError::invalid("involvedObject.namespace", &object_namespace.into(), detail));
+        causes.invalid("involvedObject.namespace", object_namespace, detail);
     }
 }
 
@@ -95,30 +95,30 @@ fn event(object: &Value, causes: &mut Vec<FieldError>) {
 fn workload(object: &Value, old: Option<&Value>, causes: &mut Vec<FieldError>) {
     if let Some(replicas) = object::int(object, &["spec", "replicas"]).filter(|replicas| *replicas < 0) {
         let detail = "must be greater than or equal to 0";
-        causes.push(FieldError::invalid("spec.replicas", &replicas.into(), detail));
+        causes.invalid("spec.replicas", replicas, detail);
     }
     let selector = object::at(object, &["spec", "selector"]);
     let Some(selector) = selector else {
-        causes.push(FieldError::required("spec.selector", ""));
+        causes.required("spec.selector", "");
         return;
     };
     if let Some(old) = old {
         if object::at(old, &["spec", "selector"]) != Some(selector) {
-            causes.push(FieldError::invalid("spec.selector", selector, "field is immutable"));
+            causes.invalid("spec.selector", selector.clone(), "field is immutable");
         }
         return;
     }
     let selected = object::at(selector, &["matchLabels"]).and_then(Value::as_object);
     let labels = object::at(object, &["spec", "template", "metadata", "labels"]).unwrap_or(&Value::Null);
     if selected.into_iter().flatten().any(|(key, value)| labels.get(key) != Some(value)) {
-        causes.push(FieldError::invalid(
+        causes.invalid(
             "spec.template.metadata.labels",
-            labels,
+            labels.clone(),
             "`selector` does not match template `labels`",
-        ));
+        );
     }
     if object::list(object, &["spec", "template", "spec", "containers"]).is_empty() {
-        causes.push(FieldError::required("spec.template.spec.containers", ""));
+        causes.required("spec.template.spec.containers", "");
     }
 }
 

@@ -263,7 +263,8 @@ fn state_uid(state: &mut State, old: Option<&Value>) -> Value {
     if old.is_some() { Value::Null } else { state.next_uid().into() }
 }
 
-fn existing(
+/// Returns a stored object, or 404.
+pub(crate) fn existing(
     state: &State,
     ty: &ResourceType,
     namespace: &str,

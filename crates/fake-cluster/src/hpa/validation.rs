@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::decode::{is_negative, is_positive};
 use crate::object::{at, int, list, text};
-use crate::status::FieldError;
+use crate::status::{Causes as _, FieldError};
 use crate::validation::{is_dns_label, path_segment, qualified_name};
 
 /// The maximum period of a rate policy, in seconds.
@@ -39,11 +39,7 @@ pub(crate) fn spec(hpa: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let min = int(spec, &["minReplicas"]);
     let max = int(spec, &["maxReplicas"]).unwrap_or(0);
     if min.is_some_and(|min| max < min) {
-        causes.push(FieldError::invalid(
-            "spec.maxReplicas",
-            &max.into(),
-            "must be greater than or equal to `minReplicas`",
-        ));
+        causes.invalid("spec.maxReplicas", max, "must be greater than or equal to `minReplicas`");
     }
     let target = at(spec, &["scaleTargetRef"]).unwrap_or(&Value::Null);
     reference(target, "spec.scaleTargetRef", target_rule(target, old), &mut causes);
@@ -55,20 +51,12 @@ pub(crate) fn spec(hpa: &Value, old: Option<&Value>) -> Vec<FieldError> {
     }
     // In 1.37, declarative validation reports these two errors after all others.
     if let Some(min) = min.filter(|min| *min < 0) {
-        causes.push(FieldError::invalid(
-            "spec.minReplicas",
-            &min.into(),
-            "must be greater than or equal to 0",
-        ));
+        causes.invalid("spec.minReplicas", min, "must be greater than or equal to 0");
     }
     if max == 0 {
-        causes.push(FieldError::required("spec.maxReplicas", ""));
+        causes.required("spec.maxReplicas", "");
     } else if max < 0 {
-        causes.push(FieldError::invalid(
-            "spec.maxReplicas",
-            &max.into(),
-            "must be greater than or equal to 1",
-        ));
+        causes.invalid("spec.maxReplicas", max, "must be greater than or equal to 1");
     }
     causes
 }
@@ -78,7 +66,7 @@ pub(crate) fn status(hpa: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let mut not_negative = |field: String, value: Option<i64>| {
         if let Some(value) = value.filter(|value| *value < 0) {
-            causes.push(FieldError::invalid(field, &value.into(), "must be greater than or equal to 0"));
+            causes.invalid(field, value, "must be greater than or equal to 0");
         }
     };
     for (index, condition) in list(hpa, &["status", "conditions"]).iter().enumerate() {
@@ -132,7 +120,7 @@ fn reference(reference: &Value, path: &str, rule: ApiVersion, causes: &mut Vec<F
     }
     let version = text(reference, &["apiVersion"]);
     if let Some(problem) = api_version(version, rule) {
-        causes.push(FieldError::invalid(format!("{path}.apiVersion"), &version.into(), &problem));
+        causes.invalid(format!("{path}.apiVersion"), version, &problem);
     }
 }
 
@@ -141,11 +129,11 @@ fn named(object: &Value, path: &str, key: &str, detail: &str, causes: &mut Vec<F
     let name = text(object, &[key]);
     let field = format!("{path}.{key}");
     if name.is_empty() {
-        causes.push(FieldError::required(field, detail));
+        causes.required(field, detail);
         return;
     }
     for problem in path_segment(name) {
-        causes.push(FieldError::invalid(field.clone(), &name.into(), &problem));
+        causes.invalid(field.clone(), name, &problem);
     }
 }
 
@@ -156,10 +144,10 @@ fn metrics(spec: &Value, min: Option<i64>, rule: ApiVersion, causes: &mut Vec<Fi
     }
     let zero_capable = metrics.iter().any(|metric| matches!(text(metric, &["type"]), "Object" | "External"));
     if min == Some(0) && !zero_capable {
-        causes.push(FieldError::forbidden(
+        causes.forbidden(
             "spec.metrics",
             "must specify at least one Object or External metric to support scaling to zero replicas",
-        ));
+        );
     }
 }
 
@@ -171,7 +159,7 @@ fn metric_spec(metric: &Value, path: &str, rule: ApiVersion, causes: &mut Vec<Fi
         &["ContainerResource", "External", "Object", "Pods", "Resource"],
     );
     if kind.is_empty() {
-        causes.push(FieldError::required(format!("{path}.type"), "must specify a metric source type"));
+        causes.required(format!("{path}.type"), "must specify a metric source type");
     }
     let expected = SOURCES.iter().find(|(_, name)| *name == kind).map(|(field, _)| *field);
     if expected.is_none() {
@@ -185,19 +173,14 @@ fn metric_spec(metric: &Value, path: &str, rule: ApiVersion, causes: &mut Vec<Fi
         metric_source(first, source, &format!("{path}.{first}"), rule, causes);
     }
     match expected {
-        Some(field) if !present.contains(&field) => causes.push(FieldError::required(
-            format!("{path}.{field}"),
-            "must populate information for the given metric source",
-        )),
+        Some(field) if !present.contains(&field) => causes
+            .required(format!("{path}.{field}"), "must populate information for the given metric source"),
         Some(_) => {}
         None => causes.push(unknown),
     }
     if present.len() != 1 {
         for field in present.iter().filter(|field| Some(**field) != expected) {
-            causes.push(FieldError::forbidden(
-                format!("{path}.{field}"),
-                "must populate the given metric source only",
-            ));
+            causes.forbidden(format!("{path}.{field}"), "must populate the given metric source only");
         }
     }
 }
@@ -212,15 +195,15 @@ fn metric_source(field: &str, source: &Value, path: &str, rule: ApiVersion, caus
             metric_target(source, &target, causes);
             let (utilization, average) = (has("averageUtilization"), has("averageValue"));
             if !utilization && !average {
-                causes.push(FieldError::required(
+                causes.required(
                     format!("{target}.averageUtilization"),
                     "must set either a target raw value or a target utilization",
-                ));
+                );
             } else if utilization && average {
-                causes.push(FieldError::forbidden(
+                causes.forbidden(
                     format!("{target}.averageValue"),
                     "may not set both a target raw value and a target utilization",
-                ));
+                );
             }
         }
         _ => {
@@ -237,13 +220,13 @@ fn metric_source(field: &str, source: &Value, path: &str, rule: ApiVersion, caus
                 _ => Some("must set either a target value for metric or a per-pod target"),
             };
             if let Some(detail) = missing {
-                causes.push(FieldError::required(format!("{target}.averageValue"), detail));
+                causes.required(format!("{target}.averageValue"), detail);
             }
             if field == "external" && has("value") && has("averageValue") {
-                causes.push(FieldError::forbidden(
+                causes.forbidden(
                     format!("{target}.value"),
                     "may not set both a target value for metric and a per-pod target",
-                ));
+                );
             }
         }
     }
@@ -252,17 +235,17 @@ fn metric_source(field: &str, source: &Value, path: &str, rule: ApiVersion, caus
 fn resource_source(field: &str, source: &Value, path: &str, causes: &mut Vec<FieldError>) {
     let name = text(source, &["name"]);
     if name.is_empty() {
-        causes.push(FieldError::required(format!("{path}.name"), "must specify a resource name"));
+        causes.required(format!("{path}.name"), "must specify a resource name");
     } else if field == "containerResource" {
         container_resource_name(name, &format!("{path}.name"), causes);
     }
     if field == "containerResource" {
         let container = text(source, &["container"]);
         if container.is_empty() {
-            causes.push(FieldError::required(format!("{path}.container"), "must specify a container"));
+            causes.required(format!("{path}.container"), "must specify a container");
         }
         for problem in is_dns_label(container).into_iter().filter(|_| !container.is_empty()) {
-            causes.push(FieldError::invalid(format!("{path}.container"), &container.into(), &problem));
+            causes.invalid(format!("{path}.container"), container, &problem);
         }
     }
 }
@@ -270,7 +253,7 @@ fn resource_source(field: &str, source: &Value, path: &str, causes: &mut Vec<Fie
 fn container_resource_name(name: &str, path: &str, causes: &mut Vec<FieldError>) {
     let before = causes.len();
     for problem in qualified_name(name) {
-        causes.push(FieldError::invalid(path, &name.into(), &problem));
+        causes.invalid(path, name, &problem);
     }
     if causes.len() > before || name.contains('/') {
         return;
@@ -278,8 +261,8 @@ fn container_resource_name(name: &str, path: &str, causes: &mut Vec<FieldError>)
     let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
     if !standard {
         let unqualified = "must be a standard resource type or fully qualified";
-        causes.push(FieldError::invalid(path, &name.into(), unqualified));
-        causes.push(FieldError::invalid(path, &name.into(), "must be a standard resource for containers"));
+        causes.invalid(path, name, unqualified);
+        causes.invalid(path, name, "must be a standard resource for containers");
     }
 }
 
@@ -287,20 +270,20 @@ fn metric_target(source: &Value, path: &str, causes: &mut Vec<FieldError>) {
     let target = at(source, &["target"]).unwrap_or(&Value::Null);
     let kind = text(target, &["type"]);
     if kind.is_empty() {
-        causes.push(FieldError::required(format!("{path}.type"), "must specify a metric target type"));
+        causes.required(format!("{path}.type"), "must specify a metric target type");
     }
     if !matches!(kind, "Utilization" | "Value" | "AverageValue") {
         let detail = "must be either Utilization, Value, or AverageValue";
-        causes.push(FieldError::invalid(format!("{path}.type"), &kind.into(), detail));
+        causes.invalid(format!("{path}.type"), kind, detail);
     }
     for key in ["value", "averageValue"] {
         if let Some(value) = at(target, &[key]).filter(|value| !is_positive(value)) {
-            causes.push(FieldError::invalid(format!("{path}.{key}"), value, "must be positive"));
+            causes.invalid(format!("{path}.{key}"), value.clone(), "must be positive");
         }
     }
     if let Some(percent) = int(target, &["averageUtilization"]).filter(|percent| *percent < 1) {
         let field = format!("{path}.averageUtilization");
-        causes.push(FieldError::invalid(field, &percent.into(), "must be greater than 0"));
+        causes.invalid(field, percent, "must be greater than 0");
     }
 }
 
@@ -308,48 +291,44 @@ fn scaling_rules(rules: &Value, path: &str, causes: &mut Vec<FieldError>) {
     if let Some(window) = int(rules, &["stabilizationWindowSeconds"]) {
         let field = format!("{path}.stabilizationWindowSeconds");
         if window < 0 {
-            causes.push(FieldError::invalid(field, &window.into(), "must be greater than or equal to zero"));
+            causes.invalid(field, window, "must be greater than or equal to zero");
         } else if window > MAX_WINDOW {
             let detail = format!("must be less than or equal to {MAX_WINDOW}");
-            causes.push(FieldError::invalid(field, &window.into(), &detail));
+            causes.invalid(field, window, &detail);
         }
     }
     if let Some(select) = at(rules, &["selectPolicy"])
         && !matches!(select.as_str(), Some("Max" | "Min" | "Disabled"))
     {
         let field = format!("{path}.selectPolicy");
-        causes.push(FieldError::unsupported(field, select, &["Disabled", "Max", "Min"]));
+        causes.unsupported(field, select.clone(), &["Disabled", "Max", "Min"]);
     }
     let policies = list(rules, &["policies"]);
     if policies.is_empty() {
-        causes.push(FieldError::required(format!("{path}.policies"), "must specify at least one Policy"));
+        causes.required(format!("{path}.policies"), "must specify at least one Policy");
     }
     for (index, policy) in policies.iter().enumerate() {
         scaling_policy(policy, &format!("{path}.policies[{index}]"), causes);
     }
     if let Some(tolerance) = at(rules, &["tolerance"]).filter(|tolerance| is_negative(tolerance)) {
         let detail = "must be greater than or equal to 0";
-        causes.push(FieldError::invalid(format!("{path}.tolerance"), tolerance, detail));
+        causes.invalid(format!("{path}.tolerance"), tolerance.clone(), detail);
     }
 }
 
 fn scaling_policy(policy: &Value, path: &str, causes: &mut Vec<FieldError>) {
     let kind = text(policy, &["type"]);
     if !matches!(kind, "Pods" | "Percent") {
-        causes.push(FieldError::unsupported(format!("{path}.type"), &kind.into(), &["Percent", "Pods"]));
+        causes.unsupported(format!("{path}.type"), kind, &["Percent", "Pods"]);
     }
     let period = int(policy, &["periodSeconds"]).unwrap_or(0);
     for (key, value) in [("value", int(policy, &["value"]).unwrap_or(0)), ("periodSeconds", period)] {
         if value <= 0 {
-            causes.push(FieldError::invalid(
-                format!("{path}.{key}"),
-                &value.into(),
-                "must be greater than zero",
-            ));
+            causes.invalid(format!("{path}.{key}"), value, "must be greater than zero");
         }
     }
     if period > MAX_PERIOD {
         let detail = format!("must be less than or equal to {MAX_PERIOD}");
-        causes.push(FieldError::invalid(format!("{path}.periodSeconds"), &period.into(), &detail));
+        causes.invalid(format!("{path}.periodSeconds"), period, &detail);
     }
 }

@@ -145,17 +145,13 @@ impl Answers<'_> {
                 && selector.matches(labels)
                 && let Some(reading) = series.readings.visible(self.now)
             {
-                let text = list.next();
-                put(text, b"{\"metricName\":");
-                quote(text, metric);
-                put(text, b",\"metricLabels\":");
-                quote(text, labels);
-                put(text, b",\"timestamp\":");
-                quote(text, &self.time_text(reading.at));
-                if !reading.window.is_zero() {
-                    let _ = write!(text, ",\"window\":{}", reading.window.as_secs());
-                }
-                let _ = write!(text, ",\"value\":\"{}m\"}}", whole(reading.value * 1_000.0));
+                let _ = write!(
+                    list.next(),
+                    r#"{{"metricName":{},"metricLabels":{},{}}}"#,
+                    json(metric),
+                    json(labels),
+                    self.reading("window", *reading),
+                );
             }
         }
         list.finish()
@@ -164,28 +160,27 @@ impl Answers<'_> {
     /// Writes a MetricValue. v1beta1 uses other field names.
     fn write_value(&self, list: &mut List, version: &str, object: [&str; 4], metric: &str, reading: Reading) {
         let [api_version, kind, namespace, name] = object;
-        let text = list.next();
-        put(text, b"{\"describedObject\":{\"kind\":");
-        quote(text, kind);
-        put(text, b",\"namespace\":");
-        quote(text, namespace);
-        put(text, b",\"name\":");
-        quote(text, name);
-        put(text, b",\"apiVersion\":");
-        quote(text, api_version);
-        let is_old = version == "v1beta1";
-        put(text, if is_old { b"},\"metricName\":" } else { b"},\"metric\":{\"name\":" });
-        quote(text, metric);
-        put(
-            text,
-            if is_old { b",\"selector\":null,\"timestamp\":" } else { b",\"selector\":null},\"timestamp\":" },
+        let [kind, namespace, name, api_version, metric] =
+            [kind, namespace, name, api_version, metric].map(json);
+        let (metric, window) = match version {
+            "v1beta1" => (format!(r#""metricName":{metric},"selector":null"#), "window"),
+            _ => (format!(r#""metric":{{"name":{metric},"selector":null}}"#), "windowSeconds"),
+        };
+        let _ = write!(
+            list.next(),
+            r#"{{"describedObject":{{"kind":{kind},"namespace":{namespace},"name":{name},"apiVersion":{api_version}}},{metric},{}}}"#,
+            self.reading(window, reading),
         );
-        quote(text, &self.time_text(reading.at));
-        if !reading.window.is_zero() {
-            let field = if is_old { "window" } else { "windowSeconds" };
-            let _ = write!(text, ",\"{field}\":{}", reading.window.as_secs());
-        }
-        let _ = write!(text, ",\"value\":\"{}m\"}}", whole(reading.value * 1_000.0));
+    }
+
+    /// The time, the window and the value of a reading as JSON fields.
+    fn reading(&self, window: &str, reading: Reading) -> String {
+        let window = match reading.window {
+            Duration::ZERO => String::new(),
+            length => format!(",\"{window}\":{}", length.as_secs()),
+        };
+        let time = json(&self.time_text(reading.at));
+        format!(r#""timestamp":{time}{window},"value":"{}m""#, whole(reading.value * 1_000.0))
     }
 
     fn stamps(&self, usage: Usage) -> Stamps {
@@ -276,6 +271,11 @@ fn put(text: &mut Vec<u8>, more: &[u8]) {
 fn quote(text: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     // Writing to memory cannot fail, and neither can string keys.
     let _ = serde_json::to_writer(text, value);
+}
+
+fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
+    // Texts and maps of texts always serialize.
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 /// Formats a `metav1.Duration`.

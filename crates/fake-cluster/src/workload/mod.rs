@@ -96,9 +96,6 @@ use clock::SharedClock;
 /// Delay before a failed write is retried.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Default number of nodes.
-const NODES: u32 = 3;
-
 /// Runs the workload controllers of one cluster.
 #[derive(Debug)]
 pub struct Workloads {
@@ -114,7 +111,6 @@ pub struct Workloads {
 struct State {
     cache: InformerCache,
     seed: Seed,
-    nodes: u32,
     /// Models by namespace and name of the workload.
     models: BTreeMap<(String, String), WorkloadModel>,
     /// Number of pods of each workload that have ever started. Seeds the draws for the next pod.
@@ -154,7 +150,6 @@ impl Workloads {
         let state = State {
             cache: InformerCache::open(&cluster),
             seed: Seed::new(0),
-            nodes: NODES,
             models: BTreeMap::new(),
             ordinals: BTreeMap::new(),
             images: Images::default(),
@@ -168,13 +163,6 @@ impl Workloads {
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         self.state.lock().seed = Seed::new(seed);
-        self
-    }
-
-    /// Sets the number of nodes, at least one. The default is three.
-    #[must_use]
-    pub fn with_nodes(self, nodes: u32) -> Self {
-        self.state.lock().nodes = nodes.max(1);
         self
     }
 

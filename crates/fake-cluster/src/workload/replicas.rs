@@ -50,7 +50,7 @@ impl Pass<'_> {
         if owner.kind == Kind::StatefulSet {
             set(&mut pod, &["metadata", "labels", REVISION_LABEL], owner.hash.as_str());
         }
-        set(&mut pod, &["spec", "nodeName"], scheduling::node(self.state.placed, self.state.nodes));
+        set(&mut pod, &["spec", "nodeName"], scheduling::node(self.state.placed));
         let is_created = self.cluster.create(pod).is_ok();
         if is_created {
             self.state.placed = self.state.placed.wrapping_add(1);

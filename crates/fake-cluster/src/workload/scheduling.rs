@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Number of nodes.
+const NODES: u32 = 3;
+
 /// Returns the node of the n-th placed pod.
-pub(super) fn node(index: u32, nodes: u32) -> String {
-    format!("node-{}", index % nodes.max(1) + 1)
+pub(super) fn node(index: u32) -> String {
+    format!("node-{}", index % NODES + 1)
 }
 
 /// Returns the address of a node.
