@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::options::DemoOptions;
 use crate::process::Process;
+use crate::words::counted;
 use clock::SharedClock;
 use fake_cluster::Status;
 
@@ -213,7 +214,7 @@ fn summary(last: &Snapshot) -> Vec<String> {
         "Concertina demo: {} seconds, {} syncs, {}.",
         last.elapsed.as_secs(),
         last.syncs,
-        counted(rescales)
+        counted(rescales, "rescale")
     ));
     let width = last.hpas.iter().map(|hpa| hpa.key().len()).max().unwrap_or(0);
     for hpa in &last.hpas {
@@ -222,14 +223,10 @@ fn summary(last: &Snapshot) -> Vec<String> {
             hpa.key(),
             hpa.lowest,
             hpa.highest,
-            counted(hpa.rescales)
+            counted(hpa.rescales, "rescale")
         ));
     }
     lines
-}
-
-fn counted(rescales: u32) -> String {
-    if rescales == 1 { "1 rescale".to_owned() } else { format!("{rescales} rescales") }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use jiff::Timestamp;
 pub use self::line::{Line, Role, Step, StyledSpan};
 pub use self::show::{Style, terminal};
 pub use self::zone::Zone;
+use crate::words::counted;
 
 /// Returns the steps of a decision, in order. `at` is the time of the decision, and waits are relative to it.
 pub fn steps(explanation: &Explanation, at: Timestamp, zone: &Zone) -> Vec<Step> {
@@ -145,13 +146,4 @@ pub fn share_of(usage: i64, request: i64, subject: &Subject) -> String {
     let in_milli = &*subject.name == "cpu" && request.unsigned_abs() < 1000;
     let usage = if in_milli { format!("{usage}m") } else { milli(usage, subject) };
     format!("{usage} of {}", milli(request, subject))
-}
-
-/// Formats a count with its noun: `1 pod`, `2 pods`.
-fn counted(number: impl TryInto<u64>, what: &str) -> String {
-    match number.try_into() {
-        Ok(1) => format!("1 {what}"),
-        Ok(number) => format!("{number} {what}s"),
-        Err(_) => format!("no {what}s"),
-    }
 }

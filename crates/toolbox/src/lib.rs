@@ -13,3 +13,4 @@ pub mod parity;
 pub mod process;
 pub mod simulate;
 pub mod why;
+mod words;

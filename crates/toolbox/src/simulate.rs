@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 use crate::options::{SimulateOptions, SimulateSource};
 use crate::process::Process;
-use autoscaling::duration::GoDuration;
+use crate::words;
 
 use self::chart::ChartStyle;
 pub use self::from_cluster::FromClusterError;
@@ -186,7 +186,7 @@ fn variants(
             document.put("seed", Node::from_json(&"--seed".into(), &seed.into()));
         }
         if let Some(duration) = options.duration {
-            let text = GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
+            let text = words::duration(duration);
             document.put("duration", Node::from_json(&"--duration".into(), &text.into()));
         }
         Ok(Scenario::read(&document, &name, process)?)

@@ -5,7 +5,7 @@
 mod answer;
 pub mod counterfactual;
 pub mod findings;
-mod flags;
+pub(crate) mod flags;
 mod from;
 mod history;
 mod leader;

@@ -13,27 +13,7 @@ use cluster::platform;
 const MARK: &str = "# Written by concertina demo.";
 
 /// The manifest for the deployment without an HPA.
-const MANIFEST: &str = "\
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata:
-  name: cache
-  namespace: shop
-spec:
-  scaleTargetRef:
-    apiVersion: apps/v1
-    kind: Deployment
-    name: cache
-  minReplicas: 1
-  maxReplicas: 8
-  metrics:
-  - type: Resource
-    resource:
-      name: cpu
-      target:
-        type: AverageValue
-        averageValue: 100m
-";
+const MANIFEST: &str = include_str!("cache-hpa.yaml");
 
 /// The paths of the files. Dropping this value removes the demo's own directory.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use super::observe::{ConditionState, EventState, HpaState, MetricState, Snapshot};
 use crate::explain::{Line, Role, Style};
+use crate::words::counted;
 
 /// The size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,7 @@ fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<
     let mut title = Line::default()
         .with(Role::Strong, hpa.key())
         .with(Role::Plain, format!("  {}  ", hpa.target))
-        .with(Role::Strong, replicas(hpa.replicas))
+        .with(Role::Strong, counted(hpa.replicas, "replica"))
         .with(Role::Dim, format!("  {} ready, {} to {}", hpa.ready, hpa.min, hpa.max));
     if let Some(condition) = hpa.headline() {
         title = title.with(style_of(condition), format!("  {}", condition.reason));
@@ -139,10 +140,6 @@ fn bar(ratio: Option<f64>) -> String {
         }
     });
     filled.collect()
-}
-
-fn replicas(count: i64) -> String {
-    if count == 1 { "1 replica".to_owned() } else { format!("{count} replicas") }
 }
 
 fn clock(seconds: u64) -> String {

@@ -22,6 +22,9 @@ pub(super) const NAMESPACE: &str = "shop";
 /// The deployments, and the startup time of their pods in milliseconds.
 const START_UPS: [(&str, u64); 4] = [("web", 2_000), ("worker", 1_000), ("burst", 1_500), ("cache", 2_000)];
 
+/// The HPAs of the workloads.
+const HPAS: &str = include_str!("hpas.yaml");
+
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 
 /// The demo's cluster, and the models that act in it.
@@ -127,57 +130,8 @@ fn objects() -> Vec<Value> {
         deployment("burst", 2),
         deployment("cache", 2),
     ]);
-    objects.push(hpa(
-        "web",
-        &json!({
-            "minReplicas": 2,
-            "maxReplicas": 10,
-            "metrics": [{
-                "type": "Resource",
-                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
-            }],
-        }),
-    ));
-    objects.push(hpa(
-        "worker",
-        &json!({
-            "minReplicas": 0,
-            "maxReplicas": 8,
-            "metrics": [{
-                "type": "External",
-                "external": {
-                    "metric": {"name": "queue_length", "selector": {"matchLabels": {"queue": "orders"}}},
-                    "target": {"type": "AverageValue", "averageValue": "8"},
-                },
-            }],
-        }),
-    ));
-    objects.push(hpa(
-        "burst",
-        &json!({
-            "minReplicas": 2,
-            "maxReplicas": 15,
-            "metrics": [{
-                "type": "Pods",
-                "pods": {
-                    "metric": {"name": "requests_per_second"},
-                    "target": {"type": "AverageValue", "averageValue": "20"},
-                },
-            }],
-            "behavior": {
-                "scaleUp": {
-                    "policies": [
-                        {"type": "Percent", "value": 100, "periodSeconds": 3},
-                        {"type": "Pods", "value": 4, "periodSeconds": 3},
-                    ],
-                },
-                "scaleDown": {
-                    "stabilizationWindowSeconds": 8,
-                    "policies": [{"type": "Pods", "value": 2, "periodSeconds": 3}],
-                },
-            },
-        }),
-    ));
+    // The manifests are part of the program.
+    objects.extend(serde_saphyr::from_multiple::<Value>(HPAS).unwrap_or_default());
     objects
 }
 
@@ -199,17 +153,4 @@ fn deployment(name: &str, replicas: u32) -> Value {
             },
         },
     })
-}
-
-fn hpa(name: &str, spec: &Value) -> Value {
-    let mut object = json!({
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}},
-    });
-    if let (Some(Value::Object(whole)), Value::Object(given)) = (object.get_mut("spec"), spec) {
-        whole.extend(given.clone());
-    }
-    object
 }

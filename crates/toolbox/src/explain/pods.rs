@@ -60,7 +60,7 @@ fn others(reading: &MetricReading, unmatched: UnmatchedSamples) -> Option<Line> 
 /// Returns the line about the counted pods, with their average and range.
 fn counted_pods(reading: &MetricReading) -> Line {
     let number = reading.count(|group| group == PodGroup::Ready);
-    let line = Line::new("counted").strong(counted(u64::try_from(number).unwrap_or(u64::MAX), "pod"));
+    let line = Line::new("counted").strong(counted(number, "pod"));
     let mut listed: Vec<(&PodVerdict, i64)> = reading
         .pods
         .iter()
@@ -120,7 +120,7 @@ fn uncounted(reading: &MetricReading, group: PodGroup) -> Option<Line> {
         group if group.is_ignored() => "ignored",
         _ => "unready",
     };
-    let line = Line::new(label).warn(counted(u64::try_from(number).unwrap_or(u64::MAX), "pod"));
+    let line = Line::new(label).warn(counted(number, "pod"));
     let line = line.plain(format!(", {}", reason(group)));
     let names: Vec<&str> =
         reading.pods.iter().filter(|pod| pod.group == group).map(|pod| &*pod.name).take(NAMED).collect();

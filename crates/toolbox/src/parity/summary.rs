@@ -5,9 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use autoscaling::explanation::Span;
+use autoscaling::settings::Settings;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use crate::why::flags;
+use crate::why::situation::FlagOrigin;
+use crate::words;
 use controller::record::wire::{API_VERSION, ControllerInfo};
 use controller::shadow::wire::{Change, Counts, InconclusiveReason, ShadowReport, Verdict};
 
@@ -164,7 +168,7 @@ impl Summary {
 }
 
 fn sentence(verdict: Answer, counts: Counts, has_sign: bool, span: Span) -> String {
-    let changes = |count: u64| if count == 1 { "1 change".to_owned() } else { format!("{count} changes") };
+    let changes = |count: u64| words::counted(count, "change");
     match verdict {
         Answer::Same if counts.same == 1 => {
             format!(
@@ -223,15 +227,9 @@ pub(super) fn builtin_reasons(change: &Change) -> Vec<String> {
 
 /// Returns the flags, with their values, that the built-in controller must share.
 pub(super) fn flags(controller: &ControllerInfo) -> Vec<(&'static str, String)> {
-    use autoscaling::duration::GoDuration;
-    let duration =
-        |duration: Duration| GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
-    let settings = &controller.settings;
-    vec![
-        ("sync-period", duration(controller.sync_period)),
-        ("tolerance", settings.tolerance.to_string()),
-        ("downscale-stabilization", duration(settings.downscale_stabilization)),
-        ("cpu-initialization-period", duration(settings.cpu_initialization_period)),
-        ("initial-readiness-delay", duration(settings.initial_readiness_delay)),
-    ]
+    let settings = Settings::from(controller.settings.clone());
+    let uses = flags::uses(&settings, |_| FlagOrigin::Record).into_iter();
+    let uses =
+        uses.filter_map(|flag| Some((flag.name.strip_prefix("horizontal-pod-autoscaler-")?, flag.value)));
+    [("sync-period", words::duration(controller.sync_period))].into_iter().chain(uses).collect()
 }

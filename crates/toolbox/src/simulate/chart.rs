@@ -12,6 +12,7 @@ use super::figure::TimeAxis;
 use super::run::{Comparison, EventMark, HpaRun, Run};
 use super::{table, text};
 use crate::demo::terminal_columns;
+use crate::words::counted;
 
 /// The width of a chart if the terminal's width is unknown.
 const WIDTH: usize = 80;
@@ -145,7 +146,7 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
         0 => "no rescales".to_owned(),
         _ if is_compared => return Vec::new(),
         _ if total > LISTED => format!("the {LISTED} largest of {total} rescales"),
-        _ => text::counted(total as u64, "rescale", "rescales"),
+        _ => counted(total, "rescale"),
     };
     let long = run.duration.as_secs() > 86_400;
     let lines = changed.iter().map(|(point, _)| {

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 pub use self::id::FindingId;
 use super::Situation;
+use crate::words::{counted, listed};
 
 /// An observation about an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -107,18 +108,4 @@ fn target_name(situation: &Situation) -> String {
         .target
         .as_ref()
         .map_or_else(|| "the target".to_owned(), |target| format!("{}/{}", target.kind, target.name))
-}
-
-/// Formats a count with its noun: `1 pod`, `2 pods`.
-fn counted(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
-}
-
-/// Formats a list: `a, b, c and 4 more`.
-fn listed(names: &[&str], most: usize) -> String {
-    let first = names.get(..most).unwrap_or(names);
-    match names.len() - first.len() {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
-    }
 }

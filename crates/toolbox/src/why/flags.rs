@@ -1,8 +1,6 @@
 //! The flags of the explained controller. Each flag is given, read from the controller's record, derived from
 //! the server, or assumed.
 
-use std::time::Duration;
-
 use autoscaling::settings::{Settings, Version};
 
 use super::situation::{FlagOrigin, FlagUse};
@@ -11,7 +9,7 @@ use crate::options::decision::{
     INITIAL_READINESS_DELAY, SYNC_PERIOD, TOLERANCE,
 };
 use crate::process::{FlagError, Process, ResolvedFlags};
-use autoscaling::duration::GoDuration;
+use crate::words::duration;
 use controller::options::Options;
 use controller::record::wire::ControllerInfo;
 
@@ -97,9 +95,7 @@ fn version(version: Version) -> &'static str {
 }
 
 /// Returns the settings as flags.
-pub(super) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
-    let duration =
-        |duration: Duration| GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string();
+pub(crate) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
     let gates = format!(
         "HPAConfigurableTolerance={},HPAGeneration={},HPAScaleToZero={}",
         settings.configurable_tolerance, settings.generation, settings.scale_to_zero
@@ -117,6 +113,8 @@ pub(super) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOri
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::process::fake::FAKE;
 

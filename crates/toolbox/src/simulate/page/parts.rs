@@ -9,6 +9,7 @@ use super::super::table::{self, Cell, SCORES};
 use super::super::text;
 use super::data::Data;
 use crate::explain::escape::html;
+use crate::words::counted;
 
 /// The height of the replica panel, and the height of the other panels.
 const HEIGHTS: (i32, i32) = (200, 116);
@@ -29,10 +30,10 @@ pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
         format!("seed {}", run.seed),
     ];
     if comparison.runs.len() > 1 {
-        facts.push(text::counted(comparison.runs.len() as u64, "variant", "variants"));
+        facts.push(counted(comparison.runs.len(), "variant"));
     }
     if groups.len() > 1 {
-        facts.push(text::counted(groups.len() as u64, "HPA", "HPAs"));
+        facts.push(counted(groups.len(), "HPA"));
     }
     format!(
         "<header>\n<div><h1>{}</h1>\n<p class=\"facts\">{}</p></div>\n\
@@ -270,10 +271,10 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     let others = lines.len() - rescales;
     let mut title = match rescales {
         0 => "No rescales".to_owned(),
-        _ => text::counted(rescales as u64, "rescale", "rescales"),
+        _ => counted(rescales, "rescale"),
     };
     if others > 0 {
-        let _ = write!(title, ", {}", text::counted(others as u64, "other event", "other events"));
+        let _ = write!(title, ", {}", counted(others, "other event"));
     }
     format!(
         "<details><summary>{title}</summary>\n<div class=\"wide\"><table class=\"happened\"><tbody>\n{rows}</tbody></table></div></details>\n"
@@ -284,7 +285,7 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
 pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usize) -> String {
     let mut markup = String::new();
     if !left_out.is_empty() {
-        let shown = text::counted(shown.len() as u64, "HPA", "HPAs");
+        let shown = counted(shown.len(), "HPA");
         let more = text::counted(left_out.len() as u64, "more is", "more are");
         let _ = writeln!(
             markup,

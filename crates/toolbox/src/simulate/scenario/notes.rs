@@ -7,6 +7,7 @@ use autoscaling::spec::{MetricSource, ResourceTarget};
 use super::hpas::HpaPlan;
 use super::loads::LoadPlan;
 use super::workloads::{WorkloadPlan, target};
+use crate::words::listed;
 
 /// The maximum number of names in a note.
 const LISTED: usize = 5;
@@ -35,7 +36,7 @@ pub(super) fn collect(
     if !assumed.is_empty() {
         let text = format!(
             "requests of 500m cpu and 256Mi memory are assumed for {}; set others in its containers",
-            listed(&assumed)
+            listed(&Vec::from_iter(assumed), LISTED)
         );
         notes.insert("requests".to_owned(), text);
     }
@@ -47,20 +48,11 @@ pub(super) fn collect(
     if !idle.is_empty() {
         let text = format!(
             "cpu is a metric, but the work of {} uses none; set a load of cpu, or cpuPerUnit",
-            listed(&idle)
+            listed(&Vec::from_iter(idle), LISTED)
         );
         notes.insert("cpu".to_owned(), text);
     }
     notes
-}
-
-/// The first names, and the number of further names.
-fn listed(names: &BTreeSet<&str>) -> String {
-    let first: Vec<_> = names.iter().copied().take(LISTED).collect();
-    match names.len() - first.len() {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
-    }
 }
 
 /// Whether a metric depends on the pods' requests.
