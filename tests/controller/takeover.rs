@@ -339,7 +339,7 @@ async fn client_that_keeps_undoing_a_count_is_logged() {
         stage.until("the target scales again", 20.0, |stage| stage.replicas("a") == 8).await;
     }
     assert_eq!(state(&process), "acting");
-    assert_eq!(logs::with("another client keeps undoing the count").len(), 1);
+    assert_eq!(logs::with("another client repeatedly reverts the replica count").len(), 1);
     process.end().await;
 }
 

@@ -17,7 +17,7 @@ const CHECKPOINT: &str = "--history-checkpoint";
 /// A Lease that was not released has to expire first.
 const EXPIRED: Duration = Duration::from_secs(25);
 
-/// The policy allows one additional pod per half hour, and the load asks for two.
+/// The policy allows one additional pod per half hour, and the load requires two.
 pub(crate) async fn rates_hold(stage: &Fixture) -> Outcome {
     // Only the printed roles may apply.
     stage.plane.admin.delete(&format!("{RBAC}/clusterrolebindings/{BUILT_IN}")).await?;

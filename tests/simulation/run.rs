@@ -59,7 +59,7 @@ pub(crate) struct Life {
     pub(crate) started: Duration,
     /// Requests an orderly shutdown of the process.
     pub(crate) stop: CancellationToken,
-    /// Cuts the process off its network. To all others this is its death.
+    /// Disconnects the process from the network. Other processes observe a crash.
     pub(crate) cut: CancellationToken,
 }
 

@@ -62,7 +62,7 @@ impl Process {
         Self { telemetry, address, stop, network, running }
     }
 
-    /// Disconnects the process from the network permanently. To all others this is its death.
+    /// Disconnects the process from the network permanently. Other processes observe a crash.
     pub(crate) fn cut_off(&self) {
         self.network.cancel();
     }

@@ -126,6 +126,6 @@ fn seconds(seconds: f64) -> String {
 fn spread(spread: Option<&Spread>) -> String {
     spread.map_or_else(none, |it| {
         let text = [it.p50, it.p99, it.max].map(seconds).join(" / ");
-        if it.missing > 0 { format!("{text}, {} never", it.missing) } else { text }
+        if it.missing > 0 { format!("{text}, {} missing", it.missing) } else { text }
     })
 }

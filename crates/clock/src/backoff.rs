@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Pauses that double with each failure in a row, from a first pause up to a maximum.
+/// Pauses that double with each consecutive failure, from a first pause up to a maximum.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     first: Duration,
@@ -23,12 +23,12 @@ impl Backoff {
         self.first.saturating_mul(factor).min(self.longest)
     }
 
-    /// Ends the failures in a row.
+    /// Resets the number of consecutive failures.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Number of failures in a row.
+    /// Number of consecutive failures.
     pub fn failures(&self) -> u32 {
         self.failures
     }

@@ -76,7 +76,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// All clients. Cheap to clone.
+/// All clients. Clones share their connections and limits.
 #[derive(Debug, Clone)]
 pub struct Clients {
     /// Scale subresources.
@@ -99,7 +99,7 @@ pub struct Clients {
     pub lease: Client,
     /// Token and access reviews. No token bucket.
     pub reviews: Client,
-    /// Events about a replica that holds back because of another controller.
+    /// Events about a replica that withholds writes because of another controller.
     pub notices: Client,
     /// The checkpoint of histories. A separate token bucket, so that large writes delay no other request.
     pub checkpoint: Client,

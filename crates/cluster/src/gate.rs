@@ -37,9 +37,9 @@ pub enum Refusal {
 pub enum Writes {
     /// Scales, statuses and events of HPAs.
     Autoscaling,
-    /// Events about a replica that holds back because of another controller.
+    /// Events about a replica that withholds writes because of another controller.
     Notices,
-    /// The leader's checkpoint of histories. Also written while the leader holds back.
+    /// The leader's checkpoint of histories. The leader writes it even while it withholds other writes.
     Checkpoint,
     /// The Lease.
     Lease,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// The maximum automatic rate of status writes, per second.
 const MAX_AUTOMATIC_STATUS_RATE: f64 = 500.0;
 
-/// A token bucket with continuous refill. Cheap to clone. Clones share the bucket.
+/// A token bucket with continuous refill. Clones share the bucket.
 #[derive(Debug, Clone)]
 pub struct TokenBucket {
     state: Arc<Mutex<State>>,

@@ -3,7 +3,7 @@
 //!
 //! The cluster does not record recommendations, so the rebuilt history has none. The status has the time of
 //! the last rescale, and events have sizes. But events can be lost: the API server or its event store was
-//! unavailable, the sender reached its limit of 25 events in a row, or a process stopped before it sent an
+//! unavailable, the sender reached its limit of 25 consecutive events, or a process stopped before it sent an
 //! event. Equal events may also be merged, which keeps only the dates of the first and the last event. A size
 //! alone does not show the previous size.
 //!

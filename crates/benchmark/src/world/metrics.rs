@@ -15,7 +15,7 @@ use super::{App, State, World};
 /// The label by which Deployments select their pods.
 const APP_LABEL: &str = "app.kubernetes.io/name";
 /// Period of the amounts in seconds. The period is a prime, so that no usual sync period reads the same
-/// amount twice in a row.
+/// amount twice in succession.
 const CYCLE: i64 = 23;
 /// Constant usage of the second container, in millicores and MiB.
 const SIDECAR_USAGE: (u64, u64) = (50, 64);

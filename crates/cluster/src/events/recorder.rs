@@ -81,7 +81,7 @@ struct Counters {
     remembered: AtomicUsize,
 }
 
-/// Queues events without blocking. Cheap to clone.
+/// Queues events without blocking. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Message>,

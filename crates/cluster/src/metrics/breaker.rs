@@ -1,7 +1,7 @@
 //! Circuit breaking: a metrics API that is down receives one query per second instead of every query.
 //!
 //! Only failures of the API as a whole count: no connection, a broken connection, a timeout, 429 and 5xx.
-//! Five failures in a row, with no response in between, open the circuit. An open circuit answers a query
+//! Five consecutive failures, with no response in between, open the circuit. An open circuit answers a query
 //! with the query's stored error of the last minute. Once per second, the next query with a stored error
 //! becomes an attempt instead. A query without a stored error is sent as usual. Any response, even a refusal,
 //! closes the circuit.

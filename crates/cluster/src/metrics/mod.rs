@@ -61,8 +61,8 @@ pub struct MetricsOptions {
 
 /// Receives the availability of the metrics APIs.
 pub trait ApiObserver: std::fmt::Debug + Send + Sync {
-    /// Reports the state of an API. `true` means that it failed several times in a row and is now queried at
-    /// a reduced rate. `false` means that it has responded again.
+    /// Reports the state of an API. `true` means that several consecutive queries failed, and that the API is
+    /// now queried at a reduced rate. `false` means that it has responded again.
     fn down(&self, api: Api, down: bool);
 
     /// Reports that a query was answered with its last error because its API is down.
@@ -83,7 +83,7 @@ impl Default for MetricsOptions {
     }
 }
 
-/// The metrics APIs of a cluster. Cheap to clone.
+/// The metrics APIs of a cluster. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct ApiMetrics {
     inner: Arc<Inner>,

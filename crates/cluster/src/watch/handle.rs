@@ -14,7 +14,7 @@ use crate::error::ApiError;
 /// Minimum interval between two log lines about a persisting error.
 const REMIND: Duration = Duration::from_mins(1);
 
-/// Read access to the state of one watch. Cheap to clone.
+/// Read access to the state of one watch. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -122,7 +122,7 @@ impl WatchStatus {
     }
 }
 
-/// All watches of one resource: one for the cluster, or one per namespace. Cheap to clone.
+/// All watches of one resource: one for the cluster, or one per namespace. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Informer(Arc<[Handle]>);
 

@@ -114,7 +114,7 @@ impl TakeOver {
     pub fn leads(&self, after: Option<Duration>) {
         let mut inner = self.inner.lock();
         inner.leads = true;
-        // A Lease older than this limit proves nothing about the time since.
+        // An older Lease is no evidence, because its holder may have stopped since.
         let is_hand_over = after.is_some_and(|after| after <= self.parts.lease + inner.machine.quiet());
         if is_hand_over
             && let Some(Output::Act(activation)) = inner.machine.step(Input::HandOver, Instant::now())
@@ -282,7 +282,7 @@ impl TakeOver {
         match &activation.proof {
             Proof::HandOver => tracing::info!("acting: taking over from an active replica"),
             Proof::Change(hpa) => tracing::info!(
-                %hpa, ?silent, "acting: a change of this HPA stayed unanswered, so no other controller is active"
+                %hpa, ?silent, "acting: no controller responded to a change of this HPA, so no other controller is active"
             ),
             Proof::Difference(hpa) => tracing::info!(
                 %hpa, ?silent,
@@ -386,7 +386,7 @@ impl Observer for TakeOver {
             .filter(|_| *sync.outcome == WriteOutcome::Done && conclusion.action != Action::None);
         let mut inner = self.inner.lock();
         if inner.undone.synced(key, conclusion.explanation.current, wrote) {
-            tracing::warn!(hpa = %key, "another client keeps undoing the count written for this HPA");
+            tracing::warn!(hpa = %key, "another client repeatedly reverts the replica count written for this HPA");
             inner.pending_checks.insert(key.clone());
             self.changed.notify_one();
         }

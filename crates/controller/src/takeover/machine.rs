@@ -1,6 +1,6 @@
 //! The takeover state machine, which decides when Concertina may write. It has no clock and no client.
 //!
-//! A foreign write proves that another controller is active. Its absence proves nothing, because the built-in
+//! A foreign write proves that another controller is active. Its absence is no evidence, because the built-in
 //! loop writes nothing while nothing changes. The proof is a change that an active controller would have
 //! answered, and that stays unanswered. In such a change, two consecutive conclusions about one HPA differ in
 //! the count, the metrics or the spec, which are the same for every controller. The stored status shows
@@ -36,7 +36,7 @@
 //!   this write replaces the change.
 //! - A difference, which is a wrong stored status or a withheld count, is a proof after `DIFFERENCE` periods,
 //!   measured from the later of its start and the start of the silence.
-//! - An HPA that an active foreign controller ignores proves nothing.
+//! - An HPA that an active foreign controller ignores is no evidence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -188,7 +188,7 @@ enum StateData {
 enum Proofs {
     /// No HPA may become a proof.
     None,
-    /// No HPA is a proof before this time.
+    /// No HPA counts as evidence before this time.
     NotBefore(Instant),
     /// The driver checks an HPA.
     Checking,

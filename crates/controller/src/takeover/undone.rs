@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::store::Key;
 
-/// Number of undone counts in a row that a person with `kubectl scale` is unlikely to cause.
+/// Number of consecutive undone counts that a person with `kubectl scale` is unlikely to cause.
 const IN_A_ROW: u32 = 2;
 
-/// The last count written to each target, with the number of times in a row that it was undone.
+/// The last count written to each target, with the number of consecutive times that it was undone.
 #[derive(Debug, Default)]
 pub(super) struct Undone {
     written: BTreeMap<Key, (i32, u32)>,

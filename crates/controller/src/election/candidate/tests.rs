@@ -208,7 +208,7 @@ async fn leader_stops_after_a_stolen_lease_and_recreates_a_deleted_one() {
 
 #[tokio::test(start_paused = true)]
 async fn lease_write_with_a_lost_response_keeps_the_leader() {
-    // Two hanging requests in a row take as long as the renew deadline.
+    // Two consecutive hanging requests take as long as the renew deadline.
     for (lost, most) in [
         (FaultAction::CloseAfterApplying, 3),
         (FaultAction::SilenceAfterApplying, 1),

@@ -50,7 +50,7 @@ struct State {
     dirty: BTreeMap<Key, Waiting>,
     /// Keys in progress, with the start of the work.
     processing: BTreeMap<Key, Instant>,
-    /// Fresh keys handed out in a row while periodic ones were due.
+    /// Consecutive fresh keys handed out while periodic ones were due.
     passed: u32,
     shut_down: bool,
 }
