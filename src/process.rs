@@ -16,7 +16,7 @@ use cluster::platform::StopRequests;
 
 /// Runs the operation that the command line selects. The first word is the program's name.
 pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
-    let program = words.next().map(|called| Program::of(&called)).unwrap_or_default();
+    let program = words.next().map(|called| Program::from_called(&called)).unwrap_or_default();
     let invocation = match Invocation::parse(program, words) {
         Ok(invocation) => invocation,
         Err(error) => {

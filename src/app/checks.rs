@@ -41,7 +41,9 @@ pub(super) fn add(
         let takeover = guard.takeover();
         health.note("takeover", Scope::Ready, move || Ok(takeover.detail()));
     }
-    health.add("permissions", Scope::Ready, move || permissions.ready());
+    health.add("permissions", Scope::Ready, move || {
+        permissions.ready().map_err(|reason| NotReady(reason.to_string()))
+    });
     let stop = stop.clone();
     health.add("shutdown", Scope::Ready, move || {
         if stop.is_cancelled() { Err(NotReady("shutting down".to_owned())) } else { Ok(()) }

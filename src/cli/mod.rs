@@ -30,7 +30,7 @@ pub enum Program {
 
 impl Program {
     /// Returns the program for `called`, the first argument of the command line.
-    pub fn of(called: &OsStr) -> Self {
+    pub fn from_called(called: &OsStr) -> Self {
         let plugin = Path::new(called).file_stem().is_some_and(|name| name == "kubectl-concertina");
         if plugin { Self::KubectlPlugin } else { Self::Concertina }
     }

@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn program_is_the_plugin_when_called_by_the_plugin_file_name() {
         for name in ["kubectl-concertina", "/usr/local/bin/kubectl-concertina", "./kubectl-concertina.exe"] {
-            assert_eq!(Program::of(OsStr::new(name)), Program::KubectlPlugin, "{name}");
+            assert_eq!(Program::from_called(OsStr::new(name)), Program::KubectlPlugin, "{name}");
         }
-        assert_eq!(Program::of(OsStr::new("/usr/bin/concertina")), Program::Concertina);
+        assert_eq!(Program::from_called(OsStr::new("/usr/bin/concertina")), Program::Concertina);
     }
 
     #[cfg(unix)]

@@ -13,7 +13,6 @@ use futures::StreamExt;
 use futures::stream;
 use parking_lot::Mutex;
 
-use crate::serve::NotReady;
 use cluster::client::Clients;
 use cluster::error::ApiError;
 use cluster::permission::{Permission, Subject, allowed};
@@ -51,6 +50,17 @@ impl fmt::Display for Missing {
     }
 }
 
+/// The reason why the process is not ready.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unready {
+    /// The first check has not finished.
+    #[error("not checked yet")]
+    NotChecked,
+    /// Essential permissions are missing.
+    #[error("{}", .0.join("; "))]
+    Missing(Vec<String>),
+}
+
 /// The missing permissions that the last check found. Clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct Findings(Arc<Mutex<LastCheck>>);
@@ -73,15 +83,15 @@ impl Findings {
     ///
     /// # Errors
     /// The error names the missing essential permissions.
-    pub fn ready(&self) -> Result<(), NotReady> {
+    pub fn ready(&self) -> Result<(), Unready> {
         let known = self.0.lock();
         if !known.done {
-            return Err(NotReady("not checked yet".to_owned()));
+            return Err(Unready::NotChecked);
         }
         let missing = &known.missing;
         let essential: Vec<_> =
             missing.iter().filter(|missing| missing.permission.essential).map(ToString::to_string).collect();
-        if essential.is_empty() { Ok(()) } else { Err(NotReady(essential.join("; "))) }
+        if essential.is_empty() { Ok(()) } else { Err(Unready::Missing(essential)) }
     }
 
     fn replace(&self, missing: Vec<Missing>) -> Vec<Missing> {

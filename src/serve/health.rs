@@ -38,10 +38,6 @@ pub enum Scope {
     Ready,
 }
 
-/// A health check with a state that its owner sets. All clones share the state.
-#[derive(Debug, Clone)]
-pub struct Condition(Arc<Mutex<Result<(), NotReady>>>);
-
 impl Health {
     /// Creates a registry with the check `ping` only, which passes whenever the server responds.
     pub fn new() -> Self {
@@ -69,20 +65,6 @@ impl Health {
         self.0.lock().push(Check { name: name.into(), scope, state: Box::new(state) });
     }
 
-    /// Adds a check with a state that its owner sets. The check fails with `reason` until the first call.
-    pub fn condition(&self, name: impl Into<String>, scope: Scope, reason: impl Into<String>) -> Condition {
-        let condition = Condition(Arc::new(Mutex::new(Err(NotReady(reason.into())))));
-        let state = condition.clone();
-        self.add(name, scope, move || state.0.lock().clone());
-        condition
-    }
-
-    /// Returns the names of the failing checks, with their reasons.
-    pub fn failing(&self, scope: Scope) -> Vec<(String, String)> {
-        let failing = |check: &Check| Some((check.name.clone(), (check.state)().err()?.0));
-        self.0.lock().iter().filter(|check| check.counts_for(scope)).filter_map(failing).collect()
-    }
-
     /// Returns the name and state of every check that counts for `scope`.
     pub(super) fn states(&self, scope: Scope) -> Vec<(String, State)> {
         let mut states = vec![("ping".to_owned(), Ok(String::new()))];
@@ -90,18 +72,6 @@ impl Health {
         let counting = checks.iter().filter(|check| check.counts_for(scope));
         states.extend(counting.map(|check| (check.name.clone(), (check.state)())));
         states
-    }
-}
-
-impl Condition {
-    /// Sets the check to passing.
-    pub fn holds(&self) {
-        *self.0.lock() = Ok(());
-    }
-
-    /// Sets the check to failing.
-    pub fn fails(&self, reason: impl Into<String>) {
-        *self.0.lock() = Err(NotReady(reason.into()));
     }
 }
 

@@ -56,7 +56,7 @@ use self::access::Denial;
 pub use self::component::Component;
 use self::connections::{Activity, IDLE};
 pub use self::error::ServeError;
-pub use self::health::{Condition, Health, NotReady, Scope};
+pub use self::health::{Health, NotReady, Scope};
 use self::options::Serving;
 pub use self::pages::Endpoints;
 use self::tls::Certificates;

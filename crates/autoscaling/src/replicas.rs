@@ -106,8 +106,8 @@ impl Calculator<'_> {
         }
     }
 
-    /// Computes an External metric. `total` is in milli-units. The status shows a total at the end of the
-    /// range undivided, as upstream does.
+    /// Computes an External metric. `total` is in milli-units. The status shows the undivided total at
+    /// the end of the range, as upstream does.
     pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<ComputedReplicas, Failure> {
         let mut computed = self.single(total, target)?;
         if total as f64 >= i64::MAX as f64

@@ -75,7 +75,7 @@ async fn process_is_ready_once_essential_permissions_are_granted() {
     let (cluster, clients) = cluster();
     cluster.faults().add(denied());
     let findings = Findings::default();
-    assert_eq!(findings.ready(), Err(NotReady("not checked yet".to_owned())));
+    assert_eq!(findings.ready(), Err(Unready::NotChecked));
     let checking = tokio::spawn(run(clients, needed(&Config::default()), findings.clone()));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let error = findings.ready().unwrap_err().to_string();
