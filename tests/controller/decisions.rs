@@ -67,8 +67,11 @@ async fn decision_list_has_all_inputs_of_the_next_decision() {
         (env!("CARGO_PKG_VERSION"), config.controller.sync_period)
     );
     assert_eq!(list.now, rig.clock.now());
-    let entries: Vec<_> =
-        list.decisions.iter().map(|entry| ((entry.from, entry.to), entry.syncs, entry.outcome)).collect();
+    let entries: Vec<_> = list
+        .decisions
+        .iter()
+        .map(|entry| ((entry.result.from, entry.result.to), entry.syncs, entry.result.outcome))
+        .collect();
     assert_eq!(
         entries,
         [
@@ -127,7 +130,7 @@ async fn all_hpas_are_listed_page_by_page() {
     loop {
         let page: DecisionSummaryList = get(&rig, &format!("/decisions?{query}")).await;
         assert!(page.items.len() <= 2);
-        names.extend(page.items.into_iter().map(|item| (item.name, item.sentence)));
+        names.extend(page.items.into_iter().map(|item| (item.name, item.result.sentence)));
         let Some(next) = page.metadata.next else {
             assert_eq!(page.metadata.remaining_item_count, None);
             break;
@@ -215,5 +218,5 @@ async fn dry_run_logs_the_withheld_rescale() {
     let [line] = logs::with("shop/web").try_into().unwrap();
     assert!(line.contains("withheld=true") && line.contains("goes from 4 to 8: "), "{line}");
     let list: DecisionList = get(&rig, "/decisions/shop/web").await;
-    assert_eq!(list.decisions[0].outcome, Outcome::Withheld);
+    assert_eq!(list.decisions[0].result.outcome, Outcome::Withheld);
 }

@@ -146,34 +146,8 @@ impl Decisions {
         let hpa = self.controller.hpas.get(key)?;
         let last = self.record.last(&hpa.uid)?;
         let HpaMetadata { namespace, name, uid, .. } = metadata(&hpa);
-        let DecisionEntry {
-            first_at,
-            last_at,
-            syncs,
-            sentence,
-            action,
-            limiting_step,
-            winner,
-            from,
-            to,
-            outcome,
-            ..
-        } = last;
-        Some(DecisionSummary {
-            namespace,
-            name,
-            uid,
-            first_at,
-            last_at,
-            syncs,
-            sentence,
-            action,
-            limiting_step,
-            winner,
-            from,
-            to,
-            outcome,
-        })
+        let DecisionEntry { first_at, last_at, syncs, result, .. } = last;
+        Some(DecisionSummary { namespace, name, uid, first_at, last_at, syncs, result })
     }
 }
 

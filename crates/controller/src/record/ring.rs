@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::steps::{Ago, Body, Frame, join, split};
-use super::wire::{DecisionEntry, Outcome, RatioRange};
+use super::wire::{DecisionEntry, DecisionResult, Outcome, RatioRange};
 use crate::codec::{append, take};
 use crate::reconcile::ConcludedSync;
 
@@ -151,13 +151,15 @@ impl Entry {
             last_at,
             syncs,
             generation,
-            sentence: explanation.sentence(last_at),
-            action,
-            limiting_step: explanation.limiting_step().map(|step| step.as_str().to_owned()),
-            winner: explanation.winning_metric().map(|metric| metric.subject().to_string()),
-            from: (explanation.path != DecisionPath::NoScale).then_some(explanation.current),
-            to: explanation.desired,
-            outcome,
+            result: DecisionResult {
+                sentence: explanation.sentence(last_at),
+                action,
+                limiting_step: explanation.limiting_step().map(|step| step.as_str().to_owned()),
+                winner: explanation.winning_metric().map(|metric| metric.subject().to_string()),
+                from: (explanation.path != DecisionPath::NoScale).then_some(explanation.current),
+                to: explanation.desired,
+                outcome,
+            },
             error: error.map(Into::into),
             events: events.into_iter().map(Into::into).collect(),
             ratios: ratios.collect(),

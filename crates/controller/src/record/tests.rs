@@ -141,7 +141,7 @@ impl Stage {
     }
 
     fn sentences(&self) -> Vec<String> {
-        self.decisions().into_iter().map(|entry| entry.sentence).collect()
+        self.decisions().into_iter().map(|entry| entry.result.sentence).collect()
     }
 }
 
@@ -170,11 +170,11 @@ fn steady_syncs_are_one_entry_with_the_range_of_ratios() {
     let [entry] = stage.decisions().try_into().unwrap();
     assert_eq!(entry.syncs, 5);
     assert_eq!(entry.last_at.duration_since(entry.first_at), SignedDuration::from_mins(1));
-    assert_eq!(entry.sentence, last.explanation.sentence(stage.now));
-    assert_eq!((entry.action, entry.outcome), (ActionTaken::None, Outcome::NotNeeded));
-    assert_eq!(entry.limiting_step.as_deref(), Some("tolerance"));
-    assert_eq!(entry.winner.as_deref(), Some("cpu"));
-    assert_eq!((entry.from, entry.to, entry.generation), (Some(4), Some(4), Some(1)));
+    assert_eq!(entry.result.sentence, last.explanation.sentence(stage.now));
+    assert_eq!((entry.result.action, entry.result.outcome), (ActionTaken::None, Outcome::NotNeeded));
+    assert_eq!(entry.result.limiting_step.as_deref(), Some("tolerance"));
+    assert_eq!(entry.result.winner.as_deref(), Some("cpu"));
+    assert_eq!((entry.result.from, entry.result.to, entry.generation), (Some(4), Some(4), Some(1)));
     assert_eq!(entry.explanation, last.explanation.condensed(LISTED_PODS));
     let [moved] = entry.ratios.try_into().unwrap();
     assert_eq!((moved.metric.as_str(), moved.lowest, moved.highest), ("cpu", 0.96, 1.04));
@@ -194,7 +194,7 @@ fn every_change_is_an_entry_newest_first() {
     let decisions = stage.decisions();
     let entries: Vec<_> = decisions
         .iter()
-        .map(|entry| (entry.from, entry.to, entry.limiting_step.as_deref(), entry.syncs))
+        .map(|entry| (entry.result.from, entry.result.to, entry.result.limiting_step.as_deref(), entry.syncs))
         .collect();
     assert_eq!(
         entries,
@@ -206,10 +206,10 @@ fn every_change_is_an_entry_newest_first() {
         ]
     );
     for entry in &decisions {
-        assert_eq!(entry.sentence, entry.explanation.sentence(entry.last_at));
+        assert_eq!(entry.result.sentence, entry.explanation.sentence(entry.last_at));
     }
     let rescale = &decisions[2];
-    assert_eq!((rescale.action, rescale.outcome), (ActionTaken::ScaleUp, Outcome::Done));
+    assert_eq!((rescale.result.action, rescale.result.outcome), (ActionTaken::ScaleUp, Outcome::Done));
     assert_eq!(rescale.events, ["SuccessfulRescale"]);
     assert_eq!(rescale.ratios, []);
 }
@@ -232,11 +232,14 @@ fn done_write_is_never_merged_but_withheld_and_failed_ones_are() {
         stage.sync();
     }
     let [failed, withheld] = stage.decisions().try_into().unwrap();
-    assert_eq!((failed.syncs, failed.outcome, failed.action), (2, Outcome::Failed, ActionTaken::None));
+    assert_eq!(
+        (failed.syncs, failed.result.outcome, failed.result.action),
+        (2, Outcome::Failed, ActionTaken::None)
+    );
     assert_eq!(failed.error.as_deref(), Some("conflict"));
     assert_eq!(failed.events, ["FailedRescale"]);
     assert_eq!(
-        (withheld.syncs, withheld.outcome, withheld.action),
+        (withheld.syncs, withheld.result.outcome, withheld.result.action),
         (2, Outcome::Withheld, ActionTaken::ScaleUp)
     );
     assert_eq!(withheld.error, None);
@@ -272,14 +275,17 @@ fn failed_metric_is_a_change_and_its_recovery_too() {
     stage.sync();
     let decisions = stage.decisions();
     let entries: Vec<_> =
-        decisions.iter().map(|entry| (entry.limiting_step.as_deref(), entry.syncs)).collect();
+        decisions.iter().map(|entry| (entry.result.limiting_step.as_deref(), entry.syncs)).collect();
     assert_eq!(
         entries,
         [(Some("tolerance"), 1), (Some("failure"), 1), (Some("failure"), 2), (Some("tolerance"), 1)]
     );
-    assert_eq!((decisions[1].from, decisions[1].to), (None, None));
-    assert!(decisions[1].sentence.ends_with("not found"), "{}", decisions[1].sentence);
-    assert_eq!((decisions[2].from, decisions[2].to, &decisions[2].winner), (Some(4), None, &None));
+    assert_eq!((decisions[1].result.from, decisions[1].result.to), (None, None));
+    assert!(decisions[1].result.sentence.ends_with("not found"), "{}", decisions[1].result.sentence);
+    assert_eq!(
+        (decisions[2].result.from, decisions[2].result.to, &decisions[2].result.winner),
+        (Some(4), None, &None)
+    );
     assert_eq!(decisions[2].events, ["FailedGetResourceMetric", "FailedComputeMetricsReplicas"]);
 }
 
@@ -360,6 +366,9 @@ fn documented_example_is_a_decision_list() {
     let written: Value = serde_json::from_str(example).unwrap();
     assert_eq!(serde_json::to_value(&list).unwrap(), written);
     let entry = &list.decisions[0];
-    assert_eq!(entry.explanation.sentence(entry.last_at), entry.sentence);
-    assert_eq!(entry.explanation.limiting_step().map(LimitingStep::as_str), entry.limiting_step.as_deref());
+    assert_eq!(entry.explanation.sentence(entry.last_at), entry.result.sentence);
+    assert_eq!(
+        entry.explanation.limiting_step().map(LimitingStep::as_str),
+        entry.result.limiting_step.as_deref()
+    );
 }

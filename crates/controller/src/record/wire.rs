@@ -182,6 +182,26 @@ pub struct DecisionEntry {
     /// `metadata.generation` of the HPA at the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
+    /// The decision and its outcome.
+    #[serde(flatten)]
+    pub result: DecisionResult,
+    /// The cause of a failed write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The reasons of the events that were sent, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<String>,
+    /// The range of each metric's ratio during the merged syncs. Empty for a single sync.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ratios: Vec<RatioRange>,
+    /// All steps, condensed.
+    pub explanation: Explanation,
+}
+
+/// A decision in short, and the outcome of its write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionResult {
     /// The decision in one sentence, without a full stop.
     pub sentence: String,
     /// The effect on the target.
@@ -197,17 +217,6 @@ pub struct DecisionEntry {
     pub to: Option<i32>,
     /// The outcome of the write.
     pub outcome: Outcome,
-    /// The cause of a failed write.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// The reasons of the events that were sent, in order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub events: Vec<String>,
-    /// The range of each metric's ratio during the merged syncs. Empty for a single sync.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ratios: Vec<RatioRange>,
-    /// All steps, condensed.
-    pub explanation: Explanation,
 }
 
 /// The range of a metric's ratio.
@@ -295,19 +304,8 @@ pub struct DecisionSummary {
     /// Same value as in [`DecisionEntry`].
     pub syncs: u32,
     /// Same value as in [`DecisionEntry`].
-    pub sentence: String,
-    /// Same value as in [`DecisionEntry`].
-    pub action: ActionTaken,
-    /// Same value as in [`DecisionEntry`].
-    pub limiting_step: Option<String>,
-    /// Same value as in [`DecisionEntry`].
-    pub winner: Option<String>,
-    /// Same value as in [`DecisionEntry`].
-    pub from: Option<i32>,
-    /// Same value as in [`DecisionEntry`].
-    pub to: Option<i32>,
-    /// Same value as in [`DecisionEntry`].
-    pub outcome: Outcome,
+    #[serde(flatten)]
+    pub result: DecisionResult,
 }
 
 /// A failure, in the form of Kubernetes' Status.

@@ -20,7 +20,7 @@ use cluster::call::Call;
 use cluster::client::{Client, ClientOptions, Clients};
 use cluster::error::ApiError;
 use cluster::gate::{Gate, Refusal};
-use controller::record::wire::{ActionTaken, DecisionEntry, DecisionList, DecisionSummaryList, Outcome};
+use controller::record::wire::{ActionTaken, DecisionList, DecisionResult, DecisionSummaryList, Outcome};
 use controller::store::Key;
 
 /// Maximum number of records to read concurrently.
@@ -217,7 +217,7 @@ fn situation(
         hpa: None,
         status_writer: None,
         explanation: last.explanation.clone(),
-        outcome: match last.outcome {
+        outcome: match last.result.outcome {
             Outcome::NotNeeded => WriteOutcome::NotNeeded,
             Outcome::Done => WriteOutcome::Done,
             Outcome::Failed => WriteOutcome::Failed(last.error.clone().unwrap_or_default()),
@@ -257,12 +257,11 @@ pub(super) fn past(record: &DecisionList) -> Past {
         entry(recommendation.at, Memory::Recommendation { replicas: recommendation.replicas })
     });
     let rescales = record.decisions.iter().filter_map(|decision| {
-        let DecisionEntry { outcome: Outcome::Done, action, from, to: Some(to), last_at, .. } = decision
+        let DecisionResult { outcome: Outcome::Done, action, from, to: Some(to), .. } = decision.result
         else {
             return None;
         };
-        let scaled = *action != ActionTaken::None;
-        scaled.then(|| entry(*last_at, Memory::Rescale { from: *from, to: *to }))
+        (action != ActionTaken::None).then(|| entry(decision.last_at, Memory::Rescale { from, to }))
     });
     let mut unknown: Vec<_> = [history.unknown_up, history.unknown_down].into_iter().flatten().collect();
     unknown.dedup();

@@ -158,7 +158,7 @@ impl LeaderRecords {
 
     fn recorder(&self, record: &DecisionList) -> Recorder {
         let last = record.decisions.first().map(|last| LastDecision {
-            sentence: last.sentence.clone(),
+            sentence: last.result.sentence.clone(),
             at: last.last_at,
             syncs: last.syncs,
             since: last.first_at,
