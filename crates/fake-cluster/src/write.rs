@@ -1,4 +1,7 @@
-//! The rules of create, update, status update and delete.
+//! The rules of create, update and status update. `metadata` checks objects, and `removal` deletes them.
+
+mod metadata;
+mod removal;
 
 use std::sync::Arc;
 
@@ -6,10 +9,17 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::object::{self, meta};
-use super::registry::{ResourceType, StatusMetadata, TYPES};
+use super::registry::{ResourceType, StatusMetadata};
 use super::status::{FieldError, Status};
-use super::store::{Key, State, StoredObject};
+use super::store::{State, StoredObject};
 use super::{defaults, hpa, validation};
+
+use self::metadata::{
+    SYSTEM_FIELDS, check_name, check_namespace, check_open, check_version, desired_state, identify,
+    keep_system_fields, prepare, record_manager, taken_metadata,
+};
+pub(crate) use self::removal::{DeleteOptions, delete};
+use self::removal::{clears_last_finalizer, remove};
 
 /// The context of a write.
 #[derive(Debug, Clone)]
@@ -21,15 +31,6 @@ pub(crate) struct Write<'a> {
     pub(crate) manager: Option<&'a str>,
     /// `status`, `scale`, or empty.
     pub(crate) subresource: &'static str,
-}
-
-/// The supported part of `DeleteOptions`.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct DeleteOptions {
-    pub(crate) grace_period: Option<i64>,
-    pub(crate) orphan: bool,
-    pub(crate) uid: Option<String>,
-    pub(crate) resource_version: Option<String>,
 }
 
 /// Handles a POST of an object.
@@ -160,55 +161,6 @@ pub(crate) fn update_status(
     Ok(if removed && !write.dry_run { remove(state, &updated, false, &write) } else { updated })
 }
 
-/// Handles a DELETE of an object. Returns the object's current version and whether the object was removed.
-pub(crate) fn delete(
-    state: &mut State,
-    ty: &'static ResourceType,
-    namespace: &str,
-    name: &str,
-    options: &DeleteOptions,
-    write: &Write<'_>,
-) -> Result<(Arc<StoredObject>, bool), Status> {
-    let stored = existing(state, ty, namespace, name)?;
-    let precondition = |field: &str, requested: &str, actual: &str| {
-        let cause = format!(
-            "Precondition failed: {field} in precondition: {requested}, {field} in object meta: {actual}"
-        );
-        Status::conflict_because(ty.group, ty.resource, name, &cause)
-    };
-    if let Some(uid) = options.uid.as_deref().filter(|uid| **uid != *stored.uid) {
-        return Err(precondition("UID", uid, &stored.uid));
-    }
-    let version = stored.resource_version.to_string();
-    if let Some(requested) = options.resource_version.as_deref().filter(|requested| *requested != version) {
-        return Err(precondition("ResourceVersion", requested, &version));
-    }
-    let mut object = stored.value();
-    let grace = grace_period(ty, &object, options);
-    let finalized = object::list(&object, &["metadata", "finalizers"]).is_empty();
-    if write.dry_run {
-        return Ok((stored, finalized && grace == 0));
-    }
-    if finalized && grace == 0 {
-        return Ok((remove(state, &stored, options.orphan, write), true));
-    }
-    let terminating = object::at(&object, &["metadata", "deletionTimestamp"]).is_some();
-    let shorter =
-        object::int(&object, &["metadata", "deletionGracePeriodSeconds"]).is_none_or(|old| grace < old);
-    if terminating && !shorter {
-        return Ok((stored, false));
-    }
-    let ends = write.now.checked_add(jiff::SignedDuration::from_secs(grace)).unwrap_or(write.now);
-    let generation = object::int(&object, &["metadata", "generation"]).unwrap_or(0) + 1;
-    let metadata = object::section(&mut object, "metadata");
-    metadata.insert("deletionTimestamp".to_owned(), object::time_text(ends).into());
-    metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
-    if ty.generation && !terminating {
-        metadata.insert("generation".to_owned(), generation.into());
-    }
-    Ok((state.store(ty, object), false))
-}
-
 /// Stores an object without applying any rule. Missing required fields are filled in: uid, creationTimestamp,
 /// generation 1 for types that count it, and the namespace.
 pub(crate) fn put_raw(
@@ -274,169 +226,6 @@ pub(crate) fn existing(
     stored.cloned().ok_or_else(|| Status::not_found(ty.group, ty.resource, name))
 }
 
-/// Checks `apiVersion` and `kind` against the path, and sets both fields.
-fn identify(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
-    let (kind, version) = (object::text(object, &["kind"]), object::text(object, &["apiVersion"]));
-    let expected = ty.api_version();
-    if !kind.is_empty() && kind != ty.kind {
-        return Err(Status::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {}: converting to type {} failed",
-            version.rsplit('/').next().unwrap_or(""),
-            ty.kind,
-            ty.kind
-        )));
-    }
-    if !version.is_empty() && version != expected {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({version}) does not match the expected API version ({expected})"
-        )));
-    }
-    let fields = object::map(object);
-    fields.insert("apiVersion".to_owned(), expected.into());
-    fields.insert("kind".to_owned(), ty.kind.into());
-    Ok(())
-}
-
-fn check_namespace(ty: &ResourceType, namespace: &str, object: &mut Value) -> Result<(), Status> {
-    let sent = meta(object, "namespace");
-    if !ty.namespaced {
-        object::section(object, "metadata").remove("namespace");
-        return Ok(());
-    }
-    if !sent.is_empty() && sent != namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    object::section(object, "metadata").insert("namespace".to_owned(), namespace.into());
-    Ok(())
-}
-
-/// Requires an existing namespace that is not terminating.
-fn check_open(state: &State, ty: &ResourceType, namespace: &str, name: &str) -> Result<(), Status> {
-    let missing = || Status::not_found("", "namespaces", namespace);
-    let namespaces = ResourceType::named("namespaces").ok_or_else(missing)?;
-    let stored = state.get(namespaces, "", namespace).ok_or_else(missing)?.value();
-    if object::text(&stored, &["status", "phase"]) == "Terminating" {
-        let cause =
-            format!("unable to create new content in namespace {namespace} because it is being terminated");
-        let mut status = Status::forbidden(ty.group, ty.resource, name, &cause);
-        if let Some(Value::Object(details)) = &mut status.details {
-            let message = format!("namespace {namespace} is being terminated");
-            let cause = json!([{ "reason": "NamespaceTerminating", "message": message, "field": "metadata.namespace" }]);
-            details.insert("causes".to_owned(), cause);
-        }
-        return Err(status);
-    }
-    Ok(())
-}
-
-fn check_name(name: &str, object: &Value) -> Result<(), Status> {
-    let sent = meta(object, "name");
-    if sent == name {
-        return Ok(());
-    }
-    Err(Status::bad_request(format!(
-        "the name of the object ({sent}) does not match the name on the URL ({name})"
-    )))
-}
-
-fn check_version(ty: &ResourceType, stored: &StoredObject, object: &Value) -> Result<(), Status> {
-    let name = stored.name();
-    let uid = meta(object, "uid");
-    if !uid.is_empty() && uid != &*stored.uid {
-        let cause =
-            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", stored.uid);
-        return Err(Status::conflict_because(ty.group, ty.resource, name, &cause));
-    }
-    let version = meta(object, "resourceVersion");
-    if version.is_empty() {
-        if ty.unconditional_update() {
-            return Ok(());
-        }
-        let cause =
-            FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-        // Kubernetes names the resource here, because the kind is unavailable in its store.
-        return Err(Status::invalid(ty.group, ty.resource, name, &[cause]));
-    }
-    if version == stored.resource_version.to_string() {
-        Ok(())
-    } else {
-        Err(Status::conflict(ty.group, ty.resource, name))
-    }
-}
-
-/// Metadata that clients cannot change.
-const SYSTEM_FIELDS: [&str; 10] = [
-    "namespace",
-    "name",
-    "generateName",
-    "uid",
-    "creationTimestamp",
-    "generation",
-    "resourceVersion",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "managedFields",
-];
-
-fn keep_system_fields(object: &mut Value, old: &Value) {
-    let metadata = object::section(object, "metadata");
-    metadata.remove("selfLink");
-    for key in SYSTEM_FIELDS {
-        object::put(metadata, key, object::at(old, &["metadata", key]).cloned());
-    }
-}
-
-/// Takes the metadata from an object without the system fields.
-fn taken_metadata(object: &mut Value) -> Value {
-    let metadata = object::section(object, "metadata");
-    metadata.remove("selfLink");
-    for key in SYSTEM_FIELDS {
-        metadata.remove(key);
-    }
-    drop_empty_metadata(object);
-    object.get_mut("metadata").map(Value::take).unwrap_or_default()
-}
-
-/// Decodes and defaults an object as its type requires.
-fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
-    drop_empty_metadata(object);
-    if ty.custom {
-        return Ok(());
-    }
-    object::drop_nulls(object);
-    if ty.kind == "HorizontalPodAutoscaler" {
-        hpa::decode::canonical(object)?;
-        hpa::defaults::apply(object);
-        hpa::decode::complete_status(object);
-    } else {
-        defaults::apply(ty, object);
-    }
-    Ok(())
-}
-
-/// Drops empty maps and lists from the metadata.
-fn drop_empty_metadata(object: &mut Value) {
-    object::section(object, "metadata").retain(|_, value| match value {
-        Value::Object(fields) => !fields.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        value => !value.is_null(),
-    });
-}
-
-/// Returns the part that the generation counts: the spec, or all except metadata and status for custom
-/// resources.
-fn desired_state(ty: &ResourceType, object: &Value) -> Value {
-    if !ty.custom {
-        return object.get("spec").cloned().unwrap_or_default();
-    }
-    let mut fields: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
-    fields.remove("metadata");
-    fields.remove("status");
-    Value::Object(fields)
-}
-
 fn fail_if(ty: &ResourceType, name: &str, causes: &[FieldError]) -> Result<(), Status> {
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(ty.group, ty.kind, name, causes)) }
 }
@@ -461,15 +250,6 @@ fn finish_update(
     if removed && !write.dry_run { remove(state, &updated, false, write) } else { updated }
 }
 
-/// Whether an update clears the last finalizer of a terminating object. `old` is its previous metadata.
-fn clears_last_finalizer(object: &Value, old: &Map<String, Value>) -> bool {
-    let terminating = object::at(object, &["metadata", "deletionTimestamp"]).is_some();
-    let released = object::list(object, &["metadata", "finalizers"]).is_empty()
-        && old.get("finalizers").and_then(Value::as_array).is_some_and(|finalizers| !finalizers.is_empty());
-    let grace = object::int(object, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0);
-    terminating && released && grace == 0
-}
-
 fn commit(
     state: &mut State,
     ty: &'static ResourceType,
@@ -477,89 +257,4 @@ fn commit(
     write: &Write<'_>,
 ) -> Arc<StoredObject> {
     if write.dry_run { State::preview(ty, object) } else { state.store(ty, object) }
-}
-
-/// Returns the grace period in seconds, which is nonzero only for pods on a node.
-fn grace_period(ty: &ResourceType, object: &Value, options: &DeleteOptions) -> i64 {
-    let runs = !object::text(object, &["spec", "nodeName"]).is_empty()
-        && !matches!(object::text(object, &["status", "phase"]), "Succeeded" | "Failed");
-    if ty.kind != "Pod" || !runs {
-        return 0;
-    }
-    let default = || object::int(object, &["spec", "terminationGracePeriodSeconds"]).unwrap_or(30);
-    options.grace_period.unwrap_or_else(default).max(0)
-}
-
-/// Removes an object, and its dependents unless `orphan` is set. A namespace first becomes Terminating. Its
-/// content is also removed.
-fn remove(
-    state: &mut State,
-    stored: &Arc<StoredObject>,
-    orphan: bool,
-    write: &Write<'_>,
-) -> Arc<StoredObject> {
-    let mut last = Arc::clone(stored);
-    let mut dependents = if orphan { Vec::new() } else { state.dependents(&stored.uid) };
-    let mut options = DeleteOptions::default();
-    if stored.ty.kind == "Namespace" {
-        let mut ending = stored.value();
-        let ends = object::time_text(write.now);
-        object::section(&mut ending, "metadata").insert("deletionTimestamp".to_owned(), ends.into());
-        object::section(&mut ending, "status").insert("phase".to_owned(), "Terminating".into());
-        last = state.store(stored.ty, ending);
-        for ty in TYPES.iter().filter(|ty| ty.namespaced) {
-            let content = state.list(ty, Some(stored.name()), None);
-            dependents.extend(content.map(|content| (ty, Key::new(content.namespace(), content.name()))));
-        }
-        options.grace_period = Some(0);
-        drop_all(state, dependents, &options, write);
-        state.remove(stored.ty, stored.namespace(), stored.name());
-        return last;
-    }
-    last = state.remove(stored.ty, stored.namespace(), stored.name()).unwrap_or(last);
-    drop_all(state, dependents, &options, write);
-    last
-}
-
-fn drop_all(
-    state: &mut State,
-    all: Vec<(&'static ResourceType, Key)>,
-    options: &DeleteOptions,
-    write: &Write<'_>,
-) {
-    for (ty, key) in all {
-        // An object that no longer exists needs no deletion.
-        let _ = delete(state, ty, &key.namespace, &key.name, options, write);
-    }
-}
-
-/// Adds a short `managedFields` record: manager, subresource and time, without the fields.
-fn record_manager(ty: &ResourceType, object: &mut Value, write: &Write<'_>) {
-    let Some(manager) = write.manager else { return };
-    let metadata = object::section(object, "metadata");
-    let slot = metadata.entry("managedFields").or_insert_with(|| json!([]));
-    let Some(entries) = slot.as_array_mut() else {
-        return;
-    };
-    let mut previous = None;
-    entries.retain_mut(|entry| {
-        let same = object::text(entry, &["manager"]) == manager
-            && object::text(entry, &["subresource"]) == write.subresource;
-        if same {
-            previous = Some(entry.take());
-        }
-        !same
-    });
-    let mut entry = previous.unwrap_or_else(|| json!({ "manager": manager }));
-    let fields = object::map(&mut entry);
-    let time = object::time_text(write.now);
-    for (key, value) in [("operation", "Update"), ("fieldsType", "FieldsV1"), ("time", &time)] {
-        fields.insert(key.to_owned(), value.into());
-    }
-    fields.insert("apiVersion".to_owned(), ty.api_version().into());
-    fields.insert("fieldsV1".to_owned(), Value::Object(Map::new()));
-    if !write.subresource.is_empty() {
-        fields.insert("subresource".to_owned(), write.subresource.into());
-    }
-    entries.push(entry);
 }
