@@ -126,11 +126,7 @@ pub async fn run(
         }
         let user = kubeconfig::load_for_user(&options.cluster)?;
         let refusals = Refusals::new();
-        let mut client_options = client_options(&refusals);
-        if let Some(timeout) = user.request_timeout {
-            client_options.request_timeout = timeout;
-        }
-        let clients = Clients::new(&user.config, &client_options)?;
+        let clients = crate::options::cluster::clients(&user, client_options(&refusals))?;
         cluster(options, process, &clients, refusals, user.namespace, clock).await
     };
     let backend = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;

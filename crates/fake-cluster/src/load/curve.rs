@@ -30,15 +30,6 @@ pub struct Curve {
 pub enum Shape {
     /// A constant value.
     Constant(f64),
-    /// A straight line from one value to another, which then stays constant.
-    Ramp {
-        /// The value at the start.
-        from: f64,
-        /// The value after the ramp.
-        to: f64,
-        /// The length of the ramp.
-        over: Duration,
-    },
     /// One value before an instant, another value after it.
     Step {
         /// The value before the instant.
@@ -193,7 +184,6 @@ impl Shape {
     fn at(&self, time: Duration) -> f64 {
         match self {
             Self::Constant(value) => *value,
-            Self::Ramp { from, to, over } => from + (to - from) * ratio(time, *over).min(1.0),
             Self::Step { before, after, at } => *if time < *at { before } else { after },
             Self::Sine { mean, amplitude, period } => mean + amplitude * (TAU * ratio(time, *period)).sin(),
             Self::BusinessDay { night, peak, day, weekend } => {
@@ -303,12 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn ramp_is_linear_and_then_constant() {
-        let curve = Curve::from(Shape::Ramp { from: 10.0, to: 30.0, over: secs(20) });
-        assert_eq!(values(&curve, [0, 5, 10, 20, 500]), [10.0, 15.0, 20.0, 30.0, 30.0]);
-    }
-
-    #[test]
     fn delayed_curve_has_the_given_value_before_its_start() {
         let curve = Curve::from(Shape::Step { before: 1.0, after: 9.0, at: secs(60) }).after(secs(100), 4.0);
         assert_eq!(values(&curve, [0, 99, 100, 159, 160]), [4.0, 4.0, 1.0, 1.0, 9.0]);
@@ -381,8 +365,7 @@ mod tests {
     fn curve_accepts_a_period_of_zero() {
         let day =
             Curve::from(Shape::BusinessDay { night: 5.0, peak: 10.0, day: Duration::ZERO, weekend: 0.0 });
-        let ramp = Curve::from(Shape::Ramp { from: 1.0, to: 2.0, over: Duration::ZERO });
-        assert_eq!((day.at(secs(3)), ramp.at(secs(3))), (5.0, 2.0));
+        assert_eq!(day.at(secs(3)), 5.0);
     }
 
     #[test]
@@ -394,7 +377,8 @@ mod tests {
 
     #[test]
     fn curves_can_be_added_scaled_and_repeated() {
-        let ramp = Curve::from(Shape::Ramp { from: 0.0, to: 10.0, over: secs(10) });
+        let ramp = Points::new([(secs(0), 0.0), (secs(10), 10.0)], Interpolation::Linear).expect("points");
+        let ramp = Curve::from(ramp);
         let sum = Curve::sum([Curve::constant(100.0), ramp.clone().scaled_by(2.0).repeating(secs(10))]);
         assert_eq!(values(&sum, [0, 5, 9, 10, 25]), [100.0, 110.0, 118.0, 100.0, 110.0]);
         assert_eq!(values(&ramp.repeating(Duration::ZERO), [5, 50]), [5.0, 10.0]);

@@ -1,4 +1,4 @@
-//! Selects the pod of a controller by its Lease, by labels, or by name.
+//! Selects the pod of a controller by its Lease or by labels.
 
 use std::fmt;
 
@@ -36,22 +36,13 @@ pub enum Which {
         /// A label selector.
         selector: String,
     },
-    /// The pod with the given name.
-    Named {
-        /// The namespace.
-        namespace: String,
-        /// The name of the pod.
-        pod: String,
-    },
 }
 
 impl Which {
     /// Returns the namespace of the pod.
     pub fn namespace(&self) -> &str {
         match self {
-            Self::Leader { namespace, .. }
-            | Self::Labelled { namespace, .. }
-            | Self::Named { namespace, .. } => namespace,
+            Self::Leader { namespace, .. } | Self::Labelled { namespace, .. } => namespace,
         }
     }
 }
@@ -78,10 +69,6 @@ pub(super) async fn find(client: &Client, which: &Which) -> Result<Peer, Forward
     let pod = match which {
         Which::Leader { namespace, lease } => leader(client, namespace, lease).await?,
         Which::Labelled { namespace, selector } => labelled(client, namespace, selector).await?,
-        Which::Named { namespace, pod } => match named(client, namespace, pod).await {
-            Ok(pod) => pod,
-            Err(error) => return Err(reading("get", "pods", namespace, error)),
-        },
     };
     let (namespace, name) = (which.namespace().to_owned(), pod.name_any());
     if phase(&pod) != "Running" {

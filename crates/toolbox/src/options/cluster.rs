@@ -8,7 +8,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use super::answer::option;
 use super::why::RecordSource;
 use autoscaling::duration::GoDuration;
-use cluster::kubeconfig::{ClusterOptions, Secret};
+use cluster::client::{ClientError, ClientOptions, Clients};
+use cluster::gate::{Gate, Refusal};
+use cluster::kubeconfig::{ClusterOptions, Secret, UserConfig};
 
 /// The flags with a text value, each with its name, placeholder and help text.
 const TEXTS: [(&str, &str, &str); 13] = [
@@ -93,6 +95,17 @@ pub fn options(matches: &ArgMatches) -> ClusterOptions {
         tls_server_name: text("tls-server-name"),
         request_timeout: matches.get_one::<Duration>("request-timeout").copied(),
     }
+}
+
+/// Creates clients for a user's cluster, with the timeout that the user set.
+pub(crate) fn clients(user: &UserConfig, options: ClientOptions) -> Result<Clients, ClientError> {
+    let request_timeout = user.request_timeout.unwrap_or(options.request_timeout);
+    Clients::new(&user.config, &ClientOptions { request_timeout, ..options })
+}
+
+/// Client options for reads only.
+pub(crate) fn reads_only() -> ClientOptions {
+    ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() }
 }
 
 /// Returns the address of a record, with the connection's authority and verification.

@@ -4,12 +4,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::forward::{self, ForwardError, Which};
+use crate::options;
 use crate::options::parity::Source;
 use crate::why::{RecordError, connect};
 use cluster::call::Call;
-use cluster::client::{ClientError, ClientOptions, Clients};
+use cluster::client::ClientError;
 use cluster::error::ApiError;
-use cluster::gate::{Gate, Refusal};
 use cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
 use controller::record::wire::API_VERSION;
 use controller::shadow::wire::{SHADOW_REPORT, ShadowReport};
@@ -69,11 +69,7 @@ pub(super) async fn report(source: &Source) -> Result<ShadowReport, ReadError> {
 
 async fn pod(cluster: &ClusterOptions, namespace: &str, instance: &str) -> Result<ShadowReport, ReadError> {
     let user = kubeconfig::load_for_user(cluster)?;
-    let mut options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
-    if let Some(timeout) = user.request_timeout {
-        options.request_timeout = timeout;
-    }
-    let clients = Clients::new(&user.config, &options)?;
+    let clients = options::cluster::clients(&user, options::cluster::reads_only())?;
     let selector = format!("app.kubernetes.io/name=concertina,app.kubernetes.io/instance={instance}");
     let which = Which::Labelled { namespace: namespace.to_owned(), selector };
     let answer = forward::fetch(&clients, &which, "/parity").await?;

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use self::measure::Measured;
 use super::scenario::Node;
+use crate::options;
 use cluster::call::Call;
-use cluster::client::{ClientError, ClientOptions, Clients};
+use cluster::client::{ClientError, Clients};
 use cluster::error::ApiError;
-use cluster::gate::{Gate, Refusal};
 use cluster::kubeconfig::{ClusterOptions, KubeconfigError, load_for_user};
 use cluster::mapper::{MapError, Mapper};
 use cluster::scale::Scales;
@@ -57,14 +57,9 @@ pub enum FromClusterError {
 /// Builds a scenario from the cluster that the options select.
 pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClusterError> {
     let cluster = load_for_user(options)?;
-    let mut client_options =
-        ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
-    if let Some(timeout) = cluster.request_timeout {
-        client_options.request_timeout = timeout;
-    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let clients = Clients::new(&cluster.config, &client_options)?;
+        let clients = options::cluster::clients(&cluster, options::cluster::reads_only())?;
         clients.log_in().await.map_err(|error| FromClusterError::LogIn(error.to_string()))?;
         let objects = read_objects(&clients, &cluster.namespace, name).await?;
         Ok(scenario(&objects))

@@ -25,57 +25,63 @@ pub(super) struct Score {
 
 /// The scores in display order.
 pub(super) const SCORES: [Score; 7] = [
+    score(
+        "above target",
+        "total time with a metric above its target's tolerance",
+        |scores| scores.above_target.as_secs_f64(),
+        |scores, _| text::span(scores.above_target),
+    ),
+    score(
+        "unserved",
+        "work beyond the capacity; for a queue, the average queue length",
+        |scores| scores.unserved,
+        unserved,
+    ),
+    score(
+        "pod-hours",
+        "the sum of all pods' lifetimes, in hours",
+        |scores| scores.pod_hours,
+        |scores, _| text::short((scores.pod_hours * 10.0).round() / 10.0),
+    ),
+    score(
+        "rescales",
+        "changes of the replica count",
+        |scores| f64::from(scores.rescales),
+        |scores, _| scores.rescales.to_string(),
+    ),
+    score(
+        "turns",
+        "changes of direction: up after down, or down after up",
+        |scores| f64::from(scores.direction_changes),
+        |scores, _| scores.direction_changes.to_string(),
+    ),
+    score(
+        "longest reaction",
+        "the longest time for which a metric stayed above its tolerance",
+        |scores| scores.longest_reaction.as_secs_f64(),
+        |scores, _| text::span(scores.longest_reaction),
+    ),
+    // A higher peak costs more, but the load may require it.
     Score {
-        title: "above target",
-        meaning: "total time with a metric above its target's tolerance",
-        value: |scores| scores.above_target.as_secs_f64(),
-        text: |scores, _| text::span(scores.above_target),
-        less_is_better: true,
-    },
-    Score {
-        title: "unserved",
-        meaning: "work beyond the capacity; for a queue, the average queue length",
-        value: |scores| scores.unserved,
-        text: unserved,
-        less_is_better: true,
-    },
-    Score {
-        title: "pod-hours",
-        meaning: "the sum of all pods' lifetimes, in hours",
-        value: |scores| scores.pod_hours,
-        text: |scores, _| text::short((scores.pod_hours * 10.0).round() / 10.0),
-        less_is_better: true,
-    },
-    Score {
-        title: "rescales",
-        meaning: "changes of the replica count",
-        value: |scores| f64::from(scores.rescales),
-        text: |scores, _| scores.rescales.to_string(),
-        less_is_better: true,
-    },
-    Score {
-        title: "turns",
-        meaning: "changes of direction: up after down, or down after up",
-        value: |scores| f64::from(scores.direction_changes),
-        text: |scores, _| scores.direction_changes.to_string(),
-        less_is_better: true,
-    },
-    Score {
-        title: "longest reaction",
-        meaning: "the longest time for which a metric stayed above its tolerance",
-        value: |scores| scores.longest_reaction.as_secs_f64(),
-        text: |scores, _| text::span(scores.longest_reaction),
-        less_is_better: true,
-    },
-    Score {
-        title: "peak",
-        meaning: "the largest number of pods at once",
-        value: |scores| f64::from(scores.peak),
-        text: |scores, _| scores.peak.to_string(),
-        // A higher peak costs more, but the load may require it.
         less_is_better: false,
+        ..score(
+            "peak",
+            "the largest number of pods at once",
+            |scores| f64::from(scores.peak),
+            |scores, _| scores.peak.to_string(),
+        )
     },
 ];
+
+/// A score of which a lower value is better.
+const fn score(
+    title: &'static str,
+    meaning: &'static str,
+    value: fn(&Scores) -> f64,
+    text: fn(&Scores, &Run) -> String,
+) -> Score {
+    Score { title, meaning, value, text, less_is_better: true }
+}
 
 fn unserved(scores: &Scores, run: &Run) -> String {
     if scores.unserved > 0.0 && scores.unserved_fraction == 0.0 {

@@ -14,12 +14,12 @@ use kube::config::{NamedAuthInfo, NamedCluster, NamedContext};
 use super::flags;
 use super::situation::{EventContent, FlagOrigin, HistoryEntry, Memory, Origin, Past, Situation, Source};
 use super::{Scope, WhyError};
+use crate::options::cluster::reads_only;
 use crate::options::why::RecordSource as Address;
 use clock::SharedClock;
 use cluster::call::Call;
-use cluster::client::{Client, ClientOptions, Clients};
+use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
-use cluster::gate::{Gate, Refusal};
 use controller::record::wire::{ActionTaken, DecisionList, DecisionResult, DecisionSummaryList, Outcome};
 use controller::store::Key;
 
@@ -187,7 +187,7 @@ pub(crate) async fn connect(address: &Address) -> Result<(Clients, String), Reco
     };
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
     let config = config.map_err(|error| RecordError::Connection(error.to_string()))?;
-    let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
+    let options = reads_only();
     let clients =
         Clients::new(&config, &options).map_err(|error| RecordError::Connection(error.to_string()))?;
     Ok((clients, url))

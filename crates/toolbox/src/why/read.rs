@@ -11,8 +11,8 @@ use autoscaling::spec::MetricSource;
 use autoscaling::{Conclusion, WriteOutcome};
 use futures::{StreamExt, stream};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::sync::OnceCell;
 
 use super::flags::{self, Resolved};
@@ -351,15 +351,7 @@ impl Reader {
     }
 
     async fn groups(&self) -> BTreeSet<String> {
-        #[derive(Deserialize)]
-        struct Groups {
-            groups: Vec<Group>,
-        }
-        #[derive(Deserialize)]
-        struct Group {
-            name: String,
-        }
-        let groups = self.clients.discovery.json::<Groups>(&Call::get(["apis"])).await;
+        let groups = self.clients.discovery.json::<APIGroupList>(&Call::get(["apis"])).await;
         groups.map(|groups| groups.groups.into_iter().map(|group| group.name).collect()).unwrap_or_default()
     }
 }

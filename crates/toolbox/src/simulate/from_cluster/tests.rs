@@ -223,7 +223,7 @@ async fn cluster_receives_only_reads() {
     }
     cluster.requests().clear();
 
-    let options = ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() };
+    let options = options::cluster::reads_only();
     let clients = crate::simulate::runner::clients(&cluster, &options).unwrap();
     let objects = read_objects(&clients, "shop", "web").await.unwrap();
     let measured = Measured::from_objects(&objects);
