@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::Failure;
 use crate::controller::CommandLine;
-use crate::options::{Options, flag, measured, read_measured, text};
+use crate::options::{Options, flag, measured, read_measured, switch, text};
 use crate::real::minimum_cost::Floor;
 use crate::real::rounds::Rounds;
 use crate::real::{self, Real};
@@ -37,20 +37,17 @@ fn command() -> Command {
     let simulated = Command::new("simulated")
         .about("Measures a controller in front of the embedded API server, over TCP and TLS")
         .args(measured())
-        .arg(
-            Arg::new("built-in").long("built-in").action(ArgAction::SetTrue).help(
-                "Measure kube-controller-manager from the folder KUBEBUILDER_ASSETS instead of Concertina",
-            ),
-        )
+        .arg(switch(
+            "built-in",
+            "Measure kube-controller-manager from the folder KUBEBUILDER_ASSETS instead of Concertina",
+        ))
         .arg(text("controller", "Command line of another controller, with placeholders such as {kubeconfig}"))
         .arg(flag("Flag to append to the command line; repeatable"))
         .arg(text("metrics", "URL of its metrics, such as http://127.0.0.1:{port}/metrics"))
-        .arg(
-            Arg::new("instructions")
-                .long("instructions")
-                .action(ArgAction::SetTrue)
-                .help("Count instructions with valgrind, for few HPAs only; invalidates the other figures"),
-        )
+        .arg(switch(
+            "instructions",
+            "Count instructions with valgrind, for few HPAs only; invalidates the other figures",
+        ))
         .arg(text("label", "Title of the column"));
     Command::new("scale")
         .about("Measures the cost and the punctuality of an HPA controller")

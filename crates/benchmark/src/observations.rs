@@ -49,7 +49,7 @@ pub(crate) struct Observations {
 }
 
 /// Requests of one kind.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct RequestCount {
     /// The User-Agent up to its first blank.
     pub(crate) agent: String,
@@ -62,6 +62,21 @@ pub(crate) struct RequestCount {
     /// Bytes of request and response bodies.
     pub(crate) received: u64,
     pub(crate) sent: u64,
+}
+
+/// The resource of requests: `deployments.apps/scale`, or `discovery` for an empty resource.
+pub(crate) fn request_title(group: &str, resource: &str, subresource: &str) -> String {
+    if resource.is_empty() {
+        return if group.is_empty() { "discovery".to_owned() } else { format!("discovery.{group}") };
+    }
+    let mut title = resource.to_owned();
+    if !group.is_empty() {
+        title = format!("{title}.{group}");
+    }
+    if !subresource.is_empty() {
+        title = format!("{title}/{subresource}");
+    }
+    title
 }
 
 /// The observations of one HPA.

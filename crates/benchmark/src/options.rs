@@ -30,6 +30,11 @@ pub(crate) fn text(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).help(help)
 }
 
+/// A flag without a value.
+pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
 /// A flag for the controller.
 pub(crate) fn flag(help: &'static str) -> Arg {
     Arg::new("flag").long("flag").action(ArgAction::Append).allow_hyphen_values(true).help(help)
@@ -39,9 +44,6 @@ pub(crate) fn flag(help: &'static str) -> Arg {
 pub(crate) fn measured() -> Vec<Arg> {
     let number = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_parser(value_parser!(usize)).help(help)
-    };
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     vec![
         text("workload", "W1 to W9, W5-slow, W5-distinct, W9-failover").default_value("W1"),

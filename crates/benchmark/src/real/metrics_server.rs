@@ -191,13 +191,9 @@ impl Stub {
 impl State {
     fn count(&mut self, group: &'static str, body: Option<&Bytes>) {
         let counted = self.counts.entry(("list", group)).or_insert_with(|| RequestCount {
-            agent: String::new(),
             verb: "list".to_owned(),
             resource: group.to_owned(),
-            count: 0,
-            failed: 0,
-            received: 0,
-            sent: 0,
+            ..RequestCount::default()
         });
         counted.count += 1;
         counted.failed += u64::from(body.is_none());

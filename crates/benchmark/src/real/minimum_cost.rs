@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use futures::future::try_join_all;
 use http::Method;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ use super::rounds::{Rounds, median, with_rounds};
 use crate::Failure;
 use crate::measure::percentile;
 use crate::observations::now;
-use crate::options::text;
+use crate::options::{switch, text};
 use crate::workload::Workload;
 use crate::world::World;
 
@@ -42,39 +42,18 @@ struct Variant {
     http: Http,
 }
 
-const PLAIN: Variant = Variant {
-    title: "JSON",
-    protobuf: false,
-    without_managed_fields: false,
-    without_spec: false,
-    http: Http::One,
-};
+const PLAIN: Variant = Variant::new("JSON", false);
+const PROTOBUF: Variant = Variant::new("protobuf", true);
 
 const VARIANTS: [Variant; 8] = [
     PLAIN,
-    Variant { title: "JSON without managedFields", without_managed_fields: true, ..PLAIN },
-    Variant {
-        title: "JSON without managedFields and spec",
-        without_managed_fields: true,
-        without_spec: true,
-        ..PLAIN
-    },
+    PLAIN.without_managed_fields("JSON without managedFields"),
+    PLAIN.without_managed_fields("JSON without managedFields and spec").without_spec(),
     Variant { title: "JSON, HTTP/2", http: Http::Two, ..PLAIN },
-    Variant { title: "protobuf", protobuf: true, ..PLAIN },
-    Variant {
-        title: "protobuf without managedFields",
-        protobuf: true,
-        without_managed_fields: true,
-        ..PLAIN
-    },
-    Variant {
-        title: "protobuf without managedFields and spec",
-        protobuf: true,
-        without_managed_fields: true,
-        without_spec: true,
-        ..PLAIN
-    },
-    Variant { title: "protobuf, HTTP/2", protobuf: true, http: Http::Two, ..PLAIN },
+    PROTOBUF,
+    PROTOBUF.without_managed_fields("protobuf without managedFields"),
+    PROTOBUF.without_managed_fields("protobuf without managedFields and spec").without_spec(),
+    Variant { title: "protobuf, HTTP/2", http: Http::Two, ..PROTOBUF },
 ];
 
 /// The number and rate of writes.
@@ -109,12 +88,7 @@ pub(crate) fn command() -> Command {
         .about("Measures the cost of status writes for the API server, as JSON and as protobuf")
         .arg(text("hpas", "Number of HPAs with status writes in turn").default_value("500"))
         .arg(text("rate", "Writes per second").default_value("200"))
-        .arg(
-            Arg::new("together")
-                .long("together")
-                .action(ArgAction::SetTrue)
-                .help("Write sixteen at a time, like a controller with simultaneous syncs"),
-        );
+        .arg(switch("together", "Write sixteen at a time, like a controller with simultaneous syncs"));
     with_rounds(command, "3")
 }
 
@@ -222,6 +196,18 @@ async fn get(
 }
 
 impl Variant {
+    const fn new(title: &'static str, protobuf: bool) -> Self {
+        Self { title, protobuf, without_managed_fields: false, without_spec: false, http: Http::One }
+    }
+
+    const fn without_managed_fields(self, title: &'static str) -> Self {
+        Self { title, without_managed_fields: true, ..self }
+    }
+
+    const fn without_spec(self) -> Self {
+        Self { without_spec: true, ..self }
+    }
+
     fn media(self) -> &'static str {
         if self.protobuf { protobuf::MEDIA } else { JSON }
     }

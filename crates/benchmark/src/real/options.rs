@@ -1,10 +1,10 @@
 //! The command line of `real`.
 
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{ArgMatches, Command, value_parser};
 
 use super::controllers::MeasuredController;
 use crate::Failure;
-use crate::options::{Options, flag, measured, read_measured, text};
+use crate::options::{Options, flag, measured, read_measured, switch, text};
 
 /// Runs of several controllers against one real cluster.
 #[derive(Debug, Clone)]
@@ -61,12 +61,7 @@ pub(crate) fn command() -> Command {
             .default_value("shipped")
             .value_parser(["shipped", "built-in"]),
         )
-        .arg(
-            Arg::new("search")
-                .long("search")
-                .action(ArgAction::SetTrue)
-                .help("Search for the maximum number of HPAs with 99 % of the syncs on time"),
-        )
+        .arg(switch("search", "Search for the maximum number of HPAs with 99 % of the syncs on time"))
         .mut_arg("pods", |arg| arg.default_value("3"))
         .mut_arg("pin", |arg| arg.help("Bind the controller to the second core"))
 }

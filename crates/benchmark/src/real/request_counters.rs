@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::control_plane::{Rest, convert_error};
 use crate::Failure;
-use crate::observations::RequestCount;
+use crate::observations::{RequestCount, request_title};
 
 /// The server's counters by verb and resource.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -39,7 +39,7 @@ impl Counters {
             let Some((labels, value)) = rest.rsplit_once("} ") else { continue };
             let Ok(value) = value.parse::<f64>() else { continue };
             let label = |name: &str| label(labels, name);
-            let kind = |verb| (verb, title(label("group"), label("resource"), label("subresource")));
+            let kind = |verb| (verb, request_title(label("group"), label("resource"), label("subresource")));
             match name {
                 "apiserver_request_total" => {
                     let kind = counters.0.entry(kind(verb(label("verb")))).or_default();
@@ -56,7 +56,7 @@ impl Counters {
                     // subresource, if any.
                     let resource = label("resource");
                     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-                    let title = title(label("group"), resource, subresource);
+                    let title = request_title(label("group"), resource, subresource);
                     counters.0.entry((label("verb").to_lowercase(), title)).or_default().received += value;
                 }
                 _ => {}
@@ -78,13 +78,13 @@ impl Counters {
             }
             let (verb, resource) = kind.clone();
             counted.push(RequestCount {
-                agent: String::new(),
                 verb,
                 resource,
                 count,
                 failed: whole(now.failed - earlier.failed),
                 received: whole(now.received - earlier.received),
                 sent: whole(now.sent - earlier.sent),
+                ..RequestCount::default()
             });
         }
         counted
@@ -117,17 +117,6 @@ fn verb(verb: &str) -> String {
         "POST" => "create".to_owned(),
         other => other.to_lowercase(),
     }
-}
-
-fn title(group: &str, resource: &str, subresource: &str) -> String {
-    let mut title = if resource.is_empty() { "discovery".to_owned() } else { resource.to_owned() };
-    if !group.is_empty() {
-        title = format!("{title}.{group}");
-    }
-    if !subresource.is_empty() && !resource.is_empty() {
-        title = format!("{title}/{subresource}");
-    }
-    title
 }
 
 /// Rounds to a non-negative integer.

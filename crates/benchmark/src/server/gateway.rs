@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::observation_log::ObservationLog;
-use crate::observations::{Micros, Observations, RequestCount, now};
+use crate::observations::{Micros, Observations, RequestCount, now, request_title};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 
@@ -68,14 +68,7 @@ impl<'a> Subject<'a> {
         if self.group.ends_with("metrics.k8s.io") {
             return self.group.to_owned();
         }
-        let mut title = self.resource.to_owned();
-        if !self.group.is_empty() {
-            title = format!("{title}.{}", self.group);
-        }
-        if !self.subresource.is_empty() {
-            title = format!("{title}/{}", self.subresource);
-        }
-        title
+        request_title(self.group, self.resource, self.subresource)
     }
 }
 
@@ -179,10 +172,7 @@ impl Tally {
             agent,
             verb: verb.to_owned(),
             resource,
-            count: 0,
-            failed: 0,
-            received: 0,
-            sent: 0,
+            ..RequestCount::default()
         });
         counted.count += 1;
         counted.received += length(bytes);

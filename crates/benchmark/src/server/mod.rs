@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
 use self::gateway::Gateway;
-use self::wire::{Metered, Traffic};
+use self::wire::{Traffic, metered};
 use crate::Failure;
 use crate::observations::Observations;
 use crate::process::Usage;
@@ -54,7 +54,7 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
             let counted = Arc::clone(&counted);
             tokio::spawn(async move {
                 stream.set_nodelay(true)?;
-                let stream = acceptor.accept(Metered::new(stream, counted)).await?;
+                let stream = acceptor.accept(metered(stream, counted)).await?;
                 served.serve_stream(stream, Some(gateway_of_connection)).await;
                 Ok::<_, std::io::Error>(())
             });

@@ -1,20 +1,18 @@
 //! TLS, and counters of the bytes on the wire.
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_util::io::{InspectReader, InspectWriter};
 
 use crate::Failure;
 
@@ -44,62 +42,16 @@ pub(crate) struct Traffic {
     pub(crate) sent: AtomicU64,
 }
 
-/// A connection that counts its bytes.
-#[derive(Debug)]
-pub(crate) struct Metered<T> {
+/// Counts the bytes of a connection.
+pub(crate) fn metered<T: AsyncRead + AsyncWrite>(
     stream: T,
     traffic: Arc<Traffic>,
-}
-
-impl<T> Metered<T> {
-    pub(crate) fn new(stream: T, traffic: Arc<Traffic>) -> Self {
-        Self { stream, traffic }
-    }
+) -> impl AsyncRead + AsyncWrite + use<T> {
+    let received = Arc::clone(&traffic);
+    let reader = InspectReader::new(stream, move |bytes: &[u8]| count(&received.received, bytes.len()));
+    InspectWriter::new(reader, move |bytes: &[u8]| count(&traffic.sent, bytes.len()))
 }
 
 fn count(counter: &AtomicU64, bytes: usize) {
     counter.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Metered<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        count(&self.traffic.received, buf.filled().len() - before);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Metered<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        count(&self.traffic.sent, written);
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, buffers))?;
-        count(&self.traffic.sent, written);
-        Poll::Ready(Ok(written))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
 }
