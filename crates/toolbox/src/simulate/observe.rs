@@ -55,11 +55,8 @@ pub(super) struct Track {
 /// The numbers of one decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Latest {
-    pub(super) min: i32,
-    pub(super) max: i32,
-    pub(super) proposal: Option<i32>,
-    pub(super) stabilized: Option<i32>,
-    pub(super) rate_allows: Option<i32>,
+    /// The bounds and steps of the decision. The other fields are 0.
+    pub(super) sample: Sample,
     /// One per metric of the spec.
     pub(super) values: Vec<Option<f64>>,
 }
@@ -128,12 +125,9 @@ impl Observer for Recorder {
 
 impl Track {
     fn new(spec: &Spec, settings: &Settings) -> Self {
-        let latest = Latest {
-            min: spec.min_replicas.unwrap_or(1),
-            max: spec.max_replicas,
-            values: vec![None; spec.metrics.len()],
-            ..Latest::default()
-        };
+        let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
+        let sample = Sample { min, max, ..Sample::default() };
+        let latest = Latest { sample, values: vec![None; spec.metrics.len()] };
         Self {
             latest,
             metrics: spec.metrics.iter().map(|metric| series(metric, settings)).collect(),
@@ -159,14 +153,15 @@ impl Track {
             let reading: &MetricReading = (*readings.get(index)?)?;
             Some(in_unit(reading.value))
         };
-        self.latest = Latest {
+        let sample = Sample {
             min: explanation.min,
             max: explanation.max,
             proposal: explanation.proposal,
             stabilized: explanation.stabilization.as_ref().map(|step| step.after),
             rate_allows: explanation.limit.as_ref().and_then(|step| step.rate_allows),
-            values: (0..self.metrics.len()).map(value).collect(),
+            ..Sample::default()
         };
+        self.latest = Latest { sample, values: (0..self.metrics.len()).map(value).collect() };
     }
 
     /// Records the events that the previous sync did not emit.
@@ -209,36 +204,23 @@ impl DecisionSteps {
 
 /// The series of a metric, without values.
 fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
-    let subject = metric.subject();
-    let target = match metric {
-        MetricSource::Resource { target, .. } | MetricSource::ContainerResource { target, .. } => {
-            match target {
-                ResourceTarget::Utilization(percent) => f64::from(*percent),
-                ResourceTarget::AverageValue(amount) => amount.as_f64(),
-            }
-        }
-        MetricSource::Pods { average, .. } => average.as_f64(),
-        MetricSource::Object { target, .. } | MetricSource::External { target, .. } => match target {
-            ValueTarget::Value(amount) | ValueTarget::AverageValue(amount) => amount.as_f64(),
+    let (target, unit) = match metric {
+        MetricSource::Resource { resource, target }
+        | MetricSource::ContainerResource { resource, target, .. } => match (target, &**resource) {
+            (ResourceTarget::Utilization(percent), _) => (f64::from(*percent), "%"),
+            (ResourceTarget::AverageValue(amount), "cpu") => (amount.as_f64(), "cores"),
+            (ResourceTarget::AverageValue(amount), "memory") => (amount.as_f64(), "bytes"),
+            (ResourceTarget::AverageValue(amount), _) => (amount.as_f64(), ""),
         },
-        MetricSource::Invalid(_) => 0.0,
-    };
-    let is_percent = matches!(
-        metric,
-        MetricSource::Resource { target: ResourceTarget::Utilization(_), .. }
-            | MetricSource::ContainerResource { target: ResourceTarget::Utilization(_), .. }
-    );
-    let is_resource =
-        matches!(metric, MetricSource::Resource { .. } | MetricSource::ContainerResource { .. });
-    let unit = match &*subject.name {
-        _ if is_percent => "%",
-        "cpu" if is_resource => "cores",
-        "memory" if is_resource => "bytes",
-        _ => "",
+        MetricSource::Pods { average, .. } => (average.as_f64(), ""),
+        MetricSource::Object { target, .. } | MetricSource::External { target, .. } => match target {
+            ValueTarget::Value(amount) | ValueTarget::AverageValue(amount) => (amount.as_f64(), ""),
+        },
+        MetricSource::Invalid(_) => (0.0, ""),
     };
     let tolerance = settings.tolerance;
     MetricSeries {
-        subject,
+        subject: metric.subject(),
         unit,
         target,
         tolerated_from: target * (1.0 - tolerance),
@@ -252,25 +234,5 @@ fn in_unit(measure: Measure) -> f64 {
     match measure {
         Measure::Percent(percent) => f64::from(percent),
         Measure::Milli(amount) | Measure::MilliPerPod(amount) => amount as f64 / 1_000.0,
-    }
-}
-
-impl Latest {
-    /// Combines the decision's numbers with the workload's counts into one sample.
-    pub(super) fn sample(&self, at: Duration, wanted: i32, running: i32, ready: i32) -> Sample {
-        Sample {
-            at,
-            wanted,
-            running,
-            ready,
-            demand: 0.0,
-            capacity: 0.0,
-            queued: 0.0,
-            min: self.min,
-            max: self.max,
-            proposal: self.proposal,
-            stabilized: self.stabilized,
-            rate_allows: self.rate_allows,
-        }
     }
 }

@@ -36,7 +36,7 @@ pub fn render(comparison: &Comparison) -> String {
     let header = parts::header(comparison, &groups);
     let scores = parts::scores(&groups, shown.len());
     let mut sections = String::new();
-    let mut data = data::Data::new();
+    let mut data = data::Data::default();
     for (index, group) in shown.iter().enumerate() {
         sections.push_str(&parts::section(index, group, &mut data));
     }

@@ -60,7 +60,7 @@ pub struct HpaRun {
 }
 
 /// The state of the workload at one instant.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sample {
     /// The time since the start.

@@ -184,10 +184,18 @@ impl Environment {
                 let Some(workload) = scenario.workloads.get(*target) else { continue };
                 let counts = self.workloads.counts(&workload.namespace, &workload.name).unwrap_or_default();
                 let [wanted, running, ready] = [counts.wanted, counts.active, counts.ready].map(count);
-                let sample = latest.sample(at, wanted, running, ready);
                 let work = self.work(*target).unwrap_or_default();
                 let (demand, capacity, queued) = (work.demand, work.capacity, work.waiting);
-                samples.list.push(Sample { demand, capacity, queued, ..sample });
+                samples.list.push(Sample {
+                    at,
+                    wanted,
+                    running,
+                    ready,
+                    demand,
+                    capacity,
+                    queued,
+                    ..latest.sample
+                });
                 for (values, value) in samples.values.iter_mut().zip(&latest.values) {
                     values.push(*value);
                 }

@@ -1,7 +1,5 @@
 //! The panels of an HPA's run and their content.
 
-use autoscaling::explanation::Subject;
-
 use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::axis::{TimeAxis, ValueAxis};
 use super::palette::Ink;
@@ -80,9 +78,7 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
         (Ink::Rate, Shape::Area, "held back by a rate limit".to_owned()),
         (Ink::Bound, Shape::Line, if with_max { "min and max" } else { "min" }.to_owned()),
     ];
-    keys.retain(|(ink, shape, _)| {
-        *shape == Shape::Line || areas.iter().any(|area| area.ink == *ink && !area.pieces.is_empty())
-    });
+    drop_unused(&mut keys, &areas);
     Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
 }
 
@@ -132,19 +128,19 @@ fn metric_panel(hpa: &HpaRun, metric: &MetricSeries, length: f64) -> Panel {
         (Ink::Above, Shape::Area, "above tolerance".to_owned()),
         (Ink::Missing, Shape::Area, "no value".to_owned()),
     ];
-    keys.retain(|(ink, shape, _)| {
-        *shape == Shape::Line || areas.iter().any(|area| area.ink == *ink && !area.pieces.is_empty())
-    });
+    drop_unused(&mut keys, &areas);
     let lines = vec![
         Line { ink: Ink::Target, pieces: vec![vec![(0.0, target), (length, target)]] },
         Line { ink: Ink::Value, pieces: curve.lines },
     ];
-    Panel { title: title_of(&metric.subject), unit, is_main: false, values, areas, lines, keys }
+    Panel { title: metric.subject.to_string(), unit, is_main: false, values, areas, lines, keys }
 }
 
-/// The metric's name for users.
-fn title_of(subject: &Subject) -> String {
-    subject.to_string()
+/// Drops the keys of areas without content.
+fn drop_unused(keys: &mut Vec<(Ink, Shape, String)>, areas: &[Area]) {
+    keys.retain(|(ink, shape, _)| {
+        *shape == Shape::Line || areas.iter().any(|area| area.ink == *ink && !area.pieces.is_empty())
+    });
 }
 
 /// The parts of a curve's range above `high`, cut at `high`.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::super::figure::{Figure, Ink, scale_of};
-use super::super::run::{HpaRun, MetricSeries, Run, Sample};
+use super::super::run::{HpaRun, Run, Sample};
 use super::super::text;
 use crate::explain::{self, Role, Step, Zone, escape};
 
@@ -16,7 +16,7 @@ const STEPS: usize = 800_000;
 const INDEX_SIZE: usize = 6;
 
 /// The data of all charts of the page.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Data {
     /// Each distinct text once.
     texts: Vec<String>,
@@ -85,12 +85,24 @@ impl Serialize for Short {
     }
 }
 
-impl Data {
-    /// Creates empty data.
-    pub(super) fn new() -> Self {
-        Self { texts: Vec::new(), courses: Vec::new(), indexes: BTreeMap::new(), bytes: 0, left_out: 0 }
+impl ChartData {
+    /// Creates a chart without decisions and events.
+    fn new(run: &Run, hpa: &HpaRun, figure: &Figure, columns: Vec<Column>) -> Self {
+        Self {
+            start: run.start.as_second(),
+            period: run.period.as_secs_f64(),
+            length: figure.time.length(),
+            samples: hpa.samples.len(),
+            columns,
+            decisions: Vec::new(),
+            events: Vec::new(),
+            happenings: Vec::new(),
+            variants: Vec::new(),
+        }
     }
+}
 
+impl Data {
     /// Adds a chart and returns its index.
     pub(super) fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
         self.bytes = 0;
@@ -114,18 +126,12 @@ impl Data {
         let happenings =
             run.happenings.iter().map(|it| (it.from.as_secs(), it.to.as_secs(), self.text(&it.what)));
         let happenings = happenings.collect();
-        self.courses.push(ChartData {
-            start: run.start.as_second(),
-            period: run.period.as_secs_f64(),
-            length: figure.time.length(),
-            samples: hpa.samples.len(),
-            columns: columns(hpa, figure),
+        self.push(ChartData {
             decisions,
             events,
             happenings,
-            variants: Vec::new(),
-        });
-        self.courses.len() - 1
+            ..ChartData::new(run, hpa, figure, columns(hpa, figure))
+        })
     }
 
     /// Adds the overlay chart of the variants and returns its index.
@@ -139,25 +145,13 @@ impl Data {
         let Some((run, hpa)) = longest else { return 0 };
         let columns = group.iter().enumerate().map(|(index, (run, hpa))| {
             let values = hpa.samples.iter().map(|sample| Some(f64::from(sample.wanted)));
-            column(
-                escape::terminal(&run.variant).into_owned(),
-                String::new(),
-                Ink::variant(index),
-                0,
-                values.collect(),
-            )
+            column(&run.variant, "", Ink::variant(index), 0, values.collect())
         });
-        self.courses.push(ChartData {
-            start: run.start.as_second(),
-            period: run.period.as_secs_f64(),
-            length: figure.time.length(),
-            samples: hpa.samples.len(),
-            columns: columns.collect(),
-            decisions: Vec::new(),
-            events: Vec::new(),
-            happenings: Vec::new(),
-            variants,
-        });
+        self.push(ChartData { variants, ..ChartData::new(run, hpa, figure, columns.collect()) })
+    }
+
+    fn push(&mut self, chart: ChartData) -> usize {
+        self.courses.push(chart);
         self.courses.len() - 1
     }
 
@@ -213,7 +207,7 @@ fn role_index(role: Role) -> usize {
 fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
     let count = |label: &str, ink: Ink, value: fn(&Sample) -> Option<i32>| {
         let values = hpa.samples.iter().map(|sample| value(sample).map(f64::from));
-        column(label.to_owned(), String::new(), ink, 0, values.collect())
+        column(label, "", ink, 0, values.collect())
     };
     let mut columns = vec![
         count("desired", Ink::Desired, |sample| Some(sample.wanted)),
@@ -226,39 +220,23 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
         let most = metric.values.iter().copied().flatten().fold(metric.target, f64::max);
         let scale = scale_of(metric.unit, most);
         let values = metric.values.iter().map(|value| value.map(|value| value / scale.by));
-        columns.push(column(title(metric), scale.unit, Ink::Value, panel, values.collect()));
+        columns.push(column(&metric.subject.to_string(), &scale.unit, Ink::Value, panel, values.collect()));
     }
     if let Some(panel) = panel_index("Load") {
         let values =
             |value: fn(&Sample) -> f64| hpa.samples.iter().map(|sample| Some(value(sample))).collect();
-        columns.push(column(
-            "load".to_owned(),
-            escape::terminal(&hpa.unit).into_owned(),
-            Ink::Demand,
-            panel,
-            values(|sample| sample.demand),
-        ));
-        let capacity = values(|sample| sample.capacity);
-        columns.push(column(
-            "capacity".to_owned(),
-            escape::terminal(&hpa.unit).into_owned(),
-            Ink::Capacity,
-            panel,
-            capacity,
-        ));
+        columns.push(column("load", &hpa.unit, Ink::Demand, panel, values(|sample| sample.demand)));
+        columns.push(column("capacity", &hpa.unit, Ink::Capacity, panel, values(|sample| sample.capacity)));
     }
     if let Some(panel) = panel_index("Queue") {
         let values = hpa.samples.iter().map(|sample| Some(sample.queued)).collect();
-        columns.push(column("waiting".to_owned(), String::new(), Ink::Queue, panel, values));
+        columns.push(column("waiting", "", Ink::Queue, panel, values));
     }
     columns
 }
 
-fn title(metric: &MetricSeries) -> String {
-    escape::terminal(&metric.subject.to_string()).into_owned()
-}
-
-fn column(label: String, unit: String, ink: Ink, panel: usize, values: Vec<Option<f64>>) -> Column {
+fn column(label: &str, unit: &str, ink: Ink, panel: usize, values: Vec<Option<f64>>) -> Column {
+    let [label, unit] = [label, unit].map(|text| escape::terminal(text).into_owned());
     let values: Vec<_> =
         values.into_iter().map(|value| value.filter(|value| value.is_finite()).map(Short)).collect();
     let (mut after, mut changes) = (Vec::new(), Vec::new());
