@@ -51,9 +51,12 @@ pub enum FaultAction {
     Truncate(usize),
     /// Ends open and new watches, as if they had timed out. Each ended watch is a match.
     WatchClose,
-    /// Keeps open and new watches silent while the rule exists. Retained events are sent after the removal of
-    /// the rule. The rule does not run out.
+    /// Keeps open and new watches silent while the rule exists, also beyond their `timeoutSeconds`. Retained
+    /// events are sent after the removal of the rule. The rule does not run out.
     WatchSilence,
+    /// Keeps a watch silent until the client closes it, as a connection does whose other end hangs. Each watch
+    /// is a match.
+    WatchHang,
     /// Sends an ERROR event with the Status to open and new watches and ends them. Each ended watch is a
     /// match.
     WatchError(Status),
@@ -71,6 +74,7 @@ impl FaultAction {
             self,
             Self::WatchClose
                 | Self::WatchSilence
+                | Self::WatchHang
                 | Self::WatchError(_)
                 | Self::WatchDrop
                 | Self::WatchDuplicate
@@ -257,14 +261,17 @@ impl Faults {
         None
     }
 
-    /// Returns the action that ends or silences an open watch.
+    /// Returns the action that ends, silences or hangs an open watch.
     pub(crate) fn for_watch(&self, subject: &FaultSubject) -> Option<FaultAction> {
         let mut rules = self.rules.lock();
         for (_, rule) in rules.iter_mut().filter(|(_, rule)| rule.matches(subject)) {
             if rule.action == FaultAction::WatchSilence {
                 return Some(FaultAction::WatchSilence);
             }
-            let ends = matches!(rule.action, FaultAction::WatchClose | FaultAction::WatchError(_));
+            let ends = matches!(
+                rule.action,
+                FaultAction::WatchClose | FaultAction::WatchError(_) | FaultAction::WatchHang
+            );
             if ends && rule.use_up() {
                 return Some(rule.action.clone());
             }

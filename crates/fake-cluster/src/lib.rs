@@ -328,6 +328,13 @@ impl Cluster {
         self.lock().compact();
     }
 
+    /// Restores a backup of etcd that was taken at `version`: objects and the resourceVersion are as they were
+    /// then, and open watches end. The history must still contain all changes since then. Bare scale targets
+    /// stay unchanged.
+    pub fn restore(&self, version: u64) {
+        self.lock().restore(version);
+    }
+
     /// Keeps at most `changes` changes of each resource type as starting points of watches. The default is
     /// 10,000. Long runs need a lower limit, because each change holds a whole object.
     pub fn keep_history(&self, changes: usize) {

@@ -283,6 +283,23 @@ impl State {
         }
     }
 
+    /// Replaces all objects with those of an earlier version, which becomes the newest version. Ends open
+    /// watches. The history must still contain all changes since that version. Bare scales stay.
+    pub(crate) fn restore(&mut self, version: u64) {
+        self.dependents.clear();
+        for ty in TYPES {
+            let objects = self.list_at(ty, None, None, version);
+            for stored in &objects {
+                self.index(None, Some(stored));
+            }
+            let table = self.tables.entry(ty.key()).or_default();
+            table.objects = objects.into_iter().map(|stored| (stored.key.clone(), stored)).collect();
+            table.history.retain(|change| change.now.resource_version <= version);
+            table.watchers.clear();
+        }
+        self.newest = version;
+    }
+
     /// Sets the number of retained changes per type. The limit takes effect at the next change of each type.
     pub(crate) fn keep_history(&mut self, changes: usize) {
         self.history = changes;

@@ -51,6 +51,8 @@ pub(crate) struct Watcher {
     subject: FaultSubject,
     pending: VecDeque<Pending>,
     live: UnboundedReceiver<Arc<Change>>,
+    /// The version after which the watch starts. The server may not have reached it.
+    from: u64,
     faults_changed: watch::Receiver<u64>,
     bookmark_at: Option<Instant>,
     ends_at: Instant,
@@ -115,6 +117,7 @@ impl Watcher {
             subject,
             pending,
             live,
+            from,
             faults_changed: cluster.faults().changed(),
             bookmark_at: options.bookmarks.then(|| next_bookmark(ends_at)),
             ends_at,
@@ -130,7 +133,9 @@ impl Watcher {
             match self.cluster.faults().for_watch(&self.subject) {
                 Some(FaultAction::WatchClose) => self.finished = true,
                 Some(FaultAction::WatchError(status)) => self.send(Pending::Error(status), &mut out).await,
-                Some(_) => self.wait_in_silence().await,
+                Some(FaultAction::WatchHang) => std::future::pending().await,
+                // A server that sends nothing does not end the watch either.
+                Some(_) => drop(self.faults_changed.changed().await),
                 None => {
                     self.take_live();
                     if self.pending.is_empty() {
@@ -177,14 +182,6 @@ impl Watcher {
         }
     }
 
-    async fn wait_in_silence(&mut self) {
-        tokio::select! {
-            biased;
-            _ = self.faults_changed.changed() => {}
-            () = tokio::time::sleep_until(self.ends_at) => self.finished = true,
-        }
-    }
-
     /// Sends a bookmark. Pending events are sent first, because a bookmark states that all events up to its
     /// version have been sent.
     async fn bookmark(&mut self, out: &mut Vec<u8>) {
@@ -193,7 +190,9 @@ impl Watcher {
         while let Some(pending) = self.pending.pop_front() {
             self.send(pending, out).await;
         }
-        Format::bookmark(self.ty, newest, false, out);
+        if newest >= self.from {
+            Format::bookmark(self.ty, newest, false, out);
+        }
     }
 
     async fn send(&mut self, pending: Pending, out: &mut Vec<u8>) {
@@ -205,6 +204,8 @@ impl Watcher {
                 write_error(&status, out);
                 self.finished = true;
             }
+            // Like Kubernetes, ignore changes up to the requested version, which may be in the future.
+            Pending::Change(change) if change.now.resource_version <= self.from => {}
             Pending::Change(change) => {
                 let Some((kind, stored)) = filtered_event(&change, &self.filter) else {
                     return;
