@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::*;
 use crate::decode::{HpaObject, WirePod};
 use crate::watch::{Deleted, Handle, Hpas, Pods, Restart, Sink, WatchOptions, watch};
-use fake_cluster::{FaultAction, FaultRule, Status};
+use fake_cluster::{Answer, Exchange, FaultAction, FaultRule, Link, Server, Status};
 
 /// A minimal store: names, swapped when a list is complete.
 #[derive(Debug, Default)]
@@ -291,16 +293,93 @@ async fn undecodable_object_is_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_connection_is_closed_after_the_watch_timeout() {
+async fn watches_that_expire_after_one_event_do_not_become_a_hot_loop() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let (store, handle) = watch_pods(&cluster, false);
+    handle.wait_synced().await;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_mins(5) {
+        cluster.put_raw(pod("a"));
+        settle().await;
+        if cluster.faults().active() == 0 {
+            let expired = FaultAction::WatchError(Status::expired("too old resource version"));
+            cluster.faults().add(FaultRule::new(expired).times(1));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!((10..30).contains(&store.lists()), "{} lists in 5 minutes", store.lists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_is_replaced_after_ninety_seconds_of_silence() {
     let cluster = cluster();
     create(&cluster, &["a"]);
     let (store, handle) = watch_pods(&cluster, true);
     handle.wait_synced().await;
-    cluster.faults().add(FaultRule::new(FaultAction::WatchSilence));
+    // A bookmark arrives after 60 s.
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    cluster.faults().add(FaultRule::new(FaultAction::WatchHang).times(1));
     create(&cluster, &["b"]);
-    tokio::time::sleep(Duration::from_secs(620)).await;
-    cluster.faults().clear();
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(79)).await;
+    assert_eq!(store.names(), "a");
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(store.names(), "a b");
-    assert_eq!(handle.status().restarts, BTreeMap::from([(Restart::Ended, 1)]));
+    assert_eq!(handle.status().restarts, BTreeMap::from([(Restart::Silent, 1)]));
+    assert_eq!(store.lists(), 1);
+}
+
+/// A server that ignores the request for bookmarks, as a server without a watch cache does.
+#[derive(Debug)]
+struct WithoutBookmarks;
+
+impl Link for WithoutBookmarks {
+    fn carry(self: Arc<Self>, mut exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
+        exchange.query = exchange.query.replace("allowWatchBookmarks=true", "");
+        Box::pin(async move { server.answer(exchange).await })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_of_a_server_without_bookmarks_last() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let dialed = cluster.clone();
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let connection = dialed.dial_through(Arc::new(WithoutBookmarks));
+        std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(connection)))
+    });
+    let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
+    let store = Store::default();
+    let (handle, run) = watch::<Pods, _>(clients.watch, WatchOptions::default(), store.clone());
+    tokio::spawn(run);
+    handle.wait_synced().await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    let restarts = handle.status().restarts;
+    assert_eq!(restarts.get(&Restart::Silent), Some(&1), "{restarts:?}");
+    assert!(restarts.get(&Restart::Ended).is_some_and(|ended| (2..7).contains(ended)), "{restarts:?}");
+    assert!(!handle.status().is_silent(Duration::from_mins(2)));
+    assert_eq!(store.lists(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watch_from_a_version_that_the_server_has_lost_is_listed_again() {
+    let cluster = cluster();
+    create(&cluster, &["a", "b"]);
+    let backup = cluster.resource_version();
+    let (store, handle) = watch_pods(&cluster, true);
+    handle.wait_synced().await;
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    create(&cluster, &["c", "d"]);
+    cluster.delete_now("pods", "default", "a").unwrap();
+    settle().await;
+    assert_eq!(store.names(), "b c d");
+    cluster.restore(backup);
+    create(&cluster, &["e"]);
+    // The replaced watch and its successor are silent for 90 s each.
+    tokio::time::sleep(Duration::from_secs(181)).await;
+    assert_eq!((store.names().as_str(), store.lists()), ("a b e", 2));
+    create(&cluster, &["f"]);
+    settle().await;
+    assert_eq!(store.names(), "a b e f");
 }

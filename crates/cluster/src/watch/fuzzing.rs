@@ -30,7 +30,7 @@ where
         lines.push(piece);
         while let Some(line) = lines.take_line() {
             lines_read.push(match intake.line(&line) {
-                Ok(Line::Event { resource_version }) => DecodedLine::Event(resource_version),
+                Ok(Line::Event { resource_version, .. }) => DecodedLine::Event(resource_version),
                 Ok(Line::InitialEventsEnd { resource_version }) => {
                     DecodedLine::InitialEventsEnd(resource_version)
                 }

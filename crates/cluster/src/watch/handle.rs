@@ -31,6 +31,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// Whether the server sends no bookmarks.
+    without_bookmarks: bool,
     last_event: Option<Instant>,
     /// Start of the current interruption.
     down: Option<Instant>,
@@ -45,7 +47,8 @@ struct Inner {
 pub enum Restart {
     /// The server ended the watch, as it does every few minutes.
     Ended,
-    /// The server did not end the watch at its timeout, so the connection is considered dead.
+    /// Neither an event nor a bookmark arrived for 90 s, or the server did not end the watch at its timeout.
+    /// The connection is considered dead.
     Silent,
     /// The server does not know the version (expired, or not reached yet). All objects are listed again.
     Expired,
@@ -97,6 +100,8 @@ pub struct WatchStatus {
     pub since_last_event: Option<Duration>,
     /// Time since the last event, or since the start of the watch if there was none.
     pub age: Duration,
+    /// Whether the server is expected to send a bookmark about once a minute.
+    pub bookmarks: bool,
     /// The number of restarts by reason.
     pub restarts: BTreeMap<Restart, u64>,
     /// The number of objects that could not be decoded.
@@ -119,6 +124,12 @@ impl WatchStatus {
     /// The resource and its namespace: `pods in namespace shop`.
     pub fn place(&self) -> String {
         Scope(&self.resource, self.namespace.as_deref()).to_string()
+    }
+
+    /// Whether nothing has arrived for longer than `limit` although the server sends bookmarks. `limit` must be
+    /// longer than a minute.
+    pub fn is_silent(&self, limit: Duration) -> bool {
+        self.bookmarks && self.age > limit
     }
 }
 
@@ -157,6 +168,7 @@ impl Informer {
             synced: true,
             since_last_event: None,
             age: Duration::ZERO,
+            bookmarks: true,
             restarts: BTreeMap::new(),
             skipped: 0,
             error: None,
@@ -166,6 +178,7 @@ impl Informer {
             all.synced &= one.synced;
             all.since_last_event = all.since_last_event.max(one.since_last_event);
             all.age = all.age.max(one.age);
+            all.bookmarks &= one.bookmarks;
             for (reason, count) in one.restarts {
                 *all.restarts.entry(reason).or_default() += count;
             }
@@ -205,6 +218,7 @@ impl Handle {
             synced: self.is_synced(),
             since_last_event: inner.last_event.map(|at| at.elapsed()),
             age: inner.last_event.unwrap_or(self.shared.started).elapsed(),
+            bookmarks: !inner.without_bookmarks,
             restarts: inner.restarts.clone(),
             skipped: inner.skipped,
             error: inner.last_error.clone(),
@@ -249,6 +263,10 @@ impl Handle {
         let mut inner = self.shared.inner.lock();
         *inner.restarts.entry(why).or_default() += 1;
         inner.down.get_or_insert_with(Instant::now);
+    }
+
+    pub(super) fn expects_bookmarks(&self, expected: bool) {
+        self.shared.inner.lock().without_bookmarks = !expected;
     }
 
     pub(super) fn skipped(&self) {

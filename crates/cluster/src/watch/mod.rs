@@ -49,6 +49,10 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 /// Time from the `timeoutSeconds` of a watch to its end by the client, which then considers the connection
 /// dead.
 const GRACE: Duration = Duration::from_secs(15);
+/// Maximum time without an event or a bookmark. Every watch asks for bookmarks, and a server that sends them
+/// sends one about once a minute. After a longer silence the connection may be dead, so the loop opens another
+/// watch, and the cached view does not count as current.
+pub const MAX_SILENCE: Duration = Duration::from_secs(90);
 
 /// A resource that can be watched, in one namespace or in all.
 pub trait Watched: Send + Sync + 'static {
@@ -199,7 +203,8 @@ where
     let machine = Machine::new(options.streaming_lists, options.longest_wait, options.jitter.clone());
     let intake = Intake::<W, S> { sink, handle: handle.clone(), watched: resource };
     let WatchOptions { namespace, jitter, .. } = options;
-    let watcher = Watcher { client, namespace, machine, intake, jitter, handle: handle.clone() };
+    let watcher =
+        Watcher { client, namespace, machine, intake, jitter, handle: handle.clone(), listed: None };
     (handle, Box::pin(watcher.run()))
 }
 
@@ -210,6 +215,8 @@ struct Watcher<W, S> {
     intake: Intake<W, S>,
     jitter: Jitter,
     handle: Handle,
+    /// Time of the last complete list. `None` while a list is read.
+    listed: Option<Instant>,
 }
 
 impl<W, S> Watcher<W, S>
@@ -226,6 +233,7 @@ where
             };
             tracing::debug!(resource = &*self.handle.resource(), ?outcome, "list or watch request finished");
             let wait = self.machine.step(outcome);
+            self.handle.expects_bookmarks(self.machine.max_silence().is_some());
             if !wait.is_zero() {
                 tokio::time::sleep(wait).await;
             }
@@ -242,7 +250,7 @@ where
 
     async fn page(&mut self, next: &str) -> Outcome {
         if next.is_empty() {
-            self.intake.start();
+            self.start_list();
         }
         let call =
             self.call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
@@ -267,14 +275,20 @@ where
         }
     }
 
+    fn start_list(&mut self) {
+        self.listed = None;
+        self.intake.start();
+    }
+
     fn listed(&mut self) {
         self.intake.done();
         self.handle.synced();
+        self.listed = Some(Instant::now());
     }
 
     /// Reads all objects as the initial events of a watch, then follows the changes.
     async fn stream(&mut self) -> Outcome {
-        self.intake.start();
+        self.start_list();
         let seconds = self.watch_length();
         let call = self
             .call()
@@ -346,36 +360,61 @@ where
         }
     }
 
-    /// Reads events until the watch ends.
+    /// Reads events until the watch ends, or is silent for too long.
     async fn read(&mut self, mut lines: Lines, opened: Instant, length: Duration) -> Outcome {
         let mut events = 0;
+        let end = opened + length + GRACE;
+        let mut received = Instant::now();
         loop {
-            let line = match timeout_at(opened + length + GRACE, lines.next()).await {
+            let silent = self.machine.max_silence().map(|limit| received + limit).filter(|at| *at < end);
+            let line = match timeout_at(silent.unwrap_or(end), lines.next()).await {
                 Ok(Ok(Some(line))) => line,
-                // The server's timeout has passed, or the client's timeout if the connection is dead. In both
-                // cases the loop resumes at the last version.
-                ended @ (Ok(Ok(None)) | Err(_)) => {
-                    self.handle.restarted(if ended.is_ok() { Restart::Ended } else { Restart::Silent });
+                // The server's timeout has passed. The loop resumes at the last version.
+                Ok(Ok(None)) => {
+                    self.handle.restarted(Restart::Ended);
                     return Outcome::Ended { lasted: opened.elapsed(), events };
                 }
                 Ok(Err(error)) => return self.failed(&error),
+                Err(_) => {
+                    self.handle.restarted(Restart::Silent);
+                    return match silent {
+                        Some(_) => Outcome::Silent { view_age: self.view_age() },
+                        None => Outcome::Ended { lasted: opened.elapsed(), events },
+                    };
+                }
             };
+            received = Instant::now();
             events += 1;
             match self.intake.line(&line) {
-                Ok(Line::InitialEventsEnd { resource_version } | Line::Event { resource_version }) => {
-                    self.handle.event();
-                    self.machine.step(Outcome::Progress { resource_version });
-                }
+                Ok(Line::InitialEventsEnd { resource_version }) => self.progress(resource_version, false),
+                Ok(Line::Event { resource_version, bookmark }) => self.progress(resource_version, bookmark),
                 Ok(Line::Skipped) => {}
                 Err(error) => return self.failed(&error),
             }
         }
     }
 
+    fn progress(&mut self, resource_version: String, bookmark: bool) {
+        self.handle.event();
+        self.machine.step(Outcome::Progress { resource_version, bookmark });
+        if bookmark {
+            self.handle.expects_bookmarks(true);
+        }
+    }
+
     /// Records an error and maps it to an outcome.
     fn failed(&mut self, error: &ApiError) -> Outcome {
         self.handle.failed(error);
-        if expired(error) { Outcome::Expired } else { Outcome::Failed { retry_after: error.retry_after() } }
+        if expired(error) {
+            Outcome::Expired { view_age: self.view_age() }
+        } else {
+            Outcome::Failed { retry_after: error.retry_after() }
+        }
+    }
+
+    /// Time since the last complete list. `None` while a list is read.
+    fn view_age(&self) -> Option<Duration> {
+        self.listed.map(|at| at.elapsed())
     }
 
     fn watch_length(&mut self) -> Duration {
@@ -387,7 +426,7 @@ where
 /// The meaning of one line of a watch.
 enum Line {
     /// An object or a bookmark, with its version. Already applied.
-    Event { resource_version: String },
+    Event { resource_version: String, bookmark: bool },
     /// The initial events are complete up to `resource_version`.
     InitialEventsEnd { resource_version: String },
     /// A line that could not be decoded.
@@ -430,11 +469,12 @@ where
             // An event type from a newer server.
             _ => None,
         };
+        let bookmark = &*event.kind == "BOOKMARK";
         Ok(resource_version.map_or(Line::Skipped, |(resource_version, ends_initial_events)| {
             if ends_initial_events {
                 Line::InitialEventsEnd { resource_version }
             } else {
-                Line::Event { resource_version }
+                Line::Event { resource_version, bookmark }
             }
         }))
     }

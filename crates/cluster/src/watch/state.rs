@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use clock::Backoff;
 
+use super::MAX_SILENCE;
 use crate::jitter::Jitter;
 
 /// The first wait after a failure, before jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(800);
 /// Minimum duration of a watch without events. A shorter watch counts as a failure. The limit is client-go's.
 const VERY_SHORT: Duration = Duration::from_secs(1);
+/// Maximum wait before a list after an expired watch. The limit is client-go's.
+const LONGEST_RELIST_WAIT: Duration = Duration::from_secs(30);
+/// Time from a complete list after which its watch may expire without a wait. The limit is client-go's.
+const LASTING_VIEW: Duration = Duration::from_mins(2);
 /// Maximum `Retry-After` that the loop honours.
 const LONGEST_ASKED_WAIT: Duration = Duration::from_mins(1);
 
@@ -49,6 +54,8 @@ pub(super) enum Outcome {
     Progress {
         /// The version of the event or bookmark.
         resource_version: String,
+        /// Whether this is a periodic bookmark.
+        bookmark: bool,
     },
     /// The server ended the watch, as it does every few minutes.
     Ended {
@@ -57,11 +64,19 @@ pub(super) enum Outcome {
         /// The number of events received.
         events: u64,
     },
+    /// Neither an event nor a bookmark arrived within [`Machine::max_silence`].
+    Silent {
+        /// Time since the last complete list.
+        view_age: Option<Duration>,
+    },
     /// The server does not support streaming lists, or ignores the parameters.
     StreamingUnsupported,
-    /// The server does not know the version or the continue token: expired (410), or not reached (a restored
-    /// etcd).
-    Expired,
+    /// The server does not know the version or the continue token: expired (410), refused (400), or not
+    /// reached (a restored etcd).
+    Expired {
+        /// Time since the last complete list. `None` while a list is read.
+        view_age: Option<Duration>,
+    },
     /// Any other failure.
     Failed {
         /// The wait that the server requested.
@@ -75,7 +90,25 @@ pub(super) struct Machine {
     state: State,
     streaming: bool,
     backoff: Backoff,
+    relists: Backoff,
+    bookmarks: Bookmarks,
+    /// Whether the last watch was silent and its replacement has received nothing.
+    silent: bool,
     jitter: Jitter,
+}
+
+/// Whether the server sends bookmarks. A server may ignore that a watch asks for them: one without a watch
+/// cache does, as do some servers behind an aggregated API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bookmarks {
+    /// No watch has been long enough to tell.
+    Unknown,
+    /// A bookmark has arrived, so the silence of a later watch is a fault. The bookmark that ends a streaming
+    /// list does not count, because a server without a watch cache sends it too.
+    Sent,
+    /// A whole watch has been silent before the first bookmark. Silence is then the normal state of a resource
+    /// without changes, so the next watches last until the server ends them.
+    Missing,
 }
 
 impl Machine {
@@ -83,7 +116,15 @@ impl Machine {
     /// up to `longest_wait`.
     pub(super) fn new(streaming: bool, longest_wait: Duration, jitter: Jitter) -> Self {
         let backoff = Backoff::new(FIRST_WAIT, longest_wait);
-        let mut machine = Self { state: State::Streaming, streaming, backoff, jitter };
+        let mut machine = Self {
+            state: State::Streaming,
+            streaming,
+            backoff,
+            relists: Backoff::new(FIRST_WAIT, LONGEST_RELIST_WAIT),
+            bookmarks: Bookmarks::Unknown,
+            silent: false,
+            jitter,
+        };
         machine.state = machine.initial_state();
         machine
     }
@@ -91,6 +132,11 @@ impl Machine {
     /// The next request.
     pub(super) fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Maximum time without an event or a bookmark in a watch. `None` if the server sends no bookmarks.
+    pub(super) fn max_silence(&self) -> Option<Duration> {
+        (self.bookmarks != Bookmarks::Missing).then_some(MAX_SILENCE)
     }
 
     /// Applies an outcome. Returns the wait before the request of the new state.
@@ -107,11 +153,16 @@ impl Machine {
                 Duration::ZERO
             }
             Outcome::Listed { resource_version } => {
+                self.silent = false;
                 self.state = State::Watching { resource_version };
                 Duration::ZERO
             }
-            Outcome::Progress { resource_version } => {
+            Outcome::Progress { resource_version, bookmark } => {
                 self.backoff.reset();
+                self.silent = false;
+                if bookmark {
+                    self.bookmarks = Bookmarks::Sent;
+                }
                 self.state = State::Watching { resource_version };
                 Duration::ZERO
             }
@@ -129,9 +180,27 @@ impl Machine {
                 self.state = self.initial_state();
                 Duration::ZERO
             }
-            Outcome::Expired => {
+            Outcome::Silent { view_age } => match self.bookmarks {
+                Bookmarks::Sent if self.silent => {
+                    // A server sends neither events nor bookmarks to a watch from a version that it has not
+                    // reached, as after a restore of etcd. Only a list shows its version.
+                    self.silent = false;
+                    self.relist(view_age)
+                }
+                Bookmarks::Sent => {
+                    self.silent = true;
+                    Duration::ZERO
+                }
+                Bookmarks::Unknown | Bookmarks::Missing => {
+                    self.bookmarks = Bookmarks::Missing;
+                    Duration::ZERO
+                }
+            },
+            Outcome::Expired { view_age } if matches!(self.state, State::Watching { .. }) => {
+                self.relist(view_age)
+            }
+            Outcome::Expired { .. } => {
                 self.state = self.initial_state();
-                // The first retry is immediate, because an expired version is normal after a long pause.
                 let wait = self.back_off();
                 if self.backoff.failures() == 1 { Duration::ZERO } else { wait }
             }
@@ -142,13 +211,31 @@ impl Machine {
         }
     }
 
+    /// Lists again after a watch. The first list is immediate, because an expired version is normal after a long
+    /// pause. Events between a list and the next expiry do not shorten the waits, or a server that expires each
+    /// watch after one event would be listed in a hot loop. As in client-go, only a lasting view does.
+    fn relist(&mut self, view_age: Option<Duration>) -> Duration {
+        self.state = self.initial_state();
+        if view_age.is_some_and(|age| age >= LASTING_VIEW) {
+            self.relists.reset();
+        }
+        let wait = self.relists.fail();
+        if self.relists.failures() == 1 { Duration::ZERO } else { self.spread(wait) }
+    }
+
     fn initial_state(&self) -> State {
         if self.streaming { State::Streaming } else { State::Listing { next: String::new() } }
     }
 
-    /// The wait after a failure. Jitter subtracts up to half of it at random to spread replicas.
+    /// The wait after a failure.
     fn back_off(&mut self) -> Duration {
-        self.backoff.fail().mul_f64(self.jitter.fraction().mul_add(0.5, 0.5))
+        let wait = self.backoff.fail();
+        self.spread(wait)
+    }
+
+    /// Subtracts up to half of a wait at random to spread replicas.
+    fn spread(&mut self, wait: Duration) -> Duration {
+        wait.mul_f64(self.jitter.fraction().mul_add(0.5, 0.5))
     }
 }
 
@@ -164,6 +251,22 @@ mod tests {
         State::Watching { resource_version: version.to_owned() }
     }
 
+    fn listed(version: &str) -> Outcome {
+        Outcome::Listed { resource_version: version.to_owned() }
+    }
+
+    fn progress(version: &str, bookmark: bool) -> Outcome {
+        Outcome::Progress { resource_version: version.to_owned(), bookmark }
+    }
+
+    fn expired_after(seconds: u64) -> Outcome {
+        Outcome::Expired { view_age: Some(Duration::from_secs(seconds)) }
+    }
+
+    fn silent() -> Outcome {
+        Outcome::Silent { view_age: Some(Duration::from_mins(5)) }
+    }
+
     fn failed() -> Outcome {
         Outcome::Failed { retry_after: None }
     }
@@ -177,9 +280,9 @@ mod tests {
             assert!(wait <= expected && wait >= expected / 2, "{wait:?} {expected:?}");
             expected = (expected * 2).min(Duration::from_millis(7_500));
         }
-        machine.step(Outcome::Listed { resource_version: "5".to_owned() });
+        machine.step(listed("5"));
         assert!(machine.step(failed()) > Duration::from_secs(3), "a list alone does not reset the wait");
-        machine.step(Outcome::Progress { resource_version: "6".to_owned() });
+        machine.step(progress("6", false));
         assert!(machine.step(failed()) <= FIRST_WAIT);
         assert_eq!(*machine.state(), watching("6"));
     }
@@ -200,23 +303,82 @@ mod tests {
         );
         machine.step(Outcome::Page { next: String::new(), resource_version: "5".to_owned() });
         assert_eq!(*machine.state(), watching("5"));
-        machine.step(Outcome::Expired);
+        machine.step(expired_after(600));
         assert_eq!(*machine.state(), State::Listing { next: String::new() }, "streaming is not tried again");
     }
 
     #[test]
     fn expired_version_relists_at_once_and_waits_before_the_second_relist() {
         let mut machine = machine();
-        machine.step(Outcome::Listed { resource_version: "5".to_owned() });
-        assert_eq!(machine.step(Outcome::Expired), Duration::ZERO);
-        machine.step(Outcome::Listed { resource_version: "5".to_owned() });
-        assert!(machine.step(Outcome::Expired) > Duration::ZERO);
+        machine.step(listed("5"));
+        assert_eq!(machine.step(expired_after(0)), Duration::ZERO);
+        machine.step(listed("5"));
+        assert!(machine.step(expired_after(0)) > Duration::ZERO);
+    }
+
+    #[test]
+    fn watch_that_expires_after_each_event_is_relisted_with_growing_waits() {
+        let mut machine = machine();
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            machine.step(listed("5"));
+            machine.step(progress("6", false));
+            waits.push(machine.step(expired_after(1)));
+        }
+        assert_eq!(waits.first(), Some(&Duration::ZERO));
+        assert!(waits.iter().skip(7).all(|wait| *wait >= LONGEST_RELIST_WAIT / 2), "{waits:?}");
+        assert!(waits.iter().all(|wait| *wait <= LONGEST_RELIST_WAIT), "{waits:?}");
+        machine.step(listed("7"));
+        assert_eq!(machine.step(expired_after(120)), Duration::ZERO, "a view that lasted resets the waits");
+    }
+
+    #[test]
+    fn expired_list_restarts_at_once_and_waits_before_the_second_restart() {
+        let mut machine = machine();
+        machine.step(Outcome::StreamingUnsupported);
+        for retry in 0..3 {
+            machine.step(Outcome::Page { next: "c".to_owned(), resource_version: "5".to_owned() });
+            let wait = machine.step(Outcome::Expired { view_age: None });
+            assert_eq!(wait.is_zero(), retry == 0);
+            assert_eq!(*machine.state(), State::Listing { next: String::new() });
+        }
+    }
+
+    #[test]
+    fn silent_watch_resumes_once_and_is_then_listed_again() {
+        let mut machine = machine();
+        machine.step(listed("5"));
+        machine.step(progress("6", true));
+        for _ in 0..3 {
+            assert_eq!(machine.step(silent()), Duration::ZERO);
+            assert_eq!(*machine.state(), watching("6"));
+            machine.step(progress("6", false));
+        }
+        machine.step(silent());
+        assert_eq!(machine.step(silent()), Duration::ZERO);
+        assert_eq!(*machine.state(), State::Streaming);
+        machine.step(listed("3"));
+        assert_eq!(machine.step(silent()), Duration::ZERO);
+        assert_eq!(*machine.state(), watching("3"));
+    }
+
+    #[test]
+    fn server_without_bookmarks_has_one_silent_watch() {
+        let mut machine = machine();
+        machine.step(listed("5"));
+        assert_eq!(machine.max_silence(), Some(MAX_SILENCE));
+        assert_eq!(machine.step(silent()), Duration::ZERO);
+        assert_eq!((machine.max_silence(), machine.state()), (None, &watching("5")));
+        machine.step(progress("6", false));
+        assert_eq!(machine.max_silence(), None);
+        machine.step(progress("7", true));
+        assert_eq!(machine.max_silence(), Some(MAX_SILENCE), "a bookmark has arrived after all");
     }
 
     #[test]
     fn watch_resumes_at_once_unless_it_was_very_short() {
         let mut machine = machine();
-        machine.step(Outcome::Listed { resource_version: "5".to_owned() });
+        machine.step(listed("5"));
         assert_eq!(
             machine.step(Outcome::Ended { lasted: Duration::from_mins(5), events: 0 }),
             Duration::ZERO

@@ -15,14 +15,11 @@ use cluster::jitter::Jitter;
 use cluster::mapper::Mapping;
 use cluster::permission::{Permission, allowed};
 use cluster::scale::{Scalable, Shape, WireTarget, scale_paths};
-use cluster::watch::{Deleted, Handle, Sink, WatchOptions, watch_of};
+use cluster::watch::{Deleted, Handle, MAX_SILENCE, Sink, WatchOptions, watch_of};
 
 /// Maximum time without a connection in which the content still counts. A server that ends a watch accepts
 /// the next watch at once.
 const MAX_DISCONNECTED: Duration = Duration::from_secs(5);
-/// Maximum time without an event. The server sends a bookmark about once a minute, so a longer silence may be
-/// a dead connection.
-const MAX_SILENCE: Duration = Duration::from_secs(90);
 /// Interval between checks for permissions and for a changed definition.
 const RECHECK: Duration = Duration::from_mins(1);
 /// Wait before a retry after an obstacle that needs a change by an operator.
@@ -114,14 +111,14 @@ impl View {
         let WatchScope { group, resource, namespace, .. } = &self.scope;
         if Shape::built_in(group, resource).is_none() {
             let definition = self.mapping.group_resource();
-            let missing = missing(&context.watch, &definition_permission(&definition), &definition).await;
+            let missing = missing(&context.discovery, &definition_permission(&definition), &definition).await;
             if !missing.is_empty() {
                 return Err(Obstacle::DefinitionForbidden);
             }
         }
         let shape = self.read_shape(&context.discovery).await?;
         let permission = target_watch_permission(group, resource, namespace.as_deref());
-        let missing = missing(&context.watch, &permission, "").await;
+        let missing = missing(&context.discovery, &permission, "").await;
         if missing.is_empty() { Ok(shape) } else { Err(Obstacle::Forbidden(missing)) }
     }
 
