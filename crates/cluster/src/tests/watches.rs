@@ -293,6 +293,21 @@ async fn undecodable_object_is_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refused_continue_token_restarts_the_list() {
+    let cluster = cluster();
+    for n in 0..1_200 {
+        cluster.create(pod(&format!("p{n}"))).unwrap();
+    }
+    let refused = FaultAction::Status(Status::bad_request("continue key is not valid"));
+    cluster.faults().add(FaultRule::new(refused).verb("list").after(1).times(1));
+    let (store, handle) = watch_pods(&cluster, false);
+    handle.wait_synced().await;
+    assert_eq!(store.0.lock().current.len(), 1_200);
+    let queries: Vec<_> = cluster.requests().entries().iter().map(|r| r.query.contains("continue")).collect();
+    assert_eq!(queries, [false, true, false, true, true, false], "{:?}", log(&cluster));
+}
+
+#[tokio::test(start_paused = true)]
 async fn watches_that_expire_after_one_event_do_not_become_a_hot_loop() {
     let cluster = cluster();
     create(&cluster, &["a"]);

@@ -271,7 +271,13 @@ where
                 }
                 Outcome::Page { next, resource_version }
             }
-            Err(error) => self.failed(&error),
+            Err(error) => match self.failed(&error) {
+                // A server that refuses the token of a list, as after an upgrade, refuses it every time.
+                Outcome::Failed { .. } if !next.is_empty() && error.code() == Some(400) => {
+                    Outcome::Expired { view_age: None }
+                }
+                outcome => outcome,
+            },
         }
     }
 
