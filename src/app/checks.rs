@@ -1,13 +1,19 @@
 //! The health checks of the process.
 
+use std::time::Duration;
+
 use tokio_util::sync::CancellationToken;
 
 use super::leader::LeaderElection;
 use super::takeover_setup::TakeoverSetup;
 use crate::permissions::check::Findings;
 use crate::serve::{Health, NotReady, Scope};
-use cluster::watch::{Handle, Informer};
+use cluster::watch::{Handle, Informer, WatchStatus};
 use controller::assembly::Assembly;
+
+/// Time without an event or a bookmark after which a cache does not count as current. A silent watch is replaced
+/// after 90 s, so this is a replacement that did not help.
+const MAX_CACHE_AGE: Duration = Duration::from_mins(2);
 
 /// Adds the health checks. A standby replica is ready, because it has the same caches as the leader.
 pub(super) fn add(
@@ -50,19 +56,66 @@ pub(super) fn add(
     });
 }
 
-/// Creates a check that fails with the names of the namespaces that are not listed yet.
+/// Creates a check that fails with the names of the namespaces that are not listed yet, or whose watch is silent.
 fn informer(informer: &Informer) -> impl Fn() -> Result<(), NotReady> + Send + use<> {
     let informer = informer.clone();
     move || {
-        let missing: Vec<_> = informer
-            .watches()
-            .map(Handle::status)
-            .filter(|status| !status.synced)
-            .map(|status| match &status.error {
-                Some(error) => format!("failed to list {}: {error}", status.place()),
-                None => format!("{} not listed yet", status.place()),
-            })
-            .collect();
-        if missing.is_empty() { Ok(()) } else { Err(NotReady(missing.join("; "))) }
+        let failing: Vec<_> =
+            informer.watches().map(Handle::status).filter_map(|status| problem(&status)).collect();
+        if failing.is_empty() { Ok(()) } else { Err(NotReady(failing.join("; "))) }
+    }
+}
+
+fn problem(status: &WatchStatus) -> Option<String> {
+    match &status.error {
+        _ if status.synced && status.is_silent(MAX_CACHE_AGE) => {
+            Some(format!("watch of {} is silent for {} s", status.place(), status.age.as_secs()))
+        }
+        _ if status.synced => None,
+        Some(error) => Some(format!("failed to list {}: {error}", status.place())),
+        None => Some(format!("{} not listed yet", status.place())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use cluster::client::{ClientOptions, Clients};
+    use cluster::decode::WirePod;
+    use cluster::watch::{Deleted, Pods, Sink, WatchOptions, watch};
+    use fake_cluster::{Cluster, FaultAction, FaultRule};
+
+    struct Ignore;
+
+    impl<'a> Sink<WirePod<'a>> for Ignore {
+        fn start(&mut self) {}
+        fn apply(&mut self, _: WirePod<'a>) {}
+        fn delete(&mut self, _: Deleted) {}
+        fn done(&mut self) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn informer_is_not_ready_when_silent_for_two_minutes() {
+        let cluster = Cluster::new(Arc::new(clock::VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH)));
+        let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
+        let (handle, run) = watch::<Pods, _>(clients.watch, WatchOptions::default(), Ignore);
+        tokio::spawn(run);
+        let check = informer(&Informer::new([handle.clone()]));
+        assert_eq!(check(), Err(NotReady("pods not listed yet".to_owned())));
+        handle.wait_synced().await;
+        // Bookmarks keep a watch of an unchanged resource ready.
+        for _ in 0..900 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(check(), Ok(()));
+        }
+        cluster.faults().add(FaultRule::new(FaultAction::WatchSilence));
+        tokio::time::sleep(Duration::from_secs(121)).await;
+        let reason = check().unwrap_err().0;
+        assert!(reason.starts_with("watch of pods is silent for 1"), "{reason}");
+        cluster.faults().clear();
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert_eq!(check(), Ok(()));
     }
 }
