@@ -294,11 +294,36 @@ async fn resource_is_watched_while_an_hpa_refers_to_it() {
     assert_eq!(meanwhile(&rig, 60.0).await, (0, 0));
     assert!(views());
     rig.cluster.delete("autoscaling/horizontalpodautoscalers", "shop", "api").unwrap();
-    rig.pass(20.0).await;
+    rig.pass(590.0).await;
+    assert!(views());
+    rig.pass(90.0).await;
     assert!(!views());
+    let before = rig.count("watch", DEPLOYMENTS);
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchClose).path_suffix(DEPLOYMENTS));
     rig.pass(400.0).await;
-    assert_eq!(rig.count("watch", DEPLOYMENTS), 1, "the watch of Deployments has ended");
+    assert_eq!(rig.count("watch", DEPLOYMENTS), before, "the watch of Deployments has ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn kind_that_changes_each_second_costs_one_list_per_kind() {
+    let stage = one(8);
+    let mut set = deployment("web", 8);
+    set["kind"] = json!("ReplicaSet");
+    set["status"] = json!({ "replicas": 8 });
+    stage.create(set);
+    let rig = Harness::start(stage);
+    rig.pass(20.0).await;
+    for second in 0..600 {
+        let kind = if second % 2 == 0 { "ReplicaSet" } else { "Deployment" };
+        rig.edit("web", |hpa| hpa["spec"]["scaleTargetRef"]["kind"] = json!(kind));
+        rig.pass(1.0).await;
+    }
+    let lists = |path: &str| {
+        rig.count("list", path)
+            + rig.cluster.requests().count(|r| r.path == path && r.query.contains("sendInitialEvents"))
+    };
+    assert_eq!((lists(DEPLOYMENTS), lists("/apis/apps/v1/replicasets")), (1, 1));
+    assert_eq!(rig.count("create", "/selfsubjectaccessreviews"), 4);
 }
 
 #[tokio::test(start_paused = true)]

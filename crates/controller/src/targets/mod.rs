@@ -1,7 +1,7 @@
 //! Watches the targets of HPAs, so that a sync needs no request for each of them.
 //!
 //! Each scalable resource that an HPA refers to is watched in the watched namespaces, from the first sync
-//! that refers to it until no HPA refers to it. A sync takes the Scale from the watch if the API server would
+//! that refers to it until no HPA has referred to it for ten minutes. A sync takes the Scale from the watch if the API server would
 //! return the same Scale: the watch is connected, and has delivered every version that this controller has
 //! read or written since. Any other Scale is read from the server. Errors also come from the server, because
 //! their texts do. Every Scale is read before it is written.
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::view::View;
@@ -21,6 +22,13 @@ use cluster::client::{Client, Clients};
 use cluster::mapper::Mapping;
 use cluster::permission::{Permission, row};
 use cluster::watch::{Informer, WatchStatus};
+
+/// Minimum time without a reference to a resource after which its watch stops. Each start lists the resource in
+/// the whole cluster, and the author of an HPA chooses the resource. With this time, an HPA whose `kind` changes
+/// all the time causes one list per kind.
+const MIN_UNUSED: Duration = Duration::from_mins(10);
+/// Interval between checks for unused watches.
+const UNUSED_CHECK: Duration = Duration::from_mins(1);
 
 /// Options of the watches of targets.
 #[derive(Debug, Clone)]
@@ -39,7 +47,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Targets {
     context: Arc<WatchContext>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     stop: CancellationToken,
     /// Stops all watches when dropped.
     _stops: DropGuard,
@@ -67,8 +75,8 @@ struct State {
 struct SharedView {
     view: Arc<View>,
     by: usize,
-    /// Stops its watch.
-    stop: CancellationToken,
+    /// Time since which no HPA uses it.
+    unused: Option<Instant>,
 }
 
 /// The target of an HPA.
@@ -99,7 +107,7 @@ impl Targets {
         let context =
             WatchContext { watch: clients.watch.clone(), discovery: clients.discovery.clone(), options };
         let stop = stop.child_token();
-        Self { context: Arc::new(context), state: Mutex::default(), _stops: stop.clone().drop_guard(), stop }
+        Self { context: Arc::new(context), state: Arc::default(), _stops: stop.clone().drop_guard(), stop }
     }
 
     /// Registers the target of an HPA, in the HPA's own namespace, and returns its Scale. `None` if the Scale
@@ -180,12 +188,21 @@ impl Targets {
         let State { views, started, .. } = state;
         let used = views.entry(scope).or_insert_with_key(|scope| {
             *started += 1;
-            let (view, stop) = (Arc::new(View::new(scope.clone(), mapping.clone())), self.stop.child_token());
+            let view = Arc::new(View::new(scope.clone(), mapping.clone()));
+            let unused = remove_unused(Arc::clone(&self.state), scope.clone());
             let running = Arc::clone(&view).run(Arc::clone(&self.context), *started);
-            tokio::spawn(stop.clone().run_until_cancelled_owned(running));
-            SharedView { view, by: 0, stop }
+            let watching = async move {
+                tokio::select! {
+                    biased;
+                    () = unused => {}
+                    () = running => {}
+                }
+            };
+            tokio::spawn(self.stop.clone().run_until_cancelled_owned(watching));
+            SharedView { view, by: 0, unused: None }
         });
         used.by += 1;
+        used.unused = None;
         Arc::clone(&used.view)
     }
 
@@ -202,10 +219,20 @@ impl State {
         reference.view.objects.forget(&hpa.namespace, &reference.name);
         if let Some(used) = self.views.get_mut(scope) {
             used.by -= 1;
-            if used.by == 0 {
-                used.stop.cancel();
-                self.views.remove(scope);
-            }
+            used.unused = (used.by == 0).then(Instant::now);
+        }
+    }
+}
+
+/// Returns after the removal of a view that has been unused for [`MIN_UNUSED`].
+async fn remove_unused(state: Arc<Mutex<State>>, scope: WatchScope) {
+    loop {
+        tokio::time::sleep(UNUSED_CHECK).await;
+        let views = &mut state.lock().views;
+        let unused = views.get(&scope).and_then(|shared| shared.unused);
+        if unused.is_some_and(|since| since.elapsed() >= MIN_UNUSED) {
+            views.remove(&scope);
+            return;
         }
     }
 }
