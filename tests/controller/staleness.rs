@@ -6,8 +6,8 @@ use concertina::cli::Config;
 use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule};
 
-use crate::support::objects::{external, hpa};
-use crate::support::{Fixture, Harness};
+use crate::support::objects::{external, hpa, pod};
+use crate::support::{Fixture, Harness, logs};
 
 const SKIPS: &str = "horizontal_pod_autoscaler_controller_stale_sync_skips_total\
                      {group=\"autoscaling\",resource=\"horizontalpodautoscalers\"}";
@@ -43,4 +43,33 @@ async fn stale_hpa_is_synced_without_the_guard() {
     let rig = lagging(&Config::from(Options { stale_consistency: false, ..Options::default() })).await;
     rig.pass(31.0).await;
     assert_eq!((rig.syncs("web").len(), rig.series(SKIPS)), (3, 0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpa_is_synced_after_a_restore_of_etcd() {
+    let stage = Fixture::new();
+    stage.target("web", 2);
+    stage.external("queue", "20");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    let rig = Harness::start(stage);
+    rig.pass(100.0).await;
+    let backup = rig.cluster.resource_version();
+    for _ in 0..1000 {
+        rig.cluster.put_raw(pod("other", 0));
+    }
+    rig.external("queue", "40");
+    rig.pass(60.0).await;
+    assert_eq!(rig.replicas("web"), 4);
+    rig.cluster.restore(backup);
+    // The watches resume at versions that the server has lost. They are silent, and two silent watches cause a
+    // list.
+    rig.pass(200.0).await;
+    rig.external("queue", "60");
+    rig.until("the target grows", 15.1, |stage| stage.replicas("web") == 6).await;
+    rig.pass(15.0).await;
+    assert_eq!(rig.hpa("web")["status"]["currentReplicas"], 6);
+    assert!(rig.cluster.resource_version() < backup + 1000, "the versions have not caught up");
+    assert_eq!(rig.series(SKIPS), 0.0);
+    let logged = logs::with("the API server has lost status writes");
+    assert_eq!(logged.len(), 1, "{logged:?}");
 }

@@ -116,12 +116,20 @@ impl Sink<HpaObject> for HpaIntake {
         let key = Key::new(object.namespace, object.name);
         if let Some(record) = self.controller.hpas.delete(&key, &object.uid) {
             let change = Change::Deleted { uid: Arc::clone(&record.uid) };
-            self.controller.changed(&Update { change, old: Some(record), new: None });
+            self.controller.changed(&Update { change, old: Some(record), new: None, lost_write: false });
         }
     }
 
     fn done(&mut self) {
-        for update in self.controller.hpas.finish(self.namespace.as_deref()) {
+        let updates = self.controller.hpas.finish(self.namespace.as_deref());
+        let lost = updates.iter().filter(|update| update.lost_write).count();
+        if lost > 0 {
+            tracing::warn!(
+                hpas = lost,
+                "the API server has lost status writes, as after a restore of etcd; continuing with its versions"
+            );
+        }
+        for update in updates {
             self.controller.changed(&update);
         }
         self.controller.count();

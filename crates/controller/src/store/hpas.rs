@@ -83,6 +83,9 @@ pub struct Update {
     pub old: Option<Arc<HpaRecord>>,
     /// The current record. `None` after a deletion.
     pub new: Option<Arc<HpaRecord>>,
+    /// Whether a list that started after our last write of the HPA does not contain that write, as after a
+    /// restore of etcd.
+    pub lost_write: bool,
 }
 
 /// The HPAs from the watch. One task writes, any number of tasks read.
@@ -103,10 +106,29 @@ struct State {
 #[derive(Debug)]
 struct CachedHpa {
     record: Arc<HpaRecord>,
-    /// `resourceVersion` after our last status write of this object.
-    wrote: Option<String>,
+    /// Our last status write of this object.
+    wrote: Option<Wrote>,
     /// The last status that this controller sent.
     sent: Option<Arc<Status>>,
+}
+
+#[derive(Debug)]
+struct Wrote {
+    /// `resourceVersion` after the write.
+    version: String,
+    /// Whether a list started after the write.
+    listing: bool,
+}
+
+impl Wrote {
+    fn new(version: impl Into<String>) -> Self {
+        Self { version: version.into(), listing: false }
+    }
+
+    /// Whether a record does not contain the write.
+    fn is_missing(&self, record: &HpaRecord) -> bool {
+        is_older(&record.resource_version, &self.version)
+    }
 }
 
 impl Hpas {
@@ -121,6 +143,11 @@ impl Hpas {
         let mut state = self.state.write();
         state.listing.retain(|key, _| !within(&key.namespace, namespace));
         state.listed.start(namespace);
+        for (key, cached) in &mut state.cached {
+            if let Some(wrote) = cached.wrote.as_mut().filter(|_| within(&key.namespace, namespace)) {
+                wrote.listing = true;
+            }
+        }
     }
 
     /// Applies an HPA that was listed, added or changed. Returns `None` while a list is collected, because
@@ -171,12 +198,20 @@ impl Hpas {
             cached.extract_if(.., |key, _| within(&key.namespace, namespace) && !listing.contains_key(key));
         for (key, CachedHpa { record, .. }) in removed {
             let change = Change::Deleted { uid: Arc::clone(&record.uid) };
-            updates.insert(key, Update { change, old: Some(record), new: None });
+            updates.insert(key, Update { change, old: Some(record), new: None, lost_write: false });
         }
         let listed = listing.extract_if(.., |key, _| within(&key.namespace, namespace));
         let listed: Vec<_> = listed.collect();
         for (key, record) in listed {
-            updates.insert(key, state.put(record));
+            // Lists are consistent, because they ask for no version. A late event can be older than our write,
+            // a list that started after the write cannot, unless the server has lost the write. The HPA would
+            // otherwise be stale until the server's versions have caught up.
+            let wrote = state.cached.get_mut(&key).map(|cached| &mut cached.wrote);
+            let lost =
+                wrote.and_then(|wrote| wrote.take_if(|wrote| wrote.listing && wrote.is_missing(&record)));
+            let update = state.put(record);
+            let lost_write = lost.is_some() && !matches!(update.change, Change::Recreated { .. });
+            updates.insert(key, Update { lost_write, ..update });
         }
         updates.into_values().collect()
     }
@@ -235,7 +270,7 @@ impl Hpas {
     pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
-            cached.wrote = Some(resource_version.to_owned());
+            cached.wrote = Some(Wrote::new(resource_version));
         }
     }
 
@@ -254,7 +289,7 @@ impl Hpas {
         let (key, version) = (record.key.clone(), record.resource_version.clone());
         let update = (!listing).then(|| state.put(Arc::new(record)));
         if let Some(cached) = state.cached.get_mut(&key) {
-            cached.wrote = Some(version);
+            cached.wrote = Some(Wrote::new(version));
         }
         update
     }
@@ -262,9 +297,10 @@ impl Hpas {
     /// Whether the stored record of an HPA is older than our last write of it.
     pub fn is_stale(&self, key: &Key) -> bool {
         let state = self.state.read();
-        state.cached.get(key).is_some_and(|cached| {
-            cached.wrote.as_deref().is_some_and(|wrote| is_older(&cached.record.resource_version, wrote))
-        })
+        state
+            .cached
+            .get(key)
+            .is_some_and(|cached| cached.wrote.as_ref().is_some_and(|wrote| wrote.is_missing(&cached.record)))
     }
 }
 
@@ -298,14 +334,14 @@ impl State {
         let Some(cached) = self.cached.get_mut(&new.key) else {
             self.cached
                 .insert(new.key.clone(), CachedHpa { record: Arc::clone(&new), wrote: None, sent: None });
-            return Update { change: Change::New, old: None, new: Some(new) };
+            return Update { change: Change::New, old: None, new: Some(new), lost_write: false };
         };
         let old = std::mem::replace(&mut cached.record, Arc::clone(&new));
         let change = new.change_since(&old);
         if matches!(change, Change::Recreated { .. }) {
             (cached.wrote, cached.sent) = (None, None);
         }
-        Update { change, old: Some(old), new: Some(new) }
+        Update { change, old: Some(old), new: Some(new), lost_write: false }
     }
 }
 
@@ -503,11 +539,37 @@ mod tests {
         assert!(hpas.is_stale(&key));
         hpas.apply(record("web", "u1", Some(1), "100", 5));
         assert!(!hpas.is_stale(&key));
-        // A list from a server that lags behind makes the HPA stale again.
+        // A late event makes the HPA stale again.
         hpas.apply(record("web", "u1", Some(1), "99", 5));
         assert!(hpas.is_stale(&key));
         hpas.apply(record("web", "u2", Some(1), "150", 5));
         assert!(!hpas.is_stale(&key));
+    }
+
+    #[test]
+    fn list_without_an_earlier_write_ends_the_staleness() {
+        let hpas = Hpas::new();
+        let key = Key::new("shop", "web");
+        let list = |version: &str, written_meanwhile: Option<&str>| {
+            hpas.begin(None);
+            if let Some(version) = written_meanwhile {
+                hpas.wrote(&key, "u1", version);
+            }
+            hpas.apply(record("web", "u1", Some(1), version, 5));
+            let lost: Vec<_> = hpas.finish(None).iter().map(|update| update.lost_write).collect();
+            (lost, hpas.is_stale(&key))
+        };
+        assert_eq!(list("99", None), (vec![false], false));
+        // The list may have been taken before the write.
+        assert_eq!(list("99", Some("100")), (vec![false], true));
+        assert_eq!(list("100", None), (vec![false], false));
+        hpas.apply(record("web", "u1", Some(1), "99", 5));
+        assert!(hpas.is_stale(&key));
+        // The server has lost the write.
+        assert_eq!(list("60", None), (vec![true], false));
+        assert_eq!(list("60", None), (vec![false], false));
+        hpas.wrote(&key, "u1", "61");
+        assert!(hpas.is_stale(&key));
     }
 
     #[test]
