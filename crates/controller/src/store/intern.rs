@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-/// Hashes with fixed keys, so that the same objects have the same layout in every run. A crafted collision
-/// costs one comparison.
+/// Hashes with fixed keys, so that the same objects have the same layout in every run. A lookup costs one
+/// comparison per string that was crafted to collide with it.
 type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
 /// Strings: label keys and values, container and resource names.

@@ -2,11 +2,13 @@
 //!
 //! Selectors are matched against label sets instead of pods, because the pods of one ReplicaSet share one
 //! set. The store keeps the matching sets of a *watched* selector up to date. Each pair of set and selector
-//! is evaluated once, when the later of the two is added.
+//! is evaluated at most once, when the later of the two is added. A new set is evaluated only with the
+//! selectors that require one of its labels, and with those that require no single label.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use autoscaling::pod::{LabelSet, Pod, PodRequests};
@@ -26,6 +28,8 @@ pub(super) struct Namespace {
     groups: BTreeMap<Id, Group>,
     watched: BTreeMap<SelectorId, Watched>,
     watched_ids: BTreeMap<Arc<Selector>, SelectorId>,
+    /// The watched selectors by the digest of their required label, `None` without one.
+    by_label: BTreeSet<(Option<u64>, SelectorId)>,
     last_watched: SelectorId,
 }
 
@@ -172,6 +176,7 @@ impl Namespace {
         }
         self.watched.insert(id, Watched { selector: Arc::clone(selector), groups, users: 1 });
         self.watched_ids.insert(Arc::clone(selector), id);
+        self.by_label.insert((required_label(selector), id));
         id
     }
 
@@ -188,6 +193,7 @@ impl Namespace {
             return;
         };
         self.watched_ids.remove(&watched.selector);
+        self.by_label.remove(&(required_label(&watched.selector), id));
         for set in &watched.groups {
             if let Some(group) = self.groups.get_mut(set) {
                 group.matched_by.retain(|other| *other != id);
@@ -233,12 +239,11 @@ impl Namespace {
             return id;
         }
         let set = labels.intern(strings);
-        let mut matched_by = Vec::new();
-        for (id, watched) in &self.watched {
-            if watched.selector.matches(&set) {
-                matched_by.push(*id);
-            }
-        }
+        let mut matched_by: Vec<_> = self
+            .candidates(&set)
+            .filter(|id| self.watched.get(id).is_some_and(|watched| watched.selector.matches(&set)))
+            .collect();
+        matched_by.sort_unstable();
         let set = self.label_sets.insert(digest, set);
         for id in &matched_by {
             if let Some(watched) = self.watched.get_mut(id) {
@@ -247,6 +252,15 @@ impl Namespace {
         }
         self.groups.insert(set, Group { pods: Vec::new(), matched_by });
         set
+    }
+
+    /// Returns the watched selectors that may match a label set: all that match it, and few others.
+    fn candidates(&self, labels: &LabelSet) -> impl Iterator<Item = SelectorId> {
+        let digests = labels.iter().map(|label| Some(digest(label))).chain([None]);
+        digests.flat_map(|digest| {
+            let range = (digest, SelectorId::MIN)..=(digest, SelectorId::MAX);
+            self.by_label.range(range).map(|(_, id)| *id)
+        })
     }
 
     fn acquire_requests(&mut self, requests: &Requests<'_>, strings: &mut Strings) -> Id {
@@ -267,6 +281,17 @@ impl Namespace {
             }
         }
     }
+}
+
+fn required_label(selector: &Selector) -> Option<u64> {
+    selector.required_label().map(digest)
+}
+
+/// A digest of a label. A collision adds a candidate.
+fn digest(label: (&str, &str)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    label.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Borrow<str> for Entry {
@@ -292,5 +317,29 @@ impl PartialOrd for Entry {
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
         self.pod.name.cmp(&other.pod.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selector(text: &str) -> Arc<Selector> {
+        Arc::new(Selector::parse(text).unwrap())
+    }
+
+    #[test]
+    fn label_set_is_compared_with_few_of_many_selectors() {
+        let mut namespace = Namespace::default();
+        let ids: Vec<_> = (0..10_000).map(|n| namespace.watch(&selector(&format!("app=web-{n}")))).collect();
+        let negative = namespace.watch(&selector("!canary"));
+        let mut strings = Strings::default();
+        let mut text = |text| strings.acquire(text);
+        let labels = LabelSet::new([(text("app"), text("web-77")), (text("tier"), text("web-78"))]);
+        assert_eq!(namespace.candidates(&labels).collect::<Vec<_>>(), [ids[77], negative]);
+        for id in ids.into_iter().chain([negative]) {
+            namespace.unwatch(id);
+        }
+        assert!(namespace.by_label.is_empty() && namespace.is_empty());
     }
 }
