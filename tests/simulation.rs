@@ -84,6 +84,20 @@ fn nothing_is_lost_under_any_fault() {
 }
 
 #[test]
+fn seeds_replace_watches_that_hang() {
+    let plans = (0..).map(|seed| generate::generate(seed, None));
+    let hangs = |plan: &plan::Plan| plan.faults.iter().any(|fault| !fault.aftermath().is_zero());
+    let replaced = plans.filter(hangs).take(20).find_map(|plan| {
+        let plan = Arc::new(plan);
+        let trial = seed_check::attempt(&plan, &Selection::all(&plan), None);
+        assert!(trial.violation.is_none(), "seed {}: {:?}", plan.seed, trial.violation);
+        (trial.outcome.silent_watches > 0).then_some(plan.seed)
+    });
+    assert!(replaced.is_some(), "no seed has replaced a watch");
+    seeds::print(&format!("seed {} replaces a watch that hangs", replaced.unwrap_or_default()));
+}
+
+#[test]
 fn every_planted_bug_is_found() {
     let found: Vec<_> = std::thread::scope(|scope| {
         let searches: Vec<_> = SeededBug::ALL

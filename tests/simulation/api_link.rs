@@ -1,7 +1,7 @@
 //! The connection between one life of a process and the cluster: latency, faults, the ledger, and a planted
 //! bug if there is one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub(crate) struct ApiLink {
     pub(crate) life: u32,
     /// Cancelled at the end of the life, as all other processes observe it.
     pub(crate) cut: CancellationToken,
+    /// Classes of the watches that have hung.
+    pub(crate) hung: Mutex<BTreeSet<Class>>,
     /// State of the planted bug.
     pub(crate) bug: Mutex<Bug>,
 }
@@ -237,6 +239,7 @@ impl ApiLink {
             pieces_read: 0,
             waiting: VecDeque::new(),
             end: None,
+            bookmarked: false,
         };
         Box::pin(futures::stream::unfold(lines, |mut lines| async move {
             let piece = lines.next().await?;
@@ -302,6 +305,8 @@ struct Lines {
     waiting: VecDeque<Bytes>,
     /// Set while events are lost. The connection then breaks or ends with a 410.
     end: Option<(FaultKind, Instant)>,
+    /// Whether a periodic bookmark has passed.
+    bookmarked: bool,
 }
 
 impl Lines {
@@ -330,6 +335,11 @@ impl Lines {
                 return Some(Ok(expired_event()));
             }
             if let Some(strike) = link.hit(&[K::WatchSilent, K::Partition], self.subject) {
+                // A process that has never received a bookmark takes the second silence for the normal state.
+                if strike.hangs() && (link.hung.lock().insert(self.subject.class) || self.bookmarked) {
+                    link.cut.cancelled().await;
+                    return broken();
+                }
                 let over = link.run.sleep_until(strike.until);
                 tokio::select! {
                     biased;
@@ -396,7 +406,9 @@ impl Lines {
                     link.wait_latency(self.number.wrapping_mul(7919).wrapping_add(self.pieces_read)).await;
                     let mut rest = piece;
                     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                        self.waiting.push_back(rest.split_to(end + 1));
+                        let line = rest.split_to(end + 1);
+                        self.bookmarked |= is_bookmark(&line);
+                        self.waiting.push_back(line);
                     }
                 }
             }
@@ -408,6 +420,12 @@ impl Lines {
 fn expired_event() -> Bytes {
     let status = Status::expired("too old resource version: 1 (2)").to_json();
     format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
+}
+
+/// Whether an event is a bookmark that does not end a list.
+fn is_bookmark(line: &[u8]) -> bool {
+    let text = std::str::from_utf8(line).unwrap_or_default();
+    text.starts_with("{\"type\":\"BOOKMARK\"") && !text.contains("initial-events-end")
 }
 
 /// The namespace and name of the object of an event.

@@ -1,6 +1,7 @@
 //! The active faults, and the requests that they hit.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::plan::{Class, Fault, FaultKind};
 use crate::request_log::Subject;
@@ -25,7 +26,7 @@ struct Active {
 pub(crate) struct FaultHit {
     pub(crate) kind: FaultKind,
     pub(crate) amount: u64,
-    pub(crate) until: std::time::Duration,
+    pub(crate) until: Duration,
 }
 
 impl ActiveFaults {
@@ -58,7 +59,24 @@ impl ActiveFaults {
     }
 }
 
+impl FaultHit {
+    /// Whether a silent watch stays silent after its fault, until the process closes it.
+    pub(crate) fn hangs(&self) -> bool {
+        hangs(self.kind, self.amount)
+    }
+}
+
+fn hangs(kind: FaultKind, amount: u64) -> bool {
+    kind == FaultKind::WatchSilent && amount % 2 == 1
+}
+
 impl Fault {
+    /// Time after the end of the fault until which its effect lasts: a process notices a watch that hangs after
+    /// 90 s of silence.
+    pub(crate) fn aftermath(&self) -> Duration {
+        if hangs(self.kind, self.amount) { Duration::from_secs(90) } else { Duration::ZERO }
+    }
+
     fn concerns(&self, process: usize, subject: Subject) -> bool {
         self.process.is_none_or(|other| other == process)
             // A fault of one HPA's metrics does not hit a response that several HPAs share.

@@ -31,6 +31,7 @@ pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let quiet = SECOND * u32::try_from(dice.between(60, 180)).unwrap();
     let actions = actions(&scene, seed, quiet);
     let faults = faults(&scene, seed, quiet, favoured, pair);
+    let quiet = quiet + faults.iter().map(Fault::aftermath).max().unwrap_or_default();
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
     let end = quiet + SETTLED + longest + PERIOD * 6;

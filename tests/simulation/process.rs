@@ -70,6 +70,7 @@ impl Process {
             process: self.number,
             life: self.lives,
             cut: life.cut.clone(),
+            hung: Mutex::default(),
             bug: Mutex::default(),
         };
         let clients = clients(run, link, &options);
@@ -86,6 +87,15 @@ impl Process {
         };
         let running = async move { run_with(&config, &clients, surroundings, telemetry, life.stop).await };
         self.running = Some(tokio::spawn(running));
+    }
+
+    /// Number of watches that this life replaced after a silence.
+    pub(crate) fn silent_watches(&self) -> u64 {
+        let text = self.telemetry.render();
+        let lines = text.lines().filter(|line| {
+            line.starts_with("concertina_watch_restarts_total") && line.contains("reason=\"silent\"")
+        });
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
     /// Checks whether the life has ended and schedules the next one after `pause`. Returns the text of a

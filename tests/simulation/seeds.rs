@@ -48,6 +48,7 @@ struct Tally {
     seeds: u64,
     syncs: u64,
     requests: u64,
+    silent_watches: u64,
     faults: BTreeMap<FaultKind, u64>,
     pairs: BTreeSet<(FaultKind, FaultKind)>,
     simulated: Duration,
@@ -61,6 +62,7 @@ impl Tally {
         self.seeds += 1;
         self.syncs += trial.syncs;
         self.requests += trial.outcome.requests as u64;
+        self.silent_watches += trial.outcome.silent_watches;
         self.simulated += trial.simulated;
         self.failures += u64::from(trial.violation.is_some());
         self.digest ^= digest(plan.seed, trial);
@@ -96,6 +98,7 @@ impl Tally {
             let _ = write!(text, " {} {},", kind.name(), self.faults.get(kind).unwrap_or(&0));
         }
         text.pop();
+        let _ = write!(text, "\n{} silent watches replaced", self.silent_watches);
         text
     }
 }

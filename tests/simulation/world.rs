@@ -31,6 +31,8 @@ pub(crate) struct Outcome {
     pub(crate) end: BTreeMap<usize, Value>,
     pub(crate) syncs: u64,
     pub(crate) requests: usize,
+    /// Number of watches that the last lives of the processes replaced after a silence.
+    pub(crate) silent_watches: u64,
     /// Number of hits by fault.
     pub(crate) hits: BTreeMap<usize, u64>,
     pub(crate) simulated: Duration,
@@ -83,7 +85,9 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
     let violations = run.judge.lock().violations.clone();
     let hits = run.faults.lock().hits.clone();
     let requests = run.ledger.lock().len();
-    Outcome { violations, end, syncs: run.memory.syncs(), requests, hits, simulated, run }
+    let silent_watches = processes.iter().map(Process::silent_watches).sum();
+    let syncs = run.memory.syncs();
+    Outcome { violations, end, syncs, requests, silent_watches, hits, simulated, run }
 }
 
 /// All steps in order.

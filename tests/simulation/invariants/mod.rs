@@ -136,7 +136,8 @@ impl Invariants {
 
     pub(crate) fn fault_started(&mut self, fault: &Fault, now: Duration) {
         use FaultKind as K;
-        let late = |until: &mut Duration, by: Duration| *until = (*until).max(fault.until.max(now) + by);
+        let ends = fault.until.max(now) + fault.aftermath();
+        let late = |until: &mut Duration, by: Duration| *until = (*until).max(ends + by);
         match fault.kind {
             K::ClockDrift => {
                 self.clocks_differ = true;
