@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LONG_LAG, PERIOD, Rescale, Rules};
+use super::{PERIOD, Rescale, Rules};
 use crate::request_log::Entry;
 
 /// Maximum number of events for one object at once.
@@ -35,9 +35,9 @@ impl HpaState {
             if rules.is_none() {
                 self.has_status = false;
             } else if self.now().is_none() {
-                // A new HPA of the same name has no history. Writes for the previous HPA may still be in
-                // flight.
-                self.rescales.clear();
+                // A new HPA of the same name has no history. A process with a stale view still decides for the
+                // previous HPA.
+                self.rescales.iter_mut().for_each(|rescale| rescale.may_be_forgotten = true);
                 self.created = now;
             }
             self.versions.push((now, rules));
@@ -82,17 +82,20 @@ impl HpaState {
     }
 
     /// Records a rescale. If the process decided on a view without `behavior`, the history lacks the rescale.
-    pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration) {
+    pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration, longest_lag: Duration) {
         let (Some(from), Some(to)) = (entry.before, entry.replicas) else { return };
-        let Some(rules) = self.now() else { return };
-        let has_behavior = rules.behavior.is_some();
         // The process's view of the HPA may be stale.
-        let views = self.since(now.saturating_sub(LONG_LAG));
+        let views = self.since(now.saturating_sub(longest_lag));
+        let is_deleted = self.now().is_none();
+        let has_behavior = match self.now() {
+            Some(rules) => rules.behavior.is_some(),
+            None => views.iter().any(|rules| rules.behavior.is_some()),
+        };
         for rules in &views {
             rules.forget(&mut self.rescales, to > from, now);
         }
         if has_behavior {
-            let may_be_forgotten = views.iter().any(|rules| rules.behavior.is_none());
+            let may_be_forgotten = is_deleted || views.iter().any(|rules| rules.behavior.is_none());
             self.rescales.push(Rescale { at: now, change: to - from, may_be_forgotten });
         }
     }

@@ -19,7 +19,7 @@ use crate::run::Violation;
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Maximum age of a process's view while its watches have no fault.
 const LAG: Duration = Duration::from_secs(2);
-/// Maximum age of a view while a fault affects watches: longer than any fault.
+/// Maximum age of a view while a fault affects watches: longer than any fault without its aftermath.
 const LONG_LAG: Duration = Duration::from_secs(150);
 const PERIOD: Duration = Duration::from_secs(15);
 /// Maximum lateness of an undisturbed sync: the duration of the previous sync and a few requests.
@@ -44,6 +44,8 @@ pub(crate) struct Invariants {
     has_election: bool,
     /// Whether a checkpoint is read and written.
     has_checkpoint: bool,
+    /// Maximum age of a view while a fault affects watches.
+    longest_lag: Duration,
     /// Time until which views may be stale.
     views_late_until: Duration,
     /// Time until which writes may follow from old decisions and stale views, since requests are slow.
@@ -85,6 +87,7 @@ impl Invariants {
             processes: (0..scene.processes).map(|_| ProcessState::new(0, scene.hpas.len())).collect(),
             has_election: scene.election,
             has_checkpoint: scene.checkpoint,
+            longest_lag: LONG_LAG + plan.faults.iter().map(Fault::aftermath).max().unwrap_or_default(),
             views_late_until: Duration::ZERO,
             decisions_late_until: Duration::ZERO,
             rates_doubtful_until: Duration::ZERO,
@@ -242,7 +245,7 @@ impl Invariants {
             .or_else(|| self.rate_policies_hold(entry, now));
         if let (Some(hpa), Class::ScalePut, true) = (entry.hpa, entry.class, entry.is_done()) {
             let again = self.current_life(entry).is_some_and(|standing| standing.scales[hpa].again);
-            self.hpas[hpa].rescaled(entry, now);
+            self.hpas[hpa].rescaled(entry, now, self.longest_lag);
             if again {
                 // The history records the decision, which started from the count before the foreign change.
                 self.hpas[hpa].rates_doubtful_until = now + LONGEST_PERIOD;
@@ -288,7 +291,7 @@ impl Invariants {
     /// Current maximum age of a view.
     fn lag(&self, now: Duration) -> Duration {
         let is_late = now < self.views_late_until.max(self.decisions_late_until);
-        if is_late { LONG_LAG } else { LAG }
+        if is_late { self.longest_lag } else { LAG }
     }
 
     /// The rules of an HPA within the maximum age of a view.
