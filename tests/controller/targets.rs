@@ -1,12 +1,17 @@
 //! Watched targets: syncs use the watched object, and read the Scale only if the watch cannot replace it.
 
+use cluster::client::ClientOptions;
+use cluster::mapper::Mapping;
 use concertina::cli::Config;
 use controller::options::{Options, ScaleSource};
+use controller::store::Key;
+use controller::targets::{self, Targets};
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{deployment, external, hpa};
-use crate::support::{Fixture, Harness, logs};
+use crate::support::{Fixture, Harness, link, logs};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
@@ -324,6 +329,29 @@ async fn kind_that_changes_each_second_costs_one_list_per_kind() {
     };
     assert_eq!((lists(DEPLOYMENTS), lists("/apis/apps/v1/replicasets")), (1, 1));
     assert_eq!(rig.count("create", "/selfsubjectaccessreviews"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn access_reviews_of_many_namespaces_have_a_rate() {
+    let stage = Fixture::new();
+    let clients = link::clients(&stage.cluster, &ClientOptions::default());
+    let longest_wait = std::time::Duration::from_secs(7);
+    let options = targets::Options { warn: false, by_namespace: true, longest_wait, seed: 0 };
+    let targets = Targets::new(&clients, options, &CancellationToken::new());
+    let mapping = Mapping {
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        resource: "deployments".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespaced: true,
+    };
+    for number in 0..500 {
+        let hpa = Key::new(format!("namespace-{number}"), "web");
+        assert_eq!(targets.cached_scale(&hpa, &mapping, "web"), None);
+    }
+    stage.pass(1.0).await;
+    let reviews = stage.count("create", "/selfsubjectaccessreviews");
+    assert!((200..=225).contains(&reviews), "{reviews} reviews in a second");
 }
 
 #[tokio::test(start_paused = true)]
