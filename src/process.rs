@@ -86,6 +86,7 @@ where
 fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
     let mut requests = StopRequests::listen()?;
     let stop = stop.clone();
+    // Not supervised, because nothing in it can panic.
     tokio::spawn(async move {
         for last in [false, true] {
             requests.next().await;
@@ -101,4 +102,21 @@ fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
 pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
     eprintln!("Error: {error}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use controller::tasks::Tasks;
+
+    #[test]
+    fn process_exits_with_code_1_after_the_panic_of_a_task() {
+        let code = until_stopped(async |stop| {
+            let tasks = Tasks::default();
+            tasks.spawn_until(&stop, "watch", async { panic!("no pods") });
+            tasks.failed().await;
+            tasks.failure().map_or(Ok(()), Err)
+        });
+        assert_eq!(code, ExitCode::FAILURE);
+    }
 }

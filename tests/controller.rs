@@ -52,6 +52,8 @@ mod server;
 mod shadow;
 #[path = "controller/staleness.rs"]
 mod staleness;
+#[path = "controller/supervision.rs"]
+mod supervision;
 #[path = "controller/sync_rate.rs"]
 mod sync_rate;
 #[path = "controller/takeover.rs"]

@@ -11,10 +11,13 @@ mod replication;
 mod start;
 mod takeover_setup;
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +41,7 @@ use controller::history::replica::{Handover, Source};
 use controller::page::PARITY;
 use controller::reconcile::Observers;
 use controller::shadow::Parity;
+use controller::tasks::{TaskFailure, Tasks};
 use controller::telemetry::RequestMetrics;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
@@ -84,6 +88,9 @@ pub enum AppError {
     /// The Lease was not released, so the next leader has to wait until it expires.
     #[error("failed to release Lease {0}; the next leader has to wait until it expires")]
     LeaseNotReleased(String),
+    /// A task that the controller depends on has failed. The controller shut down in order.
+    #[error(transparent)]
+    Task(#[from] TaskFailure),
 }
 
 /// The environment of one controller process.
@@ -108,7 +115,7 @@ pub struct RunContext {
 ///
 /// # Errors
 /// Returns [`AppError`] if the controller fails before its first sync, loses the Lease or fails to release
-/// it.
+/// it, or if one of its tasks panics.
 pub async fn run(
     config: &Config,
     clock: SharedClock,
@@ -134,7 +141,7 @@ pub async fn run(
 ///
 /// # Errors
 /// Returns [`AppError`] if the controller fails before its first sync, loses the Lease or fails to release
-/// it.
+/// it, or if one of its tasks panics.
 pub async fn run_with(
     config: &Config,
     clients: &Clients,
@@ -145,6 +152,8 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
+    // Also cancelled when a task fails.
+    let stop = stop.child_token();
     let RunContext { server, clock, identity, link, observers, phase } = surroundings;
     let access = Access::new(
         &config.serving,
@@ -172,7 +181,8 @@ pub async fn run_with(
     let assembly = Assembly::start(parts, &watches);
     let findings = permissions::check::Findings::default();
     let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
-    tokio::spawn(watches.clone().run_until_cancelled_owned(checking));
+    let tasks = assembly.controller.tasks.clone();
+    tasks.spawn("permission check", watches.clone().run_until_cancelled_owned(checking).map(drop));
     let component =
         Component::new(config.controller.settings.version, config.flag_values(), Arc::clone(&clock));
     let past = HistoryRestore::prepare(config, clients, &clock, &telemetry);
@@ -191,7 +201,8 @@ pub async fn run_with(
             Arc::new(move |stream, stop| Box::pin(serve_connection(stream, served.clone(), stop)));
         link.register(ServedPages { connect, address: secure, certificate });
     }
-    let server_task = tokio::spawn(listening.run(endpoints, access, serving.clone()));
+    let serving_pages = listening.run(endpoints, access, serving.clone());
+    let server_task = tasks.spawn_until(&serving, "server", serving_pages);
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         %server,
@@ -206,15 +217,43 @@ pub async fn run_with(
         let replication = Replication::new(source, link, &leading, &assembly.controller, &telemetry);
         (leading, replication)
     });
-    let result = work(&assembly, leading, guard, past, &server, &telemetry, [&stop, &watches]).await;
+    let work = work(&assembly, leading, guard, past, &server, &telemetry, [&stop, &watches]);
+    // Boxed, because the future is large and moves into the supervision.
+    let result = supervised(&tasks, Box::pin(work), &stop).await;
 
     watches.cancel();
     serving.cancel();
-    if let Err(error) = server_task.await {
-        tracing::debug!(%error, "server task failed");
-    }
+    // A panic is a failure of the task.
+    let _ = server_task.await;
     tracing::info!("concertina stopped");
-    result
+    match (tasks.failure(), result) {
+        (None, result) => result,
+        (Some(failure), result) => {
+            if let Err(error) = result {
+                tracing::warn!(%error, "shutdown failed");
+            }
+            Err(failure.into())
+        }
+    }
+}
+
+/// Runs `work`, and requests `stop` when a task fails. After a panic in `work` itself, the tasks have the
+/// failure.
+async fn supervised(
+    tasks: &Tasks,
+    work: impl Future<Output = Result<(), AppError>>,
+    stop: &CancellationToken,
+) -> Result<(), AppError> {
+    let stopping = async {
+        tasks.failed().await;
+        stop.cancel();
+        pending::<Infallible>().await
+    };
+    tokio::select! {
+        biased;
+        ended = tasks.catch("controller".into(), work) => ended.unwrap_or(Ok(())),
+        never = stopping => match never {},
+    }
 }
 
 /// Runs the controller from the first list to the release of the Lease.

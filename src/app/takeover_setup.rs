@@ -24,7 +24,8 @@ use controller::telemetry::metrics::Metrics as Telemetry;
 pub(super) struct TakeoverSetup {
     takeover: Arc<TakeOver>,
     reads: Client,
-    notices: Recorder,
+    notices: Client,
+    clock: SharedClock,
 }
 
 impl TakeoverSetup {
@@ -50,10 +51,7 @@ impl TakeoverSetup {
             gate: Arc::clone(&clients.gate),
             telemetry: telemetry.clone(),
         });
-        let options = EventOptions { component: "concertina".to_owned(), ..EventOptions::default() };
-        let (notices, sender) = Recorder::new(clients.notices.clone(), clock, options);
-        tokio::spawn(sender);
-        Some(Self { takeover, reads: clients.watch.clone(), notices })
+        Some(Self { takeover, reads: clients.watch.clone(), notices: clients.notices.clone(), clock })
     }
 
     /// Returns the observers of watch events and concluded syncs. Takeover safety is the first observer, so
@@ -69,10 +67,13 @@ impl TakeoverSetup {
 
     /// Starts takeover safety, which runs until `stop`. The caches must be synced.
     pub(super) fn start(self, controller: &Arc<Controller>, stop: &CancellationToken) -> Arc<TakeOver> {
-        let Self { takeover, reads, notices } = self;
+        let Self { takeover, reads, notices, clock } = self;
+        let options = EventOptions { component: "concertina".to_owned(), ..EventOptions::default() };
+        let (notices, sender) = Recorder::new(notices, clock, options);
+        controller.tasks.spawn("takeover events", sender);
         takeover.begin(controller);
         let work = Arc::clone(&takeover).run(reads, notices);
-        tokio::spawn(stop.clone().run_until_cancelled_owned(work));
+        controller.tasks.spawn_until(stop, "takeover", work);
         takeover
     }
 }

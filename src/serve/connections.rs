@@ -99,6 +99,7 @@ pub(super) async fn accept<F>(
                 let connection = open.add(abort.child_token());
                 let activity = Arc::clone(&connection.activity);
                 let served = serve(Watched { stream, activity: Arc::clone(&activity) });
+                // A panic ends this connection only.
                 tasks.spawn(async move {
                     tokio::select! {
                         biased;

@@ -129,7 +129,9 @@ impl Server {
     /// Serves until `stop`. Then waits at most five seconds for the requests in flight.
     pub async fn run(self, endpoints: Endpoints, access: Access, stop: CancellationToken) {
         let secure = async {
-            let Some(Secure { listener, tls, certificates }) = self.secure else { return };
+            let Some(Secure { listener, tls, certificates }) = self.secure else {
+                return stop.cancelled().await;
+            };
             let upkeep = async { tokio::join!(certificates.keep_current(), access.keep_current()) };
             let accepting = connections::accept(listener, &stop, |stream| {
                 let (acceptor, endpoints) = (TlsAcceptor::from(Arc::clone(&tls)), endpoints.clone());

@@ -48,6 +48,7 @@ fn with_bomb(controller: &Arc<Controller>) -> Arc<Controller> {
         stale_guard: controller.stale_guard,
         period: controller.period,
         workers: controller.workers.clone(),
+        tasks: controller.tasks.clone(),
     })
 }
 

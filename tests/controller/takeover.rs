@@ -69,6 +69,7 @@ impl OtherController {
             stale_guard: ours.stale_guard,
             period: ours.period,
             workers: ours.workers.clone(),
+            tasks: ours.tasks.clone(),
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

@@ -9,6 +9,7 @@ use concertina::app::{AppError, RunContext, client_options, run_with};
 use concertina::cli::Config;
 use concertina::serve::options::Serving;
 use controller::assembly::Phase;
+use controller::reconcile::{Observer, Observers};
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::{Cluster, Link};
 use hyper_util::rt::TokioIo;
@@ -31,7 +32,17 @@ pub(crate) struct Process {
 impl Process {
     /// Starts a process with `identity`. The process serves pages only to other replicas.
     pub(crate) fn start(stage: &Fixture, identity: &str, config: Config) -> Self {
-        Self::start_behind(stage, identity, config, None)
+        Self::start_with(stage, identity, config, None, Vec::new())
+    }
+
+    /// Like [`Self::start`], but with a further observer.
+    pub(crate) fn start_observed(
+        stage: &Fixture,
+        identity: &str,
+        config: Config,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self::start_with(stage, identity, config, None, vec![observer])
     }
 
     /// Like [`Self::start`], but with requests to the cluster through `link`, if there is one.
@@ -40,6 +51,16 @@ impl Process {
         identity: &str,
         config: Config,
         link: Option<Arc<dyn Link>>,
+    ) -> Self {
+        Self::start_with(stage, identity, config, link, Vec::new())
+    }
+
+    fn start_with(
+        stage: &Fixture,
+        identity: &str,
+        config: Config,
+        link: Option<Arc<dyn Link>>,
+        observers: Observers,
     ) -> Self {
         let config = Config { serving: Serving { port: 0, ..Serving::default() }, ..config };
         let telemetry = Metrics::new();
@@ -53,7 +74,7 @@ impl Process {
             clock: Arc::clone(&stage.clock),
             identity: identity.to_owned(),
             link: Some(peer_link),
-            observers: Vec::new(),
+            observers,
             phase: Phase::FirstSync,
         };
         let (stopped, counted) = (stop.clone(), telemetry.clone());
@@ -74,6 +95,11 @@ impl Process {
         self.running.await.unwrap().unwrap();
         self.network.cancel();
         start.elapsed()
+    }
+
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.running.is_finished()
     }
 
     /// Waits until the process fails. Returns the error and the elapsed time.

@@ -26,7 +26,8 @@ use super::error::ApiError;
 type Answer = Either<Full<Bytes>, Limited<Incoming>>;
 
 impl Client {
-    /// Creates kube's client, which spawns a task. The task ends when the client is dropped.
+    /// Creates kube's client, which spawns a task. The task ends when the client is dropped. A panic in the
+    /// task fails the requests of this client only.
     fn typed(&self) -> kube::Client {
         let client = self.clone();
         let service = tower::service_fn(move |request| {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::options::{Options, ScaleSource};
 use crate::reconcile::queue::Queue;
@@ -17,6 +16,7 @@ use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
 use crate::store::{Hpas, Overlap, Pods};
 use crate::targets::{self, Targets};
+use crate::tasks::Tasks;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Clients;
@@ -118,7 +118,8 @@ impl Parts<'_> {
         let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
         let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
         // The sender outlives the watches, so that events recorded during the shutdown are still sent.
-        tokio::spawn(sender);
+        let tasks = Tasks::default();
+        tasks.spawn("events", sender);
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
         let shadow = compares.then(|| {
             Arc::new(Shadow::new(shadow::Parts {
@@ -137,7 +138,7 @@ impl Parts<'_> {
                 longest_wait: options.sync_period / 2,
                 seed,
             };
-            Arc::new(Targets::new(clients, watching, stop))
+            Arc::new(Targets::new(clients, watching, &tasks, stop))
         });
         // An explicit --status-qps is a fixed limit. Otherwise the limit follows the number of HPAs.
         let following = options
@@ -166,6 +167,7 @@ impl Parts<'_> {
             stale_guard: options.stale_consistency,
             period: options.sync_period,
             workers: Workers::new(options.concurrent_syncs),
+            tasks,
         });
         (controller, shadow)
     }
@@ -184,7 +186,6 @@ impl NamespacePods for CachedPodCounts {
 impl Assembly {
     /// Builds a controller and starts its watches, which run until `stop`.
     pub fn start(mut parts: Parts<'_>, stop: &CancellationToken) -> Self {
-        let tasks = TaskTracker::new();
         let (watch_client, seed) = (parts.clients.watch.clone(), parts.seed);
         let longest_wait = parts.options.sync_period / 2;
         let capacity = parts.options.decisions_per_hpa;
@@ -224,15 +225,16 @@ impl Assembly {
                 PodIntake::new(Arc::clone(&controller.pods), namespace.clone()),
             );
             let pods_first = namespace.is_some().then(|| pod_watch.clone());
-            tasks.spawn(stop.clone().run_until_cancelled_owned(watching_pods));
-            tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+            let tasks = &controller.tasks;
+            tasks.spawn_until(stop, "watch of pods", watching_pods);
+            tasks.spawn_until(stop, "watch of HPAs", async move {
                 // HPAs of other namespaces may already sync. List the pods of this namespace before its HPAs
                 // arrive.
                 if let Some(pods) = pods_first {
                     pods.wait_synced().await;
                 }
                 watching_hpas.await;
-            }));
+            });
             hpas.push(hpa_watch);
             pods.push(pod_watch);
         }

@@ -4,6 +4,7 @@
 //! [`assembly`] builds a controller. [`store`] holds the watched objects, [`reconcile`] syncs HPAs, and
 //! [`targets`] reads replica counts. [`record`] and [`history`] keep past decisions. [`election`],
 //! [`takeover`] and [`shadow`] decide whether this controller acts, and alongside which other controller.
+//! [`tasks`] supervises the tasks that feed a controller.
 
 pub mod assembly;
 mod codec;
@@ -17,4 +18,5 @@ pub mod shadow;
 pub mod store;
 pub mod takeover;
 pub mod targets;
+pub mod tasks;
 pub mod telemetry;

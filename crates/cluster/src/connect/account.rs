@@ -94,6 +94,7 @@ impl Account {
             Some(token) if now < token.renew || self.is_pausing(now) => Ok(token),
             Some(token) => {
                 if self.turn.try_lock().is_ok() {
+                    // After a panic, the next request renews the token.
                     tokio::spawn(Arc::clone(self).renew(attempts));
                 }
                 Ok(token)

@@ -39,6 +39,7 @@ pub use self::sync::Next;
 pub use self::worker_pool::{WorkerPermit, Workers};
 use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
 use crate::targets::Targets;
+use crate::tasks::Tasks;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::events::{EventTarget, Recorder};
@@ -94,6 +95,8 @@ pub struct Controller {
     pub period: Duration,
     /// `--concurrent-horizontal-pod-autoscaler-syncs`, in the form of permits.
     pub workers: Workers,
+    /// Supervises the tasks that feed the controller.
+    pub tasks: Tasks,
 }
 
 impl Controller {
@@ -119,6 +122,13 @@ impl Controller {
         syncs.wait().await;
     }
 
+    /// Starts a sync in a task. A panic in the sync is contained in [`Self::work`]. A panic outside of it would
+    /// leave the key without a next sync, so it is a failure of the process.
+    fn start(self: &Arc<Self>, syncs: &TaskTracker, due: Due, permit: WorkerPermit) {
+        let work = Arc::clone(self).work(due, Instant::now(), permit);
+        syncs.spawn(self.tasks.catch("sync".into(), work));
+    }
+
     /// Starts syncs of due keys.
     async fn serve(self: &Arc<Self>, syncs: &TaskTracker) {
         // Wait for a key before acquiring a worker. A worker held while no key is due would be unavailable to
@@ -126,7 +136,7 @@ impl Controller {
         while self.queue.wait().await {
             let permit = WorkerPermit::new(&self.workers.any).await;
             if let Some(due) = self.queue.take() {
-                syncs.spawn(Arc::clone(self).work(due, Instant::now(), permit));
+                self.start(syncs, due, permit);
             }
         }
     }
@@ -137,7 +147,7 @@ impl Controller {
         while self.queue.wait_fresh().await {
             let permit = WorkerPermit::new(workers).await;
             if let Some(due) = self.queue.take_fresh() {
-                syncs.spawn(Arc::clone(self).work(due, Instant::now(), permit));
+                self.start(syncs, due, permit);
             }
         }
     }

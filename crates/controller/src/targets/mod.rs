@@ -18,6 +18,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::view::View;
 use crate::store::{Key, Target};
+use crate::tasks::Tasks;
 use cluster::client::{Client, Clients};
 use cluster::mapper::Mapping;
 use cluster::permission::{Permission, row};
@@ -48,6 +49,7 @@ pub struct Options {
 pub struct Targets {
     context: Arc<WatchContext>,
     state: Arc<Mutex<State>>,
+    tasks: Tasks,
     stop: CancellationToken,
     /// Stops all watches when dropped.
     _stops: DropGuard,
@@ -103,11 +105,17 @@ impl WatchScope {
 
 impl Targets {
     /// Creates a set of targets without watches. All watches end with `stop`, or when the set is dropped.
-    pub fn new(clients: &Clients, options: Options, stop: &CancellationToken) -> Self {
+    pub fn new(clients: &Clients, options: Options, tasks: &Tasks, stop: &CancellationToken) -> Self {
         let context =
             WatchContext { watch: clients.watch.clone(), discovery: clients.discovery.clone(), options };
         let stop = stop.child_token();
-        Self { context: Arc::new(context), state: Arc::default(), _stops: stop.clone().drop_guard(), stop }
+        Self {
+            context: Arc::new(context),
+            state: Arc::default(),
+            tasks: tasks.clone(),
+            _stops: stop.clone().drop_guard(),
+            stop,
+        }
     }
 
     /// Registers the target of an HPA, in the HPA's own namespace, and returns its Scale. `None` if the Scale
@@ -191,14 +199,16 @@ impl Targets {
             let view = Arc::new(View::new(scope.clone(), mapping.clone()));
             let unused = remove_unused(Arc::clone(&self.state), scope.clone());
             let running = Arc::clone(&view).run(Arc::clone(&self.context), *started);
+            let stop = self.stop.child_token();
+            let unused_stop = stop.clone();
             let watching = async move {
                 tokio::select! {
                     biased;
-                    () = unused => {}
+                    () = unused => unused_stop.cancel(),
                     () = running => {}
                 }
             };
-            tokio::spawn(self.stop.clone().run_until_cancelled_owned(watching));
+            self.tasks.spawn_until(&stop, format!("watch of {}", view.resource()), watching);
             SharedView { view, by: 0, unused: None }
         });
         used.by += 1;

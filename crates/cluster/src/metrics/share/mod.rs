@@ -194,6 +194,7 @@ impl Shares {
             return;
         }
         let shares = Arc::downgrade(self);
+        // After a panic in the sweep, the next entry starts another task.
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP).await;

@@ -212,6 +212,7 @@ impl Checkpoint {
     /// Starts the periodic writes. They continue until the checkpoint is finished or dropped.
     pub fn start(mut self, controller: Arc<Controller>) -> Running {
         let (finish, finished) = oneshot::channel();
+        let tasks = controller.tasks.clone();
         let keep = async move {
             let histories = &controller.histories;
             let in_order = tokio::select! {
@@ -224,7 +225,7 @@ impl Checkpoint {
                 let _ = self.save(histories, in_order).await;
             }
         };
-        Running { finish, task: AbortOnDropHandle::new(tokio::spawn(keep)) }
+        Running { finish, task: AbortOnDropHandle::new(tasks.spawn("checkpoint", keep)) }
     }
 
     async fn keep(&mut self, histories: &Histories) -> std::convert::Infallible {

@@ -88,6 +88,7 @@ impl Peers {
             return;
         }
         let resolved = Arc::downgrade(&self.resolved);
+        // A panic leaves the address unknown: other replicas then copy no histories from this one.
         tokio::spawn(async move {
             loop {
                 let found = tokio::net::lookup_host((host.as_str(), port)).await;
@@ -203,6 +204,7 @@ async fn connect(peer: Peer, credentials: &mut Credentials) -> Result<Connection
     })?;
     let (sender, connection) =
         handshake(TokioIo::new(tls)).await.map_err(|error| unreachable(deepest(&error)))?;
+    // A panic fails the request, and the next one connects again.
     let driver = AbortOnDropHandle::new(tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "connection to another replica ended");
