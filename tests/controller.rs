@@ -24,6 +24,8 @@ mod decisions;
 mod determinism;
 #[path = "controller/election.rs"]
 mod election;
+#[path = "controller/election_thread.rs"]
+mod election_thread;
 #[path = "controller/exposed_metrics.rs"]
 mod exposed_metrics;
 #[path = "controller/identity.rs"]

@@ -1,10 +1,10 @@
 //! Leader election of this process: candidate, leader, former leader.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,16 @@ use controller::telemetry::metrics::Metrics as Telemetry;
 /// The grace period on top of the Lease duration, after which a leader that has not renewed counts as stuck.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
+/// The runtime of the election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ElectionRuntime {
+    /// The runtime of the process. Virtual time needs a single runtime.
+    Shared,
+    /// A separate thread with its own runtime and connections, so that no other work of the process delays a
+    /// renewal.
+    Separate,
+}
+
 /// A candidate before its start.
 #[derive(Debug)]
 pub(super) struct LeaderElection {
@@ -30,13 +40,15 @@ pub(super) struct LeaderElection {
     identity: String,
     leader_state: watch::Receiver<LeaderState>,
     renewal: Renewal,
+    runtime: ElectionRuntime,
 }
 
 /// A running candidate.
 #[derive(Debug)]
 pub(super) struct Candidacy {
     leader_state: watch::Receiver<LeaderState>,
-    running: JoinHandle<CandidateExit>,
+    /// Without a value if the candidate panicked.
+    running: oneshot::Receiver<CandidateExit>,
     release: CancellationToken,
     lease: Arc<str>,
     telemetry: Telemetry,
@@ -51,6 +63,32 @@ pub(super) struct Renewal {
     lease: Arc<str>,
 }
 
+impl ElectionRuntime {
+    /// Starts the candidate. The receiver gets the end of the candidacy.
+    fn start(
+        self,
+        candidate: impl Future<Output = CandidateExit> + Send + 'static,
+    ) -> io::Result<oneshot::Receiver<CandidateExit>> {
+        let (ended, running) = oneshot::channel();
+        let run = async move {
+            // An error means that the process no longer waits.
+            let _ = ended.send(candidate.await);
+        };
+        match self {
+            Self::Shared => {
+                tokio::spawn(run);
+            }
+            Self::Separate => {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                std::thread::Builder::new()
+                    .name("election".to_owned())
+                    .spawn(move || runtime.block_on(run))?;
+            }
+        }
+        Ok(running)
+    }
+}
+
 impl LeaderElection {
     /// Builds the candidate that the flags configure. From then on, only the leader may write. Returns `None`
     /// without leader election and for a dry run, which writes nothing and needs no Lease.
@@ -61,6 +99,7 @@ impl LeaderElection {
         clock: SharedClock,
         seed: u64,
         link: Option<Arc<dyn PeerTransport>>,
+        runtime: ElectionRuntime,
     ) -> Option<Self> {
         let election = config.election.as_ref().filter(|_| !config.controller.dry_run)?;
         let timing = election.timing;
@@ -78,7 +117,7 @@ impl LeaderElection {
             timing,
             lease: election.name.as_str().into(),
         };
-        Some(Self { candidate, identity, leader_state, renewal })
+        Some(Self { candidate, identity, leader_state, renewal, runtime })
     }
 
     /// Returns the state for the health check.
@@ -102,12 +141,17 @@ impl LeaderElection {
     }
 
     /// Starts the candidate.
-    pub(super) fn start(self, telemetry: &Telemetry) -> Candidacy {
+    ///
+    /// # Errors
+    /// Returns [`AppError::ElectionThread`] if the separate thread cannot start.
+    pub(super) fn start(self, telemetry: &Telemetry) -> Result<Candidacy, AppError> {
         let release = CancellationToken::new();
         let lease = self.renewal.lease;
         telemetry.leader(&lease, false);
-        let running = tokio::spawn(self.candidate.run(release.clone()));
-        Candidacy { leader_state: self.leader_state, running, release, lease, telemetry: telemetry.clone() }
+        let running =
+            self.runtime.start(self.candidate.run(release.clone())).map_err(AppError::ElectionThread)?;
+        let telemetry = telemetry.clone();
+        Ok(Candidacy { leader_state: self.leader_state, running, release, lease, telemetry })
     }
 }
 
@@ -148,7 +192,7 @@ impl Candidacy {
         match ended {
             Ok(CandidateExit::Lost(reason)) => AppError::LeaseLost(reason),
             Ok(end) => AppError::CandidateExited(format!("{end:?}")),
-            Err(error) => AppError::CandidateExited(error.to_string()),
+            Err(_) => AppError::CandidateExited("panicked".to_owned()),
         }
     }
 

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::history_restore::HistoryRestore;
+pub use self::leader::ElectionRuntime;
 use self::leader::LeaderElection;
 use self::replication::Replication;
 use self::takeover_setup::TakeoverSetup;
@@ -85,6 +86,9 @@ pub enum AppError {
     /// The candidate exited although nothing stopped it, so the Lease is not renewed.
     #[error("lost leadership: the candidate exited: {0}")]
     CandidateExited(String),
+    /// The thread of the election could not start.
+    #[error("failed to start the thread of the election: {0}; raise the limit on threads")]
+    ElectionThread(#[source] std::io::Error),
     /// The Lease was not released, so the next leader has to wait until it expires.
     #[error("failed to release Lease {0}; the next leader has to wait until it expires")]
     LeaseNotReleased(String),
@@ -108,6 +112,8 @@ pub struct RunContext {
     pub observers: Observers,
     /// The choice of each HPA's offset within the sync period.
     pub phase: Phase,
+    /// The runtime of the election.
+    pub election: ElectionRuntime,
 }
 
 /// Runs the controller until `stop`, then shuts down in order. `observers` receive concluded syncs after the
@@ -133,7 +139,15 @@ pub async fn run(
         elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
     let link = peers.map(|peers| Arc::new(peers) as Arc<dyn PeerTransport>);
     let identity = election::identity()?;
-    let surroundings = RunContext { server, clock, identity, link, observers, phase: Phase::Name };
+    let surroundings = RunContext {
+        server,
+        clock,
+        identity,
+        link,
+        observers,
+        phase: Phase::Name,
+        election: ElectionRuntime::Separate,
+    };
     run_with(config, &clients, surroundings, telemetry, stop).await
 }
 
@@ -154,7 +168,7 @@ pub async fn run_with(
     }
     // Also cancelled when a task fails.
     let stop = stop.child_token();
-    let RunContext { server, clock, identity, link, observers, phase } = surroundings;
+    let RunContext { server, clock, identity, link, observers, phase, election } = surroundings;
     let access = Access::new(
         &config.serving,
         config.own_kubeconfig(),
@@ -186,7 +200,7 @@ pub async fn run_with(
     let component =
         Component::new(config.controller.settings.version, config.flag_values(), Arc::clone(&clock));
     let past = HistoryRestore::prepare(config, clients, &clock, &telemetry);
-    let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone());
+    let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone(), election);
     let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
@@ -280,7 +294,7 @@ async fn work(
         sync_until(assembly, past, Handover::Nothing, stop).await;
         return Ok(());
     };
-    let mut candidacy = leading.start(telemetry);
+    let mut candidacy = leading.start(telemetry)?;
     if replication.follow_until(candidacy.leads(stop)).await {
         let inheritance = candidacy.term().map_or(Handover::Nothing, |term| replication.take_over(term));
         replication.leads();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clock::SharedClock;
 use cluster::client::{ClientOptions, Clients};
-use concertina::app::{AppError, RunContext, client_options, run_with};
+use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::{Election, TakeOver};
 use concertina::serve::options::Serving;
@@ -84,6 +84,7 @@ impl Process {
             identity: format!("p{}.{}", self.number, self.lives),
             observers: vec![witness],
             phase: Phase::Name,
+            election: ElectionRuntime::Shared,
         };
         let running = async move { run_with(&config, &clients, surroundings, telemetry, life.stop).await };
         self.running = Some(tokio::spawn(running));

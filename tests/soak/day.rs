@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{SharedClock, VirtualClock};
-use concertina::app::{RunContext, client_options, run_with};
+use concertina::app::{ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::{Election, TakeOver};
 use concertina::serve::options::Serving;
@@ -161,6 +161,7 @@ async fn day_of_failovers_leaves_no_state_behind() {
             identity: format!("replica-{number:04}"),
             observers: Vec::new(),
             phase: Phase::Name,
+            election: ElectionRuntime::Shared,
             link: Some(network.join(&cable)),
         };
         let stop = CancellationToken::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clock::SystemClock;
 use cluster::client::Clients;
-use concertina::app::{RunContext, client_options, run_with};
+use concertina::app::{ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
 use concertina::serve::options::Serving;
@@ -82,6 +82,7 @@ async fn memory_does_not_grow_over_ten_minutes_over_tcp() {
         link: None,
         observers: Vec::new(),
         phase: Phase::Name,
+        election: ElectionRuntime::Separate,
     };
     let stop = CancellationToken::new();
     let (counted, stopped) = (telemetry.clone(), stop.clone());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::client::{ClientOptions, Clients};
-use concertina::app::{AppError, RunContext, client_options, run_with};
+use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
 use concertina::serve::options::Serving;
 use controller::assembly::Phase;
@@ -76,6 +76,7 @@ impl Process {
             link: Some(peer_link),
             observers,
             phase: Phase::FirstSync,
+            election: ElectionRuntime::Shared,
         };
         let (stopped, counted) = (stop.clone(), telemetry.clone());
         let running =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clock::{SharedClock, VirtualClock};
 use cluster::client::{ClientOptions, Clients};
-use concertina::app::{RunContext, client_options, run_with};
+use concertina::app::{ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
 use concertina::cli::config::{Election, TakeOver};
 use concertina::serve::options::Serving;
@@ -211,6 +211,7 @@ async fn run_process(link: Arc<FaultInjector>, clock: &SharedClock, config: Conf
         identity: link.process.clone(),
         observers: Vec::new(),
         phase: Phase::FirstSync,
+        election: ElectionRuntime::Shared,
         link: Some(link.ground.network.join(&link.dead)),
     };
     let stopped = stop.clone();
