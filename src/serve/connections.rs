@@ -17,6 +17,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::admission::Admission;
+
 /// Maximum number of connections per port. Scrapers and probes keep one or two each. With TLS, each
 /// connection costs a few dozen kilobytes.
 pub(super) const MAX_CONNECTIONS: usize = 256;
@@ -74,10 +76,11 @@ fn bind(socket: &Socket, address: SocketAddr, share_port: bool) -> io::Result<()
     socket.bind(&address.into())
 }
 
-/// Passes every accepted connection to `serve` until `stop`. Then waits at most five seconds for connections
+/// Passes every admitted connection to `serve` until `stop`. Then waits at most five seconds for connections
 /// in flight.
 pub(super) async fn accept<F>(
     listener: TcpListener,
+    mut admission: Admission<TcpStream>,
     stop: &CancellationToken,
     serve: impl Fn(Watched<TcpStream>) -> F,
 ) where
@@ -92,10 +95,7 @@ pub(super) async fn accept<F>(
         let accepted = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
-            Ok((stream, _)) => {
+            stream = admission.next() => {
                 let connection = open.add(abort.child_token());
                 let activity = Arc::clone(&connection.activity);
                 let served = serve(Watched { stream, activity: Arc::clone(&activity) });
@@ -108,7 +108,12 @@ pub(super) async fn accept<F>(
                         () = activity.idle() => {}
                     }
                 });
+                continue;
             }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, client)) => admission.add(client.ip(), stream),
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection for health, metrics and decisions");
                 tokio::select! {

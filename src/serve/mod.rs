@@ -2,7 +2,7 @@
 //!
 //! The secure port authenticates and authorizes clients ([`Access`]). An optional loopback port without TLS
 //! serves all clients. Both ports bound the resources that an unauthenticated client can use: connections,
-//! header size, the time of a handshake and of a header, and concurrent reviews.
+//! header size, the time of a handshake and of a header, handshakes and reviews per second.
 //!
 //! | path | response | for clients that |
 //! |---|---|---|
@@ -21,6 +21,7 @@
 //! format of Kubernetes' components. In contrast to those components, a failed check shows its reason.
 
 pub mod access;
+mod admission;
 mod component;
 mod connections;
 mod error;
@@ -53,6 +54,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::access::Access;
 use self::access::Denial;
+use self::admission::Admission;
 pub use self::component::Component;
 use self::connections::{Activity, IDLE};
 pub use self::error::ServeError;
@@ -133,7 +135,7 @@ impl Server {
                 return stop.cancelled().await;
             };
             let upkeep = async { tokio::join!(certificates.keep_current(), access.keep_current()) };
-            let accepting = connections::accept(listener, &stop, |stream| {
+            let accepting = connections::accept(listener, Admission::limited(), &stop, |stream| {
                 let (acceptor, endpoints) = (TlsAcceptor::from(Arc::clone(&tls)), endpoints.clone());
                 let (access, stop) = (access.clone(), stop.clone());
                 async move {
@@ -159,7 +161,7 @@ impl Server {
         let plain = async {
             let Some(listener) = self.plain else { return };
             let serve = |stream| serve_connection(stream, endpoints.clone(), stop.clone());
-            connections::accept(listener, &stop, serve).await;
+            connections::accept(listener, Admission::unlimited(), &stop, serve).await;
         };
         tokio::join!(secure, plain);
     }

@@ -97,7 +97,7 @@ pub struct Clients {
     pub watch: Client,
     /// The Lease. No token bucket and separate connections, so that no other request can delay a renewal.
     pub lease: Client,
-    /// Token and access reviews. No token bucket.
+    /// Token and access reviews. A separate token bucket, because unauthenticated clients can cause reviews.
     pub reviews: Client,
     /// Events about a replica that withholds writes because of another controller.
     pub notices: Client,
@@ -197,7 +197,7 @@ impl Clients {
             discovery: limited(options.qps, options.burst.max(DISCOVERY_BURST)),
             watch: unlimited.clone(),
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
-            reviews: account_client,
+            reviews: Client { bucket: TokenBucket::new(options.qps, options.burst), ..account_client },
             checkpoint: Client { http: gated(http.clone(), Writes::Checkpoint), ..client() },
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
             gate: Arc::clone(&options.gate),

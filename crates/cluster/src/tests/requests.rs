@@ -11,6 +11,7 @@ use crate::call::Call;
 use crate::decode;
 use crate::error::ApiError;
 use crate::gate::{Gate, Refusal};
+use crate::reviews;
 use crate::scale::Scales;
 use crate::status::{StatusTarget, Statuses};
 use fake_cluster::{FaultAction, FaultRule};
@@ -217,4 +218,18 @@ async fn each_client_has_its_own_bucket() {
     assert_eq!(start.elapsed(), Duration::ZERO);
     clients.scale.bytes(&call).await.unwrap();
     assert!(start.elapsed() >= Duration::from_millis(49), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_of_made_up_tokens_have_a_rate() {
+    let cluster = cluster();
+    let clients = clients(&cluster);
+    let start = Instant::now();
+    let made_up = (0..230).map(|number| {
+        let client = clients.reviews.clone();
+        async move { reviews::token(&client, &format!("token-{number}")).await.unwrap() }
+    });
+    assert!(futures::future::join_all(made_up).await.iter().all(Option::is_none));
+    // A burst of 30, then 20 per second.
+    assert!((9_990..10_100).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
 }

@@ -1,0 +1,188 @@
+//! Admits new connections to the secure port at a limited rate, because each TLS handshake costs CPU time.
+//!
+//! Connections that wait are admitted round robin by source address. A flood from some addresses therefore
+//! delays a client at another address, such as a kubelet, by at most one handshake per flooding address.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::pending;
+use std::net::{IpAddr, Ipv6Addr};
+
+use cluster::limit::TokenBucket;
+
+/// Handshakes per second. With an RSA key of 4,096 bits, this rate takes a quarter of a core.
+const PER_SECOND: f32 = 50.0;
+/// Handshakes without a wait.
+const BURST: u32 = 50;
+/// Maximum number of connections that wait. At the rate above, none waits longer than about 5 s.
+const MAX_WAITING: usize = 256;
+
+/// Connections that wait for a handshake.
+#[derive(Debug)]
+pub(super) struct Admission<S> {
+    /// `None`: every connection is admitted at once.
+    bucket: Option<TokenBucket>,
+    waiting: BTreeMap<IpAddr, VecDeque<S>>,
+    /// Every source address with waiting connections, in the order of their turns.
+    turns: VecDeque<IpAddr>,
+    count: usize,
+}
+
+impl<S> Admission<S> {
+    /// Admits connections at the rate of handshakes.
+    pub(super) fn limited() -> Self {
+        Self { bucket: TokenBucket::new(PER_SECOND, BURST), ..Self::unlimited() }
+    }
+
+    /// Admits connections at once.
+    pub(super) fn unlimited() -> Self {
+        Self { bucket: None, waiting: BTreeMap::new(), turns: VecDeque::new(), count: 0 }
+    }
+
+    /// Adds a connection. At the maximum, drops the newest connection of the address with most connections.
+    pub(super) fn add(&mut self, source: IpAddr, stream: S) {
+        let source = network(source);
+        let waiting = self.waiting.entry(source).or_default();
+        if waiting.is_empty() {
+            self.turns.push_back(source);
+        }
+        waiting.push_back(stream);
+        self.count += 1;
+        if self.count > MAX_WAITING {
+            let most = self.waiting.iter().max_by_key(|(_, waiting)| waiting.len());
+            if let Some(most) = most.map(|(source, _)| *source) {
+                self.remove(most, VecDeque::pop_back);
+            }
+        }
+    }
+
+    /// Waits for the next connection to admit. No connection is lost if the future is dropped.
+    pub(super) async fn next(&mut self) -> S {
+        loop {
+            if self.turns.is_empty() {
+                pending::<()>().await;
+            }
+            if let Some(bucket) = &self.bucket {
+                bucket.take().await;
+            }
+            let Some(source) = self.turns.pop_front() else { continue };
+            self.turns.push_back(source);
+            if let Some(stream) = self.remove(source, VecDeque::pop_front) {
+                return stream;
+            }
+        }
+    }
+
+    fn remove(&mut self, source: IpAddr, take: impl Fn(&mut VecDeque<S>) -> Option<S>) -> Option<S> {
+        let waiting = self.waiting.get_mut(&source)?;
+        let stream = take(waiting);
+        if waiting.is_empty() {
+            self.waiting.remove(&source);
+            self.turns.retain(|turn| *turn != source);
+        }
+        self.count -= usize::from(stream.is_some());
+        stream
+    }
+}
+
+/// The address that shares one turn. A host may use a whole /64 network of IPv6.
+fn network(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    const KUBELET: &str = "10.0.0.1";
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Connections of a flood from three addresses, numbered from 1,000.
+    fn flood(admission: &mut Admission<usize>) {
+        for number in 0..1_000 {
+            admission.add(ip(&format!("10.0.1.{}", number % 3)), 1_000 + number);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_wait_once_the_burst_is_used_up() {
+        let mut admission = Admission::limited();
+        let start = Instant::now();
+        for number in 0..150 {
+            admission.add(ip(KUBELET), number);
+        }
+        for number in 0..150 {
+            assert_eq!(admission.next().await, number);
+        }
+        let elapsed = start.elapsed();
+        assert!((1_999..2_050).contains(&elapsed.as_millis()), "{elapsed:?}");
+        assert!(timeout(Duration::from_secs(60), admission.next()).await.is_err(), "nothing waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_addresses_have_their_turn_in_a_flood() {
+        let mut admission = Admission::limited();
+        flood(&mut admission);
+        for _ in 0..200 {
+            admission.next().await;
+            flood(&mut admission);
+        }
+        admission.add(ip(KUBELET), 1);
+        let start = Instant::now();
+        while admission.next().await != 1 {
+            flood(&mut admission);
+        }
+        assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_wait_loses_no_connection_and_no_token() {
+        let mut admission = Admission::limited();
+        for number in 0..51 {
+            admission.add(ip(KUBELET), number);
+        }
+        for number in 0..50 {
+            assert_eq!(admission.next().await, number);
+        }
+        let start = Instant::now();
+        for _ in 0..10 {
+            assert!(timeout(Duration::from_millis(1), admission.next()).await.is_err());
+        }
+        assert_eq!(admission.next().await, 50);
+        assert!(start.elapsed() < Duration::from_millis(25), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn waiting_connections_are_bounded_and_the_flood_loses_its_own() {
+        let mut admission = Admission::unlimited();
+        admission.add(ip(KUBELET), 1);
+        for _ in 0..3 {
+            flood(&mut admission);
+        }
+        assert_eq!(admission.count, MAX_WAITING);
+        assert_eq!(admission.waiting.values().map(VecDeque::len).sum::<usize>(), MAX_WAITING);
+        assert_eq!(admission.waiting[&ip(KUBELET)], [1]);
+        assert_eq!(admission.turns.len(), 4);
+    }
+
+    #[test]
+    fn addresses_of_one_host_share_a_turn() {
+        for (one, other, same) in [
+            ("2001:db8::1", "2001:db8::ffff:1", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+            ("::ffff:10.0.0.1", "10.0.0.1", true),
+            ("10.0.0.1", "10.0.0.2", false),
+        ] {
+            assert_eq!(network(ip(one)) == network(ip(other)), same, "{one} {other}");
+        }
+    }
+}
