@@ -27,6 +27,8 @@ mod metrics_backend;
 #[path = "support/network.rs"]
 #[expect(dead_code, reason = "other test binaries use the rest")]
 mod network;
+#[path = "simulation/panics.rs"]
+mod panics;
 #[path = "simulation/peer_link.rs"]
 mod peer_link;
 #[path = "simulation/plan.rs"]

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api_link::ApiLink;
 use crate::clock::OwnClock;
+use crate::panics::PanickingSync;
 use crate::peer_link::PeerLink;
 use crate::run::{Life, Run};
 use crate::seeded_bugs::SeededBug;
@@ -77,12 +78,16 @@ impl Process {
         let tie = PeerLink { run: Arc::clone(run), process: self.number, link: run.network.join(&life.cut) };
         let clock: SharedClock = Arc::clone(&self.clock) as _;
         let witness = crate::ideal_history::IdealHistories::witness(run, self.number, self.lives);
+        let mut observers = vec![witness];
+        if run.plant == Some(SeededBug::SyncPanics) {
+            observers.push(Arc::new(PanickingSync::default()));
+        }
         let surroundings = RunContext {
             link: Some(Arc::new(tie)),
             server: "http://embedded/".to_owned(),
             clock,
             identity: format!("p{}.{}", self.number, self.lives),
-            observers: vec![witness],
+            observers,
             phase: Phase::Name,
             election: ElectionRuntime::Shared,
         };
@@ -99,23 +104,17 @@ impl Process {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
-    /// Checks whether the life has ended and schedules the next one after `pause`. Returns the text of a
-    /// panic.
-    pub(crate) async fn poll_exit(&mut self, run: &Run, pause: Duration) -> Option<String> {
-        let running = self.running.take_if(|running| running.is_finished())?;
+    /// Checks whether the life has ended and schedules the next one after `pause`.
+    pub(crate) async fn poll_exit(&mut self, run: &Run, pause: Duration) {
+        let Some(running) = self.running.take_if(|running| running.is_finished()) else { return };
         let ended = running.await;
         run.ended(self.number, self.lives, matches!(ended, Ok(Ok(()))));
         if let Some(life) = run.life(self.number) {
             life.cut.cancel();
         }
         self.starts = Some(run.now() + pause);
-        match ended {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => {
-                run.record_event(format!("process {} ended: {error}", self.number));
-                None
-            }
-            Err(error) => Some(format!("process {} panicked: {error}", self.number)),
+        if let Ok(Err(error)) = ended {
+            run.record_event(format!("process {} ended: {error}", self.number));
         }
     }
 }

@@ -73,6 +73,8 @@ plants! {
     CheckpointUnread: "checkpoint-unread",
     /// Neither status nor events show a rescale.
     PastHidden: "past-hidden",
+    /// A sync panics. The process contains the panic.
+    SyncPanics: "sync-panics",
 }
 
 impl SeededBug {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::invariants::Finding;
+use crate::panics;
 use crate::plan::{
     Action, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, Plan, Selection, TimedAction,
 };
@@ -49,6 +50,7 @@ enum Step<'a> {
 
 /// Runs the actions and faults of a plan that are kept.
 pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<SeededBug>) -> Outcome {
+    panics::start();
     let run = Run::new(Arc::clone(plan), plant);
     let stop = CancellationToken::new();
     build(&run);
@@ -146,12 +148,12 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
         }
     }
     for process in processes.iter_mut() {
-        let panicked = process.poll_exit(run, SECOND).await;
-        run.report(panicked.map(|text| ("no panic", text)));
+        process.poll_exit(run, SECOND).await;
         if process.starts.is_some_and(|at| at <= now) {
             process.start(run);
         }
     }
+    run.report(panics::first().map(|text| ("no panic", text)));
     let (violation, deleted) = {
         let mut judge = run.judge.lock();
         (judge.second(now), judge.long_deleted(now))

@@ -22,6 +22,7 @@ use super::fault_injector::{Fault, FaultInjector, Log, SharedState};
 use super::scenario::{Change, Scenario};
 use super::seeded_bug::SeededBug;
 use super::world::{EPOCH, World};
+use crate::panics;
 
 /// Offset of steps from round seconds, so that they fall between syncs, which run at round seconds.
 const STEP_OFFSET: Duration = Duration::from_millis(2500);
@@ -55,6 +56,7 @@ async fn perform(
     plant: Option<SeededBug>,
     longer: Duration,
 ) -> RunOutcome {
+    panics::start();
     let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().unwrap()));
     let ground = Arc::new(SharedState::new(World::new(Arc::clone(&clock)), fault, plant));
     for change in &scenario.initial {
@@ -66,6 +68,7 @@ async fn perform(
         .collect();
     let recovery = Recovery { ground: &ground, duration: recovery(scenario, fault), done: false };
     perform_steps(scenario, &ground, &replicas, recovery, longer).await;
+    assert_eq!(panics::first(), None, "nothing panics");
     let outcome = Outcome::from_world(&ground.world);
     let log = std::mem::take(&mut *ground.log());
     RunOutcome { log, outcome }
