@@ -58,7 +58,7 @@ async fn lease_is_renewed_while_the_process_is_busy() {
     cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).unwrap();
     cluster.create(hpa("web", &[external("queue", "10")])).unwrap();
     let timing = Timing {
-        lease: Duration::from_secs(60),
+        lease: Duration::from_mins(1),
         renew_deadline: Duration::from_secs(50),
         retry: Duration::from_millis(50),
     };
