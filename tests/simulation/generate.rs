@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
 use crate::plan::{
@@ -13,6 +14,10 @@ use crate::seeded_bugs::SeededBug;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);
+
+/// Maximum time until a process acts with `--takeover=wait`: twenty periods until a wrong status is a proof, and
+/// the syncs before and after.
+const TAKEOVER: Duration = Duration::from_secs(22 * 15);
 
 /// Generates the plan of a seed. With a planted bug, the scene and the faults are those that can expose it.
 pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
@@ -34,7 +39,8 @@ pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let quiet = quiet + faults.iter().map(Fault::aftermath).max().unwrap_or_default();
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
-    let end = quiet + SETTLED + longest + PERIOD * 6;
+    let takeover = if scene.takeover == TakeOver::Wait { TAKEOVER } else { Duration::ZERO };
+    let end = quiet + takeover + SETTLED + longest + PERIOD * 6;
     let reach = scene.hpas.iter().map(HpaPlan::longest_wait).max().unwrap_or_default() + scene.downscale;
     Plan { seed, scene, actions, faults, closing, quiet, end, settle_time: reach + PERIOD * 2 }
 }
@@ -54,6 +60,7 @@ pub(crate) fn steady(hpas: usize, pods: u32, end: Duration) -> Plan {
     let scene = InitialState {
         processes: 1,
         election: true,
+        takeover: TakeOver::Off,
         checkpoint: false,
         hpas: (0..hpas).map(|_| hpa()).collect(),
         tolerance: 0.1,
@@ -81,6 +88,7 @@ fn scene(seed: u64) -> InitialState {
     InitialState {
         processes,
         election: processes > 1 || dice.percent(50),
+        takeover: if Rng::for_purpose(seed, 7).percent(40) { TakeOver::Wait } else { TakeOver::Off },
         checkpoint: dice.percent(30),
         hpas: (0..count).map(|_| hpa(&mut dice, crowd)).collect(),
         tolerance: dice.pick(&[0.1, 0.1, 0.0]),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
 /// One run.
@@ -30,6 +31,8 @@ pub(crate) struct InitialState {
     pub(crate) processes: usize,
     /// Whether processes elect a leader. A single process may run without leader election.
     pub(crate) election: bool,
+    /// `--takeover`: `wait` or `off`.
+    pub(crate) takeover: TakeOver,
     /// `--history-checkpoint`.
     pub(crate) checkpoint: bool,
     pub(crate) hpas: Vec<HpaPlan>,

@@ -7,7 +7,7 @@ use clock::SharedClock;
 use cluster::client::{ClientOptions, Clients};
 use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::{Election, TakeOver};
+use concertina::cli::config::Election;
 use concertina::serve::options::Serving;
 use controller::assembly::Phase;
 use controller::history::checkpoint::CheckpointPlace;
@@ -123,7 +123,7 @@ fn config(run: &Run) -> Config {
     let scene = &run.plan.scene;
     let mut config = Config {
         serving: Serving { port: 0, ..Serving::default() },
-        takeover: TakeOver::Off,
+        takeover: scene.takeover,
         election: scene.election.then(Election::default),
         history_checkpoint: scene.checkpoint.then(CheckpointPlace::default),
         ..Config::default()

@@ -179,8 +179,8 @@ fn failure_report(plan: &Plan, kept: &Selection, trial: &SeedResult, plant: Opti
     let scene = &plan.scene;
     let _ = writeln!(
         text,
-        "{} processes, election {}, tolerance {}, shares {}",
-        scene.processes, scene.election, scene.tolerance, scene.shares
+        "{} processes, election {}, takeover {:?}, tolerance {}, shares {}",
+        scene.processes, scene.election, scene.takeover, scene.tolerance, scene.shares
     );
     for (number, hpa) in scene.hpas.iter().enumerate() {
         let _ = writeln!(text, "h{number}: {hpa:?}");
