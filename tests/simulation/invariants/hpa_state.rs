@@ -73,6 +73,11 @@ impl HpaState {
         self.rules(since).map(most).max().unwrap_or(0)
     }
 
+    /// Number of requests per period while nothing changes: the queries, the Scale and the status.
+    pub(super) fn calm_requests(&self) -> usize {
+        self.now().map_or(0, |rules| rules.queries + 2)
+    }
+
     /// Handles the end of a process. Without a written status, the next process has no trace of earlier
     /// rescales.
     pub(super) fn process_ended(&mut self) {

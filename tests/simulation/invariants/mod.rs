@@ -30,6 +30,9 @@ const AFTERMATH: Duration = Duration::from_mins(1);
 const HANDOVER: Duration = AFTERMATH;
 /// Maximum time between a decision and its write while requests are slow.
 const SLOW_WRITE: Duration = Duration::from_secs(30);
+/// Requests of a process per period while nothing changes, without those for its HPAs: eight for the Lease,
+/// eight for discovery, four for watches that end.
+const CALM: usize = 20;
 /// The longest policy period plus a margin.
 const LONGEST_PERIOD: Duration = Duration::from_secs(400);
 
@@ -471,9 +474,26 @@ impl Invariants {
         let most = 60 + 2 * needed + if self.has_checkpoint { 40 } else { 0 };
         // Each throttled request is retried at most ten times, as in client-go.
         let most = if entry.sent < self.throttled_until { 11 * most } else { most };
+        let most = if self.is_calm(entry.sent) { self.calm_requests() } else { most };
         (made > most).then(|| {
             ("requests are bounded", format!("{made} requests in a period, the last one is {entry}"))
         })
+    }
+
+    /// Whether nothing has changed for a while: no fault, no user action, no rescale. A checkpoint is written
+    /// at any time.
+    fn is_calm(&self, now: Duration) -> bool {
+        let disturbed = self.hpas.iter().map(|hpa| hpa.disturbed_until).max().unwrap_or_default();
+        now > self.quiet + AFTERMATH
+            && now > self.disturbed_until.max(disturbed).max(self.throttled_until)
+            && now > self.rescaled + PERIOD * 2
+            && !self.has_checkpoint
+    }
+
+    /// One and a half times the requests that a process needs per period while nothing changes.
+    fn calm_requests(&self) -> usize {
+        let needed = CALM + self.hpas.iter().map(HpaState::calm_requests).sum::<usize>();
+        needed + needed / 2
     }
 
     /// 9. No requests are sent for an HPA that was deleted.
