@@ -25,9 +25,18 @@ pub(crate) struct IdealHistories {
     state: Mutex<State>,
 }
 
+/// Numbers of handovers, each of the history of one HPA.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Handovers {
+    pub(crate) all: u64,
+    /// Handovers that must pass on the whole history.
+    pub(crate) judged: u64,
+}
+
 #[derive(Debug, Default)]
 struct State {
     syncs: u64,
+    handovers: Handovers,
     /// Histories by the UID of the HPA.
     histories: BTreeMap<Arc<str>, IdealHistory>,
 }
@@ -61,6 +70,10 @@ impl IdealHistories {
         Arc::new(SyncReporter { run: Arc::downgrade(run), life: (process, life) })
     }
 
+    pub(crate) fn handovers(&self) -> Handovers {
+        self.state.lock().handovers
+    }
+
     pub(crate) fn syncs(&self) -> u64 {
         self.state.lock().syncs
     }
@@ -89,7 +102,10 @@ impl IdealHistories {
             history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at)
         } else {
             ideal.clock_offset = SignedDuration::ZERO;
-            !run.must_hand_over(ideal.last_life, sync.hpa, ideal.at)
+            let must = run.must_hand_over(ideal.last_life, sync.hpa, ideal.at);
+            state.handovers.all += 1;
+            state.handovers.judged += u64::from(must);
+            !must
         };
         if may_differ {
             ideal.history = history.clone();

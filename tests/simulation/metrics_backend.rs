@@ -70,7 +70,7 @@ impl State {
         let (cached_version, names) = self.pods.entry(hpa).or_default();
         if *cached_version != version {
             let selector = format!("app={}", InitialState::name(hpa));
-            let pods = cluster.select("pods", Some("shop"), &selector).unwrap();
+            let pods = cluster.select("pods", Some(InitialState::namespace(hpa)), &selector).unwrap();
             let runs = |pod: &&Value| {
                 pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
             };
@@ -96,7 +96,7 @@ impl State {
         let item = |Pod { name, is_ready }: &Pod| {
             let cpu = if *is_ready { busy.as_str() } else { "1m" };
             let labels = json!({"app": InitialState::name(hpa)});
-            json!({"metadata": {"namespace": "shop", "name": name, "labels": labels}, "timestamp": now, "window": "15s",
+            json!({"metadata": {"namespace": InitialState::namespace(hpa), "name": name, "labels": labels}, "timestamp": now, "window": "15s",
                 "containers": [{"name": "app", "usage": {"cpu": cpu, "memory": "1Mi"}}]})
         };
         pods.iter().map(item).collect()
@@ -139,7 +139,7 @@ impl MetricsBackend for MetricValues {
                     let value = state.value(hpa, number, 10_000, shared)?;
                     let value = if *is_ready { value } else { "0".to_owned() };
                     let object =
-                        json!({"kind": kind, "namespace": "shop", "name": name, "apiVersion": "v1"});
+                        json!({"kind": kind, "namespace": InitialState::namespace(hpa), "name": name, "apiVersion": "v1"});
                     Some(if request.version == "v1beta1" {
                         json!({"describedObject": object, "metricName": metric, "timestamp": now, "value": value})
                     } else {
@@ -152,7 +152,10 @@ impl MetricsBackend for MetricValues {
             (MetricsApi::Resource, [_]) => {
                 let hpas = match hpa_of_selector(request.label_selector) {
                     Some(hpa) => vec![hpa],
-                    None if request.label_selector.is_empty() => (0..self.hpas).collect(),
+                    None if request.label_selector.is_empty() => {
+                        let is_here = |hpa: &usize| InitialState::namespace(*hpa) == request.namespace;
+                        (0..self.hpas).filter(is_here).collect()
+                    }
                     None => return MetricsReply::Absent,
                 };
                 let items = hpas.into_iter().flat_map(|hpa| state.usage(request.cluster, hpa, &now));

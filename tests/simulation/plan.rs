@@ -237,6 +237,11 @@ impl InitialState {
         format!("h{hpa}")
     }
 
+    /// The namespace of an HPA and of its target.
+    pub(crate) fn namespace(hpa: usize) -> &'static str {
+        if hpa % 3 == 1 { "bank" } else { "shop" }
+    }
+
     /// The number of the HPA with this name.
     pub(crate) fn number(name: &str) -> Option<usize> {
         name.strip_prefix('h')?.parse().ok()
@@ -253,7 +258,7 @@ impl HpaPlan {
     pub(crate) fn object(&self, hpa: usize) -> Value {
         json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-            "metadata": {"namespace": "shop", "name": InitialState::name(hpa)},
+            "metadata": {"namespace": InitialState::namespace(hpa), "name": InitialState::name(hpa)},
             "spec": self.spec(hpa),
         })
     }

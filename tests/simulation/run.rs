@@ -323,7 +323,11 @@ impl Run {
     /// `spec.replicas` of a target, or `None` if it does not exist.
     pub(crate) fn replicas(&self, hpa: usize) -> Option<i64> {
         if self.plan.scene.hpas[hpa].has_pods {
-            let target = self.cluster.get("apps/deployments", "shop", &InitialState::name(hpa))?;
+            let target = self.cluster.get(
+                "apps/deployments",
+                InitialState::namespace(hpa),
+                &InitialState::name(hpa),
+            )?;
             Some(target["spec"]["replicas"].as_i64().unwrap_or(0))
         } else {
             self.bare(hpa).map(|scale| scale.spec_replicas)
@@ -356,7 +360,7 @@ fn path(hpa: usize) -> ScalePath {
         group: "apps".to_owned(),
         version: "v1".to_owned(),
         resource: "deployments".to_owned(),
-        namespace: "shop".to_owned(),
+        namespace: InitialState::namespace(hpa).to_owned(),
         name: InitialState::name(hpa),
     }
 }

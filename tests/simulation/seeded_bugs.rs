@@ -214,8 +214,9 @@ impl SeededBug {
                 if answer.code() != Some(409) {
                     return answer;
                 }
-                let name = InitialState::name(subject.hpa.unwrap_or(0));
-                let newest = server.cluster().get("autoscaling/horizontalpodautoscalers", "shop", &name);
+                let hpa = subject.hpa.unwrap_or(0);
+                let (namespace, name) = (InitialState::namespace(hpa), InitialState::name(hpa));
+                let newest = server.cluster().get("autoscaling/horizontalpodautoscalers", namespace, &name);
                 let version = newest.map_or(Value::Null, |hpa| hpa["metadata"]["resourceVersion"].clone());
                 let over = with_body(exchange, |body| body["metadata"]["resourceVersion"] = version);
                 link.forward(over, server).await

@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::generate::generate;
+use crate::ideal_history::Handovers;
 use crate::plan::{FaultKind, Plan, Selection};
 use crate::rng::hash;
 use crate::seed_check::{SeedResult, attempt};
@@ -49,6 +50,7 @@ struct Tally {
     syncs: u64,
     requests: u64,
     silent_watches: u64,
+    handovers: Handovers,
     faults: BTreeMap<FaultKind, u64>,
     pairs: BTreeSet<(FaultKind, FaultKind)>,
     simulated: Duration,
@@ -63,6 +65,8 @@ impl Tally {
         self.syncs += trial.syncs;
         self.requests += trial.outcome.requests as u64;
         self.silent_watches += trial.outcome.silent_watches;
+        self.handovers.all += trial.outcome.handovers.all;
+        self.handovers.judged += trial.outcome.handovers.judged;
         self.simulated += trial.simulated;
         self.failures += u64::from(trial.violation.is_some());
         self.digest ^= digest(plan.seed, trial);
@@ -92,6 +96,8 @@ impl Tally {
             self.failures,
             self.digest,
         );
+        let Handovers { all, judged } = self.handovers;
+        let _ = writeln!(text, "{all} handovers of a history, {judged} judged by the ideal memory");
         let kinds = FaultKind::ALL.len();
         let _ = write!(text, "{} pairs of faults of {}; faults:", self.pairs.len(), kinds * (kinds + 1) / 2);
         for kind in FaultKind::ALL {

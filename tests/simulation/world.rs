@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::ideal_history::Handovers;
 use crate::invariants::Finding;
 use crate::panics;
 use crate::plan::{
@@ -31,6 +32,7 @@ pub(crate) struct Outcome {
     /// The final state of the cluster by HPA.
     pub(crate) end: BTreeMap<usize, Value>,
     pub(crate) syncs: u64,
+    pub(crate) handovers: Handovers,
     pub(crate) requests: usize,
     /// Number of watches that the last lives of the processes replaced after a silence.
     pub(crate) silent_watches: u64,
@@ -88,8 +90,8 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
     let hits = run.faults.lock().hits.clone();
     let requests = run.ledger.lock().len();
     let silent_watches = processes.iter().map(Process::silent_watches).sum();
-    let syncs = run.memory.syncs();
-    Outcome { violations, end, syncs, requests, silent_watches, hits, simulated, run }
+    let (syncs, handovers) = (run.memory.syncs(), run.memory.handovers());
+    Outcome { violations, end, syncs, handovers, requests, silent_watches, hits, simulated, run }
 }
 
 /// All steps in order.
@@ -107,12 +109,14 @@ fn timeline<'a>(plan: &'a Plan, kept: &Selection) -> Vec<(Duration, Step<'a>)> {
 
 fn build(run: &Arc<Run>) {
     let scene = &run.plan.scene;
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
-    run.cluster.create(namespace).unwrap();
+    for name in ["shop", "bank"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        run.cluster.create(namespace).unwrap();
+    }
     for (number, hpa) in scene.hpas.iter().enumerate() {
         let model =
             WorkloadModel { start_up: (SECOND * 2).into(), grace: SECOND, ..WorkloadModel::default() };
-        run.workloads.set_model("shop", &InitialState::name(number), model);
+        run.workloads.set_model(InitialState::namespace(number), &InitialState::name(number), model);
         create_target(run, number, hpa.replicas);
         for (metric, plan) in hpa.metrics.iter().enumerate() {
             run.readings.set_demand(number, metric, plan.demand);
@@ -250,7 +254,7 @@ fn perform(run: &Arc<Run>, act: &TimedAction) {
         Action::Load { metric, demand } => run.readings.set_demand(number, *metric, *demand),
         Action::Odd { metric, text } => run.readings.set_raw_value(number, *metric, text),
         Action::Edit { spec } => {
-            if let Some(mut object) = run.cluster.get(HPAS, "shop", &name) {
+            if let Some(mut object) = run.cluster.get(HPAS, InitialState::namespace(number), &name) {
                 for (field, value) in spec.as_object().unwrap() {
                     object["spec"][field] = value.clone();
                 }
@@ -260,13 +264,13 @@ fn perform(run: &Arc<Run>, act: &TimedAction) {
             }
         }
         Action::Restore => {
-            if let Some(mut object) = run.cluster.get(HPAS, "shop", &name) {
+            if let Some(mut object) = run.cluster.get(HPAS, InitialState::namespace(number), &name) {
                 object["spec"] = hpa.spec(number);
                 run.cluster.update(object).unwrap();
             }
         }
         Action::InvalidSpec(poison) => {
-            if let Some(mut object) = run.cluster.get(HPAS, "shop", &name) {
+            if let Some(mut object) = run.cluster.get(HPAS, InitialState::namespace(number), &name) {
                 poison.apply_to(number, &mut object["spec"]);
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
                 object["metadata"]["generation"] = (generation + 1).into();
@@ -275,7 +279,7 @@ fn perform(run: &Arc<Run>, act: &TimedAction) {
         }
         Action::Manual { replicas } => set_replicas(run, number, *replicas),
         Action::DeleteTarget if hpa.has_pods => {
-            let _ = run.cluster.delete("apps/deployments", "shop", &name);
+            let _ = run.cluster.delete("apps/deployments", InitialState::namespace(number), &name);
         }
         Action::DeleteTarget => run.remove_bare(number),
         Action::CreateTarget { replicas } => {
@@ -284,10 +288,10 @@ fn perform(run: &Arc<Run>, act: &TimedAction) {
             }
         }
         Action::DeleteHpa => {
-            let _ = run.cluster.delete(HPAS, "shop", &name);
+            let _ = run.cluster.delete(HPAS, InitialState::namespace(number), &name);
         }
         Action::CreateHpa => {
-            if run.cluster.get(HPAS, "shop", &name).is_none() {
+            if run.cluster.get(HPAS, InitialState::namespace(number), &name).is_none() {
                 create_hpa(run, number, hpa);
             }
         }
@@ -295,7 +299,7 @@ fn perform(run: &Arc<Run>, act: &TimedAction) {
     if !matches!(act.action, Action::Load { .. } | Action::Odd { .. }) {
         run.foreign_change(number);
     }
-    let object = run.cluster.get(HPAS, "shop", &name);
+    let object = run.cluster.get(HPAS, InitialState::namespace(number), &name);
     run.judge.lock().hpa_changed(number, object.as_ref(), run.now());
 }
 
@@ -304,7 +308,8 @@ fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
         if let Some(scale) = run.bare(number) {
             run.put_bare(number, replicas, scale.status_replicas);
         }
-    } else if let Some(mut object) = run.cluster.get("apps/deployments", "shop", &InitialState::name(number))
+    } else if let Some(mut object) =
+        run.cluster.get("apps/deployments", InitialState::namespace(number), &InitialState::name(number))
     {
         object["spec"]["replicas"] = replicas.into();
         run.cluster.update(object).unwrap();
@@ -313,7 +318,7 @@ fn set_replicas(run: &Arc<Run>, number: usize, replicas: i64) {
 
 fn create_hpa(run: &Arc<Run>, number: usize, hpa: &HpaPlan) {
     run.cluster.create(hpa.object(number)).unwrap_or_else(|status| panic!("{status:?}"));
-    let object = run.cluster.get(HPAS, "shop", &InitialState::name(number));
+    let object = run.cluster.get(HPAS, InitialState::namespace(number), &InitialState::name(number));
     run.judge.lock().hpa_changed(number, object.as_ref(), run.now());
 }
 
@@ -324,7 +329,7 @@ fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {
     }
     let name = InitialState::name(number);
     let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": name},
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": InitialState::namespace(number), "name": name},
         "spec": {
             "replicas": replicas, "selector": {"matchLabels": {"app": name}},
             "template": {
@@ -373,7 +378,10 @@ impl InvalidSpec {
 fn final_state(run: &Run) -> BTreeMap<usize, Value> {
     (0..run.plan.scene.hpas.len())
         .map(|number| {
-            let object = run.cluster.get(HPAS, "shop", &InitialState::name(number)).unwrap_or_default();
+            let object = run
+                .cluster
+                .get(HPAS, InitialState::namespace(number), &InitialState::name(number))
+                .unwrap_or_default();
             let (mut status, replicas) = (object["status"].clone(), run.replicas(number));
             if let Some(fields) = status.as_object_mut() {
                 fields.remove("lastScaleTime");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::plan::Class;
+use crate::plan::{Class, InitialState};
 use crate::request_log::Entry;
 
 /// `--metric-snapshot-age`: time for which other syncs may reuse a response.
@@ -92,10 +92,13 @@ impl ProcessState {
             (Class::Metrics, Some(hpa)) => {
                 self.scales[hpa].metrics.insert(entry.path.clone(), (entry.sent, is_whole));
             }
-            // A shared list serves all HPAs with pod metrics. If it fails, each HPA may still fetch its
+            // A shared list serves all HPAs of its namespace with pod metrics. If it fails, each HPA may still fetch its
             // metrics.
             (Class::Metrics, None) if is_whole => {
-                for read in &mut self.scales {
+                let is_here = |hpa: usize| {
+                    entry.path.contains(&format!("/namespaces/{}/", InitialState::namespace(hpa)))
+                };
+                for (_, read) in self.scales.iter_mut().enumerate().filter(|(hpa, _)| is_here(*hpa)) {
                     read.metrics.insert(entry.path.clone(), (entry.sent, true));
                 }
             }
