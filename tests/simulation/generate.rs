@@ -15,6 +15,8 @@ use crate::seeded_bugs::SeededBug;
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);
 
+/// Time after a fault or a restart until standbys have copied all histories.
+const IMPAIRED: Duration = Duration::from_secs(25);
 /// Maximum time until a process acts with `--takeover=wait`: twenty periods until a wrong status is a proof, and
 /// the syncs before and after.
 const TAKEOVER: Duration = Duration::from_secs(22 * 15);
@@ -35,8 +37,11 @@ pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let mut dice = Rng::for_purpose(seed, 2);
     let quiet = SECOND * u32::try_from(dice.between(60, 180)).unwrap();
     let actions = actions(&scene, seed, quiet);
-    let faults = faults(&scene, seed, quiet, favoured, pair);
+    let mut faults = faults(&scene, seed, quiet, favoured, pair);
     let quiet = quiet + faults.iter().map(Fault::aftermath).max().unwrap_or_default();
+    let restarts = unimpaired_restarts(&scene, seed, &faults);
+    let quiet = restarts.iter().map(|restart| restart.until + SECOND).fold(quiet, Duration::max);
+    faults.extend(restarts);
     let closing = closing(&scene, seed, quiet);
     let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
     let takeover = if scene.takeover == TakeOver::Wait { TAKEOVER } else { Duration::ZERO };
@@ -262,6 +267,29 @@ fn faults(
         });
     }
     faults
+}
+
+/// In some seeds, every process restarts once more, after the effects of all other faults on handovers. The
+/// ideal memory then judges the handovers.
+fn unimpaired_restarts(scene: &InitialState, seed: u64, faults: &[Fault]) -> Vec<Fault> {
+    if scene.processes == 1 || !Rng::for_purpose(seed, 8).percent(30) {
+        return Vec::new();
+    }
+    let last = faults.iter().map(|fault| fault.until + fault.aftermath()).max().unwrap_or_default();
+    let restart = |process: usize| {
+        let at = last + IMPAIRED * u32::try_from(process + 1).unwrap();
+        Fault {
+            at,
+            until: at,
+            kind: FaultKind::Restart,
+            process: Some(process),
+            hpa: None,
+            times: 1,
+            class: Class::Other,
+            amount: 0,
+        }
+    };
+    (0..scene.processes).map(restart).collect()
 }
 
 /// A pair of faults. Consecutive seeds run through all pairs.
