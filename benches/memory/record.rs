@@ -223,6 +223,7 @@ fn conclusion(from: i32, to: i32, round: usize, at: Timestamp) -> Conclusion {
     Conclusion {
         status: None,
         events: Vec::new(),
+        unsent_events: std::collections::BTreeMap::new(),
         last_event: None,
         changes: Changes::default(),
         desired: Some(to),

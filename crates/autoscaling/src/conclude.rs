@@ -1,6 +1,7 @@
 //! The third step of a sync. Derives the new status, the events and the changes of the history from the
 //! outcome of the write.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -38,6 +39,8 @@ pub struct Conclusion {
     pub status: Option<Arc<Status>>,
     /// Events to send before the status is written.
     pub events: Vec<EventIntent>,
+    /// The number of failed metrics beyond the limit of events, by the reason of their events.
+    pub unsent_events: BTreeMap<&'static str, u64>,
     /// An event to send after the status is written, as upstream does.
     pub last_event: Option<EventIntent>,
     /// The changes of the history.
@@ -73,6 +76,7 @@ pub fn conclude(
         min,
         conditions,
         mut events,
+        unsent_events,
         metrics,
         mut changes,
         computations,
@@ -153,6 +157,7 @@ pub fn conclude(
     Conclusion {
         status: (status != *hpa.status).then(|| Arc::new(status)),
         events,
+        unsent_events,
         last_event,
         changes,
         desired,

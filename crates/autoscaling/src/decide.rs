@@ -2,24 +2,29 @@
 //! and the time.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::behavior::{self, Bounds};
 use crate::condition::{ConditionUpdate, Limit};
+use crate::evaluation::{Evaluation, FirstFailure, MetricResult};
 use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent, EventKind};
-use crate::explanation::{DecisionPath, Explanation, FailedMetric, LimitStep, MetricExplanation};
+use crate::explanation::{DecisionPath, Explanation, LimitStep, MetricExplanation};
 use crate::failure::ScaleFailureClass;
 use crate::history::{AddedEntry, Changes, History, Recommendation};
-use crate::metric::{MetricFailure, compute};
-use crate::plan::{Case, Hpa, Plan, PlannedMetric, Scale};
+use crate::metric::MetricFailure;
+use crate::plan::{Case, Hpa, Plan};
 use crate::pod::Pod;
 use crate::query::{Answer, QueryError};
-use crate::replicas::{Calculator, Tolerance};
 use crate::settings::{Settings, Version};
 use crate::stabilization;
 use crate::status::MetricStatus;
+
+/// Maximum number of events for failed metrics per decision, in the order of the spec. Further failures are
+/// only counted. Correlation drops the events of an object after 25.
+const MAX_FAILURE_EVENTS: usize = 100;
 
 /// The answers to the queries of a plan.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +43,7 @@ pub struct Decision {
     pub(crate) min: i32,
     pub(crate) conditions: Vec<ConditionUpdate>,
     pub(crate) events: Vec<EventIntent>,
+    pub(crate) unsent_events: BTreeMap<&'static str, u64>,
     pub(crate) metrics: Vec<MetricStatus>,
     pub(crate) changes: Changes,
     pub(crate) computations: Vec<Computation>,
@@ -162,67 +168,80 @@ pub fn decide(
     settings: &Settings,
     now: Timestamp,
 ) -> Decision {
-    let Some(scale) = &plan.scale else {
-        return without_scale(hpa, plan);
-    };
-    let current = scale.replicas;
-    let found = history.reconcile(hpa, current, now);
-    let history = match &found {
-        None => Cow::Borrowed(history),
-        Some(found) => Cow::Owned(history.with(found)),
-    };
-    let initial = history.recommendations.is_empty().then_some(Recommendation { at: now, replicas: current });
-    let mut decision = Decision {
-        verdict: Verdict::Keep,
-        current,
-        min: plan.min,
-        conditions: vec![ConditionUpdate::succeeded_get_scale()],
-        events: Vec::new(),
-        metrics: Vec::new(),
-        changes: Changes { found, initial, ..Changes::default() },
-        computations: Vec::new(),
-        error: ErrorLabel::None,
-        explanation: Explanation {
-            path: plan.case.path(),
-            current,
-            status_replicas: scale.status_replicas,
-            min: plan.min,
-            max: hpa.spec.max_replicas,
-            ..Explanation::default()
-        },
-    };
-    match &plan.case {
-        Case::NoScale(_) => {}
-        Case::Disabled => {
-            decision.conditions.push(ConditionUpdate::scaling_disabled());
-            decision.verdict = Verdict::Disabled;
-        }
-        Case::AboveMax => decision.bound(hpa.spec.max_replicas, Limit::Maximum),
-        Case::BelowMin => decision.bound(plan.min, Limit::Minimum),
-        Case::NoSelector => {
-            decision.conditions.push(ConditionUpdate::missing_selector());
-            decision.no_count(Some("SelectorRequired"), "selector is required".to_owned());
-        }
-        Case::Ambiguous(hpas) => {
-            let message = ambiguous(&scale.selector_text, hpas, settings.version);
-            decision.conditions.push(ConditionUpdate::ambiguous_selector(message.clone()));
-            decision.no_count(Some("AmbiguousSelector"), message);
-        }
-        Case::Deleted => {
-            let message = format!("HPA {}/{} was deleted during reconciliation", hpa.namespace, hpa.name);
-            decision.no_count(None, message);
-        }
-        Case::Metrics(planned) => {
-            decision.by_metrics(hpa, scale, planned, answers, &history, settings, now);
-        }
+    let mut evaluation = Evaluation::new(hpa, plan, settings);
+    for index in 0..evaluation.metrics() {
+        let answer = answers.metrics.get(index).and_then(Option::as_ref);
+        evaluation.evaluate(index, answer, answers.pods, now);
     }
-    decision.explanation.desired = match decision.verdict {
-        Verdict::NoScale | Verdict::NoCount(_) => None,
-        Verdict::Disabled => Some(0),
-        Verdict::Keep => Some(current),
-        Verdict::Rescale { to, .. } => Some(to),
-    };
-    decision
+    evaluation.decide(history, now)
+}
+
+impl Decision {
+    /// Computes the decision that follows from the evaluated metrics.
+    pub(crate) fn new(evaluation: Evaluation<'_>, history: &History, now: Timestamp) -> Self {
+        let Evaluation { hpa, plan, settings, results, first_failure, .. } = evaluation;
+        let Some(scale) = &plan.scale else {
+            return without_scale(&hpa, plan);
+        };
+        let current = scale.replicas;
+        let found = history.reconcile(&hpa, current, now);
+        let history = match &found {
+            None => Cow::Borrowed(history),
+            Some(found) => Cow::Owned(history.with(found)),
+        };
+        let initial =
+            history.recommendations.is_empty().then_some(Recommendation { at: now, replicas: current });
+        let mut decision = Self {
+            verdict: Verdict::Keep,
+            current,
+            min: plan.min,
+            conditions: vec![ConditionUpdate::succeeded_get_scale()],
+            events: Vec::new(),
+            unsent_events: BTreeMap::new(),
+            metrics: Vec::new(),
+            changes: Changes { found, initial, ..Changes::default() },
+            computations: Vec::new(),
+            error: ErrorLabel::None,
+            explanation: Explanation {
+                path: plan.case.path(),
+                current,
+                status_replicas: scale.status_replicas,
+                min: plan.min,
+                max: hpa.spec.max_replicas,
+                ..Explanation::default()
+            },
+        };
+        match &plan.case {
+            Case::NoScale(_) => {}
+            Case::Disabled => {
+                decision.conditions.push(ConditionUpdate::scaling_disabled());
+                decision.verdict = Verdict::Disabled;
+            }
+            Case::AboveMax => decision.bound(hpa.spec.max_replicas, Limit::Maximum),
+            Case::BelowMin => decision.bound(plan.min, Limit::Minimum),
+            Case::NoSelector => {
+                decision.conditions.push(ConditionUpdate::missing_selector());
+                decision.no_count(Some("SelectorRequired"), "selector is required".to_owned());
+            }
+            Case::Ambiguous(hpas) => {
+                let message = ambiguous(&scale.selector_text, hpas, settings.version);
+                decision.conditions.push(ConditionUpdate::ambiguous_selector(message.clone()));
+                decision.no_count(Some("AmbiguousSelector"), message);
+            }
+            Case::Deleted => {
+                let message = format!("HPA {}/{} was deleted during reconciliation", hpa.namespace, hpa.name);
+                decision.no_count(None, message);
+            }
+            Case::Metrics(_) => decision.by_metrics(&hpa, results, first_failure, &history, settings, now),
+        }
+        decision.explanation.desired = match decision.verdict {
+            Verdict::NoScale | Verdict::NoCount(_) => None,
+            Verdict::Disabled => Some(0),
+            Verdict::Keep => Some(current),
+            Verdict::Rescale { to, .. } => Some(to),
+        };
+        decision
+    }
 }
 
 fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
@@ -238,6 +257,7 @@ fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
         min: plan.min,
         conditions: vec![ConditionUpdate::failed_get_scale(&message)],
         events: vec![EventIntent { kind: EventKind::Warning, reason: "FailedGetScale", message }],
+        unsent_events: BTreeMap::new(),
         metrics: Vec::new(),
         changes: Changes::default(),
         computations: Vec::new(),
@@ -290,27 +310,17 @@ impl Decision {
         self.verdict = Verdict::NoCount(message);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the inputs of a sync, each of another kind")]
     fn by_metrics(
         &mut self,
         hpa: &Hpa<'_>,
-        scale: &Scale,
-        planned: &[PlannedMetric],
-        answers: &Answers<'_>,
+        results: Vec<Option<MetricResult>>,
+        first_failure: Option<FirstFailure>,
         history: &History,
         settings: &Settings,
         now: Timestamp,
     ) {
-        let behavior = hpa.spec.behavior.as_ref();
-        let calculator = Calculator {
-            current: scale.replicas,
-            status_replicas: scale.status_replicas,
-            pods: answers.pods,
-            tolerance: Tolerance::new(behavior, settings),
-            settings,
-            now,
-        };
-        let Some(best) = self.propose(hpa, planned, answers, &calculator, settings) else {
+        let first_failure = first_failure.map(|first| first.failure);
+        let Some(best) = self.propose(hpa, results, first_failure.as_ref(), settings) else {
             return;
         };
         let proposal = best.replicas.max(0);
@@ -332,64 +342,57 @@ impl Decision {
         }
     }
 
-    /// Computes every metric. Returns the best proposal, or `None` if too many metrics failed.
+    /// Collects the results of all metrics. Returns the best proposal, or `None` if too many metrics failed.
     fn propose(
         &mut self,
         hpa: &Hpa<'_>,
-        planned: &[PlannedMetric],
-        answers: &Answers<'_>,
-        calculator: &Calculator<'_>,
+        results: Vec<Option<MetricResult>>,
+        first_failure: Option<&MetricFailure>,
         settings: &Settings,
     ) -> Option<Best> {
         let mut best = Best { replicas: 0, name: "".into(), index: None };
-        let mut first_failure: Option<MetricFailure> = None;
         let mut failures = 0usize;
-        for (index, (metric, planned)) in hpa.spec.metrics.iter().zip(planned).enumerate() {
-            let reply = answers.metrics.get(index).and_then(Option::as_ref);
-            let metric_type: Arc<str> = metric.kind().into();
-            match compute(hpa, metric, planned, reply, calculator, settings) {
-                Ok(proposal) => {
-                    let replicas = proposal.reading.proposal;
+        for (index, result) in results.into_iter().flatten().enumerate() {
+            match result {
+                MetricResult::Valid(status, reading) => {
+                    let replicas = reading.proposal;
                     if replicas > best.replicas || best.replicas == 0 {
-                        best =
-                            Best { replicas, name: Arc::clone(&proposal.reading.name), index: Some(index) };
+                        best = Best { replicas, name: Arc::clone(&reading.name), index: Some(index) };
                     }
                     self.computations.push(Computation {
-                        metric_type,
+                        metric_type: Arc::clone(&reading.subject.kind),
                         action: Action::between(hpa.status.current_replicas, replicas),
                         error: ErrorLabel::None,
                     });
-                    self.metrics.push(proposal.status);
-                    self.explanation.metrics.push(MetricExplanation::Valid(proposal.reading));
+                    self.metrics.push(status);
+                    self.explanation.metrics.push(MetricExplanation::Valid(reading));
                 }
-                Err(failure) => {
+                MetricResult::Failed(reason, is_spec, failed) => {
                     failures += 1;
-                    let error = if failure.is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
-                    self.computations.push(Computation { metric_type, action: Action::None, error });
-                    self.events.push(EventIntent {
-                        kind: EventKind::Warning,
-                        reason: failure.reason,
-                        message: failure.error.clone(),
+                    self.computations.push(Computation {
+                        metric_type: Arc::clone(&failed.subject.kind),
+                        action: Action::None,
+                        error: if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal },
                     });
+                    if failures <= MAX_FAILURE_EVENTS {
+                        let message = failed.error.to_string();
+                        self.events.push(EventIntent { kind: EventKind::Warning, reason, message });
+                    } else {
+                        *self.unsent_events.entry(reason).or_default() += 1;
+                    }
                     self.metrics.push(MetricStatus::default());
-                    self.explanation.metrics.push(MetricExplanation::Failed(FailedMetric {
-                        subject: metric.subject(),
-                        reason: failure.reason.into(),
-                        class: Some(failure.class),
-                        error: failure.error.as_str().into(),
-                    }));
-                    first_failure.get_or_insert(failure);
+                    self.explanation.metrics.push(MetricExplanation::Failed(failed));
                 }
             }
         }
-        if let Some(first) = &first_failure {
+        if let Some(first) = first_failure {
             // Before 1.37, wrapping the error lost its classification.
             let is_spec = first.is_spec && settings.version > Version::V1_36;
             self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
         }
         let total = hpa.spec.metrics.len();
         if failures >= total || (failures > 0 && best.replicas < self.current) {
-            let first = first_failure.as_ref();
+            let first = first_failure;
             let error =
                 first.map_or_else(|| "<nil>".to_owned(), |first| format!("{}{}", first.prefix, first.error));
             if let Some(first) = first {

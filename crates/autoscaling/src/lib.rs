@@ -83,6 +83,7 @@ pub mod condition;
 mod decide;
 #[doc(hidden)] // Go's durations, for the flags of the controller
 pub mod duration;
+mod evaluation;
 pub mod event;
 pub mod explanation;
 pub mod failure;
@@ -106,4 +107,5 @@ pub mod status;
 
 pub use conclude::{Conclusion, WriteOutcome, conclude, failed_update_status};
 pub use decide::{Action, Answers, Computation, Decision, ErrorLabel, Verdict, decide};
+pub use evaluation::Evaluation;
 pub use plan::{ApiVersionError, Hpa, Overlap, Plan, Scale, ScaleError, ScaleFailure, plan, target_group};

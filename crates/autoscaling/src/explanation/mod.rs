@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::reading::{
-    Assumed, Corrected, FailedMetric, Measure, MetricExplanation, MetricReading, PodCount, PodGroup,
-    PodVerdict, ProposalReason, Subject, UnmatchedSamples,
+    Assumed, Corrected, FailedMetric, LISTED_PODS, Measure, MetricExplanation, MetricReading, PodCount,
+    PodGroup, PodVerdict, ProposalReason, Subject, UnmatchedSamples,
 };
 pub use self::sentence::{LimitingStep, Span};
 #[doc(hidden)] // parts of sentences, for the texts of `why`

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::MetricFailureClass;
 
+/// Maximum number of pods per metric and group that a record or a long explanation lists by name. Pods of the
+/// group `Ready` are then only counted.
+pub const LISTED_PODS: usize = 3;
+
 /// The result of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -106,7 +110,8 @@ pub struct MetricReading {
     /// The pods with their groups, for metrics that are read per pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodVerdict>,
-    /// Counts of pods that are not listed above. Empty except in a long-term record.
+    /// Counts of pods that are not listed above. Empty except in a long-term record, or if the decision has
+    /// more metrics and pods than it lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<PodCount>,
     /// Samples of pods that the selector does not match. The sum of these samples counts if no request is

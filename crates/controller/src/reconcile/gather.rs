@@ -1,4 +1,5 @@
-//! Fetches the metrics of a plan without holding a worker: all queries at once, each query once.
+//! Fetches the metrics of a plan without holding a worker: all queries at once, up to a limit, each query
+//! once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,45 +7,96 @@ use std::time::Duration;
 
 use autoscaling::Plan;
 use autoscaling::query::{Answer, Query, QueryError};
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures::stream::{self, Stream, StreamExt};
 use tokio::time::Instant;
 
 use cluster::metrics::Metrics;
 
+/// Maximum number of queries in flight per sync. Each takes some kilobytes.
+const AT_ONCE: usize = 64;
+
+/// Approximate bytes of the answers that a sync keeps. At this size, the sync evaluates the metrics that have
+/// answers, and drops these answers.
+const MAX_KEPT_BYTES: usize = 4 << 20;
+
+/// The answer to one query.
+pub(super) struct GatheredAnswer {
+    /// The indices of the metrics with this query.
+    indices: Vec<usize>,
+    answer: Result<Answer, QueryError>,
+    took: Duration,
+}
+
 /// The answers to a plan, and the duration of each.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
-    /// Answers by the index of the metric in the spec. `None` without a query.
+    /// Answers by the index of the metric in the spec. `None` without a query, and for a metric that was
+    /// evaluated already because the answers were large.
     pub(super) answers: Vec<Option<Result<Answer, QueryError>>>,
     /// Durations by the same index.
     pub(super) took: Vec<Duration>,
+    /// Whether all answers were kept.
+    pub(super) is_complete: bool,
+    /// Approximate bytes of the kept answers.
+    pub(super) kept_bytes: usize,
 }
 
-/// Fetches all queries of a plan for an HPA with `metrics` metrics. Equal queries share one answer, so that
-/// all resources of all containers are from the same instant.
-pub(super) async fn gather(plan: &Plan, metrics: usize, source: &Arc<dyn Metrics>) -> Gathered {
-    let started = Instant::now();
-    let mut gathered = Gathered { answers: vec![None; metrics], took: vec![Duration::ZERO; metrics] };
-    let mut indices = BTreeMap::<&Query, Vec<usize>>::new();
-    for (index, query) in plan.queries() {
-        indices.entry(query).or_default().push(index);
+impl Gathered {
+    /// Creates the state without answers of an HPA with `metrics` metrics.
+    pub(super) fn new(metrics: usize) -> Self {
+        Self {
+            answers: vec![None; metrics],
+            took: vec![Duration::ZERO; metrics],
+            is_complete: true,
+            kept_bytes: 0,
+        }
     }
-    let mut pending: FuturesUnordered<_> = indices
-        .into_iter()
-        .map(
-            |(query, indices)| async move { (indices, source.fetch(query.clone()).await, started.elapsed()) },
-        )
-        .collect();
-    while let Some((indices, answer, took)) = pending.next().await {
+
+    /// Adds an answer. Returns true if the kept answers have reached their limit.
+    pub(super) fn add(&mut self, gathered: GatheredAnswer) -> bool {
+        let GatheredAnswer { indices, answer, took } = gathered;
+        self.kept_bytes = self.kept_bytes.saturating_add(bytes(&answer));
         for index in indices {
-            if let (Some(slot), Some(time)) = (gathered.answers.get_mut(index), gathered.took.get_mut(index))
-            {
+            if let (Some(slot), Some(time)) = (self.answers.get_mut(index), self.took.get_mut(index)) {
                 *slot = Some(answer.clone());
                 *time = took;
             }
         }
+        self.kept_bytes > MAX_KEPT_BYTES
     }
-    drop(pending);
-    gathered
+
+    /// Takes the kept answers.
+    pub(super) fn take_answers(&mut self) -> Vec<Option<Result<Answer, QueryError>>> {
+        (self.is_complete, self.kept_bytes) = (false, 0);
+        let empty = vec![None; self.answers.len()];
+        std::mem::replace(&mut self.answers, empty)
+    }
+}
+
+/// Fetches all queries of a plan, in the order of their answers. Equal queries share one answer, so that all
+/// resources of all containers are from the same instant.
+pub(super) fn gather<'a>(
+    plan: &'a Plan,
+    source: &'a Arc<dyn Metrics>,
+) -> impl Stream<Item = GatheredAnswer> + 'a {
+    let started = Instant::now();
+    let mut indices = BTreeMap::<&Query, Vec<usize>>::new();
+    for (index, query) in plan.queries() {
+        indices.entry(query).or_default().push(index);
+    }
+    let fetches = indices.into_iter().map(move |(query, indices)| async move {
+        let answer = source.fetch(query.clone()).await;
+        GatheredAnswer { indices, answer, took: started.elapsed() }
+    });
+    stream::iter(fetches).buffer_unordered(AT_ONCE)
+}
+
+/// The approximate size of an answer.
+fn bytes(answer: &Result<Answer, QueryError>) -> usize {
+    match answer {
+        Ok(Answer::Resource(pods)) => pods.len().saturating_mul(256),
+        Ok(Answer::Custom(values)) => values.len().saturating_mul(64),
+        Ok(Answer::External(values)) => values.len().saturating_mul(48),
+        Err(error) => error.message.len(),
+    }
 }

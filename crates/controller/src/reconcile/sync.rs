@@ -1,6 +1,7 @@
 //! One sync of one HPA: plan, gather, decide, write, conclude, in the order of kube-controller-manager.
 
 use std::iter;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,10 @@ use autoscaling::history::History;
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Api};
 use autoscaling::{
-    Answers, Conclusion, Decision, ErrorLabel, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict,
-    WriteOutcome, conclude, decide, failed_update_status, plan,
+    Answers, Conclusion, Decision, ErrorLabel, Evaluation, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict,
+    WriteOutcome, conclude, failed_update_status, plan,
 };
+use futures::StreamExt;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -27,6 +29,13 @@ use super::worker_pool::WorkerPermit;
 use super::{Controller, event_target};
 use crate::store::{HpaRecord, Key};
 use cluster::status::StatusTarget;
+
+/// The number of pods after which an evaluation of metrics lets other tasks run, summed over its metrics. Ten
+/// thousand take about 2 ms.
+const PODS_PER_TURN: usize = 10_000;
+
+/// The cost of a metric without pods, in pods.
+const METRIC_COST: usize = 20;
 
 /// A decision and its inputs.
 struct Evaluated {
@@ -82,7 +91,7 @@ impl Controller {
         }
         let Evaluated {
             plan,
-            gathered: Gathered { answers, took },
+            gathered: Gathered { answers, took, .. },
             pods,
             moment,
             decided,
@@ -121,6 +130,17 @@ impl Controller {
                 before,
             });
         }
+        // The observers have read the steps, and the status write may wait.
+        conclusion.explanation.metrics = Vec::new();
+        let concluded = ConcludedSync {
+            hpa: record,
+            at,
+            ended,
+            set: moment.set,
+            answers: &answers,
+            outcome: &outcome,
+            conclusion: &conclusion,
+        };
         let status_written = self.finish(&concluded, permit).await;
         if !self.is_there(record) {
             // The HPA was deleted during the sync. State recorded since then would otherwise never be
@@ -167,32 +187,42 @@ impl Controller {
             scale.replicas = before.from;
         }
         let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        let mut evaluation = Evaluation::new(&hpa, &plan, &self.settings);
         let gathered = match earlier {
-            Some(earlier) if earlier.plan.queries().eq(plan.queries()) => earlier.gathered,
-            _ => self.gather(&plan, record, permit).await,
+            Some(earlier) if earlier.gathered.is_complete && earlier.plan.queries().eq(plan.queries()) => {
+                earlier.gathered
+            }
+            _ => self.gather(&mut evaluation, &plan, record, before, permit).await,
         };
         if !self.is_there(record) {
             return None;
         }
-        let pods = match (plan.scale(), before) {
-            (Some(_), Some(ForeignRescale { pods: Some(pods), .. })) => pods.clone(),
-            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
-            _ => Vec::new(),
-        };
+        let pods = self.pods_of(&plan, key, before);
         let moment = self.clock_reading();
         let (decided, at) = (Instant::now(), moment.at);
         let history = self.histories.get(&record.uid);
-        let Gathered { answers, took } = gathered;
-        let mut answers = Answers { metrics: answers, pods: &pods };
-        let mut decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
-        if let (Some(comparator), Some(scale)) = (&self.comparator, plan.scale())
+        let mut answers = Answers { metrics: gathered.answers, pods: &pods };
+        evaluate_metrics(&mut evaluation, &answers, at).await;
+        let mut decision = evaluation.decide(&history, at);
+        if let (Some(comparator), Some(scale), true) = (&self.comparator, plan.scale(), gathered.is_complete)
             && let Some(metrics) = comparator.foreign_metrics(record, scale, &answers, &decision)
         {
             answers.metrics = metrics;
-            decision = decide(&hpa, &plan, &answers, &history, &self.settings, at);
+            let mut evaluation = Evaluation::new(&hpa, &plan, &self.settings);
+            evaluate_metrics(&mut evaluation, &answers, at).await;
+            decision = evaluation.decide(&history, at);
         }
-        let gathered = Gathered { answers: answers.metrics, took };
+        let gathered = Gathered { answers: answers.metrics, ..gathered };
         Some(Evaluated { plan, gathered, pods, moment, decided, history, decision })
+    }
+
+    /// The pods that the metrics of a plan concern.
+    fn pods_of(&self, plan: &Plan, key: &Key, before: Option<&ForeignRescale>) -> Vec<Arc<Pod>> {
+        match (plan.scale(), before) {
+            (Some(_), Some(ForeignRescale { pods: Some(pods), .. })) => pods.clone(),
+            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
+            _ => Vec::new(),
+        }
     }
 
     fn overlap(&self, key: &Key, selector: &Arc<autoscaling::selector::Selector>) -> Overlap {
@@ -210,13 +240,30 @@ impl Controller {
     }
 
     /// Fetches the metrics without holding a worker, so that a dead adapter delays only the HPAs that query
-    /// it.
-    async fn gather(&self, plan: &Plan, record: &HpaRecord, permit: &mut WorkerPermit) -> Gathered {
+    /// it. If the answers are large, evaluates the metrics that have answers and drops these answers.
+    async fn gather(
+        &self,
+        evaluation: &mut Evaluation<'_>,
+        plan: &Plan,
+        record: &HpaRecord,
+        before: Option<&ForeignRescale>,
+        permit: &mut WorkerPermit,
+    ) -> Gathered {
         if plan.queries().next().is_none() {
-            return Gathered::default();
+            return Gathered { is_complete: true, ..Gathered::default() };
         }
         permit.release();
-        let gathered = gather(plan, record.spec.metrics.len(), &self.metrics).await;
+        let mut gathered = Gathered::new(record.spec.metrics.len());
+        let mut incoming = pin!(gather(plan, &self.metrics));
+        while let Some(answer) = incoming.next().await {
+            if gathered.add(answer) {
+                let pods = self.pods_of(plan, &record.key, before);
+                let answers = Answers { metrics: gathered.take_answers(), pods: &pods };
+                let at = self.clock_reading().at;
+                self.count_ages(&answers, at);
+                evaluate_metrics(evaluation, &answers, at).await;
+            }
+        }
         permit.acquire().await;
         gathered
     }
@@ -319,6 +366,9 @@ impl Controller {
 
     /// Counts failures by the reasons of their events, except for the reason that only summarizes others.
     fn count_failures(&self, conclusion: &Conclusion) {
+        for (reason, count) in &conclusion.unsent_events {
+            self.telemetry.syncs_failed(reason, *count);
+        }
         let events = conclusion.events.iter().chain(&conclusion.last_event);
         for event in events.filter(|event| event.kind == EventKind::Warning) {
             match event.reason {
@@ -357,6 +407,24 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
     for event in conclusion.events.iter().chain(&conclusion.last_event) {
         if event.kind == EventKind::Warning {
             tracing::debug!(hpa = %key, reason = event.reason, "{}", event.message);
+        }
+    }
+}
+
+/// Evaluates the metrics that have an answer or need none. Other tasks run in between, so that a sync with
+/// many metrics and pods delays no other.
+async fn evaluate_metrics(evaluation: &mut Evaluation<'_>, answers: &Answers<'_>, at: Timestamp) {
+    let mut cost = 0;
+    for (index, answer) in answers.metrics.iter().enumerate() {
+        let Some(answer) = answer else { continue };
+        if evaluation.is_evaluated(index) {
+            continue;
+        }
+        evaluation.evaluate(index, Some(answer), answers.pods, at);
+        cost += METRIC_COST + answers.pods.len();
+        if cost >= PODS_PER_TURN {
+            cost = 0;
+            tokio::task::yield_now().await;
         }
     }
 }

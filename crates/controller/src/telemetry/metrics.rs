@@ -132,7 +132,12 @@ impl Metrics {
 
     /// Counts a failure of a sync. `reason`: the reason as in conditions and events.
     pub fn sync_failed(&self, reason: &'static str) {
-        self.families().sync_failures.with_label_values(&[reason]).inc();
+        self.syncs_failed(reason, 1);
+    }
+
+    /// Counts several failures with the same reason.
+    pub fn syncs_failed(&self, reason: &'static str, count: u64) {
+        self.families().sync_failures.with_label_values(&[reason]).inc_by(count as f64);
     }
 
     /// Sets the number of HPAs.
