@@ -125,11 +125,7 @@ impl Correlator {
         now: Timestamp,
         name: impl FnOnce() -> String,
     ) -> Verdict {
-        let object = ObjectKey {
-            namespace: Arc::clone(&target.namespace),
-            name: Arc::clone(&target.name),
-            uid: Arc::clone(&target.uid),
-        };
+        let object = target.object();
         let group = GroupKey { object: object.clone(), kind: intent.kind, reason: intent.reason };
 
         let similar = self

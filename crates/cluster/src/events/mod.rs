@@ -5,6 +5,7 @@ mod recorder;
 
 use std::sync::Arc;
 
+use correlate::ObjectKey;
 pub use correlate::{Correlated, Correlator, Verdict};
 pub use recorder::{EventOptions, EventStats, Recorder};
 
@@ -19,4 +20,12 @@ pub struct EventTarget {
     pub uid: Arc<str>,
     /// `metadata.resourceVersion`.
     pub resource_version: Arc<str>,
+}
+
+impl EventTarget {
+    /// The HPA, whatever its version.
+    fn object(&self) -> ObjectKey {
+        let [namespace, name, uid] = [&self.namespace, &self.name, &self.uid].map(Arc::clone);
+        ObjectKey { namespace, name, uid }
+    }
 }

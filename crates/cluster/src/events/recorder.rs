@@ -1,5 +1,6 @@
 //! The event queue and the task that sends the events in order, one at a time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use autoscaling::event::EventIntent;
 use futures::future::BoxFuture;
 use http::Method;
 use jiff::{Timestamp, Unit};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,6 +23,10 @@ use clock::SharedClock;
 
 /// Maximum total size of queued messages, in bytes. Further events are dropped.
 const MAX_WAITING: usize = 16 << 20;
+
+/// Maximum number of queued events of one HPA, so that the events of others find room. Further events of the
+/// HPA are dropped.
+const MAX_WAITING_PER_HPA: usize = 200;
 
 /// The maximum length of a name in Kubernetes.
 const MAX_NAME: usize = 253;
@@ -77,8 +83,34 @@ struct Counters {
     refused: AtomicU64,
     /// Total size of the queued messages, in bytes.
     waiting: AtomicUsize,
+    /// Number of queued events by HPA. Without HPAs that have none.
+    waiting_by_hpa: Mutex<BTreeMap<ObjectKey, usize>>,
     /// Number of entries in the correlator.
     remembered: AtomicUsize,
+}
+
+impl Counters {
+    /// Counts one more queued event of an HPA. False if the HPA has too many.
+    fn add_waiting(&self, object: &ObjectKey) -> bool {
+        let mut waiting = self.waiting_by_hpa.lock();
+        if let Some(count) = waiting.get_mut(object) {
+            let fits = *count < MAX_WAITING_PER_HPA;
+            *count += usize::from(fits);
+            return fits;
+        }
+        waiting.insert(object.clone(), 1);
+        true
+    }
+
+    fn remove_waiting(&self, object: &ObjectKey) {
+        let mut waiting = self.waiting_by_hpa.lock();
+        if let Some(count) = waiting.get_mut(object) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                waiting.remove(object);
+            }
+        }
+    }
 }
 
 /// Queues events without blocking. Clones share the queue.
@@ -119,10 +151,21 @@ impl Recorder {
     /// Queues an event with the current time.
     pub fn record(&self, target: EventTarget, intent: EventIntent) {
         let size = intent.message.len();
+        let object = target.object();
+        if !self.counters.add_waiting(&object) {
+            self.counters.overflow.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(
+                namespace = &*target.namespace,
+                name = &*target.name,
+                "dropped an event: the HPA has too many in the queue"
+            );
+            return;
+        }
         let event = Message::Event { target, intent, at: self.clock.now() };
         let waiting = self.counters.waiting.fetch_add(size, Ordering::Relaxed);
         if waiting.saturating_add(size) > MAX_WAITING || self.queue.try_send(event).is_err() {
             self.counters.waiting.fetch_sub(size, Ordering::Relaxed);
+            self.counters.remove_waiting(&object);
             self.counters.overflow.fetch_add(1, Ordering::Relaxed);
             tracing::debug!("dropped an event: the queue is full");
         }
@@ -191,6 +234,7 @@ impl Sender {
                 }
                 Some(Message::Event { target, intent, at }) => {
                     self.counters.waiting.fetch_sub(intent.message.len(), Ordering::Relaxed);
+                    self.counters.remove_waiting(&target.object());
                     self.event(&target, &intent, at).await;
                 }
             }

@@ -249,3 +249,24 @@ async fn queue_is_bounded_by_size() {
     recorder.flush().await;
     assert_eq!(recorder.stats(), EventStats { sent: 17, overflow: 24, ..EventStats::default() });
 }
+
+#[tokio::test(start_paused = true)]
+async fn events_of_one_hpa_leave_room_for_those_of_others() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    for number in 0..29_000 {
+        recorder.record(target(), intent(&format!("metric {number} failed")));
+    }
+    for name in ["api", "db"] {
+        recorder.record(EventTarget { name: name.into(), uid: name.into(), ..target() }, intent("no"));
+    }
+    recorder.flush().await;
+    let delivered =
+        |name: &str| events(&cluster).iter().filter(|event| event["involvedObject"]["name"] == name).count();
+    assert_eq!((delivered("api"), delivered("db")), (1, 1));
+    assert_eq!(recorder.stats().overflow, 28_800);
+    // The queue is empty, so there is room again.
+    recorder.record(target(), intent("again"));
+    recorder.flush().await;
+    assert_eq!(recorder.stats().overflow, 28_800);
+}
