@@ -5,6 +5,7 @@
 //! flight, holds no worker. A panic in one sync does not affect others: its HPA is due again a period later.
 
 mod comparator;
+mod evaluate;
 mod gather;
 mod gauges;
 mod histories;

@@ -20,6 +20,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::comparator::{ComparedSync, ForeignRescale};
+use super::evaluate::evaluate_metrics;
 use super::gather::{Gathered, gather};
 use super::histories::ClockReading;
 use super::observe::ConcludedSync;
@@ -29,13 +30,6 @@ use super::worker_pool::WorkerPermit;
 use super::{Controller, event_target};
 use crate::store::{HpaRecord, Key};
 use cluster::status::StatusTarget;
-
-/// The number of pods after which an evaluation of metrics lets other tasks run, summed over its metrics. Ten
-/// thousand take about 2 ms.
-const PODS_PER_TURN: usize = 10_000;
-
-/// The cost of a metric without pods, in pods.
-const METRIC_COST: usize = 20;
 
 /// A decision and its inputs.
 struct Evaluated {
@@ -407,24 +401,6 @@ fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp
     for event in conclusion.events.iter().chain(&conclusion.last_event) {
         if event.kind == EventKind::Warning {
             tracing::debug!(hpa = %key, reason = event.reason, "{}", event.message);
-        }
-    }
-}
-
-/// Evaluates the metrics that have an answer or need none. Other tasks run in between, so that a sync with
-/// many metrics and pods delays no other.
-async fn evaluate_metrics(evaluation: &mut Evaluation<'_>, answers: &Answers<'_>, at: Timestamp) {
-    let mut cost = 0;
-    for (index, answer) in answers.metrics.iter().enumerate() {
-        let Some(answer) = answer else { continue };
-        if evaluation.is_evaluated(index) {
-            continue;
-        }
-        evaluation.evaluate(index, Some(answer), answers.pods, at);
-        cost += METRIC_COST + answers.pods.len();
-        if cost >= PODS_PER_TURN {
-            cost = 0;
-            tokio::task::yield_now().await;
         }
     }
 }
