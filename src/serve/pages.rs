@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
@@ -241,7 +243,11 @@ pub(super) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full
 }
 
 pub(super) fn json(answer: Answer) -> Response<Full<Bytes>> {
-    typed(answer.status, JSON, answer.json)
+    let mut response = typed(answer.status, JSON, answer.json);
+    if answer.status == StatusCode::TOO_MANY_REQUESTS {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
 }
 
 fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {

@@ -34,6 +34,6 @@ pub struct Reply {
 impl Reply {
     /// Creates a JSON response.
     pub fn json(answer: Answer) -> Self {
-        Self { status: answer.status, content_type: JSON, body: answer.json }
+        Self { status: answer.status, content_type: JSON, body: answer.json.into() }
     }
 }

@@ -22,13 +22,19 @@ pub use self::show::{Style, terminal};
 pub use self::zone::Zone;
 use crate::words::counted;
 
+/// Maximum number of metrics with a step of their own, without the winner.
+const SHOWN_METRICS: usize = 100;
+
 /// Returns the steps of a decision, in order. `at` is the time of the decision, and waits are relative to it.
 pub fn steps(explanation: &Explanation, at: Timestamp, zone: &Zone) -> Vec<Step> {
     let narrative = Narrative { explanation, at, zone };
     let mut steps = vec![narrative.current()];
-    for index in 0..explanation.metrics.len() {
+    let shown = explanation.metrics.len().min(SHOWN_METRICS);
+    let winner = explanation.winner.filter(|winner| *winner >= shown);
+    for index in (0..shown).chain(winner) {
         steps.extend(narrative.metric(index));
     }
+    steps.extend(narrative.more_metrics(shown + usize::from(winner.is_some())));
     steps.extend(narrative.winner());
     steps.extend(narrative.stabilization());
     steps.extend(narrative.rate());
@@ -64,22 +70,36 @@ impl Narrative<'_> {
         step
     }
 
+    /// Returns the step about the metrics without a step of their own.
+    fn more_metrics(&self, shown: usize) -> Option<Step> {
+        let more = self.explanation.metric_count().checked_sub(shown).filter(|more| *more > 0)?;
+        let mut step = Step::new("Metrics");
+        step.push(Line::new("").plain(format!("and {more} more")));
+        Some(step)
+    }
+
     /// Returns the step about the winning metric, if the HPA has several metrics.
     fn winner(&self) -> Option<Step> {
         let proposal = self.explanation.proposal?;
         let winner = self.explanation.winning_metric()?;
-        if self.explanation.metrics.len() < 2 {
+        let total = self.explanation.metric_count();
+        if total < 2 {
             return None;
         }
-        let proposals: Vec<String> = self
+        let mut proposals: Vec<String> = self
             .explanation
             .metrics
             .iter()
+            .take(SHOWN_METRICS)
             .map(|metric| match metric {
                 MetricExplanation::Valid(reading) => format!("{} {}", reading.subject, reading.proposal),
                 MetricExplanation::Failed(failed) => format!("{} failed", failed.subject),
             })
             .collect();
+        let more = total.saturating_sub(proposals.len());
+        if more > 0 {
+            proposals.push(format!("and {more} more"));
+        }
         let mut step = Step::new("Winner");
         step.push(
             Line::new("")
@@ -123,8 +143,7 @@ impl Narrative<'_> {
 
     /// Returns the reason why the metrics have no proposal.
     fn failed(&self) -> String {
-        let failed = self.explanation.metrics.iter().filter(|metric| metric.reading().is_none()).count();
-        let total = self.explanation.metrics.len();
+        let (failed, total) = (self.explanation.failed_count(), self.explanation.metric_count());
         if failed == total {
             return "no metric can be read".to_owned();
         }

@@ -2,7 +2,8 @@
 //! them, and the controller's record stores them.
 //!
 //! The steps are complete. They suffice to compute the result again, without any other data of the HPA or its
-//! pods. A test does so for every recorded decision. In JSON, the names of fields and variants are in
+//! pods. A test does so for every recorded decision. Beyond the number of pods that an explanation lists, pods
+//! are only counted, with the same numbers. In JSON, the names of fields and variants are in
 //! camelCase, and times are in RFC 3339. Amounts are in milli-units or percent, according to their unit.
 
 mod reading;
@@ -44,7 +45,11 @@ pub struct Explanation {
     pub max: i32,
     /// Each metric, in the order of the spec. Empty if no metric was read.
     pub metrics: Vec<MetricExplanation>,
-    /// The index of the metric with the best proposal.
+    /// The numbers of metrics that are not listed above. `None` except in a long-term record of an HPA with
+    /// many metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<UnlistedMetrics>,
+    /// The index of the metric with the best proposal in [`Self::metrics`].
     pub winner: Option<usize>,
     /// The best proposal.
     pub proposal: Option<i32>,
@@ -61,6 +66,16 @@ pub struct Explanation {
     /// The class of [`Self::failure`], if the Scale was unavailable. Use [`Self::scale_failure`].
     #[serde(default)]
     pub failure_class: Option<ScaleFailureClass>,
+}
+
+/// The numbers of metrics that a long-term record does not list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnlistedMetrics {
+    /// Metrics with a proposal.
+    pub valid: u32,
+    /// Failed metrics.
+    pub failed: u32,
 }
 
 /// The path that a sync took.
@@ -178,6 +193,18 @@ impl Explanation {
         self.failure_class.unwrap_or_else(|| ScaleFailureClass::from_text(text))
     }
 
+    /// The number of metrics, listed or not.
+    pub fn metric_count(&self) -> usize {
+        let UnlistedMetrics { valid, failed } = self.unlisted.unwrap_or_default();
+        self.metrics.len() + length(valid) + length(failed)
+    }
+
+    /// The number of failed metrics, listed or not.
+    pub fn failed_count(&self) -> usize {
+        let listed = self.metrics.iter().filter(|metric| metric.reading().is_none()).count();
+        listed + length(self.unlisted.unwrap_or_default().failed)
+    }
+
     /// The metric with the best proposal.
     pub fn winning_metric(&self) -> Option<&MetricExplanation> {
         self.winner.and_then(|index| self.metrics.get(index))
@@ -199,4 +226,8 @@ impl Explanation {
         }
         condensed
     }
+}
+
+fn length(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }

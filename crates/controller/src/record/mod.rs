@@ -2,10 +2,12 @@
 //!
 //! The record observes the same concluded syncs as metrics and log. Consecutive decisions that differ only in
 //! noise (other ratios, but the same path and result for the same reason) share one entry. Every change is a
-//! new entry. A full record drops its oldest entry.
+//! new entry. A full record drops its oldest entry. An entry takes at most 64 KiB and the entries of an HPA 512
+//! KiB. Metrics beyond that are counted.
 
 mod pages;
 mod ring;
+mod selection;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -62,6 +64,11 @@ impl Record {
     pub fn last(&self, uid: &str) -> Option<DecisionEntry> {
         let entry = self.state.lock().by_uid.get(uid).and_then(|ring| ring.last()).cloned();
         entry.as_ref().and_then(Entry::decision)
+    }
+
+    /// The size of the decisions of an HPA, in bytes.
+    pub fn bytes(&self, uid: &str) -> usize {
+        self.state.lock().by_uid.get(uid).map_or(0, |ring| ring.bytes())
     }
 
     /// Number of HPAs with decisions.

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::StatusCode;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Record;
 use super::wire::{
@@ -18,12 +20,18 @@ use crate::store::{HpaRecord, Key};
 /// Maximum number of HPAs on a page.
 const PAGE: usize = 500;
 
+/// The size of a record in bytes above which its response is large. A usual record takes some kilobytes, and
+/// the response about eight times the bytes of the record.
+const LARGE_RECORD: usize = 64 << 10;
+
 /// The record of one controller, with its flags, histories and HPAs.
 #[derive(Debug, Clone)]
 pub struct Decisions {
     record: Arc<Record>,
     controller: Arc<Controller>,
     comparisons: Option<Arc<dyn Comparisons>>,
+    /// The permit for a large response, held until the response is sent.
+    large: Arc<Semaphore>,
 }
 
 /// Compares a dry run's decisions with another controller's changes.
@@ -38,7 +46,19 @@ pub struct Answer {
     /// The HTTP status.
     pub status: StatusCode,
     /// The body.
-    pub json: Vec<u8>,
+    pub json: Bytes,
+}
+
+/// A large response in memory.
+struct LargeJson {
+    json: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for LargeJson {
+    fn as_ref(&self) -> &[u8] {
+        &self.json
+    }
 }
 
 impl Answer {
@@ -63,9 +83,9 @@ impl Answer {
 
     fn json(status: StatusCode, body: &impl Serialize) -> Self {
         match serde_json::to_vec(body) {
-            Ok(json) => Self { status, json },
+            Ok(json) => Self { status, json: json.into() },
             // Unreachable: every key is a string.
-            Err(_) => Self { status: StatusCode::INTERNAL_SERVER_ERROR, json: b"{}".to_vec() },
+            Err(_) => Self { status: StatusCode::INTERNAL_SERVER_ERROR, json: Bytes::from_static(b"{}") },
         }
     }
 }
@@ -73,7 +93,7 @@ impl Answer {
 impl Decisions {
     /// Creates the pages of `record`, which belongs to `controller`.
     pub fn new(record: Arc<Record>, controller: Arc<Controller>) -> Self {
-        Self { record, controller, comparisons: None }
+        Self { record, controller, comparisons: None, large: Arc::new(Semaphore::new(1)) }
     }
 
     /// Adds the comparison of a dry run to each HPA.
@@ -91,14 +111,33 @@ impl Decisions {
     pub fn answer(&self, asked: &Asked) -> Answer {
         match asked {
             Asked::Page(page) => self.page(page),
-            Asked::One(key) => match self.list(key) {
-                Some(list) => Answer::json(StatusCode::OK, &list),
-                None => Answer::failure(
-                    StatusCode::NOT_FOUND,
-                    format!("horizontalpodautoscalers.autoscaling {:?} not found", key.name),
-                ),
-            },
+            Asked::One(key) => self.one(key),
         }
+    }
+
+    /// Responds with the record of one HPA. There is at most one large response at a time.
+    fn one(&self, key: &Key) -> Answer {
+        let name = &key.name;
+        let hpa = self.controller.hpas.get(key);
+        let is_large = hpa.is_some_and(|hpa| self.record.bytes(&hpa.uid) > LARGE_RECORD);
+        let permit = is_large.then(|| Arc::clone(&self.large).try_acquire_owned());
+        if let Some(Err(_)) = permit {
+            let message = format!(
+                "the record of horizontalpodautoscalers.autoscaling {name:?} is large, and another large \
+                 response is in flight: retry after a second"
+            );
+            return Answer::failure(StatusCode::TOO_MANY_REQUESTS, message);
+        }
+        let Some(list) = self.list(key) else {
+            let message = format!("horizontalpodautoscalers.autoscaling {name:?} not found");
+            return Answer::failure(StatusCode::NOT_FOUND, message);
+        };
+        let Answer { status, json } = Answer::json(StatusCode::OK, &list);
+        let json = match permit {
+            Some(Ok(permit)) => Bytes::from_owner(LargeJson { json: json.into(), _permit: permit }),
+            _ => json,
+        };
+        Answer { status, json }
     }
 
     /// The record of one HPA. `None` if the HPA is not in the controller's store. An HPA without decisions

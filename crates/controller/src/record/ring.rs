@@ -3,14 +3,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use autoscaling::explanation::{DecisionPath, Explanation, LimitingStep, MetricExplanation};
+use autoscaling::explanation::{DecisionPath, LimitingStep, MetricExplanation};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::steps::{Ago, Body, Frame, join, split};
+use super::steps::{Ago, Body, Frame, Split, join, split};
 use super::wire::{DecisionEntry, DecisionResult, Outcome, RatioRange};
 use crate::codec::{append, take};
 use crate::reconcile::ConcludedSync;
+
+/// Maximum bytes of the entries of one HPA. An entry takes at most 64 KiB.
+const MAX_BYTES: usize = 512 << 10;
 
 /// The last decisions of one HPA.
 #[derive(Debug, Default)]
@@ -86,25 +89,28 @@ impl MergeKey {
 }
 
 impl Ring {
-    /// Adds a concluded sync. Drops the oldest entry beyond `capacity`.
+    /// Adds a concluded sync. Drops the oldest entries beyond `capacity` or [`MAX_BYTES`].
     pub(super) fn add(&mut self, sync: &ConcludedSync<'_>, capacity: usize, scratch: &mut Scratch) {
         let merge_key = MergeKey::new(sync);
         let alike = self.newest == Some(merge_key) && merge_key.is_steady();
+        let Split { frame, body, metrics } = split(sync);
+        scratch.frame = encoded(&frame, &mut scratch.frame);
         if let Some(newest) = self.entries.back_mut().filter(|_| alike)
-            && let Some(header) = newest.header_with(sync)
+            && *newest.frame == *scratch.frame
+            && let Some(header) = newest.header_with(sync, &metrics)
         {
-            scratch.encode(&header, sync);
-            if *newest.frame == *scratch.frame {
-                newest.body.clear();
-                newest.body.reserve_exact(scratch.body.len());
-                newest.body.extend_from_slice(&scratch.body);
-                return;
-            }
+            scratch.body = encoded(&(&header, &body), &mut scratch.body);
+            newest.body.clear();
+            newest.body.reserve_exact(scratch.body.len());
+            newest.body.extend_from_slice(&scratch.body);
+            self.drop_oldest(0);
+            return;
         }
-        scratch.encode(&Header::first(sync), sync);
+        scratch.body = encoded(&(&Header::first(sync), &body), &mut scratch.body);
         while self.entries.len() >= capacity.max(1) {
             self.entries.pop_front();
         }
+        self.drop_oldest(scratch.frame.len() + scratch.body.len());
         if let Some(aged) = self.entries.back_mut() {
             aged.body.shrink_to_fit();
         }
@@ -117,6 +123,22 @@ impl Ring {
         }
         self.entries.push_back(Entry { frame, body: scratch.body.clone() });
         self.newest = Some(merge_key);
+    }
+
+    /// Drops the oldest entries until `more` bytes fit.
+    fn drop_oldest(&mut self, more: usize) {
+        while self.bytes().saturating_add(more) > MAX_BYTES && self.entries.pop_front().is_some() {}
+    }
+
+    /// The size of all entries, in bytes. A frame that consecutive entries share counts once.
+    pub(super) fn bytes(&self) -> usize {
+        let mut previous: Option<&Arc<[u8]>> = None;
+        let sizes = self.entries.iter().map(|entry| {
+            let is_shared = previous.is_some_and(|frame| Arc::ptr_eq(frame, &entry.frame));
+            previous = Some(&entry.frame);
+            entry.body.len() + if is_shared { 0 } else { entry.frame.len() }
+        });
+        sizes.sum()
     }
 
     /// The newest entry.
@@ -173,14 +195,18 @@ impl Entry {
         Some((header, frame, body))
     }
 
-    /// Returns the header after another sync with the same key.
-    fn header_with(&self, sync: &ConcludedSync<'_>) -> Option<Header> {
+    /// Returns the header after another sync with the same key and the same frame. `metrics`: the indices of
+    /// the metrics in the frame.
+    fn header_with(&self, sync: &ConcludedSync<'_>, metrics: &[usize]) -> Option<Header> {
         let (mut header, _) = take::<Header>(&self.body).ok()?;
         if header.syncs == 1 {
             let (_, frame, body) = self.read()?;
-            header.ratios = ratios(&join(frame, body.steps, header.last_at)).map(RatioSpan::from).collect();
+            let explanation = join(frame, body.steps, header.last_at);
+            header.ratios = ratios(&explanation.metrics).map(RatioSpan::from).collect();
         }
-        for (moved, ratio) in header.ratios.iter_mut().zip(ratios(&sync.conclusion.explanation)) {
+        let explanation = &sync.conclusion.explanation;
+        let kept = metrics.iter().filter_map(|index| explanation.metrics.get(*index));
+        for (moved, ratio) in header.ratios.iter_mut().zip(ratios(kept)) {
             moved.lowest = moved.lowest.min(ratio);
             moved.highest = moved.highest.max(ratio);
         }
@@ -198,14 +224,10 @@ impl Header {
     }
 }
 
-impl Scratch {
-    fn encode(&mut self, header: &Header, sync: &ConcludedSync<'_>) {
-        let (frame, body) = split(sync);
-        self.frame.clear();
-        self.body.clear();
-        self.frame = append(&frame, std::mem::take(&mut self.frame));
-        self.body = append(&(header, body), std::mem::take(&mut self.body));
-    }
+/// The encoding of a value in a buffer that is reused.
+fn encoded(value: &impl Serialize, buffer: &mut Vec<u8>) -> Vec<u8> {
+    buffer.clear();
+    append(value, std::mem::take(buffer))
 }
 
 impl From<f64> for RatioSpan {
@@ -215,6 +237,6 @@ impl From<f64> for RatioSpan {
 }
 
 /// The ratio of each metric that has one.
-fn ratios(explanation: &Explanation) -> impl Iterator<Item = f64> {
-    explanation.metrics.iter().filter_map(MetricExplanation::reading).map(|reading| reading.ratio)
+fn ratios<'a>(metrics: impl IntoIterator<Item = &'a MetricExplanation>) -> impl Iterator<Item = f64> {
+    metrics.into_iter().filter_map(MetricExplanation::reading).map(|reading| reading.ratio)
 }

@@ -6,21 +6,24 @@
 
 use autoscaling::WriteOutcome;
 use autoscaling::explanation::{
-    Assumed, Corrected, Explanation, FailedMetric, LimitStep, Measure, MetricExplanation, MetricReading,
-    PodCount, PodVerdict, PolicyUse, ProposalReason, StabilizationStep, Subject, UnmatchedSamples,
+    Assumed, Corrected, DecisionPath, Explanation, FailedMetric, LISTED_PODS, LimitStep, Measure,
+    MetricExplanation, MetricReading, PodCount, PodVerdict, PolicyUse, ProposalReason, StabilizationStep,
+    Subject, UnlistedMetrics, UnmatchedSamples,
 };
-use autoscaling::failure::MetricFailureClass;
+use autoscaling::failure::{MetricFailureClass, ScaleFailureClass};
 use autoscaling::history::Recommendation;
 use autoscaling::spec::PolicyKind;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::selection::{Selection, select};
 use super::text::Text;
 use super::wire::{ActionTaken, Outcome};
 use crate::reconcile::ConcludedSync;
 
-/// Maximum number of pods listed by name in each group that does not count.
-pub(super) const LISTED_PODS: usize = 3;
+/// Maximum number of policies in an entry. Further policies are left out, and those that determine the count
+/// come first.
+const MAX_POLICIES: usize = 100;
 
 /// The parts of a sync that change only with the spec.
 #[derive(Debug, Serialize, Deserialize)]
@@ -34,7 +37,7 @@ pub(super) struct Frame<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum MetricFrame<'a> {
+pub(super) enum MetricFrame<'a> {
     Valid {
         subject: SubjectFrame<'a>,
         name: Text<'a>,
@@ -49,7 +52,7 @@ enum MetricFrame<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct SubjectFrame<'a> {
+pub(super) struct SubjectFrame<'a> {
     kind: Text<'a>,
     name: Text<'a>,
     container: Option<Text<'a>>,
@@ -66,12 +69,19 @@ pub(super) struct Body<'a> {
     pub(super) steps: Steps<'a>,
 }
 
-/// The steps of a decision.
+/// The steps of a decision, without the parts that [`Frame`] contains.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Steps<'a> {
-    /// The explanation without the parts that [`Frame`] and the following fields contain.
-    rest: Explanation,
+    path: DecisionPath,
+    current: i32,
+    status_replicas: i32,
+    winner: Option<usize>,
+    proposal: Option<i32>,
+    lifted_to_min: Option<i32>,
+    desired: Option<i32>,
+    failure_class: Option<ScaleFailureClass>,
     metrics: Vec<MetricBody<'a>>,
+    unlisted: Option<UnlistedMetrics>,
     stabilization: Option<StabilizationBody>,
     /// The step without its policies, and the policies.
     limit: Option<(LimitStep, Vec<PolicyBody>)>,
@@ -79,19 +89,19 @@ pub(super) struct Steps<'a> {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum MetricBody<'a> {
+pub(super) enum MetricBody<'a> {
     Valid(ReadingBody),
     Failed(Option<MetricFailureClass>, Text<'a>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct ReadingBody {
+pub(super) struct ReadingBody {
     value: Measure,
     total: Option<i64>,
     /// `None` if the ratio is the quotient of value and target, as usual.
     ratio: Option<f64>,
-    pods: Vec<PodVerdict>,
-    unlisted: Vec<PodCount>,
+    pub(super) pods: Vec<PodVerdict>,
+    pub(super) unlisted: Vec<PodCount>,
     unmatched: Option<UnmatchedSamples>,
     ready_pods: Option<i64>,
     corrected: Option<(f64, i64, Option<Assumed>, bool)>,
@@ -134,9 +144,17 @@ impl Ago {
     }
 }
 
+/// A sync in its two parts.
+pub(super) struct Split<'a> {
+    pub(super) frame: Frame<'a>,
+    pub(super) body: Body<'a>,
+    /// The indices of the metrics in both parts, in order.
+    pub(super) metrics: Vec<usize>,
+}
+
 /// Divides a sync into its two parts. Of each metric's pods, it keeps the same part as
-/// [`Explanation::condensed`].
-pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> (Frame<'a>, Body<'a>) {
+/// [`Explanation::condensed`]. It keeps all metrics that fit into an entry.
+pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> Split<'a> {
     let conclusion = sync.conclusion;
     let Explanation {
         path,
@@ -144,7 +162,8 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> (Frame<'a>, Body<'a>) {
         status_replicas,
         min,
         max,
-        metrics,
+        metrics: _,
+        unlisted: _,
         winner,
         proposal,
         stabilization,
@@ -154,27 +173,34 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> (Frame<'a>, Body<'a>) {
         failure,
         failure_class,
     } = &conclusion.explanation;
-    let (metric_frames, metric_bodies) = metrics.iter().map(split_metric).unzip();
+    let Selection { kept, unlisted } = select(&conclusion.explanation);
+    let winner = winner.and_then(|winner| kept.binary_search_by_key(&winner, |(index, ..)| *index).ok());
+    let mut metrics = Vec::with_capacity(kept.len());
+    let (metric_frames, metric_bodies) = kept
+        .into_iter()
+        .map(|(index, frame, body)| {
+            metrics.push(index);
+            (frame, body)
+        })
+        .unzip::<_, _, Vec<_>, Vec<_>>();
     let windows = stabilization.as_ref().map(|step| (step.up_window_seconds, step.down_window_seconds));
     let frame =
         Frame { generation: sync.hpa.generation, min: *min, max: *max, metrics: metric_frames, windows };
     let steps = Steps {
-        rest: Explanation {
-            path: *path,
-            current: *current,
-            status_replicas: *status_replicas,
-            winner: *winner,
-            proposal: *proposal,
-            lifted_to_min: *lifted_to_min,
-            desired: *desired,
-            failure_class: *failure_class,
-            ..Explanation::default()
-        },
+        path: *path,
+        current: *current,
+        status_replicas: *status_replicas,
+        winner,
+        proposal: *proposal,
+        lifted_to_min: *lifted_to_min,
+        desired: *desired,
+        failure_class: *failure_class,
         metrics: metric_bodies,
+        unlisted,
         stabilization: stabilization.as_ref().map(|step| StabilizationBody::new(step, sync.at)),
         limit: limit.as_ref().map(|step| {
-            let policies = step.policies.iter().map(|policy| PolicyBody::new(policy, sync.at));
-            (LimitStep { policies: Vec::new(), ..*step }, policies.collect())
+            let policies = kept_policies(step).map(|policy| PolicyBody::new(policy, sync.at)).collect();
+            (LimitStep { policies: Vec::new(), ..*step }, policies)
         }),
         failure: failure.as_ref().map(Text::from),
     };
@@ -189,7 +215,18 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> (Frame<'a>, Body<'a>) {
         events: events.map(|event| event.reason.into()).collect(),
         steps,
     };
-    (frame, body)
+    Split { frame, body, metrics }
+}
+
+/// The policies of an entry: all of them in order, or those that determine the count and the first others.
+fn kept_policies(step: &LimitStep) -> impl Iterator<Item = &PolicyUse> {
+    let decides = |policy: &&PolicyUse| Some(policy.allows) == step.rate_allows;
+    let mut policies: Vec<&PolicyUse> = step.policies.iter().collect();
+    if policies.len() > MAX_POLICIES {
+        policies.sort_by_key(|policy| !decides(policy));
+        policies.truncate(MAX_POLICIES);
+    }
+    policies.into_iter()
 }
 
 /// Reassembles the explanation of the sync at `at`.
@@ -216,11 +253,19 @@ pub(super) fn join(frame: Frame<'_>, steps: Steps<'_>, at: Timestamp) -> Explana
             ..step
         }),
         failure: steps.failure.map(Into::into),
-        ..steps.rest
+        path: steps.path,
+        current: steps.current,
+        status_replicas: steps.status_replicas,
+        unlisted: steps.unlisted,
+        winner: steps.winner,
+        proposal: steps.proposal,
+        lifted_to_min: steps.lifted_to_min,
+        desired: steps.desired,
+        failure_class: steps.failure_class,
     }
 }
 
-fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>) {
+pub(super) fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>) {
     let reading = match metric {
         MetricExplanation::Valid(reading) => reading,
         MetricExplanation::Failed(FailedMetric { subject, reason, class, error }) => {

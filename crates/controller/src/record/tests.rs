@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use autoscaling::explanation::LimitingStep;
+use autoscaling::explanation::{LISTED_PODS, LimitingStep};
 use autoscaling::failure::ScaleFailureClass;
 use autoscaling::history::History;
 use autoscaling::pod::{
@@ -17,7 +17,6 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::Record;
-use super::steps::LISTED_PODS;
 use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
 use crate::reconcile::{ConcludedSync, Observer};
 use crate::store::{HpaRecord, Key};
@@ -109,7 +108,8 @@ impl Stage {
             }
         };
         let plan = plan(&hpa, scale, |_| Overlap::None, &settings);
-        let metrics = plan.queries().map(|_| Some(Ok(Answer::Resource(usages.clone().into())))).collect();
+        let usages: Arc<[PodUsage]> = usages.into();
+        let metrics = plan.queries().map(|_| Some(Ok(Answer::Resource(Arc::clone(&usages))))).collect();
         let answers = Answers { metrics, pods: &pods };
         let decision = decide(&hpa, &plan, &answers, &self.history, &settings, self.now);
         let outcome = match decision.verdict() {
@@ -329,6 +329,92 @@ fn oldest_entry_is_dropped_beyond_the_capacity() {
     }
     let kept: Vec<_> = stage.decisions().iter().map(|entry| (entry.generation, entry.syncs)).collect();
     assert_eq!(kept, [(Some(5), 2), (Some(4), 2), (Some(3), 2)]);
+}
+
+/// Resources with names of 200 bytes. Those in `valid` have samples.
+fn many_resources(count: usize, valid: &[usize]) -> Value {
+    let name = |index| if valid.contains(&index) { "cpu".to_owned() } else { format!("{index:0>200}") };
+    let metric = |index| {
+        json!({"type": "Resource", "resource": {
+            "name": name(index), "target": {"type": "Utilization", "averageUtilization": 50 + index % 7},
+        }})
+    };
+    (0..count).map(metric).collect()
+}
+
+#[test]
+fn metrics_beyond_the_size_of_an_entry_are_counted() {
+    let mut stage = Stage::new(40);
+    stage.hpa.spec = spec(&many_resources(3000, &[1500, 2999]), &Value::Null);
+    stage.cpu(90);
+    let decided = stage.sync().explanation;
+    assert_eq!((decided.metrics.len(), decided.failed_count(), decided.unlisted), (3000, 2998, None));
+    let bytes = stage.record.bytes(&stage.hpa.uid);
+    assert!((32 << 10..64 << 10).contains(&bytes), "{bytes}");
+
+    let [entry] = stage.decisions().try_into().unwrap();
+    let kept = entry.explanation;
+    assert_eq!((kept.metric_count(), kept.failed_count()), (3000, 2998));
+    assert_eq!(kept.unlisted.unwrap().valid, 0);
+    assert_eq!(kept.winning_metric(), decided.condensed(LISTED_PODS).winning_metric());
+    assert_eq!(entry.sentence, decided.sentence(stage.now));
+    assert_eq!(entry.events.len(), 101);
+}
+
+#[test]
+fn ratios_belong_to_the_metrics_of_the_entry() {
+    let mut stage = Stage::new(40);
+    stage.hpa.spec = spec(&(0..2000).map(|index| cpu(50 + index % 3)).collect(), &Value::Null);
+    for used in [50, 49, 51] {
+        stage.cpu(used);
+        stage.sync();
+    }
+    let [entry] = stage.decisions().try_into().unwrap();
+    assert_eq!(entry.syncs, 3);
+    let (kept, unlisted) = (entry.explanation.metrics.len(), entry.explanation.unlisted.unwrap());
+    assert!(kept > 100 && entry.ratios.len() == kept, "{kept}");
+    assert_eq!(usize::try_from(unlisted.valid).unwrap() + kept, 2000);
+    for (metric, ratio) in entry.explanation.metrics.iter().zip(&entry.ratios) {
+        let last = metric.reading().unwrap().ratio;
+        assert!(ratio.lowest < last && (last - ratio.highest).abs() < 1e-9, "{ratio:?} {last}");
+    }
+    let bytes = stage.record.bytes(&stage.hpa.uid);
+    assert!(bytes < 64 << 10, "{bytes}");
+}
+
+#[test]
+fn oldest_entries_are_dropped_beyond_the_size_of_a_record() {
+    let mut stage = Stage::new(1000);
+    stage.hpa.spec = spec(&many_resources(400, &[]), &Value::Null);
+    for generation in 1..=40 {
+        stage.hpa.generation = Some(generation);
+        stage.sync();
+        let bytes = stage.record.bytes(&stage.hpa.uid);
+        assert!(bytes <= 512 << 10, "{bytes}");
+    }
+    let kept: Vec<_> = stage.decisions().iter().filter_map(|entry| entry.generation).collect();
+    assert!(kept.len() >= 8 && kept[0] == 40, "{kept:?}");
+    let json = serde_json::to_vec(&stage.decisions()).unwrap();
+    assert!(json.len() < 4 << 20, "{} bytes", json.len());
+}
+
+#[test]
+fn policies_that_determine_the_count_are_kept() {
+    let slow = json!({"type": "Pods", "value": 1, "periodSeconds": 1800});
+    let fast = json!({"type": "Pods", "value": 3, "periodSeconds": 60});
+    let mut policies = vec![slow; 20_000];
+    policies.push(fast);
+    let mut stage = Stage::new(40);
+    stage.hpa.spec = spec(&json!([cpu(50)]), &json!({"scaleUp": {"policies": policies}}));
+    stage.cpu(100);
+    let decided = stage.sync().explanation;
+    let bytes = stage.record.bytes(&stage.hpa.uid);
+    assert!(bytes < 8 << 10, "{bytes}");
+    let [entry] = stage.decisions().try_into().unwrap();
+    let step = entry.explanation.limit.unwrap();
+    assert_eq!((step.after, step.policies.len()), (7, 100));
+    assert_eq!(step.policies[0].allows, 7);
+    assert_eq!(entry.sentence, decided.sentence(stage.now));
 }
 
 #[test]

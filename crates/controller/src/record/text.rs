@@ -7,7 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Maximum bytes of a text. Longer texts are cut, because foreign messages must not fill the memory.
-const MAX_TEXT: usize = 1024;
+pub(super) const MAX_TEXT: usize = 1024;
 
 /// Endings of the texts in most records, each encoded as one byte. The first entry is the empty ending. The
 /// second marks a cut text.

@@ -320,7 +320,7 @@ pub struct Failure {
     pub status: String,
     /// The failure as a sentence.
     pub message: String,
-    /// `NotFound`, `BadRequest` or `MethodNotAllowed`.
+    /// `NotFound`, `BadRequest`, `MethodNotAllowed` or `TooManyRequests`.
     pub reason: String,
     /// The HTTP status.
     pub code: u16,

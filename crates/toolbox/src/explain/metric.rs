@@ -10,9 +10,10 @@ use super::{Line, Narrative, Step, counted};
 impl Narrative<'_> {
     pub(super) fn metric(&self, index: usize) -> Option<Step> {
         let metric = self.explanation.metrics.get(index)?;
-        let number = match self.explanation.metrics.len() {
-            1 => "Metric".to_owned(),
-            several => format!("Metric {} of {several}", index + 1),
+        let number = match (self.explanation.metrics.len(), self.explanation.unlisted) {
+            // The position in the spec is unknown.
+            (1, None) | (_, Some(_)) => "Metric".to_owned(),
+            (several, None) => format!("Metric {} of {several}", index + 1),
         };
         let subject = metric.subject();
         let mut step = Step::new(format!("{number}: {subject} ({})", subject.kind));
@@ -48,7 +49,7 @@ impl Narrative<'_> {
     }
 
     fn failure(&self, failed: &FailedMetric) -> Vec<Line> {
-        let effect = if self.explanation.metrics.iter().any(|metric| metric.reading().is_some()) {
+        let effect = if self.explanation.failed_count() < self.explanation.metric_count() {
             "no proposal; while it fails, the other metrics can scale up but not down"
         } else {
             "while it fails, nothing is scaled"
