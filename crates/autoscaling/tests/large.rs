@@ -1,0 +1,226 @@
+//! HPAs with many metrics and pods: the memory of a decision is bounded, and its numbers stay exact.
+
+use std::sync::Arc;
+
+use autoscaling::explanation::{Explanation, MetricExplanation, PodGroup};
+use autoscaling::failure::MetricFailureClass;
+use autoscaling::history::History;
+use autoscaling::pod::{
+    ConditionStatus, ContainerRequests, LabelSet, Phase, Pod, PodRequests, ReadyCondition, ResourceList,
+};
+use autoscaling::query::{Answer, ContainerUsage, PodUsage, QueryError};
+use autoscaling::settings::Settings;
+use autoscaling::spec::Spec;
+use autoscaling::status::Status;
+use autoscaling::{
+    Answers, Decision, Evaluation, Hpa, Overlap, Plan, Scale, WriteOutcome, conclude, decide, plan,
+};
+use jiff::{SignedDuration, Timestamp};
+use peak_alloc::PeakAlloc;
+use serde_json::{Value, json};
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// A target with cpu samples of all its pods, except for the missing ones.
+struct Target {
+    spec: Spec,
+    status: Status,
+    settings: Settings,
+    pods: Vec<Arc<Pod>>,
+    usages: Arc<[PodUsage]>,
+}
+
+impl Target {
+    fn new(metrics: &Value, pods: usize, missing: usize) -> Self {
+        let spec = json!({
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1, "maxReplicas": 100_000, "metrics": metrics,
+        });
+        let amount = |milli: i64| ResourceList::new([("cpu".into(), format!("{milli}m").parse().unwrap())]);
+        let containers =
+            [ContainerRequests { name: "app".into(), restartable: false, requests: amount(100) }];
+        let requests = Arc::new(PodRequests { containers: containers.into(), ..PodRequests::default() });
+        let started = NOW - SignedDuration::from_hours(1);
+        let pods: Vec<_> = (0..pods)
+            .map(|number| {
+                Arc::new(Pod {
+                    name: format!("web-{number:05}").into(),
+                    labels: Arc::new(LabelSet::new([("app".into(), "web".into())])),
+                    requests: Arc::clone(&requests),
+                    phase: Phase::Running,
+                    terminating: false,
+                    ready: Some(ReadyCondition { status: ConditionStatus::True, since: Some(started) }),
+                    start_time: Some(started),
+                })
+            })
+            .collect();
+        let usage = |pod: &Arc<Pod>| PodUsage {
+            pod: Arc::clone(&pod.name),
+            timestamp: Some(NOW),
+            window_nanos: 15_000_000_000,
+            containers: [ContainerUsage { name: "app".into(), usage: amount(90) }].into(),
+        };
+        let usages = pods.iter().skip(missing).map(usage).collect();
+        Self {
+            spec: serde_json::from_value(spec).unwrap(),
+            status: Status::default(),
+            settings: Settings::default(),
+            pods,
+            usages,
+        }
+    }
+
+    fn hpa(&self) -> Hpa<'_> {
+        Hpa { namespace: "shop", name: "web", generation: Some(1), spec: &self.spec, status: &self.status }
+    }
+
+    fn plan(&self) -> Plan {
+        let replicas = i32::try_from(self.pods.len()).unwrap();
+        let scale = Scale::new(replicas, replicas, "app=web").unwrap();
+        plan(&self.hpa(), Ok(scale), |_| Overlap::None, &self.settings)
+    }
+
+    fn answers(&self, answer: impl Fn(usize) -> Result<Answer, QueryError>) -> Answers<'_> {
+        let metrics = (0..self.spec.metrics.len()).map(|index| Some(answer(index))).collect();
+        Answers { metrics, pods: &self.pods }
+    }
+
+    fn usages(&self) -> Answers<'_> {
+        self.answers(|_| Ok(Answer::Resource(Arc::clone(&self.usages))))
+    }
+
+    fn decide(&self, answers: &Answers<'_>) -> Decision {
+        decide(&self.hpa(), &self.plan(), answers, &History::default(), &self.settings, NOW)
+    }
+}
+
+fn cpu(percent: usize) -> Value {
+    json!({"type": "Resource", "resource": {
+        "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},
+    }})
+}
+
+fn external(name: &str) -> Value {
+    json!({"type": "External", "external": {
+        "metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": "10"},
+    }})
+}
+
+fn listed(explanation: &Explanation) -> usize {
+    explanation.metrics.iter().filter_map(MetricExplanation::reading).map(|reading| reading.pods.len()).sum()
+}
+
+/// The tests share one allocator, so that they run one after the other.
+#[test]
+fn memory_of_a_decision_is_bounded() {
+    every_pod_is_counted_and_20_000_are_listed();
+    long_errors_are_cut_and_equal_ones_are_shared();
+    heap_is_bounded();
+}
+
+fn every_pod_is_counted_and_20_000_are_listed() {
+    let target = Target::new(&(0..50).map(|_| cpu(60)).collect(), 1000, 10);
+    let decision = target.decide(&target.usages());
+    let explanation = decision.explanation();
+    assert_eq!(listed(explanation), 20_000);
+    let readings: Vec<_> = explanation.metrics.iter().filter_map(MetricExplanation::reading).collect();
+    assert_eq!(readings[0].pods.len(), 1000);
+    assert_eq!(readings[30].pods.len(), 0);
+    for reading in &readings {
+        let mut same = readings[0].clone();
+        (same.pods, same.unlisted) = (reading.pods.clone(), reading.unlisted.clone());
+        assert_eq!(*reading, &same, "all numbers are equal");
+        assert_eq!(reading.count(|group| group == PodGroup::Missing), 10);
+        assert_eq!(reading.count(|group| group == PodGroup::Ready), 990);
+    }
+
+    // Names of pods that do not count come before names of those that count.
+    let target = Target::new(&json!([cpu(60), cpu(60)]), 12_000, 10);
+    let decision = target.decide(&target.usages());
+    let readings: Vec<_> =
+        decision.explanation().metrics.iter().filter_map(MetricExplanation::reading).collect();
+    let names: Vec<_> = readings[1].pods.iter().map(|pod| &*pod.name).collect();
+    assert_eq!(names, ["web-00000", "web-00001", "web-00002"]);
+    assert_eq!((readings[0].pods.len(), readings[0].proposal), (12_000, readings[1].proposal));
+}
+
+fn long_errors_are_cut_and_equal_ones_are_shared() {
+    let target = Target::new(&(0..30_000).map(|_| external("queue")).collect(), 1, 0);
+    let failing = |text: &str| Err(QueryError::new(MetricFailureClass::Other, text));
+    let same = "x".repeat(16 << 10);
+    let answers = target.answers(|_| failing(&same));
+    let plan = target.plan();
+    let before = HEAP.current_usage();
+    HEAP.reset_peak_usage();
+    let decision = decide(&target.hpa(), &plan, &answers, &History::default(), &target.settings, NOW);
+    let used = HEAP.peak_usage() - before;
+    assert!(used < 48 << 20, "{used} bytes for equal errors of 16 KiB");
+    assert_eq!(decision.explanation().failed_count(), 30_000);
+    let conclusion = conclude(&target.hpa(), decision, &WriteOutcome::NotNeeded, &target.settings, NOW);
+    assert_eq!(conclusion.events.len(), 100);
+    assert_eq!(conclusion.unsent_events.get("FailedGetExternalMetric"), Some(&29_900));
+    assert!(conclusion.last_event.unwrap().message.contains("30000 invalid out of 30000"));
+
+    let answers = target.answers(|index| failing(&format!("{index:05}{same}")));
+    let before = HEAP.current_usage();
+    HEAP.reset_peak_usage();
+    let decision = decide(&target.hpa(), &plan, &answers, &History::default(), &target.settings, NOW);
+    let used = HEAP.peak_usage() - before;
+    assert!(used < 48 << 20, "{used} bytes for different errors of 16 KiB");
+    let errors: Vec<_> = decision
+        .explanation()
+        .metrics
+        .iter()
+        .filter_map(|metric| match metric {
+            MetricExplanation::Failed(failed) => Some((failed.error.len(), failed.class)),
+            MetricExplanation::Valid(_) => None,
+        })
+        .collect();
+    assert!(errors[0].0 > 16 << 10 && errors[29_999].0 < 150, "{:?}", errors[29_999]);
+    assert!(errors.iter().all(|(_, class)| *class == Some(MetricFailureClass::Other)));
+}
+
+fn heap_is_bounded() {
+    let target = Target::new(&(0..20_000).map(|index| cpu(60 + index % 30)).collect(), 200, 20);
+    let (answers, plan) = (target.usages(), target.plan());
+    let before = HEAP.current_usage();
+    HEAP.reset_peak_usage();
+    let decision = decide(&target.hpa(), &plan, &answers, &History::default(), &target.settings, NOW);
+    let used = HEAP.peak_usage() - before;
+    assert!(used < 48 << 20, "{used} bytes for 20,000 metrics of 200 pods");
+    assert_eq!(decision.explanation().metric_count(), 20_000);
+    // Of 200 pods, 180 use 90 % of their requests. Missing pods count as zero.
+    assert_eq!(decision.explanation().proposal, Some(270));
+}
+
+#[test]
+fn order_of_evaluation_does_not_matter() {
+    let metrics = json!([cpu(60), external("a"), cpu(30), external("b"), cpu(90)]);
+    let target = Target::new(&metrics, 20, 3);
+    let answers = target.answers(|index| match index {
+        1 | 3 => Err(QueryError::new(MetricFailureClass::Other, format!("no {index}"))),
+        _ => Ok(Answer::Resource(Arc::clone(&target.usages))),
+    });
+    let (hpa, plan) = (target.hpa(), target.plan());
+    let expected = target.decide(&answers);
+    for order in [[4, 3, 2, 1, 0], [2, 0, 4, 1, 3]] {
+        let mut evaluation = Evaluation::new(&hpa, &plan, &target.settings);
+        for index in order {
+            evaluation.evaluate(index, answers.metrics[index].as_ref(), &target.pods, NOW);
+            assert!(evaluation.is_evaluated(index));
+        }
+        assert_eq!(evaluation.decide(&History::default(), NOW), expected);
+    }
+}
+
+#[test]
+fn metric_that_was_not_evaluated_fails() {
+    let target = Target::new(&json!([cpu(60), cpu(70)]), 2, 0);
+    let (hpa, plan) = (target.hpa(), target.plan());
+    let evaluation = Evaluation::new(&hpa, &plan, &target.settings);
+    let decision = evaluation.decide(&History::default(), NOW);
+    assert_eq!((decision.explanation().failed_count(), decision.explanation().desired), (2, None));
+}
