@@ -30,6 +30,8 @@ mod election_thread;
 mod exposed_metrics;
 #[path = "controller/identity.rs"]
 mod identity;
+#[path = "controller/large_hpas.rs"]
+mod large_hpas;
 #[path = "controller/metadata.rs"]
 mod metadata;
 #[path = "controller/metrics.rs"]

@@ -1,0 +1,111 @@
+//! HPAs with very many metrics.
+
+use std::sync::Arc;
+
+use autoscaling::query::QueryError;
+use concertina::cli::Config;
+use controller::reconcile::{ConcludedSync, Controller, Histories, Observer};
+use controller::record::{Answer, Asked};
+use fake_cluster::{FaultAction, Status};
+use http::StatusCode;
+use parking_lot::Mutex;
+
+use crate::support::objects::{external, hpa};
+use crate::support::{Fixture, Harness};
+
+/// The bytes of errors in the answers of each sync of `web`, and the number of answers.
+#[derive(Debug, Default)]
+struct KeptAnswers(Mutex<Vec<(usize, usize)>>);
+
+impl Observer for KeptAnswers {
+    fn concluded(&self, sync: &ConcludedSync<'_>) {
+        let answers = || sync.answers.metrics.iter().flatten();
+        let bytes =
+            |answer: &Result<_, QueryError>| answer.as_ref().map_or_else(|error| error.message.len(), |_| 0);
+        self.0.lock().push((answers().map(bytes).sum(), answers().count()));
+    }
+}
+
+fn observed(controller: &Arc<Controller>, observer: Arc<dyn Observer>) -> Arc<Controller> {
+    let mut observers = controller.observers.clone();
+    observers.push(observer);
+    Arc::new(Controller {
+        hpas: Arc::clone(&controller.hpas),
+        pods: Arc::clone(&controller.pods),
+        overlap: Arc::clone(&controller.overlap),
+        mapper: Arc::clone(&controller.mapper),
+        scales: controller.scales.clone(),
+        targets: controller.targets.clone(),
+        statuses: controller.statuses.clone(),
+        metrics: Arc::clone(&controller.metrics),
+        events: controller.events.clone(),
+        histories: Histories::new(),
+        observers,
+        comparator: controller.comparator.clone(),
+        queue: Arc::clone(&controller.queue),
+        phases: Arc::clone(&controller.phases),
+        telemetry: controller.telemetry.clone(),
+        clock: Arc::clone(&controller.clock),
+        settings: controller.settings.clone(),
+        stale_guard: controller.stale_guard,
+        period: controller.period,
+        workers: controller.workers.clone(),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_answers_are_dropped_before_all_have_arrived() {
+    let stage = Fixture::new();
+    stage.external("queue", "90");
+    stage.target("web", 3);
+    let names: Vec<String> = (0..400).map(|index| format!("broken-{index:03}")).collect();
+    for name in &names {
+        let error = Status::new(404, "NotFound", &"x".repeat(15 << 10));
+        stage.fault(&format!("/{name}"), FaultAction::Status(error));
+    }
+    let mut metrics: Vec<_> = names.iter().map(|name| external(name, "10")).collect();
+    metrics.push(external("queue", "10"));
+    stage.create(hpa("web", &metrics));
+    let kept = Arc::new(KeptAnswers::default());
+    let observer = Arc::clone(&kept);
+    let rig = Harness::altered(stage, &Config::default(), |controller| observed(controller, observer));
+    rig.pass(120.0).await;
+
+    // The last metric of the spec scales up, although the others fail.
+    assert_eq!(rig.replicas("web"), 9);
+    let syncs = kept.0.lock().clone();
+    assert!(!syncs.is_empty());
+    for (bytes, answers) in syncs {
+        assert!(bytes <= 4 << 20 && answers < 400, "{bytes} bytes of {answers} answers");
+    }
+    // All failures count, and the first ones have events.
+    let failures = rig.series("concertina_sync_failures_total{reason=\"FailedGetExternalMetric\"}");
+    assert!(failures >= 400.0, "{failures}");
+    assert!(rig.events("web").len() > 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_responses_are_built_one_at_a_time() {
+    let stage = Fixture::new();
+    stage.target("web", 3);
+    stage.target("api", 3);
+    stage.external("queue", "30");
+    stage.create(hpa("web", &vec![external(&"absent".repeat(10), "10"); 5000]));
+    stage.create(hpa("api", &[external("queue", "10")]));
+    let rig = Harness::start(stage);
+    for min in [1, 2] {
+        rig.edit("web", |hpa| hpa["spec"]["minReplicas"] = min.into());
+        rig.pass(16.0).await;
+    }
+    let decisions = rig.assembly.decisions.clone().unwrap();
+    let answer = |name: &str| -> Answer {
+        decisions.answer(&Asked::parse(&format!("/shop/{name}"), None).unwrap_or_else(|_| panic!("{name}")))
+    };
+    let large = answer("web");
+    assert_eq!(large.status, StatusCode::OK);
+    assert!((64 << 10..4 << 20).contains(&large.json.len()), "{} bytes", large.json.len());
+    assert_eq!(answer("web").status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(answer("api").status, StatusCode::OK);
+    drop(large);
+    assert_eq!(answer("web").status, StatusCode::OK);
+}
