@@ -1,7 +1,7 @@
 use autoscaling::condition::Limit;
 use autoscaling::explanation::{
     Corrected, LimitStep, Measure, MetricReading, PodCount, PodGroup, PodVerdict, PolicyUse, ProposalReason,
-    StabilizationStep, UnmatchedSamples, WindowEntry,
+    StabilizationStep, UnlistedMetrics, UnmatchedSamples, WindowEntry,
 };
 use autoscaling::history::{Direction, Recommendation};
 use autoscaling::spec::{PolicyKind, SelectPolicy};
@@ -272,4 +272,23 @@ fn lines_break_under_their_text_and_keep_units_with_numbers() {
         coloured,
         "\x1b[2mtarget    \x1b[0m nothing changes from \x1b[1m72 %\x1b[0m to 88 %, as it should"
     );
+}
+
+#[test]
+fn metrics_beyond_a_hundred_are_counted() {
+    let reading = reading(Measure::Percent(80), Measure::Percent(86), 1.075);
+    let mut explanation = explained(reading);
+    explanation.metrics = vec![explanation.metrics[0].clone(); 150];
+    explanation.winner = Some(120);
+    let text = text_of(&explanation);
+    assert_eq!(text.matches("Metric ").count(), 101, "{text}");
+    assert!(text.contains("Metric 121 of 150") && text.contains("and 49 more"), "{text}");
+
+    // A record lists the metrics that fit and counts the others.
+    explanation.metrics.truncate(2);
+    explanation.winner = Some(0);
+    explanation.unlisted = Some(UnlistedMetrics { valid: 5, failed: 3 });
+    let text = text_of(&explanation);
+    assert!(text.contains("and 8 more") && !text.contains("Metric 1 of"), "{text}");
+    assert!(text.contains("the highest of cpu 5, cpu 5, and 8 more"), "{text}");
 }
