@@ -1,8 +1,9 @@
 //! One API client: its token bucket, its time limits, and the repetition of requests.
 //!
 //! A request waits for a token, passes the gate, is authenticated, and is sent. Its time limit starts when it
-//! receives the token. A request is sent once. Only a GET is repeated within its time limit, if the server
-//! requests it (429 or 5xx with `Retry-After`).
+//! receives the token. Within that limit it is repeated like in client-go: any request if the server requests
+//! it (429 or 5xx with `Retry-After`), and a GET if its connection breaks. Each repetition takes a token and
+//! passes the gate again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,14 +22,16 @@ use tower::{BoxError, ServiceExt};
 use super::body;
 use super::call::Call;
 use super::decode::DecodeError;
-use super::error::ApiError;
+use super::error::{ApiError, is_broken};
 use super::items::{Envelope, ItemScanner};
 use super::limit::TokenBucket;
 
 /// Maximum size of an error response, in bytes. The rest is not read.
 const MAX_ERROR_BODY: usize = 1 << 20;
-/// Maximum repetitions of a GET after `Retry-After`. The limit is client-go's.
+/// Maximum repetitions of a request. The limit is client-go's.
 const MAX_REPEATS: u32 = 10;
+/// The wait before a GET with a broken connection is repeated. The time is client-go's.
+const RECONNECT: Duration = Duration::from_secs(1);
 
 /// A time limit longer than any run.
 const FOREVER: Duration = Duration::from_hours(24 * 365);
@@ -80,6 +83,9 @@ pub struct Client {
     pub(super) bucket: Option<TokenBucket>,
     pub(super) user_agent: HeaderValue,
     pub(super) timeout: Duration,
+    /// Whether a GET is repeated if its connection breaks. Callers with a back-off of their own do not need
+    /// it.
+    pub(super) reconnects: bool,
     pub(super) observer: Option<Arc<dyn RequestObserver>>,
 }
 
@@ -221,25 +227,38 @@ impl Client {
         }
     }
 
+    /// Sends a request until its response needs no repetition.
     async fn repeat(&self, call: &Call, deadline: Instant) -> Result<Response<Incoming>, ApiError> {
+        let is_read = call.method == Method::GET;
+        let mut earlier = None;
         let mut repeats = 0;
         loop {
             let failure = match self.attempt(call).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            let again = call.method == Method::GET && repeats < MAX_REPEATS && failure.error.is_transient();
-            match failure.asked_to_wait {
-                Some(wait) if again && wait < deadline.saturating_duration_since(Instant::now()) => {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match failure.repeat_after {
+                Some(wait) if repeats < MAX_REPEATS && wait < left => {
                     tokio::time::sleep(wait).await;
                     self.take_token().await;
                     repeats += 1;
+                    let error = failure.error;
+                    if if is_read { error.code().is_none() } else { error.outcome_unknown() } {
+                        earlier = Some(error);
+                    }
                 }
                 _ => {
+                    let error = match earlier {
+                        Some(earlier) if is_read => failure.error.after(&earlier),
+                        // The earlier attempt may have been applied, and the last one was not sent.
+                        Some(earlier) if failure.error.is_unsent() => earlier,
+                        _ => failure.error,
+                    };
                     if let Some(observer) = &self.observer {
-                        observer.failed(call, &failure.error);
+                        observer.failed(call, &error);
                     }
-                    return Err(failure.error);
+                    return Err(error);
                 }
             }
         }
@@ -261,11 +280,12 @@ impl Client {
         let answer = match result {
             Ok(answer) => answer,
             Err(error) => {
+                let repeats = self.reconnects && call.method == Method::GET && is_broken(error.as_ref());
                 let error = ApiError::from_stack(call, &self.base, error.as_ref());
                 if !error.is_refused() {
                     self.observe(call, None, None, started);
                 }
-                return Err(error.into());
+                return Err(Failure { error, repeat_after: repeats.then_some(RECONNECT) });
             }
         };
         self.observe(call, code, answer.headers().get(DATE), started);
@@ -278,7 +298,8 @@ impl Client {
         let text = body::prefix(rest, MAX_ERROR_BODY).await;
         let content_type = header(CONTENT_TYPE).unwrap_or_default();
         let error = ApiError::from_answer(call, head.status, content_type, asked_to_wait, &text);
-        Err(Failure { error, asked_to_wait })
+        let repeats = head.status == StatusCode::TOO_MANY_REQUESTS || head.status.as_u16() >= 500;
+        Err(Failure { error, repeat_after: asked_to_wait.filter(|_| repeats) })
     }
 
     fn request(&self, call: &Call) -> Result<Request<Body>, http::Error> {
@@ -310,14 +331,14 @@ pub struct RatePermit {
     since: Instant,
 }
 
-/// An error, and the wait that its `Retry-After` header requests.
+/// An error, and the wait before the request is repeated. `None` if it is not repeated.
 struct Failure {
     error: ApiError,
-    asked_to_wait: Option<Duration>,
+    repeat_after: Option<Duration>,
 }
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
-        Self { error, asked_to_wait: None }
+        Self { error, repeat_after: None }
     }
 }

@@ -178,11 +178,16 @@ impl Clients {
             bucket: None,
             user_agent,
             timeout: options.request_timeout,
+            reconnects: false,
             observer: options.observer.clone(),
         };
         let http = acting(account_client.clone())?.unwrap_or(http);
         let unlimited = Client { http: gated(http.clone(), Writes::Autoscaling), ..account_client.clone() };
-        let limited = |qps, burst| Client { bucket: TokenBucket::new(qps, burst), ..unlimited.clone() };
+        let limited = |qps, burst| Client {
+            bucket: TokenBucket::new(qps, burst),
+            reconnects: true,
+            ..unlimited.clone()
+        };
         let client = || limited(options.qps, options.burst);
         Ok(Self {
             scale: client(),

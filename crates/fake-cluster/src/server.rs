@@ -176,9 +176,13 @@ fn respond(answer: Answer, now: Timestamp) -> Result<Response<Body>, Closed> {
         }
         Answer::Cut(Whole { code, content_type, retry_after, body }, length) => {
             let announced = body.len();
-            let ended = io::Error::new(io::ErrorKind::ConnectionAborted, Closed);
             let sent = stream::iter([Ok(Frame::data(body.slice(..length.min(announced))))]);
-            let body = StreamBody::new(sent.chain(stream::iter([Err(ended)]))).boxed_unsync();
+            let ended = stream::once(async {
+                // hyper sends what it has, the headers too, only while the body is pending.
+                tokio::task::yield_now().await;
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, Closed))
+            });
+            let body = StreamBody::new(sent.chain(ended)).boxed_unsync();
             (code, content_type, retry_after, Some(announced), body)
         }
         Answer::Pieces(pieces) => {

@@ -2,7 +2,7 @@
 
 mod transport;
 
-pub(super) use self::transport::describe_connecting;
+pub(super) use self::transport::{describe_connecting, is_broken};
 
 use std::time::Duration;
 
@@ -228,6 +228,36 @@ impl ApiError {
             }
             (Self::Timeout { .. }, Self::Timeout { .. }) => true,
             _ => self == other,
+        }
+    }
+
+    /// Whether the server did not receive the request.
+    pub(super) fn is_unsent(&self) -> bool {
+        self.code().is_none() && !self.outcome_unknown()
+    }
+
+    /// Appends the cause of an earlier attempt of the same request, as in client-go. Only errors without a
+    /// response get it, and only if the cause differs.
+    #[must_use]
+    pub(super) fn after(mut self, earlier: &Self) -> Self {
+        if let Some(cause) = earlier.transport_cause()
+            && let Self::Connect { message, .. }
+            | Self::Certificate { message, .. }
+            | Self::Transport { message, .. } = &mut self
+            && message != cause
+        {
+            *message = format!("{message} - error from a previous attempt: {cause}");
+        }
+        self
+    }
+
+    /// The cause of a failure below HTTP.
+    fn transport_cause(&self) -> Option<&str> {
+        match self {
+            Self::Connect { message, .. }
+            | Self::Certificate { message, .. }
+            | Self::Transport { message, .. } => Some(message),
+            _ => None,
         }
     }
 

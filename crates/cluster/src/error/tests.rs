@@ -151,3 +151,19 @@ fn server_texts_are_truncated_at_a_character_boundary() {
     let odd = DecodeError::new(format!("x{}", "ü".repeat(1 << 20)));
     assert_eq!(odd.message.len(), (16 << 10) - 1);
 }
+
+#[test]
+fn error_without_a_response_names_the_cause_of_an_earlier_attempt() {
+    let (op, url) = ("Get".to_owned(), "https://api/x".to_owned());
+    let connect =
+        |message: &str| ApiError::Connect { op: op.clone(), url: url.clone(), message: message.to_owned() };
+    let eof = ApiError::Transport { op: op.clone(), url: url.clone(), message: "unexpected EOF".to_owned() };
+    assert_eq!(
+        connect("dial tcp 10.0.0.1:443: connect: connection refused").after(&eof).to_string(),
+        "Get \"https://api/x\": dial tcp 10.0.0.1:443: connect: connection refused \
+         - error from a previous attempt: unexpected EOF"
+    );
+    assert_eq!(connect("unexpected EOF").after(&eof).to_string(), eof.to_string());
+    let timeout = ApiError::Timeout { op, url };
+    assert_eq!(timeout.clone().after(&eof), timeout);
+}

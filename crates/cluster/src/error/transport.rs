@@ -50,6 +50,24 @@ impl ApiError {
     }
 }
 
+/// Whether the server closed or lost the connection: the failures below HTTP after which client-go repeats a
+/// GET. A refused connection or an invalid response is none of them.
+pub(crate) fn is_broken(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    let not_sent = |cause: &(dyn Error + 'static)| cause.is::<Refusal>() || cause.is::<CredentialError>();
+    if chain(error).any(not_sent) {
+        return false;
+    }
+    if let Some(io) = io_error(error) {
+        return matches!(
+            io.kind(),
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof
+        );
+    }
+    chain(error)
+        .filter_map(|cause| cause.downcast_ref::<hyper::Error>())
+        .any(|error| error.is_incomplete_message() || error.is_closed() || error.is_canceled())
+}
+
 /// Go's name for the method: `Get` for GET.
 fn op(call: &Call) -> String {
     let mut op = call.method.as_str().to_ascii_lowercase();

@@ -129,28 +129,91 @@ async fn request_to_a_silent_server_fails_at_the_time_limit() {
     );
 }
 
+fn busy(code: u16, seconds: u32) -> FaultRule {
+    FaultRule::new(FaultAction::RetryAfter { code, seconds })
+}
+
 #[tokio::test(start_paused = true)]
-async fn get_is_repeated_only_with_retry_after_and_a_write_never() {
+async fn request_is_repeated_when_the_server_asks_for_it() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
     let scales = Scales::new(clients(&cluster).scale, "m");
-    let busy = FaultAction::RetryAfter { code: 429, seconds: 2 };
-    cluster.faults().add(FaultRule::new(busy.clone()).times(2));
+    for code in [429, 500, 503] {
+        cluster.faults().add(busy(code, 2).times(2));
+        let start = Instant::now();
+        let mut scale = scales.get(&deployments(), "default", "web").await.unwrap();
+        assert_eq!(start.elapsed(), Duration::from_secs(4), "GET, {code}");
+        cluster.faults().add(busy(code, 3).times(2));
+        let start = Instant::now();
+        scale.spec_replicas += 1;
+        let written = scales.put(&deployments(), "default", "web", &scale).await.unwrap();
+        assert_eq!(written.spec_replicas, scale.spec_replicas);
+        assert_eq!(start.elapsed(), Duration::from_secs(6), "PUT, {code}");
+    }
+    assert_eq!(cluster.requests().len(), 18);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_is_repeated_ten_times_and_within_its_time_limit() {
+    let cluster = cluster();
+    cluster.create(deployment("web", 3)).unwrap();
+    let scales = Scales::new(clients(&cluster).scale, "m");
+    let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    for (rule, seconds, requests) in [
+        (busy(429, 2), 20, 11),
+        (busy(503, 8), 24, 4),
+        // A wait beyond the time limit is not started.
+        (busy(503, 31), 0, 1),
+        (busy(409, 2), 0, 1),
+        (FaultRule::new(FaultAction::Text { code: 503, body: "no".to_owned() }), 0, 1),
+    ] {
+        cluster.faults().add(rule.clone());
+        cluster.requests().clear();
+        let start = Instant::now();
+        scales.get(&deployments(), "default", "web").await.unwrap_err();
+        scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+        assert_eq!(start.elapsed().as_secs(), 2 * seconds, "{rule:?}");
+        assert_eq!(cluster.requests().len(), 2 * requests, "{rule:?}");
+        cluster.faults().clear();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeated_write_passes_the_gate_again() {
+    for (code, is_unknown) in [(429, false), (503, true)] {
+        let cluster = cluster();
+        cluster.create(deployment("web", 3)).unwrap();
+        let gate = Gate::open();
+        let options = ClientOptions { gate: Arc::clone(&gate), ..ClientOptions::default() };
+        let scales = Scales::new(clients_with(&cluster, &options).scale, "m");
+        let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+        cluster.faults().add(busy(code, 2));
+        gate.leads_until(Instant::now() + Duration::from_secs(5));
+        let start = Instant::now();
+        let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+        assert_eq!((cluster.requests().len(), start.elapsed().as_secs()), (4, 6), "{code}");
+        // The first attempt of a 503 may have been applied.
+        assert_eq!((error.is_refused(), error.outcome_unknown()), (!is_unknown, is_unknown), "{error:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn get_is_repeated_on_a_new_connection() {
+    let cluster = cluster();
+    cluster.create(deployment("web", 3)).unwrap();
+    let scales = Scales::new(clients(&cluster).scale, "m");
+    cluster.faults().add(FaultRule::new(FaultAction::Close).times(3));
     let start = Instant::now();
     let scale = scales.get(&deployments(), "default", "web").await.unwrap();
-    assert_eq!(start.elapsed(), Duration::from_secs(4));
-    cluster.faults().add(FaultRule::new(busy).times(1));
-    let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
-    assert_eq!(error.retry_after(), Some(Duration::from_secs(2)));
-    assert_eq!(cluster.requests().len(), 4);
-    cluster.faults().add(FaultRule::new(FaultAction::Text { code: 503, body: "no".to_owned() }));
-    scales.get(&deployments(), "default", "web").await.unwrap_err();
-    assert_eq!(cluster.requests().len(), 5, "a 503 without Retry-After is not repeated");
-    cluster.faults().clear();
-    cluster.faults().add(FaultRule::new(FaultAction::RetryAfter { code: 503, seconds: 31 }));
-    let start = Instant::now();
-    scales.get(&deployments(), "default", "web").await.unwrap_err();
-    assert_eq!(start.elapsed(), Duration::ZERO, "a wait beyond the time limit is not started");
+    assert_eq!((cluster.requests().len(), start.elapsed()), (4, Duration::from_secs(3)));
+    cluster.faults().add(FaultRule::new(FaultAction::Close));
+    cluster.requests().clear();
+    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    assert_eq!((cluster.requests().len(), start.elapsed()), (11, Duration::from_secs(13)));
+    assert!(error.to_string().ends_with("/scale\": unexpected EOF"), "{error}");
+    cluster.requests().clear();
+    scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    assert_eq!(cluster.requests().len(), 1, "a write may have been applied");
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +221,7 @@ async fn broken_connections_and_invalid_responses_are_distinguished() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
     let scales = Scales::new(clients(&cluster).scale, "m");
-    cluster.faults().add(FaultRule::new(FaultAction::Close).times(1));
+    cluster.faults().add(FaultRule::new(FaultAction::Close).times(11));
     let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
     assert!(matches!(error, ApiError::Transport { .. }), "{error:?}");
     assert!(error.to_string().ends_with("/scale\": unexpected EOF"), "{error}");
