@@ -34,6 +34,8 @@ mod assets;
 mod audit;
 #[path = "e2e/clock.rs"]
 mod clock;
+#[path = "e2e/conditions.rs"]
+mod conditions;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
 #[path = "e2e/election.rs"]

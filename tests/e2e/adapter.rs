@@ -4,8 +4,8 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::{Request, Response};
-use http_body_util::Full;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::aggregation;
 use crate::assets::Keys;
-use crate::metrics::{APIS, Metrics};
+use crate::metrics::APIS;
 use crate::outcome::Outcome;
 use crate::rest::Rest;
 
@@ -26,7 +26,10 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    pub(crate) async fn start(metrics: Metrics) -> Outcome<Self> {
+    /// Starts a server with the answers of `answer`: code, media type, body.
+    pub(crate) async fn start(
+        answer: impl Fn(&Received) -> (u16, &'static str, String) + Clone + Send + Sync + 'static,
+    ) -> Outcome<Self> {
         let keys = Keys::generate()?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(keys.key_der));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -39,14 +42,14 @@ impl Adapter {
         let port = listener.local_addr()?.port();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, metrics) = (acceptor.clone(), metrics.clone());
+                let (acceptor, answer) = (acceptor.clone(), answer.clone());
                 tokio::spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else {
                         return;
                     };
                     let service = service_fn(move |request| {
-                        let response = respond(&metrics, &request);
-                        async move { Ok::<_, Infallible>(response) }
+                        let answer = answer.clone();
+                        async move { Ok::<_, Infallible>(respond(&answer, request).await) }
                     });
                     let connection = hyper::server::conn::http1::Builder::new();
                     // The API server closes idle connections, which is not an error.
@@ -93,9 +96,31 @@ fn version(group: &str) -> Outcome<&'static str> {
     Ok(APIS.iter().find(|api| api.0 == group).ok_or("unknown API group")?.1)
 }
 
-fn respond(metrics: &Metrics, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+/// A request, decoded.
+pub(crate) struct Received {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) body: Bytes,
+}
+
+async fn respond(
+    answer: &impl Fn(&Received) -> (u16, &'static str, String),
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
     let path = percent_encoding::percent_decode_str(request.uri().path()).decode_utf8_lossy();
-    let (code, media, body) = metrics.answer(&path, request.uri().query().unwrap_or_default());
+    let received = Received {
+        method: request.method().clone(),
+        path: path.into_owned(),
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        body: request
+            .into_body()
+            .collect()
+            .await
+            .map(http_body_util::Collected::to_bytes)
+            .unwrap_or_default(),
+    };
+    let (code, media, body) = answer(&received);
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(media));

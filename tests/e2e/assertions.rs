@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::conditions::conditions;
 use crate::outcome::{Failure, Outcome, ensure, eventually, throughout};
 use crate::world::{SOON, World};
 
@@ -125,16 +126,4 @@ impl World {
         });
         Err(Failure(format!("{reason}\n{}", texts.collect::<Vec<_>>().join("\n"))))
     }
-}
-
-/// The conditions as lines of text, in their order.
-pub(crate) fn conditions(hpa: &Value) -> Vec<String> {
-    let all = hpa.pointer("/status/conditions").and_then(Value::as_array);
-    all.into_iter()
-        .flatten()
-        .map(|condition| {
-            let text = |field: &str| condition[field].as_str().unwrap_or_default();
-            format!("{}={} {}: {}", text("type"), text("status"), text("reason"), text("message"))
-        })
-        .collect()
 }

@@ -57,7 +57,8 @@ impl Fixture {
         plane.start_controllers("workload-controllers", controllers, &[])?;
         let kubelet = Kubelet::start(plane.admin.clone());
         let metrics = Metrics::new(kubelet.pods.clone());
-        let adapter = Adapter::start(metrics.clone()).await?;
+        let answers = metrics.clone();
+        let adapter = Adapter::start(move |request| answers.answer(&request.path, &request.query)).await?;
         adapter.register(&plane.admin).await?;
         define_widgets(&plane.admin).await?;
         Ok(Self { plane, metrics, adapter, _kubelet: kubelet })

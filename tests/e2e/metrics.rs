@@ -231,17 +231,17 @@ fn share(load: Load, pods: usize) -> String {
     }
 }
 
-fn metric_value(object: &Value, metric: &str, value: &str) -> Value {
+pub(crate) fn metric_value(object: &Value, metric: &str, value: &str) -> Value {
     json!({"describedObject": object, "metric": {"name": metric}, "timestamp": clock::now(), "value": value})
 }
 
-fn metric_values(items: &[Value]) -> Value {
+pub(crate) fn metric_values(items: &[Value]) -> Value {
     json!({
         "kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "metadata": {}, "items": items,
     })
 }
 
-fn discovery(group: &str, version: &str) -> Option<Value> {
+pub(crate) fn discovery(group: &str, version: &str) -> Option<Value> {
     let (.., name, kind) = APIS.iter().find(|api| (api.0, api.1) == (group, version))?;
     Some(json!({
         "kind": "APIResourceList",
@@ -251,7 +251,7 @@ fn discovery(group: &str, version: &str) -> Option<Value> {
     }))
 }
 
-fn not_found(path: &str) -> Value {
+pub(crate) fn not_found(path: &str) -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 404,
         "reason": "NotFound", "message": format!("no such metric: {path}"),
@@ -259,7 +259,7 @@ fn not_found(path: &str) -> Value {
 }
 
 /// The equality terms of `labelSelector`. Scenarios use no other terms.
-fn selector(query: &str) -> BTreeMap<String, String> {
+pub(crate) fn selector(query: &str) -> BTreeMap<String, String> {
     let parameter = query.split('&').find_map(|pair| pair.strip_prefix("labelSelector=")).unwrap_or_default();
     let text = percent_encoding::percent_decode_str(parameter).decode_utf8_lossy();
     text.split(',')

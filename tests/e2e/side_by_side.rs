@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::assertions::conditions;
+use crate::conditions::conditions;
 use crate::fixture::{Autoscaler, DOWNSCALE_WINDOW, Fixture};
 use crate::metric_specs::{
     container_cpu, cpu_utilization, external, external_selected, ingress, memory_average, pods_average,

@@ -1,0 +1,269 @@
+//! Controls the syncs of each world at the proxy. A sync starts with a read of the Scale, so a held read
+//! holds the sync. The number of reads that pass is the number of syncs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::outcome::{Failure, Outcome};
+use crate::plan::{Action, Class, Fault};
+
+/// Maximum time between a failed request for a Scale and the repeated read in the same sync. It is shorter
+/// than the minimum time between two syncs.
+const SAME_SYNC: Duration = Duration::from_millis(1400);
+/// Maximum time between two requests of one sync, except repeated requests.
+const QUIET: Duration = Duration::from_millis(250);
+/// Time after which no event is pending, unless its response was lost.
+const EVENTS_QUIET: Duration = Duration::from_secs(2);
+/// Maximum time after which client-go repeats an event without a response.
+const EVENT_REPEATED: Duration = Duration::from_secs(11);
+const DEADLINE: Duration = Duration::from_secs(90);
+const POLL: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Default)]
+pub(crate) struct Gate {
+    state: Arc<Mutex<State>>,
+    changed: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    rooms: BTreeMap<String, Room>,
+    /// Bytes that some watch is expected to deliver, and whether it has.
+    expected: Vec<(Vec<u8>, bool)>,
+    /// Time of the last event, and of the last event without a response.
+    event: Option<Instant>,
+    lost_event: Option<Instant>,
+}
+
+/// The requests in one namespace.
+#[derive(Default)]
+struct Room {
+    /// Remaining syncs by path of the Scale.
+    permits: BTreeMap<String, u32>,
+    held: BTreeMap<String, u32>,
+    failed: BTreeMap<String, Instant>,
+    faults: Vec<Fault>,
+    in_flight: u32,
+    last_end: Option<Instant>,
+}
+
+/// A request in a namespace of a world, until it is answered.
+pub(crate) struct Passage {
+    gate: Gate,
+    namespace: String,
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        if let Some(room) = self.gate.state.lock().rooms.get_mut(&self.namespace) {
+            room.in_flight -= 1;
+            room.last_end = Some(Instant::now());
+        }
+    }
+}
+
+/// Counts a held request while its client waits.
+struct Held<'a>(&'a Gate, &'a str, &'a str);
+
+impl<'a> Held<'a> {
+    fn new(gate: &'a Gate, namespace: &'a str, path: &'a str) -> Self {
+        if let Some(room) = gate.state.lock().rooms.get_mut(namespace) {
+            *room.held.entry(path.to_owned()).or_default() += 1;
+        }
+        Self(gate, namespace, path)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        if let Some(held) = state.rooms.get_mut(self.1).and_then(|room| room.held.get_mut(self.2)) {
+            *held -= 1;
+        }
+    }
+}
+
+impl Gate {
+    pub(crate) fn open_room(&self, namespace: &str) {
+        self.state.lock().rooms.insert(namespace.to_owned(), Room::default());
+    }
+
+    /// From now on, requests in the namespace pass unchanged.
+    pub(crate) fn close_room(&self, namespace: &str) {
+        self.state.lock().rooms.remove(namespace);
+        self.changed.notify_waiters();
+    }
+
+    /// Replaces the faults and allows `syncs` further syncs of each Scale.
+    pub(crate) fn allow(&self, namespace: &str, scales: &[String], syncs: u32, faults: &[Fault]) {
+        if let Some(room) = self.state.lock().rooms.get_mut(namespace) {
+            room.faults = faults.to_vec();
+            room.permits = scales.iter().map(|path| (path.clone(), syncs)).collect();
+            room.last_end = None;
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until all allowed syncs have ended.
+    pub(crate) async fn finished(&self, namespace: &str) -> Outcome {
+        self.wait(&format!("all syncs in {namespace}"), |state| {
+            let room = state.rooms.get(namespace).ok_or("the room is closed")?;
+            let open: Vec<_> = room.permits.iter().filter(|(_, permits)| **permits > 0).collect();
+            let quiet = room.in_flight == 0
+                && room.last_end.is_some_and(|end| end.elapsed() > QUIET)
+                && room.failed.values().all(|failed| failed.elapsed() > SAME_SYNC);
+            if open.is_empty() && quiet { Ok(()) } else { Err(format!("{open:?} remain")) }
+        })
+        .await
+    }
+
+    /// Waits until no sync of the Scale has started. A sync that has started is completed.
+    pub(crate) async fn idle(&self, namespace: &str, scale: &str) -> Outcome<u32> {
+        let mut extra = 0;
+        loop {
+            let started = {
+                let mut state = self.state.lock();
+                let room = state.rooms.get_mut(namespace).ok_or("the room is closed")?;
+                let started = room.held.get(scale).is_some_and(|held| *held > 0);
+                if started {
+                    room.permits.insert(scale.to_owned(), 1);
+                }
+                started
+            };
+            if !started {
+                return Ok(extra);
+            }
+            extra += 1;
+            self.changed.notify_waiters();
+            self.finished(namespace).await?;
+        }
+    }
+
+    async fn wait(&self, what: &str, mut holds: impl FnMut(&mut State) -> Result<(), String>) -> Outcome {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let result = holds(&mut self.state.lock());
+            match result {
+                Ok(()) => return Ok(()),
+                Err(reason) if Instant::now() > deadline => {
+                    return Err(Failure(format!("{what}: {reason}")));
+                }
+                Err(_) => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
+    /// Waits until no event is pending.
+    pub(crate) async fn events_sent(&self) -> Outcome {
+        self.wait("all events", |state| {
+            let quiet = state.event.is_none_or(|last| last.elapsed() > EVENTS_QUIET);
+            let repeated = state.lost_event.is_none_or(|last| last.elapsed() > EVENT_REPEATED);
+            if quiet && repeated { Ok(()) } else { Err("events arrive".to_owned()) }
+        })
+        .await
+    }
+
+    // --- requests
+
+    /// Registers a request. A read of a Scale waits until its sync is allowed.
+    pub(crate) async fn enter(&self, namespace: &str, class: Option<Class>, path: &str) -> Option<Passage> {
+        let held = (class == Some(Class::ScaleGet)).then(|| Held::new(self, namespace, path));
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let mut state = self.state.lock();
+                let room = state.rooms.get_mut(namespace)?;
+                if class != Some(Class::ScaleGet) || room.admits(path) {
+                    room.in_flight += 1;
+                    if class == Some(Class::Event) {
+                        state.event = Some(Instant::now());
+                    }
+                    break;
+                }
+            }
+            changed.await;
+        }
+        drop(held);
+        Some(Passage { gate: self.clone(), namespace: namespace.to_owned() })
+    }
+
+    /// Takes the next fault for a request.
+    pub(crate) fn fault(&self, namespace: &str, class: Class, path: &str) -> Option<Action> {
+        let mut state = self.state.lock();
+        let room = state.rooms.get_mut(namespace)?;
+        let fault = room.faults.iter_mut().find(|fault| fault.class == class && fault.times > 0)?;
+        fault.times -= 1;
+        let action = fault.action.clone();
+        if class == Class::Event && !matches!(action, Action::Answer(_)) {
+            state.lost_event = Some(Instant::now());
+            return Some(action);
+        }
+        if matches!(class, Class::ScaleGet | Class::ScalePut) {
+            room.failed.insert(path.to_owned(), Instant::now());
+        }
+        Some(action)
+    }
+
+    /// Records that the API server refused to write a Scale.
+    pub(crate) fn refused(&self, namespace: &str, path: &str) {
+        if let Some(room) = self.state.lock().rooms.get_mut(namespace) {
+            room.failed.insert(path.to_owned(), Instant::now());
+        }
+    }
+
+    // --- watches
+
+    /// Expects bytes in a watch.
+    pub(crate) fn expect(&self, bytes: &str) {
+        self.state.lock().expected.push((bytes.as_bytes().to_vec(), false));
+    }
+
+    /// Waits until a watch has delivered the expected bytes.
+    pub(crate) async fn delivered(&self, bytes: &str) -> Outcome {
+        let bytes = bytes.as_bytes();
+        self.wait("a watch delivers a change", |state| {
+            let delivered =
+                state.expected.iter().any(|(expected, delivered)| expected == bytes && *delivered);
+            if !delivered {
+                return Err(String::from_utf8_lossy(bytes).into_owned());
+            }
+            state.expected.retain(|(expected, _)| expected != bytes);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Searches a part of a watch. `tail` is the end of the previous part.
+    pub(crate) fn scan(&self, tail: &mut Vec<u8>, part: &[u8]) {
+        tail.extend_from_slice(part);
+        let mut state = self.state.lock();
+        for (expected, delivered) in &mut state.expected {
+            *delivered |= tail.windows(expected.len()).any(|window| window == expected);
+        }
+        let keep = tail.len().min(512);
+        tail.drain(..tail.len() - keep);
+    }
+}
+
+impl Room {
+    fn admits(&mut self, path: &str) -> bool {
+        // A repeated read belongs to the sync that failed.
+        if self.failed.get(path).is_some_and(|failed| failed.elapsed() < SAME_SYNC) {
+            return true;
+        }
+        match self.permits.get_mut(path) {
+            Some(permits) if *permits > 0 => {
+                *permits -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The themes of worlds: each adds what recordings cannot hold to a common base.
+
+use http::Method;
+use serde_json::json;
+
+use crate::draft::{Draft, Hpa, KINDS, LEGACY, Pod, Source, Target};
+use crate::generate::{behavior, pod, spec};
+use crate::metrics::{CUSTOM, EXTERNAL, RESOURCE};
+use crate::plan::{Action, Answer, Call, Class, Fault, Trait};
+use crate::rng::Rng;
+use crate::things::THINGS;
+
+/// A theme: `prepare` runs before the base creates its objects, `alter` before each step.
+#[derive(Clone, Copy)]
+pub(crate) struct Theme {
+    pub(crate) name: &'static str,
+    pub(crate) prepare: fn(&mut Draft),
+    pub(crate) alter: fn(&mut Draft, usize),
+}
+
+const fn theme(name: &'static str, prepare: fn(&mut Draft), alter: fn(&mut Draft, usize)) -> Theme {
+    Theme { name, prepare, alter }
+}
+
+const NOTHING: fn(&mut Draft) = |_| {};
+
+pub(crate) const THEMES: [Theme; 16] = [
+    theme("mixed-case", mixed_case, |_, _| {}),
+    theme("throttled", NOTHING, throttled),
+    theme("server-errors", NOTHING, server_errors),
+    theme("cut", NOTHING, cut),
+    theme("recreated-hpa", NOTHING, recreated_hpa),
+    theme("recreated-target", NOTHING, recreated_target),
+    theme("conflicts", NOTHING, conflicts),
+    theme("phases", phases, |_, _| {}),
+    theme("huge", huge, huge_readings),
+    theme("long-names", long_names, |_, _| {}),
+    theme("edits", NOTHING, edits),
+    theme("metric-faults", NOTHING, metric_faults),
+    theme("shared-pods", shared_pods, |_, _| {}),
+    theme("zero", zero, zero_replicas),
+    theme("requests", requests, |_, _| {}),
+    theme("scale-kinds", scale_kinds, |_, _| {}),
+];
+
+fn fault(draft: &mut Draft, class: Class, times: u32, action: Action) {
+    draft.next.faults.push(Fault { class, times, action });
+}
+
+fn any_class(dice: &mut Rng) -> Class {
+    dice.pick(&[
+        Class::ScaleGet,
+        Class::ScalePut,
+        Class::ScalePut,
+        Class::StatusPut,
+        Class::Event,
+        Class::Metrics,
+    ])
+}
+
+fn mixed_case(draft: &mut Draft) {
+    draft.sources = vec![
+        Source::Pods("Requests_Per_Second".to_owned()),
+        Source::Object { name: "Main".to_owned(), metric: "HTTP_Hits".to_owned(), average: true },
+    ];
+    if draft.dice.percent(50) {
+        draft.sources.push(Source::Other(json!({"type": "Resource", "resource": {
+            "name": "CPU", "target": {"type": "AverageValue", "averageValue": "50m"},
+        }})));
+    }
+    if draft.dice.percent(50) {
+        draft.sources.push(Source::Other(json!({"type": "ContainerResource", "containerResource": {
+            "name": "cpu", "container": "App", "target": {"type": "Utilization", "averageUtilization": 50},
+        }})));
+    }
+    let base = spec(draft);
+    draft.add_hpa("web", base.clone());
+    let (version, kind, name) = draft.dice.pick(&[
+        ("apps/v1", "deployment", "web"),
+        ("Apps/v1", "Deployment", "web"),
+        ("apps/V1", "Deployment", "web"),
+        ("v1", "replicationController", "web"),
+        ("apps/v1", "Deployment", "Web"),
+        ("apps/v1/x", "Deployment", "web"),
+        ("apps/v1", "DaemonSet", "Web"),
+    ]);
+    let mut spec = base;
+    spec["scaleTargetRef"] = json!({"apiVersion": version, "kind": kind, "name": name});
+    // Only the group and the kind of a reference count.
+    let scale = match (version, kind) {
+        ("apps/v1" | "apps/V1", "Deployment") => Some("deployments"),
+        ("apps/v1", "DaemonSet") => Some("daemonsets"),
+        _ => None,
+    };
+    let namespace = &draft.namespace;
+    let scale = scale.map(|resource| format!("/apis/apps/v1/namespaces/{namespace}/{resource}/{name}/scale"));
+    draft.create_hpa(Hpa { name: "other".to_owned(), spec, scale, traits: Vec::new() });
+}
+
+/// The responses of an overloaded API server.
+fn throttled(draft: &mut Draft, number: usize) {
+    for _ in 0..draft.dice.between(1, 2) {
+        let class = any_class(&mut draft.dice);
+        let times = draft.dice.pick(&[1, 1, 2]);
+        let answer = match draft.dice.below(4) {
+            0 | 1 => Answer::text(429, "Too many requests, please try again later.\n").after(1),
+            2 => Answer::text(429, "Too many requests, please try again later.\n"),
+            _ => Answer::status(429, "TooManyRequests", "the server is busy").after(1),
+        };
+        if number > 0 {
+            fault(draft, class, times, Action::Answer(answer));
+        }
+    }
+}
+
+fn server_errors(draft: &mut Draft, number: usize) {
+    for _ in 0..draft.dice.between(1, 2) {
+        let class = any_class(&mut draft.dice);
+        let times = draft.dice.pick(&[1, 1, 2]);
+        let answer = match draft.dice.below(8) {
+            0 => Answer::text(500, "Internal Server Error\n"),
+            1 => {
+                Answer::status(500, "InternalError", "Internal error occurred: etcdserver: request timed out")
+            }
+            2 => Answer::text(502, "<html>Bad Gateway</html>"),
+            3 => Answer::text(503, "no healthy upstream\n").after(1),
+            4 => Answer::status(503, "ServiceUnavailable", "apiserver is shutting down").after(1),
+            5 => Answer::status(
+                504,
+                "Timeout",
+                "Timeout: request did not complete within the allotted timeout",
+            ),
+            6 => Answer::status(403, "Forbidden", "the quota is used up"),
+            _ => Answer::text(401, "Unauthorized\n"),
+        };
+        if number > 0 {
+            fault(draft, class, times, Action::Answer(answer));
+        }
+    }
+}
+
+fn cut(draft: &mut Draft, number: usize) {
+    let class = any_class(&mut draft.dice);
+    let action = match (class, draft.dice.below(3)) {
+        (_, 0) => Action::CutBefore,
+        (Class::Event, _) | (_, 1) => Action::CutAfter,
+        _ => Action::CutWithin,
+    };
+    if number == 0 {
+        return;
+    }
+    if class == Class::ScalePut && !matches!(action, Action::CutBefore) {
+        mark(draft, Trait::LostResponse);
+    }
+    fault(draft, class, 1, action);
+}
+
+fn mark(draft: &mut Draft, property: Trait) {
+    for hpa in &mut draft.hpas {
+        if !hpa.traits.contains(&property) {
+            hpa.traits.push(property);
+        }
+    }
+}
+
+fn recreated_hpa(draft: &mut Draft, number: usize) {
+    match number {
+        2 if draft.dice.percent(70) => {
+            let path = draft.hpa_path(&draft.hpas[0].name);
+            draft.next.hpa_changes.push(Call { method: Method::DELETE, path, body: json!({}) });
+            draft.next.absent = vec![0];
+        }
+        2 | 3 => {
+            let (name, target) = (draft.hpas[0].name.clone(), draft.hpas[0].spec["scaleTargetRef"].clone());
+            if number == 2 {
+                let path = draft.hpa_path(&name);
+                draft.next.hpa_changes.push(Call { method: Method::DELETE, path, body: json!({}) });
+            } else if draft.steps.last().is_some_and(|step| step.absent.is_empty()) {
+                return;
+            }
+            let mut spec = spec(draft);
+            spec["scaleTargetRef"] = target;
+            let body = json!({"metadata": {"name": name}, "spec": spec});
+            let path = draft.hpa_path("");
+            draft.next.hpa_changes.push(Call { method: Method::POST, path, body });
+            mark(draft, Trait::Recreated);
+        }
+        _ => {}
+    }
+}
+
+fn recreated_target(draft: &mut Draft, number: usize) {
+    let mut target = draft.target.clone();
+    match number {
+        2 => {
+            // The base may have planned changes of the target.
+            draft.next.changes.retain(|call| !call.path.contains(target.kind.2));
+            draft.delete_target(&target);
+        }
+        3 => {
+            draft.next.changes.retain(|call| !call.path.contains(target.kind.2));
+            target.replicas = draft.dice.between(1, 9).cast_signed();
+            draft.create_target(&target, "web");
+        }
+        _ => {}
+    }
+}
+
+/// Other clients write between a controller's read and its write.
+fn conflicts(draft: &mut Draft, number: usize) {
+    if number > 0 {
+        let (class, times) = draft.dice.pick(&[
+            (Class::ScalePut, 1),
+            (Class::ScalePut, 2),
+            (Class::ScalePut, 4),
+            (Class::ScalePut, 7),
+            (Class::StatusPut, 1),
+        ]);
+        fault(draft, class, times, Action::Interfere);
+    }
+}
+
+fn phases(draft: &mut Draft) {
+    draft.target.replicas = draft.dice.between(3, 6).cast_signed();
+    for _ in 0..draft.dice.between(3, 5) {
+        let base = pod(draft, "web");
+        let dice = &mut draft.dice;
+        let phase = dice.pick(&["Unknown", "Unknown", "Failed", "Pending", "Running", "Succeeded"]);
+        let pod = Pod {
+            phase,
+            ready: dice.pick(&["True", "False", "Unknown"]),
+            age: dice.pick(&[-1, 120, 3600]),
+            deleted: dice.percent(20),
+            measured: dice.percent(70),
+            ..base
+        };
+        draft.create_pod(pod);
+    }
+    let spec = spec(draft);
+    draft.add_hpa("web", spec);
+    if draft.pods.iter().any(|pod| pod.phase == "Succeeded") {
+        mark(draft, Trait::SucceededPods);
+    }
+}
+
+const HUGE: [&str; 8] = [
+    "9223372036854775807",
+    "9223372036854775807m",
+    "9223372036854775",
+    "8Ei",
+    "1e18",
+    "4Pi",
+    "2147483648",
+    "1n",
+];
+
+fn huge(draft: &mut Draft) {
+    let value = draft.dice.pick(&["1", "1m", "9223372036854775807", "1E", "2147483647", "1Ki"]);
+    let target = match draft.dice.percent(50) {
+        true => json!({"type": "AverageValue", "averageValue": value}),
+        false => json!({"type": "Value", "value": value}),
+    };
+    draft.sources = vec![Source::Other(json!({"type": "External", "external": {
+        "metric": {"name": "queue"}, "target": target,
+    }}))];
+    if draft.dice.percent(50) {
+        draft.sources.push(Source::Memory);
+    }
+    let mut spec = spec(draft);
+    spec["maxReplicas"] = json!(draft.dice.pick(&[10, 1000, 2_147_483_647]));
+    draft.add_hpa("web", spec);
+    mark(draft, Trait::Huge);
+}
+
+fn huge_readings(draft: &mut Draft, _: usize) {
+    let values: Vec<_> = (0..draft.dice.between(1, 3)).map(|_| draft.dice.pick(&HUGE).to_owned()).collect();
+    draft.next.readings.external.insert("queue".to_owned(), values);
+}
+
+fn long_names(draft: &mut Draft) {
+    let long = |first: &str, length: usize| {
+        let name = format!("{first}-{}", "abcdefghi.".repeat(26));
+        let name = name.get(..length).unwrap_or_default();
+        name.trim_end_matches('.').to_owned()
+    };
+    draft.target.name = long("target", 253);
+    let length = draft.dice.pick(&[253, 253, 237, 236, 230, 200]);
+    draft.sources.push(Source::External { metric: long("metric", 253), average: true });
+    let spec = spec(draft);
+    let name = long("hpa", length);
+    draft.add_hpa(&name, spec);
+    if name.len() > 236 {
+        mark(draft, Trait::LongName);
+    }
+}
+
+fn edits(draft: &mut Draft, number: usize) {
+    if number == 0 {
+        return;
+    }
+    let spec = match draft.dice.below(6) {
+        0 => json!({"minReplicas": draft.dice.between(1, 4)}),
+        1 => json!({"maxReplicas": draft.dice.between(4, 25)}),
+        2 => json!({"behavior": behavior(&mut draft.dice)}),
+        3 => json!({"behavior": null}),
+        4 => {
+            draft.sources.reverse();
+            json!({"metrics": draft.sources.iter().map(Source::spec).collect::<Vec<_>>()})
+        }
+        _ => {
+            let (target, replicas) = (draft.target.clone(), draft.dice.between(1, 25).cast_signed());
+            return draft.scale_target(&target, replicas);
+        }
+    };
+    draft.change_hpa(0, spec);
+}
+
+fn metric_faults(draft: &mut Draft, number: usize) {
+    if number == 0 {
+        return;
+    }
+    let group = draft.dice.pick(&[RESOURCE, CUSTOM, EXTERNAL]);
+    let answer = match draft.dice.below(7) {
+        0 => Answer::text(404, "404 page not found\n"),
+        1 => Answer::status(404, "NotFound", "no such series"),
+        2 => Answer::status(403, "Forbidden", "not for you"),
+        3 => Answer { body: "{}".to_owned(), ..Answer::status(200, "", "") },
+        4 => Answer { body: r#"{"items":[{"meta"#.to_owned(), ..Answer::status(200, "", "") },
+        5 => Answer::status(500, "InternalError", "the store is unavailable"),
+        _ => Answer { body: r#"{"items":[{"value":"much"}]}"#.to_owned(), ..Answer::status(200, "", "") },
+    };
+    draft.next.readings.failures.insert(group, answer);
+}
+
+/// A second HPA and target with the same pods, or with other pods.
+fn shared_pods(draft: &mut Draft) {
+    let base = spec(draft);
+    draft.add_hpa("web", base.clone());
+    let kind = draft.dice.pick(&KINDS);
+    let other = Target { kind, name: "other".to_owned(), replicas: 2 };
+    let same = draft.dice.percent(60);
+    draft.create_target(&other, if same { "web" } else { "other" });
+    let first = std::mem::replace(&mut draft.target, other);
+    draft.add_hpa("other", base);
+    draft.target = first;
+    if same {
+        mark(draft, Trait::AnyOfMany);
+    }
+}
+
+fn zero(draft: &mut Draft) {
+    draft.sources = vec![Source::External { metric: "queue".to_owned(), average: draft.dice.percent(50) }];
+    let mut spec = spec(draft);
+    spec["minReplicas"] = json!(0);
+    draft.add_hpa("web", spec);
+    mark(draft, Trait::Zero);
+}
+
+fn zero_replicas(draft: &mut Draft, number: usize) {
+    if number > 0 && draft.dice.percent(40) {
+        let target = draft.target.clone();
+        draft.scale_target(&target, 0);
+        draft.target_status(&target, 0, "app=web");
+    }
+}
+
+/// Pods with missing, odd and different requests.
+fn requests(draft: &mut Draft) {
+    draft.sources = vec![Source::Cpu { utilization: true }, Source::Container];
+    let missing = draft.dice.percent(60);
+    for number in 0..draft.dice.between(1, 3) {
+        let base = pod(draft, "web");
+        let cpu =
+            if missing && number == 0 { "" } else { draft.dice.pick(&["0", "1n", "1", "9223372036854775"]) };
+        draft.create_pod(Pod { requests: (cpu, "64Mi"), ..base });
+    }
+    let spec = spec(draft);
+    draft.add_hpa("web", spec);
+}
+
+/// A target of an aggregated API, with a Scale of an earlier version.
+fn scale_kinds(draft: &mut Draft) {
+    let (kind, resource, ..) = draft.dice.pick(&THINGS);
+    draft.target.kind = (LEGACY, kind, resource);
+    let spec = spec(draft);
+    draft.add_hpa("web", spec);
+}

@@ -1,0 +1,132 @@
+//! What a controller did for each HPA, from the audit log of the API server.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::plan::Plan;
+
+/// The audit policy: all writes of the autoscaler, with their bodies.
+pub(crate) fn audit_policy() -> String {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "omitManagedFields": true,
+        "rules": [
+            {"level": "RequestResponse", "users": [crate::audit::AUTOSCALER],
+             "verbs": ["create", "update", "patch"]},
+            {"level": "None"},
+        ],
+    })
+    .to_string()
+}
+
+/// The results for one HPA, as lines of text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Trace {
+    /// Writes of the Scale and of the status, in their order.
+    pub(crate) writes: Vec<String>,
+    /// Events, sorted, with the number of their occurrences.
+    pub(crate) events: Vec<String>,
+}
+
+/// Events by name: HPA, text and count.
+type Events = BTreeMap<(String, String), (String, String, u64)>;
+
+/// Reads the traces of the HPAs of all plans, by namespace and name. `server` is the URL that the controller
+/// used.
+pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> BTreeMap<(String, String), Trace> {
+    let mut traces = BTreeMap::new();
+    let mut scales = BTreeMap::new();
+    for plan in plans {
+        for hpa in &plan.hpas {
+            let key = (plan.namespace.clone(), hpa.name.clone());
+            if let Some(scale) = &hpa.scale {
+                scales.insert(scale.clone(), key.clone());
+            }
+            traces.insert(key, Trace::default());
+        }
+    }
+    let mut events = Events::new();
+    for line in log.lines() {
+        // A request of an earlier run of the same server belongs to another namespace.
+        let line = line.replace(server, "https://API");
+        let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
+        let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, name) = (text("/objectRef/namespace"), text("/objectRef/name"));
+        let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
+        let path = text("/requestURI").split('?').next().unwrap_or_default();
+        match (text("/objectRef/resource"), text("/objectRef/subresource")) {
+            (_, "scale") => {
+                let Some(trace) = scales.get(path).and_then(|key| traces.get_mut(key)) else { continue };
+                let replicas = &entry["requestObject"]["spec"]["replicas"];
+                trace.writes.push(format!("scale to {}: {code}", replicas.as_i64().unwrap_or_default()));
+            }
+            ("horizontalpodautoscalers", "status") => {
+                let Some(trace) = traces.get_mut(&(namespace.to_owned(), name.to_owned())) else { continue };
+                if code >= 300 {
+                    trace.writes.push(format!("status: {code}"));
+                    continue;
+                }
+                let lines = status_lines(&entry["responseObject"]["status"]);
+                trace.writes.push(lines.join("\n      "));
+            }
+            ("events", _) => record_event(&mut events, &entry, namespace, name, code),
+            _ => {}
+        }
+    }
+    let mut counts = BTreeMap::<_, u64>::new();
+    for ((namespace, _), (hpa, text, count)) in events {
+        *counts.entry((namespace, hpa, text)).or_default() += count;
+    }
+    for ((namespace, hpa, text), count) in counts {
+        if let Some(trace) = traces.get_mut(&(namespace, hpa)) {
+            trace.events.push(format!("{text} ({count} times)"));
+        }
+    }
+    for trace in traces.values_mut() {
+        // A repeated status changes nothing.
+        trace.writes.dedup();
+    }
+    traces
+}
+
+fn record_event(events: &mut Events, entry: &Value, namespace: &str, name: &str, code: u64) {
+    let body = &entry["requestObject"];
+    let text = |pointer| body.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let count = body["count"].as_u64().unwrap_or(1);
+    if entry["verb"] == "patch" {
+        if let Some((_, message, sum)) = events.get_mut(&(namespace.to_owned(), name.to_owned())) {
+            *sum = count;
+            if !text("/message").is_empty()
+                && let Some((kind, _)) = message.clone().split_once(": ")
+            {
+                *message = format!("{kind}: {}", text("/message"));
+            }
+        }
+        return;
+    }
+    let mut line = format!("event {} {}: {}", text("/type"), text("/reason"), text("/message"));
+    if code >= 300 {
+        line = format!("refused ({code}) {line}");
+    }
+    let hpa = text("/involvedObject/name").to_owned();
+    events.insert((namespace.to_owned(), text("/metadata/name").to_owned()), (hpa, line, count));
+}
+
+/// The status without its times.
+fn status_lines(status: &Value) -> Vec<String> {
+    let field = |name: &str| status.get(name).map_or_else(|| "absent".to_owned(), Value::to_string);
+    let mut lines = vec![format!(
+        "status: current {}, desired {}, generation {}, last scale time {}",
+        field("currentReplicas"),
+        field("desiredReplicas"),
+        field("observedGeneration"),
+        if status.get("lastScaleTime").is_some() { "set" } else { "absent" },
+    )];
+    let metrics = status["currentMetrics"].as_array();
+    lines.extend(metrics.into_iter().flatten().map(|metric| format!("metric {metric}")));
+    lines.extend(crate::conditions::conditions(&json!({"status": status})));
+    lines
+}
