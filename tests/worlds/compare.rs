@@ -26,7 +26,10 @@ pub(crate) fn compare(plans: &[Plan], reference: &Traces, ours: &Traces) -> Comp
             if expected != got {
                 let all = |trace: &Trace| [trace.writes.clone(), trace.events.clone()].concat();
                 let text = difference(&all(expected), &all(got));
-                comparison.differences.push(format!("{}/{} {:?}:\n{text}", key.0, key.1, hpa.traits));
+                let faults: Vec<_> = plan.steps.iter().map(|step| &step.faults).collect();
+                comparison
+                    .differences
+                    .push(format!("{}/{} {:?}, faults {faults:?}:\n{text}", key.0, key.1, hpa.traits));
             }
         }
     }

@@ -168,7 +168,8 @@ impl Draft {
 
     pub(crate) fn delete_target(&mut self, target: &Target) {
         let path = format!("{}/{}", self.collection(target.kind), target.name);
-        self.next.changes.push(Call { method: Method::DELETE, path, body: json!({"gracePeriodSeconds": 0}) });
+        let body = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
+        self.next.changes.push(Call { method: Method::DELETE, path, body });
     }
 
     /// Sets the count of a target as a user does.

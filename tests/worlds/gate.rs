@@ -99,11 +99,17 @@ impl Gate {
         self.changed.notify_waiters();
     }
 
-    /// Replaces the faults and allows `syncs` further syncs of each Scale.
-    pub(crate) fn allow(&self, namespace: &str, scales: &[String], syncs: u32, faults: &[Fault]) {
+    /// Replaces the faults.
+    pub(crate) fn set_faults(&self, namespace: &str, faults: &[Fault]) {
         if let Some(room) = self.state.lock().rooms.get_mut(namespace) {
             room.faults = faults.to_vec();
-            room.permits = scales.iter().map(|path| (path.clone(), syncs)).collect();
+        }
+    }
+
+    /// Allows one further sync of a Scale.
+    pub(crate) fn allow(&self, namespace: &str, scale: &str) {
+        if let Some(room) = self.state.lock().rooms.get_mut(namespace) {
+            room.permits.insert(scale.to_owned(), 1);
             room.last_end = None;
         }
         self.changed.notify_waiters();

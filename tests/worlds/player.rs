@@ -97,6 +97,8 @@ impl Stage {
             }
         }
         self.gate.events_sent().await?;
+        // The deletion of the HPAs is no part of their traces.
+        let until = self.plane.audit_log()?.len();
         for plan in plans {
             self.close(plan).await?;
         }
@@ -104,7 +106,7 @@ impl Stage {
         ensure(failures.is_empty(), || format!("{}\n{}", failures.join("\n"), self.controller.tail(20)))?;
         eprintln!("    played {} worlds in {:.1} s", plans.len(), started.elapsed().as_secs_f32());
         let log = self.plane.audit_log()?;
-        let mut traces = trace::read(log.get(from..).unwrap_or_default(), plans, &self.proxy.url);
+        let mut traces = trace::read(log.get(from..until).unwrap_or_default(), plans, &self.proxy.url);
         // The audit log has no bodies of requests to aggregated APIs.
         for plan in plans {
             for hpa in &plan.hpas {
@@ -210,11 +212,15 @@ impl Player {
         tokio::time::sleep(TAKES_EFFECT).await;
         let present = self.plan.hpas.iter().enumerate().filter(|(index, _)| !step.absent.contains(index));
         let scales: Vec<_> = present.filter_map(|(_, hpa)| hpa.scale.clone()).collect();
-        self.gate.allow(namespace, &scales, step.syncs, &step.faults);
-        if scales.is_empty() {
-            return Ok(());
+        self.gate.set_faults(namespace, &step.faults);
+        // One after another, so that two HPAs of the same pods always meet in the same order.
+        for _ in 0..step.syncs {
+            for scale in &scales {
+                self.gate.allow(namespace, scale);
+                self.gate.finished(namespace).await?;
+            }
         }
-        self.gate.finished(namespace).await
+        Ok(())
     }
 
     /// Waits until the HPA of a change is between two syncs.

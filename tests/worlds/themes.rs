@@ -70,7 +70,7 @@ fn mixed_case(draft: &mut Draft) {
     }
     if draft.dice.percent(50) {
         draft.sources.push(Source::Other(json!({"type": "ContainerResource", "containerResource": {
-            "name": "cpu", "container": "App", "target": {"type": "Utilization", "averageUtilization": 50},
+            "name": "cpu", "container": "sidecar", "target": {"type": "Utilization", "averageUtilization": 50},
         }})));
     }
     let base = spec(draft);
@@ -79,9 +79,8 @@ fn mixed_case(draft: &mut Draft) {
         ("apps/v1", "deployment", "web"),
         ("Apps/v1", "Deployment", "web"),
         ("apps/V1", "Deployment", "web"),
-        ("v1", "replicationController", "web"),
+        ("batch/v1", "cronJob", "web"),
         ("apps/v1", "Deployment", "Web"),
-        ("apps/v1/x", "Deployment", "web"),
         ("apps/v1", "DaemonSet", "Web"),
     ]);
     let mut spec = base;
@@ -281,9 +280,11 @@ fn long_names(draft: &mut Draft) {
     let long = |first: &str, length: usize| {
         let name = format!("{first}-{}", "abcdefghi.".repeat(26));
         let name = name.get(..length).unwrap_or_default();
-        name.trim_end_matches('.').to_owned()
+        name.trim_end_matches(['.', '-']).to_owned()
     };
-    draft.target.name = long("target", 253);
+    // The API server allows StatefulSets shorter names.
+    let longest = if draft.target.kind.1 == "StatefulSet" { 8 } else { 253 };
+    draft.target.name = long("target", longest);
     let length = draft.dice.pick(&[253, 253, 237, 236, 230, 200]);
     draft.sources.push(Source::External { metric: long("metric", 253), average: true });
     let spec = spec(draft);

@@ -51,7 +51,7 @@ pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> BTreeMap<(String,
     let mut events = Events::new();
     for line in log.lines() {
         // A request of an earlier run of the same server belongs to another namespace.
-        let line = line.replace(server, "https://API");
+        let line = sorted_names(&line.replace(server, "https://API"));
         let Ok(entry) = serde_json::from_str::<Value>(&line) else { continue };
         let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (namespace, name) = (text("/objectRef/namespace"), text("/objectRef/name"));
@@ -129,4 +129,18 @@ fn status_lines(status: &Value) -> Vec<String> {
     lines.extend(metrics.into_iter().flatten().map(|metric| format!("metric {metric}")));
     lines.extend(crate::conditions::conditions(&json!({"status": status})));
     lines
+}
+
+/// Sorts the two HPAs that a text names as an example, because the built-in controller names them in any
+/// order.
+fn sorted_names(line: &str) -> String {
+    let mut parts = line.split("(e.g. [");
+    let mut sorted = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (names, rest) = part.split_once("])").unwrap_or((part, ""));
+        let mut names: Vec<_> = names.split(' ').collect();
+        names.sort_unstable();
+        sorted += &format!("(e.g. [{}]){rest}", names.join(" "));
+    }
+    sorted
 }
