@@ -39,22 +39,18 @@ pub(crate) fn generate(seed: u64) -> Plan {
         draft.add_hpa("web", spec);
     }
     alter(&mut draft, 0);
-    let loads = loads(&mut draft);
-    draft.step(&loads);
+    let first = loads(&mut draft);
+    draft.step(&first);
     for number in 1..STEPS {
         churn(&mut draft);
         alter(&mut draft, number);
-        let loads = loads_for(&mut draft);
-        draft.step(&loads);
+        let next = loads(&mut draft);
+        draft.step(&next);
     }
     draft.plan(seed, name)
 }
 
 fn loads(draft: &mut Draft) -> Vec<i64> {
-    loads_for(draft)
-}
-
-fn loads_for(draft: &mut Draft) -> Vec<i64> {
     (0..draft.sources.len()).map(|_| draft.dice.pick(&LOADS)).collect()
 }
 
@@ -93,27 +89,25 @@ pub(crate) fn spec(draft: &mut Draft) -> Value {
 
 /// Rules that do not depend on the duration of a run: windows and periods are far longer, or zero.
 pub(crate) fn behavior(dice: &mut Rng) -> Value {
-    let mut rules = |down: bool| {
+    let mut rules = || {
         let mut rules = json!({"stabilizationWindowSeconds": if dice.percent(70) { 0 } else { 3000 }});
-        if dice.percent(50) {
-            let policies: Vec<_> = (0..dice.between(1, 2))
-                .map(|_| {
-                    let pods = dice.percent(50);
-                    let value = if pods { dice.between(1, 5) } else { dice.pick(&[10, 50, 100, 300]) };
-                    let kind = if pods { "Pods" } else { "Percent" };
-                    json!({"type": kind, "value": value, "periodSeconds": 1800})
-                })
-                .collect();
-            rules["policies"] = json!(policies);
-            rules["selectPolicy"] = json!(dice.pick(&["Max", "Max", "Min", "Disabled"]));
-        }
+        let policies: Vec<_> = (0..dice.between(1, 2))
+            .map(|_| {
+                let pods = dice.percent(50);
+                let value = if pods { dice.pick(&[1, 2, 5, 1000]) } else { dice.pick(&[10, 50, 100, 5000]) };
+                let kind = if pods { "Pods" } else { "Percent" };
+                json!({"type": kind, "value": value, "periodSeconds": 1800})
+            })
+            .collect();
+        // Without policies, the API server sets some with a period of 15 s.
+        rules["policies"] = json!(policies);
+        rules["selectPolicy"] = json!(dice.pick(&["Max", "Max", "Max", "Min", "Disabled"]));
         if dice.percent(20) {
             rules["tolerance"] = json!(dice.pick(&["0", "0.01", "500m", "1"]));
         }
-        let _ = down;
         rules
     };
-    json!({"scaleUp": rules(false), "scaleDown": rules(true)})
+    json!({"scaleUp": rules(), "scaleDown": rules()})
 }
 
 /// A pod that is ready in most cases.

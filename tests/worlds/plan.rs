@@ -31,18 +31,14 @@ pub(crate) struct PlannedHpa {
 pub(crate) enum Trait {
     /// A pod of the target is in the phase Succeeded.
     SucceededPods,
-    /// A metric or a target is close to the limits of an integer.
-    Huge,
-    /// The HPA is deleted and created again under its name.
+    /// A value, a sum or a target exceeds 2^63 milli-units.
+    Overflow,
+    /// The HPA is deleted and created again under its name, and its rules depend on the history.
     Recreated,
-    /// A write is sent, and its response is lost.
+    /// A write is processed, and its response is lost.
     LostResponse,
     /// The target has no replicas at some time.
     Zero,
-    /// The name of the HPA has more than 236 characters.
-    LongName,
-    /// More than one text may name any of several pods or HPAs.
-    AnyOfMany,
 }
 
 /// The inputs of the next syncs.

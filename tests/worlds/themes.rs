@@ -26,10 +26,10 @@ const NOTHING: fn(&mut Draft) = |_| {};
 
 pub(crate) const THEMES: [Theme; 16] = [
     theme("mixed-case", mixed_case, |_, _| {}),
-    theme("throttled", NOTHING, throttled),
-    theme("server-errors", NOTHING, server_errors),
-    theme("cut", NOTHING, cut),
-    theme("recreated-hpa", NOTHING, recreated_hpa),
+    theme("throttled", one_source, throttled),
+    theme("server-errors", one_source, server_errors),
+    theme("cut", one_source, cut),
+    theme("recreated-hpa", without_history, recreated_hpa),
     theme("recreated-target", NOTHING, recreated_target),
     theme("conflicts", NOTHING, conflicts),
     theme("phases", phases, |_, _| {}),
@@ -43,8 +43,18 @@ pub(crate) const THEMES: [Theme; 16] = [
     theme("scale-kinds", scale_kinds, |_, _| {}),
 ];
 
-fn fault(draft: &mut Draft, class: Class, times: u32, action: Action) {
+fn fault(draft: &mut Draft, class: Class, times: u32, mut action: Action) {
+    // Each controller sends the events of all worlds one after another. An event that is sent again later
+    // would delay those of other worlds into steps with other faults.
+    if let (Class::Event, Action::Answer(answer)) = (class, &mut action) {
+        answer.retry_after = None;
+    }
     draft.next.faults.push(Fault { class, times, action });
+}
+
+/// With one metric, both controllers send one request to the metrics APIs per sync.
+fn one_source(draft: &mut Draft) {
+    draft.sources.truncate(1);
 }
 
 fn any_class(dice: &mut Rng) -> Class {
@@ -78,7 +88,7 @@ fn mixed_case(draft: &mut Draft) {
     let (version, kind, name) = draft.dice.pick(&[
         ("apps/v1", "deployment", "web"),
         ("Apps/v1", "Deployment", "web"),
-        ("apps/V1", "Deployment", "web"),
+        ("apps/V1", "Deployment", "Web"),
         ("batch/v1", "cronJob", "web"),
         ("apps/v1", "Deployment", "Web"),
         ("apps/v1", "DaemonSet", "Web"),
@@ -139,10 +149,16 @@ fn server_errors(draft: &mut Draft, number: usize) {
 }
 
 fn cut(draft: &mut Draft, number: usize) {
-    let class = any_class(&mut draft.dice);
-    let action = match (class, draft.dice.below(3)) {
-        (_, 0) => Action::CutBefore,
-        (Class::Event, _) | (_, 1) => Action::CutAfter,
+    let class = draft.dice.pick(&[
+        Class::ScaleGet,
+        Class::ScalePut,
+        Class::ScalePut,
+        Class::StatusPut,
+        Class::Metrics,
+    ]);
+    let action = match draft.dice.below(3) {
+        0 => Action::CutBefore,
+        1 => Action::CutAfter,
         _ => Action::CutWithin,
     };
     if number == 0 {
@@ -162,29 +178,36 @@ fn mark(draft: &mut Draft, property: Trait) {
     }
 }
 
+/// In half of the worlds, the rules of the HPA do not depend on its history.
+fn without_history(draft: &mut Draft) {
+    let mut spec = spec(draft);
+    let depends = draft.dice.percent(50);
+    if !depends {
+        let policies = json!([{"type": "Pods", "value": 10_000, "periodSeconds": 1}]);
+        let rules = json!({"stabilizationWindowSeconds": 0, "policies": policies});
+        spec["behavior"] = json!({"scaleUp": rules, "scaleDown": rules});
+    }
+    draft.add_hpa("web", spec);
+    if depends {
+        mark(draft, Trait::Recreated);
+    }
+}
+
+/// Deletes the HPA and creates it again, at once or with the next step.
 fn recreated_hpa(draft: &mut Draft, number: usize) {
-    match number {
-        2 if draft.dice.percent(70) => {
-            let path = draft.hpa_path(&draft.hpas[0].name);
-            draft.next.hpa_changes.push(Call { method: Method::DELETE, path, body: json!({}) });
+    let absent = draft.steps.last().is_some_and(|step| !step.absent.is_empty());
+    let Hpa { name, spec, .. } = &draft.hpas[0];
+    let body = json!({"metadata": {"name": name}, "spec": spec});
+    let (path, collection) = (draft.hpa_path(name), draft.hpa_path(""));
+    if number == 2 {
+        draft.next.hpa_changes.push(Call { method: Method::DELETE, path, body: json!({}) });
+        if draft.dice.percent(50) {
             draft.next.absent = vec![0];
+            return;
         }
-        2 | 3 => {
-            let (name, target) = (draft.hpas[0].name.clone(), draft.hpas[0].spec["scaleTargetRef"].clone());
-            if number == 2 {
-                let path = draft.hpa_path(&name);
-                draft.next.hpa_changes.push(Call { method: Method::DELETE, path, body: json!({}) });
-            } else if draft.steps.last().is_some_and(|step| step.absent.is_empty()) {
-                return;
-            }
-            let mut spec = spec(draft);
-            spec["scaleTargetRef"] = target;
-            let body = json!({"metadata": {"name": name}, "spec": spec});
-            let path = draft.hpa_path("");
-            draft.next.hpa_changes.push(Call { method: Method::POST, path, body });
-            mark(draft, Trait::Recreated);
-        }
-        _ => {}
+    }
+    if number == 2 || absent {
+        draft.next.hpa_changes.push(Call { method: Method::POST, path: collection, body });
     }
 }
 
@@ -224,7 +247,16 @@ fn phases(draft: &mut Draft) {
     for _ in 0..draft.dice.between(3, 5) {
         let base = pod(draft, "web");
         let dice = &mut draft.dice;
-        let phase = dice.pick(&["Unknown", "Unknown", "Failed", "Pending", "Running", "Succeeded"]);
+        let phase = dice.pick(&[
+            "Unknown",
+            "Unknown",
+            "Unknown",
+            "Failed",
+            "Failed",
+            "Pending",
+            "Running",
+            "Succeeded",
+        ]);
         let pod = Pod {
             phase,
             ready: dice.pick(&["True", "False", "Unknown"]),
@@ -242,22 +274,38 @@ fn phases(draft: &mut Draft) {
     }
 }
 
-const HUGE: [&str; 8] = [
-    "9223372036854775807",
-    "9223372036854775807m",
-    "9223372036854775",
-    "8Ei",
-    "1e18",
-    "4Pi",
-    "2147483648",
-    "1n",
+/// Quantities with their value in milli-units.
+const HUGE: [(&str, i128); 9] = [
+    ("9223372036854775807", 9_223_372_036_854_775_807_000),
+    ("9223372036854775807m", 9_223_372_036_854_775_807),
+    ("9223372036854775", 9_223_372_036_854_775_000),
+    ("8Ei", 9_223_372_036_854_775_808_000),
+    ("1e18", 1_000_000_000_000_000_000_000),
+    ("4Pi", 4_503_599_627_370_496_000),
+    ("2147483648", 2_147_483_648_000),
+    ("1n", 1),
+    ("1Ti", 1_099_511_627_776_000),
 ];
 
+const TARGETS: [(&str, i128); 6] = [
+    ("1", 1000),
+    ("1m", 1),
+    ("9223372036854775807", 9_223_372_036_854_775_807_000),
+    ("1E", 1_000_000_000_000_000_000_000),
+    ("2147483647", 2_147_483_647_000),
+    ("1Ki", 1_024_000),
+];
+
+fn overflows(milli: i128) -> bool {
+    i64::try_from(milli).is_err()
+}
+
 fn huge(draft: &mut Draft) {
-    let value = draft.dice.pick(&["1", "1m", "9223372036854775807", "1E", "2147483647", "1Ki"]);
-    let target = match draft.dice.percent(50) {
-        true => json!({"type": "AverageValue", "averageValue": value}),
-        false => json!({"type": "Value", "value": value}),
+    let (value, milli) = draft.dice.pick(&TARGETS);
+    let target = if draft.dice.percent(50) {
+        json!({"type": "AverageValue", "averageValue": value})
+    } else {
+        json!({"type": "Value", "value": value})
     };
     draft.sources = vec![Source::Other(json!({"type": "External", "external": {
         "metric": {"name": "queue"}, "target": target,
@@ -268,11 +316,24 @@ fn huge(draft: &mut Draft) {
     let mut spec = spec(draft);
     spec["maxReplicas"] = json!(draft.dice.pick(&[10, 1000, 2_147_483_647]));
     draft.add_hpa("web", spec);
-    mark(draft, Trait::Huge);
+    if overflows(milli) {
+        mark(draft, Trait::Overflow);
+    }
 }
 
+/// In half of the worlds, nothing overflows.
 fn huge_readings(draft: &mut Draft, _: usize) {
-    let values: Vec<_> = (0..draft.dice.between(1, 3)).map(|_| draft.dice.pick(&HUGE).to_owned()).collect();
+    let all = draft.pods.len() % 2 == 0;
+    let values: Vec<_> = if all {
+        (0..draft.dice.between(1, 3)).map(|_| draft.dice.pick(&HUGE)).collect()
+    } else {
+        vec![draft.dice.pick(&HUGE[5..])]
+    };
+    if overflows(values.iter().map(|(_, milli)| milli).sum()) || values.iter().any(|value| overflows(value.1))
+    {
+        mark(draft, Trait::Overflow);
+    }
+    let values = values.into_iter().map(|(text, _)| text.to_owned()).collect();
     draft.next.readings.external.insert("queue".to_owned(), values);
 }
 
@@ -290,9 +351,6 @@ fn long_names(draft: &mut Draft) {
     let spec = spec(draft);
     let name = long("hpa", length);
     draft.add_hpa(&name, spec);
-    if name.len() > 236 {
-        mark(draft, Trait::LongName);
-    }
 }
 
 fn edits(draft: &mut Draft, number: usize) {
@@ -344,9 +402,6 @@ fn shared_pods(draft: &mut Draft) {
     let first = std::mem::replace(&mut draft.target, other);
     draft.add_hpa("other", base);
     draft.target = first;
-    if same {
-        mark(draft, Trait::AnyOfMany);
-    }
 }
 
 fn zero(draft: &mut Draft) {
