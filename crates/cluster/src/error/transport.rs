@@ -46,7 +46,8 @@ impl ApiError {
 
     /// Creates the error for a response that ended early.
     pub(crate) fn from_body(error: &(dyn Error + Send + Sync + 'static)) -> Self {
-        Self::Body(body(error))
+        // Go reports a connection that ends in the middle of a message as an unexpected EOF.
+        Self::Body(describe_broken(error, "unexpected EOF"))
     }
 }
 
@@ -77,8 +78,16 @@ fn op(call: &Call) -> String {
     op
 }
 
+/// The URL as upstream requests it: upstream sets no `fieldManager`.
 fn url(call: &Call, base: &Uri) -> String {
-    format!("{}{}", base.to_string().trim_end_matches('/'), call.path)
+    let (path, query) = call.path.split_once('?').unwrap_or((&call.path, ""));
+    let mut url = format!("{}{path}", base.to_string().trim_end_matches('/'));
+    let parameters = query.split('&').filter(|one| !one.is_empty() && !one.starts_with("fieldManager="));
+    for (index, parameter) in parameters.enumerate() {
+        url.push(if index == 0 { '?' } else { '&' });
+        url.push_str(parameter);
+    }
+    url
 }
 
 fn chain<'a>(
@@ -145,7 +154,8 @@ fn describe(error: &(dyn Error + Send + Sync + 'static), base: &Uri, connect: bo
     if let (true, Some(io)) = (connect, io_error(error)) {
         return format!("dial tcp {}: {}", address(error, base), describe_dial(io));
     }
-    body(error)
+    // Go reports a connection that ends before the response as an EOF.
+    describe_broken(error, "EOF")
 }
 
 /// The dialed address, as Go prints it. hyper-util exposes it only in its `Debug` output.
@@ -177,20 +187,20 @@ fn describe_dial(error: &io::Error) -> String {
     }
 }
 
-fn body(error: &(dyn Error + Send + Sync + 'static)) -> String {
+/// The cause of a failure on an open connection. `end` is the text for a connection that has ended.
+fn describe_broken(error: &(dyn Error + Send + Sync + 'static), end: &str) -> String {
     if let Some(io) = io_error(error) {
         return match io.kind() {
             io::ErrorKind::ConnectionReset => "read: connection reset by peer".to_owned(),
             io::ErrorKind::BrokenPipe => "write: broken pipe".to_owned(),
             io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
-            io::ErrorKind::UnexpectedEof => "unexpected EOF".to_owned(),
+            io::ErrorKind::UnexpectedEof => end.to_owned(),
             _ => io.to_string(),
         };
     }
     let hyper = chain(error).find_map(|cause| cause.downcast_ref::<hyper::Error>());
     match hyper {
-        // Go reports a connection that ends in the middle of a message as an unexpected EOF.
-        Some(error) if error.is_incomplete_message() || error.is_closed() => "unexpected EOF".to_owned(),
+        Some(error) if error.is_incomplete_message() || error.is_closed() => end.to_owned(),
         Some(error) if error.is_canceled() => "http: server closed idle connection".to_owned(),
         Some(error) => error.to_string(),
         None => chain(error).last().map(ToString::to_string).unwrap_or_default(),

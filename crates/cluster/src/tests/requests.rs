@@ -210,10 +210,12 @@ async fn get_is_repeated_on_a_new_connection() {
     cluster.requests().clear();
     let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
     assert_eq!((cluster.requests().len(), start.elapsed()), (11, Duration::from_secs(13)));
-    assert!(error.to_string().ends_with("/scale\": unexpected EOF"), "{error}");
+    assert!(error.to_string().ends_with("/scale\": EOF"), "{error}");
     cluster.requests().clear();
-    scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
     assert_eq!(cluster.requests().len(), 1, "a write may have been applied");
+    // Upstream sends no `fieldManager`, so the text has none.
+    assert!(error.to_string().ends_with("/scale\": EOF"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -224,7 +226,7 @@ async fn broken_connections_and_invalid_responses_are_distinguished() {
     cluster.faults().add(FaultRule::new(FaultAction::Close).times(11));
     let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
     assert!(matches!(error, ApiError::Transport { .. }), "{error:?}");
-    assert!(error.to_string().ends_with("/scale\": unexpected EOF"), "{error}");
+    assert!(error.to_string().ends_with("/scale\": EOF"), "{error}");
     assert!(error.is_transient() && error.outcome_unknown());
     cluster.faults().add(FaultRule::new(FaultAction::Truncate(20)).times(1));
     let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
