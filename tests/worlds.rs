@@ -4,7 +4,7 @@
 //! The worlds hold what recordings cannot: faults between controller and API server, deletions and
 //! recreations, conflicts, odd names, phases and quantities.
 //!
-//! - `CONCERTINA_WORLDS=0..20` selects the seeds, each a world.
+//! - `CONCERTINA_WORLDS=0..32` selects the seeds, each a world.
 //! - `CONCERTINA_E2E_KEEP=1` keeps the folders with all logs.
 //! - `CONCERTINA_BIN` names another `concertina` binary.
 
@@ -126,7 +126,7 @@ fn a_seed_generates_one_world() {
 
 #[test]
 fn the_worlds_of_every_change_have_all_themes_and_faults() {
-    let plans: Vec<_> = (0..20).map(generate).collect();
+    let plans: Vec<_> = (0..32).map(generate).collect();
     for theme in themes::THEMES {
         assert!(plans.iter().any(|plan| plan.theme == theme.name), "{}", theme.name);
     }
@@ -135,7 +135,7 @@ fn the_worlds_of_every_change_have_all_themes_and_faults() {
 }
 
 fn seeds() -> Outcome<Range<u64>> {
-    let text = std::env::var("CONCERTINA_WORLDS").unwrap_or_else(|_| "0..20".to_owned());
-    let (first, end) = text.split_once("..").ok_or("CONCERTINA_WORLDS must be a range such as 0..20")?;
+    let text = std::env::var("CONCERTINA_WORLDS").unwrap_or_else(|_| "0..32".to_owned());
+    let (first, end) = text.split_once("..").ok_or("CONCERTINA_WORLDS must be a range such as 0..32")?;
     Ok(first.parse()?..end.parse()?)
 }

@@ -86,8 +86,8 @@ fn mixed_case(draft: &mut Draft) {
     let base = spec(draft);
     draft.add_hpa("web", base.clone());
     let (version, kind, name) = draft.dice.pick(&[
-        ("apps/v1", "deployment", "web"),
-        ("Apps/v1", "Deployment", "web"),
+        ("apps/v1", "deployment", "Web"),
+        ("Apps/v1", "Deployment", "Web"),
         ("apps/V1", "Deployment", "Web"),
         ("batch/v1", "cronJob", "web"),
         ("apps/v1", "Deployment", "Web"),
@@ -95,9 +95,9 @@ fn mixed_case(draft: &mut Draft) {
     ]);
     let mut spec = base;
     spec["scaleTargetRef"] = json!({"apiVersion": version, "kind": kind, "name": name});
-    // Only the group and the kind of a reference count.
+    // Discovery maps a kind in lower case, but none in camel case and no group in mixed case.
     let scale = match (version, kind) {
-        ("apps/v1" | "apps/V1", "Deployment") => Some("deployments"),
+        ("apps/v1" | "apps/V1", "Deployment" | "deployment") => Some("deployments"),
         ("apps/v1", "DaemonSet") => Some("daemonsets"),
         _ => None,
     };
