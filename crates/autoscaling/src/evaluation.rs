@@ -49,6 +49,7 @@ pub struct Evaluation<'a> {
 
 /// The result of one metric, without its pods beyond the limit.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a decision holds one result at a time")]
 pub(crate) enum MetricResult {
     /// The metric yielded a proposal.
     Valid(MetricStatus, MetricReading),

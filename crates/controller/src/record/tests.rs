@@ -357,7 +357,7 @@ fn metrics_beyond_the_size_of_an_entry_are_counted() {
     assert_eq!((kept.metric_count(), kept.failed_count()), (3000, 2998));
     assert_eq!(kept.unlisted.unwrap().valid, 0);
     assert_eq!(kept.winning_metric(), decided.condensed(LISTED_PODS).winning_metric());
-    assert_eq!(entry.sentence, decided.sentence(stage.now));
+    assert_eq!(entry.result.sentence, decided.sentence(stage.now));
     assert_eq!(entry.events.len(), 101);
 }
 
@@ -414,7 +414,7 @@ fn policies_that_determine_the_count_are_kept() {
     let step = entry.explanation.limit.unwrap();
     assert_eq!((step.after, step.policies.len()), (7, 100));
     assert_eq!(step.policies[0].allows, 7);
-    assert_eq!(entry.sentence, decided.sentence(stage.now));
+    assert_eq!(entry.result.sentence, decided.sentence(stage.now));
 }
 
 #[test]
