@@ -223,6 +223,7 @@ pub struct EventContent {
     pub message: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
 fn event_kind<S: Serializer>(kind: &EventKind, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(kind.as_str())
 }

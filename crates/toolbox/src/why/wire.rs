@@ -111,11 +111,13 @@ pub(super) fn event(object: &[u8]) -> Result<Option<AboutHpa>, DecodeError> {
     let series = event.series.as_ref();
     let observed = series.and_then(|series| Some(series.last_observed_time.as_ref()?.0));
     let created = event.metadata.creation_timestamp.map(|time| time.0);
-    let first = event.first_timestamp.map(|time| time.0).or_else(|| event.event_time.map(|time| time.0)).or(created);
+    let [begin, time] = [event.first_timestamp.map(|time| time.0), event.event_time.map(|time| time.0)];
+    let first = begin.or(time).or(created);
     let last = event.last_timestamp.map(|time| time.0).max(observed).or(first);
     let (Some(first), Some(last)) = (first.or(last), last) else { return Ok(None) };
     let count = event.count.max(series.and_then(|series| series.count)).unwrap_or(1);
     let reporter = event.reporting_component.filter(|reporter| !reporter.is_empty());
+    let source = event.source.and_then(|source| source.component);
     let event = RecentEvent {
         content: EventContent {
             kind: if event.type_.as_deref() == Some("Normal") {
@@ -129,7 +131,7 @@ pub(super) fn event(object: &[u8]) -> Result<Option<AboutHpa>, DecodeError> {
         count: u32::try_from(count).unwrap_or(1).max(1),
         first,
         last,
-        reporter: reporter.or_else(|| event.source.and_then(|source| source.component)).unwrap_or_default(),
+        reporter: reporter.or(source).unwrap_or_default(),
     };
     let [namespace, name, uid] = [about.namespace, about.name, about.uid].map(Option::unwrap_or_default);
     Ok(Some(AboutHpa { namespace, name, uid, event }))
