@@ -335,7 +335,7 @@ impl Lines {
                 return Some(Ok(expired_event()));
             }
             if let Some(strike) = link.hit(&[K::WatchSilent, K::Partition], self.subject) {
-                // A process that has never received a bookmark takes the second silence for the normal state.
+                // A process that has never received a bookmark treats the second silence as the normal state.
                 if strike.hangs() && (link.hung.lock().insert(self.subject.class) || self.bookmarked) {
                     link.cut.cancelled().await;
                     return broken();

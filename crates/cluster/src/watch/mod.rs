@@ -49,7 +49,7 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 /// Time from the `timeoutSeconds` of a watch to its end by the client, which then considers the connection
 /// dead.
 const GRACE: Duration = Duration::from_secs(15);
-/// Maximum time without an event or a bookmark. Every watch asks for bookmarks, and a server that sends them
+/// Maximum time without an event or a bookmark. Every watch requests bookmarks, and a server that sends them
 /// sends one about once a minute. After a longer silence the connection may be dead, so the loop opens another
 /// watch, and the cached view does not count as current.
 pub const MAX_SILENCE: Duration = Duration::from_secs(90);

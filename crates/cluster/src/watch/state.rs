@@ -97,11 +97,11 @@ pub(super) struct Machine {
     jitter: Jitter,
 }
 
-/// Whether the server sends bookmarks. A server may ignore that a watch asks for them: one without a watch
+/// Whether the server sends bookmarks. A server may ignore that a watch requests them: one without a watch
 /// cache does, as do some servers behind an aggregated API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bookmarks {
-    /// No watch has been long enough to tell.
+    /// No watch has lasted long enough to decide.
     Unknown,
     /// A bookmark has arrived, so the silence of a later watch is a fault. The bookmark that ends a streaming
     /// list does not count, because a server without a watch cache sends it too.

@@ -1,6 +1,6 @@
 //! Writes a Scale by PUT with the version that was read, and retries on conflict.
 //!
-//! A write with a lost response may have been applied. The client sends it again only if the server asks for
+//! A write with a lost response may have been applied. The client sends it again only if the server requests
 //! it (429 or 5xx with `Retry-After`). Otherwise the Scale is read back, and its content counts. If the
 //! outcome stays unknown, because the request may still arrive, the write counts as failed. The next sync then
 //! reconciles the history.

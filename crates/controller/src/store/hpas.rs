@@ -203,7 +203,7 @@ impl Hpas {
         let listed = listing.extract_if(.., |key, _| within(&key.namespace, namespace));
         let listed: Vec<_> = listed.collect();
         for (key, record) in listed {
-            // Lists are consistent, because they ask for no version. A late event can be older than our write,
+            // Lists are consistent, because they request no version. A late event can be older than our write,
             // a list that started after the write cannot, unless the server has lost the write. The HPA would
             // otherwise be stale until the server's versions have caught up.
             let wrote = state.cached.get_mut(&key).map(|cached| &mut cached.wrote);
