@@ -101,7 +101,7 @@ fn three() -> Fixture {
     stage
 }
 
-/// Lets time pass while the metrics change every five seconds.
+/// Advances the time while the metrics change every five seconds.
 async fn move_for(stage: &Fixture, seconds: u32) {
     for step in 0..seconds / 5 {
         for (offset, name) in (0..).zip(["a", "b", "c"]) {
