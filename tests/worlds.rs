@@ -32,6 +32,8 @@ mod conditions;
 mod controlplane;
 #[path = "worlds/draft.rs"]
 mod draft;
+#[path = "worlds/fault_themes.rs"]
+mod fault_themes;
 #[path = "worlds/gate.rs"]
 mod gate;
 #[path = "worlds/generate.rs"]
