@@ -114,14 +114,23 @@ pub(crate) fn metric_faults(draft: &mut Draft, number: usize) {
         return;
     }
     let group = draft.dice.pick(&[RESOURCE, CUSTOM, EXTERNAL]);
+    let (kind, version) = match group {
+        RESOURCE => ("PodMetricsList", "v1beta1"),
+        CUSTOM => ("MetricValueList", "v1beta2"),
+        _ => ("ExternalMetricValueList", "v1beta1"),
+    };
+    let body = |items: &str| {
+        let body = format!(r#"{{"kind":"{kind}","apiVersion":"{group}/{version}"{items}"#);
+        Answer { body, ..Answer::status(200, "", "") }
+    };
     let answer = match draft.dice.below(7) {
         0 => Answer::text(404, "404 page not found\n"),
         1 => Answer::status(404, "NotFound", "no such series"),
         2 => Answer::status(403, "Forbidden", "not for you"),
-        3 => Answer { body: "{}".to_owned(), ..Answer::status(200, "", "") },
-        4 => Answer { body: r#"{"items":[{"meta"#.to_owned(), ..Answer::status(200, "", "") },
+        3 => body("}"),
+        4 => body(r#","items":[{"meta"#),
         5 => Answer::status(500, "InternalError", "the store is unavailable"),
-        _ => Answer { body: r#"{"items":[{"value":"much"}]}"#.to_owned(), ..Answer::status(200, "", "") },
+        _ => body(r#","items":[{"value":"much"}]}"#),
     };
     draft.next.readings.failures.insert(group, answer);
 }

@@ -17,10 +17,8 @@ use crate::plan::{Action, Class, Fault};
 const SAME_SYNC: Duration = Duration::from_millis(1400);
 /// Maximum time between two requests of one sync, except repeated requests.
 const QUIET: Duration = Duration::from_millis(250);
-/// Time after which no event is pending, unless its response was lost.
+/// Time after which no event is pending.
 const EVENTS_QUIET: Duration = Duration::from_secs(2);
-/// Maximum time after which client-go repeats an event without a response.
-const EVENT_REPEATED: Duration = Duration::from_secs(11);
 const DEADLINE: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -35,9 +33,6 @@ struct State {
     rooms: BTreeMap<String, Room>,
     /// Bytes that some watch is expected to deliver, and whether it has.
     expected: Vec<(Vec<u8>, bool)>,
-    /// Time of the last event, and of the last event without a response.
-    event: Option<Instant>,
-    lost_event: Option<Instant>,
 }
 
 /// The requests in one namespace.
@@ -91,12 +86,6 @@ impl Drop for Held<'_> {
 impl Gate {
     pub(crate) fn open_room(&self, namespace: &str) {
         self.state.lock().rooms.insert(namespace.to_owned(), Room::default());
-    }
-
-    /// From now on, requests in the namespace pass unchanged.
-    pub(crate) fn close_room(&self, namespace: &str) {
-        self.state.lock().rooms.remove(namespace);
-        self.changed.notify_waiters();
     }
 
     /// Replaces the faults.
@@ -164,12 +153,12 @@ impl Gate {
         }
     }
 
-    /// Waits until no event is pending.
-    pub(crate) async fn events_sent(&self) -> Outcome {
+    /// Waits until no event of a namespace is pending.
+    pub(crate) async fn events_sent(&self, namespace: &str) -> Outcome {
         self.wait("all events", |state| {
-            let quiet = state.event.is_none_or(|last| last.elapsed() > EVENTS_QUIET);
-            let repeated = state.lost_event.is_none_or(|last| last.elapsed() > EVENT_REPEATED);
-            if quiet && repeated { Ok(()) } else { Err("events arrive".to_owned()) }
+            let room = state.rooms.get(namespace).ok_or("the room is closed")?;
+            let quiet = room.last_end.is_none_or(|end| end.elapsed() > EVENTS_QUIET);
+            if quiet { Ok(()) } else { Err("events arrive".to_owned()) }
         })
         .await
     }
@@ -188,9 +177,6 @@ impl Gate {
                 let room = state.rooms.get_mut(namespace)?;
                 if class != Some(Class::ScaleGet) || room.admits(path) {
                     room.in_flight += 1;
-                    if class == Some(Class::Event) {
-                        state.event = Some(Instant::now());
-                    }
                     break;
                 }
             }
@@ -207,10 +193,6 @@ impl Gate {
         let fault = room.faults.iter_mut().find(|fault| fault.class == class && fault.times > 0)?;
         fault.times -= 1;
         let action = fault.action.clone();
-        if class == Class::Event && !matches!(action, Action::Answer(_)) {
-            state.lost_event = Some(Instant::now());
-            return Some(action);
-        }
         if matches!(class, Class::ScaleGet | Class::ScalePut) {
             room.failed.insert(path.to_owned(), Instant::now());
         }

@@ -28,6 +28,9 @@ const PERIOD: &str = "3s";
 /// The time from the delivery of a change to its effect in the controller.
 const TAKES_EFFECT: Duration = Duration::from_millis(150);
 
+/// The duration of a world above which it is reported.
+const SLOW: Duration = Duration::from_secs(50);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Controller {
     BuiltIn,
@@ -96,17 +99,11 @@ impl Stage {
                 failures.push(format!("{}: {reason}", plan.namespace));
             }
         }
-        self.gate.events_sent().await?;
-        // The deletion of the HPAs is no part of their traces.
-        let until = self.plane.audit_log()?.len();
-        for plan in plans {
-            self.close(plan).await?;
-        }
         self.controller.still_runs()?;
         ensure(failures.is_empty(), || format!("{}\n{}", failures.join("\n"), self.controller.tail(20)))?;
         eprintln!("    played {} worlds in {:.1} s", plans.len(), started.elapsed().as_secs_f32());
         let log = self.plane.audit_log()?;
-        let mut traces = trace::read(log.get(from..until).unwrap_or_default(), plans, &self.proxy.url);
+        let mut traces = trace::read(log.get(from..).unwrap_or_default(), plans, &self.proxy.url);
         // The audit log has no bodies of requests to aggregated APIs.
         for plan in plans {
             for hpa in &plan.hpas {
@@ -117,18 +114,6 @@ impl Stage {
             }
         }
         Ok(traces)
-    }
-
-    /// Deletes the HPAs of a world, so that its syncs end.
-    async fn close(&self, plan: &Plan) -> Outcome {
-        for hpa in &plan.hpas {
-            let namespace = &plan.namespace;
-            let path =
-                format!("/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/{}", hpa.name);
-            self.plane.admin.delete_now(&path).await?;
-        }
-        self.gate.close_room(&plan.namespace);
-        Ok(())
     }
 }
 
@@ -171,8 +156,27 @@ impl Player {
         let namespace = &self.plan.namespace;
         self.gate.open_room(namespace);
         self.api.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
+        let started = Instant::now();
         for (number, step) in self.plan.steps.iter().enumerate() {
             self.step(number, step).await.context(format!("step {number}"))?;
+            if started.elapsed() > SLOW {
+                let seconds = started.elapsed().as_secs();
+                eprintln!("    {namespace}: step {number} ended after {seconds} s");
+            }
+        }
+        self.gate.events_sent(namespace).await?;
+        self.close().await
+    }
+
+    /// Ends the trace and deletes the HPAs. Their syncs remain held.
+    async fn close(&self) -> Outcome {
+        let namespace = &self.plan.namespace;
+        let end = json!({"metadata": {"name": trace::END}});
+        self.api.create(&format!("/api/v1/namespaces/{namespace}/configmaps"), &end).await?;
+        for hpa in &self.plan.hpas {
+            let path =
+                format!("/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/{}", hpa.name);
+            self.api.delete_now(&path).await?;
         }
         Ok(())
     }

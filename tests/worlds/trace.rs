@@ -1,6 +1,6 @@
 //! What a controller did for each HPA, from the audit log of the API server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -16,11 +16,15 @@ pub(crate) fn audit_policy() -> String {
         "rules": [
             {"level": "RequestResponse", "users": [crate::audit::AUTOSCALER],
              "verbs": ["create", "update", "patch"]},
+            {"level": "Metadata", "verbs": ["create"], "resources": [{"group": "", "resources": ["configmaps"]}]},
             {"level": "None"},
         ],
     })
     .to_string()
 }
+
+/// Name of the ConfigMap with which the trace of a namespace ends.
+pub(crate) const END: &str = "end";
 
 /// The results for one HPA, as lines of text.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,6 +33,15 @@ pub(crate) struct Trace {
     pub(crate) writes: Vec<String>,
     /// Events, sorted, with the number of their occurrences.
     pub(crate) events: Vec<String>,
+}
+
+impl Trace {
+    /// Removes the numbers of occurrences of the events.
+    pub(crate) fn remove_counts(&mut self) {
+        for event in &mut self.events {
+            event.truncate(event.rfind(" (").unwrap_or(event.len()));
+        }
+    }
 }
 
 /// Events by name: HPA, text and count.
@@ -49,6 +62,7 @@ pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> BTreeMap<(String,
         }
     }
     let mut events = Events::new();
+    let mut ended = BTreeSet::new();
     for line in log.lines() {
         // A request of an earlier run of the same server belongs to another namespace.
         let line = sorted_names(&line.replace(server, "https://API"));
@@ -57,7 +71,13 @@ pub(crate) fn read(log: &str, plans: &[Plan], server: &str) -> BTreeMap<(String,
         let (namespace, name) = (text("/objectRef/namespace"), text("/objectRef/name"));
         let code = entry["responseStatus"]["code"].as_u64().unwrap_or_default();
         let path = text("/requestURI").split('?').next().unwrap_or_default();
+        if ended.contains(namespace) {
+            continue;
+        }
         match (text("/objectRef/resource"), text("/objectRef/subresource")) {
+            ("configmaps", _) => {
+                ended.insert(namespace.to_owned());
+            }
             (_, "scale") => {
                 let Some(trace) = scales.get(path).and_then(|key| traces.get_mut(key)) else { continue };
                 let replicas = &entry["requestObject"]["spec"]["replicas"];
