@@ -50,6 +50,7 @@ impl TakeoverSetup {
             manager: STATUS_MANAGER,
             gate: Arc::clone(&clients.gate),
             telemetry: telemetry.clone(),
+            clock: Arc::clone(&clock),
         });
         Some(Self { takeover, reads: clients.watch.clone(), notices: clients.notices.clone(), clock })
     }

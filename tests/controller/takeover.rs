@@ -13,9 +13,9 @@ use concertina::cli::config::TakeOver;
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::reconcile::{Controller, Histories};
 use controller::telemetry::metrics::Metrics;
-use fake_cluster::LoggedRequest;
+use fake_cluster::{FaultAction, FaultRule, LoggedRequest, Status};
 use jiff::SignedDuration;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::objects::{external, hpa};
@@ -354,8 +354,8 @@ async fn conflicting_status_write_triggers_reads_of_the_hpa() {
         stage.cluster.requests().count(is_read)
     };
     let before = reads(&stage);
-    let conflict = fake_cluster::Status::new(409, "Conflict", "the object has been modified");
-    let fault = fake_cluster::FaultRule::new(fake_cluster::FaultAction::Status(conflict));
+    let conflict = Status::new(409, "Conflict", "the object has been modified");
+    let fault = FaultRule::new(FaultAction::Status(conflict));
     stage.cluster.faults().add(fault.verb("update").path_suffix("/a/status").times(1));
     move_for(&stage, 30).await;
     // The takeover check reads the managers of the HPA, and the sync reads the change that the watch has not
@@ -363,4 +363,66 @@ async fn conflicting_status_write_triggers_reads_of_the_hpa() {
     assert_eq!(reads(&stage), before + 2);
     assert_eq!(state(&process), "acting");
     process.end().await;
+}
+
+/// Adds an entry for a foreign status write to an HPA, as every client can that may update the HPA.
+/// `previous`: replaces the other entries.
+fn forge(stage: &Fixture, name: &str, time: &str, previous: Option<Value>) {
+    let mut hpa = stage.hpa(name);
+    let entries = &mut hpa["metadata"]["managedFields"];
+    if let Some(previous) = previous {
+        *entries = previous;
+    }
+    entries.as_array_mut().unwrap().push(json!({
+        "manager": "another", "operation": "Update", "subresource": "status", "time": time,
+        "apiVersion": "autoscaling/v2", "fieldsType": "FieldsV1", "fieldsV1": {},
+    }));
+    stage.cluster.put_raw(hpa);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forged_entry_merged_with_our_write_does_not_stop_writes() {
+    for restores_our_entry in [false, true] {
+        let stage = three();
+        let process = ours(&stage);
+        move_for(&stage, 100).await;
+        assert_eq!(state(&process), "acting");
+        // The watch misses our write and the forged entry, and its version expires.
+        let of_hpas = |action| FaultRule::new(action).path_suffix("/horizontalpodautoscalers");
+        let silence = stage.cluster.faults().add(of_hpas(FaultAction::WatchSilence));
+        let entries = stage.hpa("a")["metadata"]["managedFields"].clone();
+        stage.external("a", "90");
+        stage.until("our write", 16.0, |stage| stage.hpa("a")["status"]["desiredReplicas"] == 9).await;
+        let time = stage.cluster.now().to_string();
+        forge(&stage, "a", &time, restores_our_entry.then_some(entries));
+        stage.cluster.compact();
+        let expired = Status::expired("too old resource version: 1 (2)");
+        stage.cluster.faults().add(of_hpas(FaultAction::WatchError(expired)).times(1));
+        stage.cluster.faults().remove(silence);
+        stage.pass(5.0).await;
+        assert_eq!(state(&process), "acting", "our entry restored: {restores_our_entry}");
+        let counted = process.telemetry.render();
+        assert!(counted.contains("concertina_foreign_writes_total 0\n"), "{counted}");
+        stage.external("a", "100");
+        stage.until("the process writes", 16.0, |stage| stage.replicas("a") == 10).await;
+        process.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn forged_entry_of_a_distant_future_does_not_delay_a_handover() {
+    let stage = three();
+    let first = ours(&stage);
+    move_for(&stage, 100).await;
+    assert_eq!(state(&first), "acting");
+    forge(&stage, "b", "9999-01-01T00:00:00Z", None);
+    stage.pass(1.0).await;
+    let standby = Process::start(&stage, "standby", Config::default());
+    move_for(&stage, 10).await;
+    stage.external("a", "90");
+    let before = our_writes(&stage).len();
+    first.end().await;
+    stage.until("the standby writes", 2.0, |stage| our_writes(stage).len() > before).await;
+    assert_eq!(state(&standby), "acting");
+    standby.end().await;
 }

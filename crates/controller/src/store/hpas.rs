@@ -108,6 +108,8 @@ struct CachedHpa {
     record: Arc<HpaRecord>,
     /// Our last status write of this object.
     wrote: Option<Wrote>,
+    /// `resourceVersion` that the server returned for our last status write of this object.
+    acknowledged: Option<String>,
     /// The last status that this controller sent.
     sent: Option<Arc<Status>>,
 }
@@ -271,7 +273,13 @@ impl Hpas {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
             cached.wrote = Some(Wrote::new(resource_version));
+            cached.acknowledged = Some(resource_version.to_owned());
         }
+    }
+
+    /// Returns the `resourceVersion` that the server returned for our last status write of an HPA.
+    pub fn acknowledged(&self, key: &Key) -> Option<String> {
+        self.state.read().cached.get(key)?.acknowledged.clone()
     }
 
     /// Applies an HPA that was read outside the watch, if it is newer than the stored record and the stored
@@ -332,14 +340,15 @@ impl HpaRecord {
 impl State {
     fn put(&mut self, new: Arc<HpaRecord>) -> Update {
         let Some(cached) = self.cached.get_mut(&new.key) else {
-            self.cached
-                .insert(new.key.clone(), CachedHpa { record: Arc::clone(&new), wrote: None, sent: None });
+            let record = Arc::clone(&new);
+            let cached = CachedHpa { record, wrote: None, acknowledged: None, sent: None };
+            self.cached.insert(new.key.clone(), cached);
             return Update { change: Change::New, old: None, new: Some(new), lost_write: false };
         };
         let old = std::mem::replace(&mut cached.record, Arc::clone(&new));
         let change = new.change_since(&old);
         if matches!(change, Change::Recreated { .. }) {
-            (cached.wrote, cached.sent) = (None, None);
+            (cached.wrote, cached.acknowledged, cached.sent) = (None, None, None);
         }
         Update { change, old: Some(old), new: Some(new), lost_write: false }
     }

@@ -18,6 +18,7 @@ use super::undone::Undone;
 use crate::reconcile::{ConcludedSync, Controller, Observer, WatchedRescale};
 use crate::store::{HpaRecord, Key, StatusWriter};
 use crate::telemetry::metrics::{Metrics as Telemetry, TakeoverState};
+use clock::SharedClock;
 use cluster::client::Client;
 use cluster::events::{EventTarget, Recorder};
 use cluster::gate::{Gate, Refusal};
@@ -41,6 +42,8 @@ pub struct Parts {
     pub gate: Arc<Gate>,
     /// Metrics of foreign writes and of the state.
     pub telemetry: Telemetry,
+    /// Limits the times of writes, which a client may forge.
+    pub clock: SharedClock,
 }
 
 /// Keeps Concertina and another controller from acting at the same time.
@@ -216,13 +219,15 @@ impl TakeOver {
                 return false;
             }
         };
-        let cached =
-            self.controller.get().and_then(Weak::upgrade).and_then(|controller| controller.hpas.get(key));
+        let Some(controller) = self.controller.get().and_then(Weak::upgrade) else { return true };
         // An HPA that is not in the store is new, so the watch will deliver it.
-        let Some(cached) = cached.filter(|cached| *cached.uid == *object.uid) else { return true };
+        let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid);
+        let Some(cached) = cached else { return true };
+        let wrote = controller.hpas.acknowledged(key);
         let writers: Vec<_> = object.status_writers.into_iter().map(StatusWriter::from).collect();
         let now = View { version: &object.resource_version, writers: &writers, status: &object.status };
-        if let Some(writer) = foreign::status_write(self.parts.manager, View::new(&cached), now) {
+        let old = View::new(&cached);
+        if let Some(writer) = foreign::status_write(self.parts.manager, old, now, wrote.as_deref()) {
             let mut inner = self.inner.lock();
             // The watch has delivered this write or will deliver it, and the metric counts it there.
             let is_reported = inner.last.as_ref().is_some_and(|last| {
@@ -346,17 +351,31 @@ impl TakeOver {
 
 impl Observer for TakeOver {
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
+        let controller = self.controller.get().and_then(Weak::upgrade);
+        let wrote = controller.and_then(|controller| controller.hpas.acknowledged(&new.key));
+        let (manager, now) = (self.parts.manager, self.parts.clock.now());
         let mut inner = self.inner.lock();
-        // An entry that moved without the status may be forged.
-        if old.is_none_or(|old| old.status != new.status) {
-            for writer in &new.status_writers {
-                let is_own = *writer.manager == *self.parts.manager;
-                inner.machine.step(Input::Wrote { is_own, at: writer.at }, Instant::now());
-            }
-        }
         let writer = match old {
-            Some(old) => foreign::status_write(self.parts.manager, View::new(old), View::new(new)),
-            None => foreign::first_status_write(self.parts.manager, View::new(new)),
+            Some(old) => {
+                let (old, new) = (View::new(old), View::new(new));
+                let writer = foreign::status_write(manager, old, new, wrote.as_deref());
+                let own = foreign::own_write(manager, old, new).filter(|_| old.status != new.status);
+                for (is_own, writer) in [(false, writer), (true, own)] {
+                    if let Some(writer) = writer {
+                        let at = writer.at.min(now);
+                        inner.machine.step(Input::Wrote { is_own, at }, Instant::now());
+                    }
+                }
+                writer
+            }
+            None => {
+                // An entry ahead of the clock is forged, and would outweigh every later write.
+                for writer in new.status_writers.iter().filter(|writer| writer.at <= now) {
+                    let is_own = *writer.manager == *manager;
+                    inner.machine.step(Input::Wrote { is_own, at: writer.at }, Instant::now());
+                }
+                foreign::first_status_write(manager, View::new(new))
+            }
         };
         // The first list may show earlier writes. An HPA that appears after that list counts only with a
         // write since its creation.

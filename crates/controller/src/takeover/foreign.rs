@@ -49,15 +49,32 @@ impl<'a> View<'a> {
 }
 
 /// Returns the newest foreign status write between two views of an HPA, by a manager other than `ours`.
+/// `wrote`: the version after the last status write of this process.
 ///
 /// `managedFields` alone prove nothing: a client that may update an HPA can forge them, but cannot write the
 /// status. Only an entry that moved together with the status counts, whether its time moved forward or
-/// backward. A view older than the cached one comes from a server that lags behind, and is ignored.
-pub fn status_write<'a>(ours: &str, old: View<'_>, new: View<'a>) -> Option<&'a StatusWriter> {
+/// backward, and only if no write of ours explains the new status. One event of the watch never shows two
+/// writes, but two views with a gap between them may show a forged entry together with our write. A view older
+/// than the cached one comes from a server that lags behind, and is ignored.
+pub fn status_write<'a>(
+    ours: &str,
+    old: View<'_>,
+    new: View<'a>,
+    wrote: Option<&str>,
+) -> Option<&'a StatusWriter> {
     if new.status == old.status || is_older(new.version, old.version) {
         return None;
     }
+    let is_between = |wrote: &str| is_older(old.version, wrote) && !is_older(new.version, wrote);
+    if wrote.is_some_and(is_between) || own_write(ours, old, new).is_some() {
+        return None;
+    }
     first_status_write(ours, new).filter(|writer| !old.writers.contains(writer))
+}
+
+/// Returns the entry of `ours` if it moved between two views of an HPA.
+pub fn own_write<'a>(ours: &str, old: View<'_>, new: View<'a>) -> Option<&'a StatusWriter> {
+    new.writers.iter().find(|writer| *writer.manager == *ours && !old.writers.contains(writer))
 }
 
 /// Returns the newest foreign status write of a new HPA, by a manager other than `ours`. `None` if the HPA
@@ -127,11 +144,17 @@ mod tests {
     #[test]
     fn status_write_is_foreign_when_status_and_foreign_entry_moved() {
         let (kcm, us) = ("kube-controller-manager", "concertina");
-        let cases: [Case<'_>; 8] = [
+        let cases: [Case<'_>; 9] = [
             ("nothing new", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:00")], 2), None),
             ("moved", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:01")], 3), Some(kcm)),
             ("first", ("1", &[(us, "01:00")], 2), ("2", &[(us, "01:00"), (kcm, "01:01")], 3), Some(kcm)),
             ("ours", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:00"), (us, "01:01")], 3), None),
+            (
+                "merged with ours",
+                ("1", &[(us, "01:00")], 2),
+                ("3", &[(us, "01:01"), (kcm, "01:01")], 3),
+                None,
+            ),
             ("of two", ("1", &[], 2), ("2", &[("a", "01:00"), ("b", "01:01")], 3), Some("b")),
             ("an older view", ("2", &[(kcm, "01:01")], 3), ("1", &[(kcm, "01:00")], 2), None),
             ("an entry alone is forged", ("1", &[], 2), ("2", &[(kcm, "59:59")], 2), None),
@@ -142,8 +165,22 @@ mod tests {
             let (old_status, new_status) = (status(old.2, 0, None), status(new.2, 0, None));
             let old = View { version: old.0, writers: &old_writers, status: &old_status };
             let new = View { version: new.0, writers: &new_writers, status: &new_status };
-            let found = status_write(us, old, new).map(|writer| &*writer.manager);
+            let found = status_write(us, old, new, None).map(|writer| &*writer.manager);
             assert_eq!(found, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn status_written_between_two_views_is_no_foreign_write() {
+        // The times of entries are whole seconds, and a forged list may repeat our previous entry.
+        let (ours, forged) = (("concertina", "01:00"), ("another", "01:01"));
+        let (old_writers, new_writers) = (writers(&[ours]), writers(&[ours, forged]));
+        let (before, after) = (status(2, 2, None), status(3, 3, None));
+        let old = View { version: "10", writers: &old_writers, status: &before };
+        let new = View { version: "13", writers: &new_writers, status: &after };
+        for (wrote, expected) in [("9", true), ("10", true), ("11", false), ("13", false), ("14", true)] {
+            let found = status_write("concertina", old, new, Some(wrote)).is_some();
+            assert_eq!(found, expected, "{wrote}");
         }
     }
 
