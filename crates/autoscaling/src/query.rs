@@ -69,6 +69,21 @@ pub enum Api {
 }
 
 impl Query {
+    /// The size of all texts of the query, in bytes.
+    pub fn text_bytes(&self) -> usize {
+        let texts: &[&Arc<str>] = match self {
+            Self::Resource { namespace, selector } => &[namespace, selector],
+            Self::Pods { namespace, metric, selector, metric_selector } => {
+                &[namespace, metric, selector, metric_selector]
+            }
+            Self::Object { namespace, group, kind, name, metric, metric_selector } => {
+                &[namespace, group, kind, name, metric, metric_selector]
+            }
+            Self::External { namespace, metric, selector } => &[namespace, metric, selector],
+        };
+        texts.iter().map(|text| text.len()).sum()
+    }
+
     /// The API that answers the query.
     pub fn api(&self) -> Api {
         match self {

@@ -175,7 +175,7 @@ impl Client {
         headers: HeaderMap,
     ) -> Result<Response<Incoming>, ApiError> {
         self.take_token().await;
-        let mut request = self.request(call).map_err(|error| ApiError::Request(error.to_string()))?;
+        let mut request = self.request(call)?;
         request.headers_mut().extend(headers);
         match timeout_at(self.deadline(call), self.send(call, request)).await {
             Ok(result) => result.map_err(|failure| failure.error),
@@ -268,7 +268,7 @@ impl Client {
     async fn attempt(&self, call: &Call) -> Result<Response<Incoming>, Failure> {
         match self.request(call) {
             Ok(request) => self.send(call, request).await,
-            Err(error) => Err(ApiError::Request(error.to_string()).into()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -302,7 +302,10 @@ impl Client {
         Err(Failure { error, repeat_after: asked_to_wait.filter(|_| repeats) })
     }
 
-    fn request(&self, call: &Call) -> Result<Request<Body>, http::Error> {
+    fn request(&self, call: &Call) -> Result<Request<Body>, ApiError> {
+        if let Some(dots) = call.dots {
+            return Err(ApiError::Request(format!("invalid resource name {dots:?}: [may not be '{dots}']")));
+        }
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(call.path.as_str())
@@ -311,7 +314,8 @@ impl Client {
         if !call.content_type.is_empty() {
             request = request.header(CONTENT_TYPE, call.content_type);
         }
-        request.body(if call.body.is_empty() { Body::empty() } else { Body::from(call.body.clone()) })
+        let body = if call.body.is_empty() { Body::empty() } else { Body::from(call.body.clone()) };
+        request.body(body).map_err(|error| ApiError::Request(error.to_string()))
     }
 
     fn observe(&self, call: &Call, code: Option<u16>, date: Option<&HeaderValue>, started: Instant) {

@@ -50,6 +50,9 @@ pub struct Call {
     pub(super) timeout: Option<Duration>,
     pub(super) limit: usize,
     pub(super) sent: SentTime,
+    /// `.` or `..`, if the path contains such a segment. The request must not be sent, because a proxy may
+    /// resolve the segment and request another path.
+    pub(super) dots: Option<&'static str>,
 }
 
 /// The time at which a request was sent. Its response is at least as recent. Clones share the time.
@@ -98,12 +101,13 @@ impl Call {
     }
 
     fn new<'a>(method: Method, segments: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut path = String::with_capacity(96);
+        let (mut path, mut dots) = (String::with_capacity(96), None);
         for segment in segments {
+            dots = dots.or_else(|| [".", ".."].into_iter().find(|dots| *dots == segment));
             path.push('/');
             path.extend(utf8_percent_encode(segment, SEGMENT));
         }
-        Self::on(method, path)
+        Self { dots, ..Self::on(method, path) }
     }
 
     fn on(method: Method, path: String) -> Self {
@@ -119,6 +123,7 @@ impl Call {
             timeout: None,
             limit: DEFAULT_LIMIT,
             sent: SentTime::default(),
+            dots: None,
         }
     }
 

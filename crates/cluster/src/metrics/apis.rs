@@ -58,7 +58,10 @@ impl FetchError {
     fn ending<'a>(&self, error: &'a QueryError) -> AttemptResult<'a> {
         match self {
             Self::Api(trouble) if trouble.is_transient() => AttemptResult::Failed(error),
-            Self::Map { .. } => AttemptResult::Unknown,
+            // A request that was never sent reveals nothing about the API.
+            Self::Map { .. } | Self::Api(ApiError::Request(_) | ApiError::Refused(_)) => {
+                AttemptResult::Unknown
+            }
             Self::Api(_) | Self::NoCustomMetricsApi => AttemptResult::Answered,
         }
     }
@@ -159,5 +162,18 @@ impl Inner {
 
     pub(super) fn bounded(&self, call: Call) -> Call {
         call.within(self.options.timeout).at_most(self.options.max_response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_that_was_not_sent_says_nothing_about_the_api() {
+        let error = QueryError::new(MetricFailureClass::Other, "text");
+        let ending = |trouble| FetchError::Api(trouble).ending(&error);
+        assert_eq!(ending(ApiError::Request("uri too long".to_owned())), AttemptResult::Unknown);
+        assert_eq!(ending(ApiError::TooLarge { limit: 1 }), AttemptResult::Answered);
     }
 }

@@ -32,6 +32,8 @@ const HOLDS: Duration = Duration::from_mins(1);
 const KEPT: usize = 16_384;
 /// Maximum size of a stored error text, in bytes. A query with a longer error is sent again.
 const MAX_TEXT: usize = 2048;
+/// Maximum size of the texts of a query with a stored error, in bytes. A longer query is sent again.
+const MAX_QUERY: usize = 2048;
 
 /// The circuit of one API.
 #[derive(Debug)]
@@ -114,7 +116,7 @@ impl Circuit {
             return false;
         }
         self.failures = self.failures.saturating_add(1);
-        if error.message.len() <= MAX_TEXT {
+        if error.message.len() <= MAX_TEXT && query.text_bytes() <= MAX_QUERY {
             self.errors.insert(query, (now, error.clone()));
         }
         self.failures == FAILURES
@@ -304,6 +306,17 @@ mod tests {
         assert!(steps.fail("a", 5));
         assert_eq!(steps.ask("a", 6).as_deref(), Some("a at 5"), "the query's last error");
         assert_eq!(steps.ask("b", 7), None, "b has no stored error");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn errors_of_long_queries_are_not_stored() {
+        for (length, stored) in [(MAX_QUERY, 1), (MAX_QUERY + 1, 0)] {
+            let mut steps = Steps::new();
+            // The texts of a query are its metric and its namespace, `shop`.
+            let (query, now) = (query(&"a".repeat(length - "shop".len())), steps.at(0));
+            steps.circuit.failed(&query, now, now, &error("down"));
+            assert_eq!(steps.circuit.errors.len(), stored, "{length}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

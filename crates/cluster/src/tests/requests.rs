@@ -50,6 +50,21 @@ async fn missing_target_has_upstreams_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn name_of_dots_is_refused_as_in_client_go() {
+    let cluster = cluster();
+    let scales = Scales::new(clients(&cluster).scale, "m");
+    for (name, error) in [
+        (".", "invalid resource name \".\": [may not be '.']"),
+        ("..", "invalid resource name \"..\": [may not be '..']"),
+        ("...", "deployments.apps \"...\" not found"),
+    ] {
+        let refused = scales.get(&deployments(), "default", name).await.unwrap_err();
+        assert_eq!(refused.to_string(), error);
+    }
+    assert_eq!(log(&cluster).len(), 1, "only the last request was sent");
+}
+
+#[tokio::test(start_paused = true)]
 async fn status_write_repeats_metadata_as_received() {
     let cluster = cluster();
     cluster.create(hpa("web")).unwrap();
