@@ -50,6 +50,7 @@ fn observed(controller: &Arc<Controller>, observer: Arc<dyn Observer>) -> Arc<Co
         stale_guard: controller.stale_guard,
         period: controller.period,
         workers: controller.workers.clone(),
+        tasks: controller.tasks.clone(),
     })
 }
 

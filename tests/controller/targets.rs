@@ -6,6 +6,7 @@ use concertina::cli::Config;
 use controller::options::{Options, ScaleSource};
 use controller::store::Key;
 use controller::targets::{self, Targets};
+use controller::tasks::Tasks;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -337,7 +338,7 @@ async fn access_reviews_of_many_namespaces_have_a_rate() {
     let clients = link::clients(&stage.cluster, &ClientOptions::default());
     let longest_wait = std::time::Duration::from_secs(7);
     let options = targets::Options { warn: false, by_namespace: true, longest_wait, seed: 0 };
-    let targets = Targets::new(&clients, options, &CancellationToken::new());
+    let targets = Targets::new(&clients, options, &Tasks::default(), &CancellationToken::new());
     let mapping = Mapping {
         group: "apps".to_owned(),
         version: "v1".to_owned(),
