@@ -355,27 +355,24 @@ impl Observer for TakeOver {
         let wrote = controller.and_then(|controller| controller.hpas.acknowledged(&new.key));
         let (manager, now) = (self.parts.manager, self.parts.clock.now());
         let mut inner = self.inner.lock();
-        let writer = match old {
-            Some(old) => {
-                let (old, new) = (View::new(old), View::new(new));
-                let writer = foreign::status_write(manager, old, new, wrote.as_deref());
-                let own = foreign::own_write(manager, old, new).filter(|_| old.status != new.status);
-                for (is_own, writer) in [(false, writer), (true, own)] {
-                    if let Some(writer) = writer {
-                        let at = writer.at.min(now);
-                        inner.machine.step(Input::Wrote { is_own, at }, Instant::now());
-                    }
+        let writer = if let Some(old) = old {
+            let (old, new) = (View::new(old), View::new(new));
+            let writer = foreign::status_write(manager, old, new, wrote.as_deref());
+            let own = foreign::own_write(manager, old, new).filter(|_| old.status != new.status);
+            for (is_own, writer) in [(false, writer), (true, own)] {
+                if let Some(writer) = writer {
+                    let at = writer.at.min(now);
+                    inner.machine.step(Input::Wrote { is_own, at }, Instant::now());
                 }
-                writer
             }
-            None => {
-                // An entry ahead of the clock is forged, and would outweigh every later write.
-                for writer in new.status_writers.iter().filter(|writer| writer.at <= now) {
-                    let is_own = *writer.manager == *manager;
-                    inner.machine.step(Input::Wrote { is_own, at: writer.at }, Instant::now());
-                }
-                foreign::first_status_write(manager, View::new(new))
+            writer
+        } else {
+            // An entry ahead of the clock is forged, and would outweigh every later write.
+            for writer in new.status_writers.iter().filter(|writer| writer.at <= now) {
+                let is_own = *writer.manager == *manager;
+                inner.machine.step(Input::Wrote { is_own, at: writer.at }, Instant::now());
             }
+            foreign::first_status_write(manager, View::new(new))
         };
         // The first list may show earlier writes. An HPA that appears after that list counts only with a
         // write since its creation.
