@@ -57,6 +57,7 @@ mod readings;
 #[path = "e2e/rest.rs"]
 mod rest;
 #[path = "simulation/rng.rs"]
+#[allow(clippy::unwrap_used, reason = "the simulation, a test as well, shares the generator")]
 mod rng;
 #[path = "worlds/themes.rs"]
 mod themes;
@@ -75,7 +76,7 @@ use crate::outcome::{Failure, Outcome, ensure};
 use crate::player::{Controller, Stage};
 
 /// Worlds that live at the same time.
-const BATCH: usize = 50;
+const BATCH: usize = 70;
 
 /// The number of worlds that show every intended difference.
 const MANY: usize = 200;

@@ -128,7 +128,7 @@ fn difference(expected: &[String], got: &[String]) -> String {
     for (side, one, other) in [("built-in", expected, got), ("ours", got, expected)] {
         let lines = one.iter().skip(same).filter(|line| !other.contains(line));
         for line in lines.take(12) {
-            text += &format!("    {side}: {line}\n");
+            text.extend(["    ", side, ": ", line.as_str(), "\n"]);
         }
     }
     text

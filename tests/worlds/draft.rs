@@ -119,7 +119,7 @@ impl Draft {
         self.hpas.push(hpa);
     }
 
-    pub(crate) fn change_hpa(&mut self, index: usize, spec: Value) {
+    pub(crate) fn change_hpa(&mut self, index: usize, spec: &Value) {
         let path = self.hpa_path(&self.hpas[index].name);
         self.next.hpa_changes.push(Call { method: Method::PATCH, path, body: json!({"spec": spec}) });
     }
@@ -284,9 +284,12 @@ impl Source {
     pub(crate) fn spec(&self) -> Value {
         let resource = |name: &str, target: Value| json!({"type": "Resource", "resource": {"name": name, "target": target}});
         let utilization = || json!({"type": "Utilization", "averageUtilization": 50});
-        let target = |average: bool| match average {
-            true => json!({"type": "AverageValue", "averageValue": "10"}),
-            false => json!({"type": "Value", "value": "30"}),
+        let target = |average: bool| {
+            if average {
+                json!({"type": "AverageValue", "averageValue": "10"})
+            } else {
+                json!({"type": "Value", "value": "30"})
+            }
         };
         match self {
             Self::Cpu { utilization: true } => resource("cpu", utilization()),

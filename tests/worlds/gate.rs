@@ -41,6 +41,7 @@ struct Room {
     /// Remaining syncs by path of the Scale.
     permits: BTreeMap<String, u32>,
     held: BTreeMap<String, u32>,
+    /// Times of the last failures by path.
     failed: BTreeMap<String, Instant>,
     faults: Vec<Fault>,
     in_flight: u32,
@@ -193,9 +194,8 @@ impl Gate {
         let fault = room.faults.iter_mut().find(|fault| fault.class == class && fault.times > 0)?;
         fault.times -= 1;
         let action = fault.action.clone();
-        if matches!(class, Class::ScaleGet | Class::ScalePut) {
-            room.failed.insert(path.to_owned(), Instant::now());
-        }
+        // Whether the client repeats the request shows only later.
+        room.failed.insert(path.to_owned(), Instant::now());
         Some(action)
     }
 

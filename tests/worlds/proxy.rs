@@ -140,7 +140,7 @@ impl Upstream {
             }
             Some(Action::Interfere) => {
                 let object = path.rsplit_once('/').map_or(&*path, |(object, _)| object);
-                let note = format!("{:?}", std::time::Instant::now());
+                let note = format!("{:?}", tokio::time::Instant::now());
                 let change = json!({"metadata": {"annotations": {"example.com/interference": note}}});
                 self.admin.merge(object, &change).await.map_err(|error| NoResponse::Interference(error.0))?;
                 self.forward(request).await?

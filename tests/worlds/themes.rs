@@ -219,7 +219,7 @@ fn huge(draft: &mut Draft) {
 
 /// In half of the worlds, nothing overflows.
 fn huge_readings(draft: &mut Draft, _: usize) {
-    let all = draft.pods.len() % 2 == 0;
+    let all = draft.pods.len().is_multiple_of(2);
     let values: Vec<_> = if all {
         (0..draft.dice.between(1, 3)).map(|_| draft.dice.pick(&HUGE)).collect()
     } else {
@@ -267,7 +267,7 @@ fn edits(draft: &mut Draft, number: usize) {
             return draft.scale_target(&target, replicas);
         }
     };
-    draft.change_hpa(0, spec);
+    draft.change_hpa(0, &spec);
 }
 
 /// A second HPA and target with the same pods, or with other pods.

@@ -21,7 +21,9 @@ pub(crate) const THINGS: [(&str, &str, &str, &str); 6] = [
 
 /// The Scales by path: the current count and the writes.
 #[derive(Clone, Default)]
-pub(crate) struct Things(Arc<Mutex<BTreeMap<String, (i64, Vec<String>)>>>);
+pub(crate) struct Things(Arc<Mutex<Scales>>);
+
+type Scales = BTreeMap<String, (i64, Vec<String>)>;
 
 impl Things {
     /// The kinds, counts and selectors that were written to a Scale.

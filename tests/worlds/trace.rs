@@ -160,7 +160,7 @@ fn sorted_names(line: &str) -> String {
         let (names, rest) = part.split_once("])").unwrap_or((part, ""));
         let mut names: Vec<_> = names.split(' ').collect();
         names.sort_unstable();
-        sorted += &format!("(e.g. [{}]){rest}", names.join(" "));
+        sorted.extend(["(e.g. [", names.join(" ").as_str(), "])", rest]);
     }
     sorted
 }
