@@ -406,9 +406,9 @@ impl Lines {
                     link.wait_latency(self.number.wrapping_mul(7919).wrapping_add(self.pieces_read)).await;
                     let mut rest = piece;
                     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                        let line = rest.split_to(end + 1);
-                        self.bookmarked |= is_bookmark(&line);
-                        self.waiting.push_back(line);
+                        let event = rest.split_to(end + 1);
+                        self.bookmarked |= is_bookmark(&event);
+                        self.waiting.push_back(event);
                     }
                 }
             }
