@@ -61,7 +61,7 @@ async fn large_answers_are_dropped_before_all_have_arrived() {
     stage.target("web", 3);
     let names: Vec<String> = (0..400).map(|index| format!("broken-{index:03}")).collect();
     for name in &names {
-        let error = Status::new(404, "NotFound", &"x".repeat(15 << 10));
+        let error = Status::new(404, "NotFound", "x".repeat(15 << 10));
         stage.fault(&format!("/{name}"), FaultAction::Status(error));
     }
     let mut metrics: Vec<_> = names.iter().map(|name| external(name, "10")).collect();

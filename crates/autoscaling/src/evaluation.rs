@@ -49,7 +49,7 @@ pub struct Evaluation<'a> {
 
 /// The result of one metric, without its pods beyond the limit.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a decision holds one result at a time")]
+#[expect(clippy::large_enum_variant, reason = "the explanation stores readings by value, too")]
 pub(crate) enum MetricResult {
     /// The metric yielded a proposal.
     Valid(MetricStatus, MetricReading),
