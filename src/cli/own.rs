@@ -39,7 +39,7 @@ pub fn flags() -> Vec<Flag> {
             &mut d.config.controller.field_manager
         })
         .help(CLUSTER, "Field manager of spec.replicas writes; the default keeps the existing owner."),
-        flag("metrics-timeout", DURATION, "30s", above_zero, |d| &mut d.config.controller.metrics_timeout)
+        flag("metrics-timeout", DURATION, "1m0s", above_zero, |d| &mut d.config.controller.metrics_timeout)
             .help(METRICS, "Timeout of a request to a metrics API."),
         flag("max-metrics-response", QUANTITY, "64Mi", response_size, |d| {
             &mut d.config.controller.max_metrics_response

@@ -1,5 +1,7 @@
 //! A metrics API that is down: the number of requests, the reported errors, and the time until recovery.
 
+use std::time::Duration;
+
 use concertina::cli::Config;
 use controller::options::Options;
 use fake_cluster::{FaultAction, FaultRule};
@@ -75,7 +77,8 @@ async fn breaker_tries_each_metric_once_a_minute_while_the_api_is_down() {
 async fn hanging_api_delays_only_the_hpas_with_a_request_in_flight() {
     let stage = stage(20);
     stage.cluster.faults().add(FaultRule::new(FaultAction::Silence).path_prefix(API));
-    let rig = Harness::start(stage);
+    let timeout = Options { metrics_timeout: Duration::from_secs(30), ..Options::default() };
+    let rig = Harness::with(stage, &Config::from(timeout));
     rig.pass(120.0).await;
     let before = requests_to_api(&rig);
     rig.pass(600.0).await;

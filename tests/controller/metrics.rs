@@ -47,7 +47,7 @@ async fn silent_metric_fails_after_the_timeout_and_delays_only_its_hpa() {
     let stage = fifty_and_one();
     stage.fault("/lagging", FaultAction::Silence);
     let rig = Harness::with(stage, &one_worker());
-    rig.pass(29.0).await;
+    rig.pass(59.0).await;
     assert_eq!(rig.condition("slow", "ScalingActive"), "");
     rig.until("the request timed out", 5.0, |stage| !stage.condition("slow", "ScalingActive").is_empty())
         .await;
@@ -61,9 +61,19 @@ async fn silent_metric_fails_after_the_timeout_and_delays_only_its_hpa() {
     );
     let events = rig.events("slow");
     assert!(events.contains(&format!("FailedGetExternalMetric {error}")), "{events:?}");
-    rig.pass(123.0).await;
+    rig.pass(93.0).await;
     on_time(&rig, 10);
     assert_eq!(rig.replicas("slow"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metric_is_used_if_it_arrives_within_the_time_limit_of_an_aggregated_api() {
+    let stage = fifty_and_one();
+    stage.fault("/lagging", FaultAction::DelayAnswer(Duration::from_secs(59)));
+    let rig = Harness::with(stage, &one_worker());
+    rig.pass(58.0).await;
+    assert_eq!(rig.replicas("slow"), 4);
+    rig.until("the late response is used", 3.0, |stage| stage.replicas("slow") == 8).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,7 +57,7 @@ impl Default for Options {
             watch_namespaces: None,
             scale_source: ScaleSource::Auto,
             field_manager: "kube-controller-manager".to_owned(),
-            metrics_timeout: Duration::from_secs(30),
+            metrics_timeout: Duration::from_mins(1),
             max_metrics_response: 64 << 20,
             max_concurrent_metric_requests: 512,
             max_concurrent_metric_requests_per_api: 256,

@@ -72,7 +72,7 @@ pub trait ApiObserver: std::fmt::Debug + Send + Sync {
 impl Default for MetricsOptions {
     fn default() -> Self {
         Self {
-            timeout: Duration::from_secs(30),
+            timeout: Duration::from_mins(1),
             max_response: 64 << 20,
             per_api: 256,
             total: 512,
