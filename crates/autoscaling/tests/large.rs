@@ -1,5 +1,7 @@
 //! HPAs with many metrics and pods: the memory of a decision is bounded, and its numbers stay exact.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use autoscaling::explanation::{Explanation, MetricExplanation, PodGroup};
