@@ -96,6 +96,21 @@ async fn refused_write_is_not_read_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn conflict_is_reported_when_the_scale_cannot_be_read_again() {
+    let stage = stage();
+    let conflict = FaultAction::Status(Status::conflict("apps", "deployments", "web"));
+    stage.cluster.faults().add(FaultRule::new(conflict).verb("update").subresource("scale").times(5));
+    let broken = FaultRule::new(FaultAction::Text { code: 500, body: "boom".to_owned() });
+    stage.cluster.faults().add(broken.verb("get").path_suffix("/web/scale").after(1).times(4));
+    let rig = Harness::start(stage);
+    rig.pass(5.0).await;
+    assert_eq!(rig.count("update", "/web/scale"), 5);
+    let condition = rig.condition("web", "AbleToScale");
+    assert!(condition.contains("Operation cannot be fulfilled on deployments.apps"), "{condition}");
+    rig.until("the next period writes the count", 16.0, |stage| stage.replicas("web") == 5).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn count_is_written_once_when_the_read_back_fails_too() {
     let stage = stage();
     first_put(&stage, "scale", FaultAction::CloseAfterApplying);

@@ -53,10 +53,11 @@ pub(super) async fn rescale(
             return (failed(key, &error), None);
         }
         tokio::time::sleep(WAIT).await;
-        object = match scales.get(&mapping, &namespace, &name).await {
-            Ok(object) => object,
-            Err(error) => return (failed(key, &error), None),
-        };
+        match scales.get(&mapping, &namespace, &name).await {
+            Ok(latest) => object = latest,
+            // As upstream, the next attempt writes the previous version and reports its conflict.
+            Err(error) => tracing::warn!(hpa = %key, %error, "failed to read the scale after a conflict"),
+        }
         attempt += 1;
     }
 }
