@@ -1,102 +1,270 @@
-//! The identifiers of findings.
+//! The identifiers of findings, with the text of the [reference page](../../../../docs/reference/findings.md).
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// The identifier of a finding. The [reference page](../../../../docs/reference/findings.md) has a row for
-/// each. In output, [`Self::as_str`] is the finding's `code`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(test, derive(serde::Deserialize))]
-#[serde(rename_all = "kebab-case")]
+use super::Severity;
+
+/// The identifier of a finding. In output, [`Self::as_str`] is the finding's `code`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "`reference` describes each identifier")]
 pub enum FindingId {
-    /// The target does not exist, or has no scale.
     MissingTarget,
-    /// The cluster does not serve the kind of the target.
     UnknownTargetKind,
-    /// The scale cannot be read for another reason.
     UnreadableScale,
-    /// The scale has no selector, so its pods cannot be found.
     NoSelector,
-    /// The target has 0 replicas, which disables autoscaling.
     Paused,
-    /// Other HPAs select the same pods.
     SharedPods,
-    /// Another field manager also sets `spec.replicas`.
     ReplicasAlsoSet,
-    /// The target is a utilization, but a container has no request.
     MissingRequest,
-    /// Pods lack the container that the metric names.
     MissingContainer,
-    /// The cluster does not serve the metrics API.
     MissingMetricsApi,
-    /// The metrics API is registered and does not respond.
     MetricsApiUnavailable,
-    /// The metrics API responds without a value.
     NoMetricValues,
-    /// The selector matches no pod.
     NoPods,
-    /// The metric in the spec is invalid.
     InvalidMetric,
-    /// The metric cannot be read for another reason.
     MetricFailed,
-    /// Samples are older than their window plus a minute.
     StaleMetric,
-    /// The selector also matches pods of other owners.
     ForeignPods,
-    /// At least half of the pods are unready and do not count.
     UnreadyPods,
-    /// At least half of the pods have no sample.
     MissingSamples,
-    /// The metrics propose more than `maxReplicas`.
     MaxReplicas,
-    /// `minReplicas` equals `maxReplicas`.
     FixedSize,
-    /// The tolerance prevents a change of the count.
     Tolerance,
-    /// `behavior` sets a tolerance, but the feature gate is off.
     ToleranceIgnored,
-    /// `behavior` has an invalid policy type or `selectPolicy`.
     UnknownBehavior,
-    /// The count changed direction at least four times in an hour.
     Flapping,
-    /// A read was refused.
     Forbidden,
-    /// Your clock and the API server's differ by more than 5 s.
     ClockSkew,
 }
 
+/// A row of the reference page.
+#[derive(Debug, Clone, Copy)]
+pub struct Reference {
+    /// The identifier in kebab-case, stable across versions.
+    pub code: &'static str,
+    /// The possible severities, the most severe first.
+    pub severities: &'static [Severity],
+    /// The meaning, in Markdown.
+    pub meaning: &'static str,
+    /// The recommended action, in Markdown.
+    pub action: &'static str,
+}
+
+const ERROR: &[Severity] = &[Severity::Error];
+const WARNING: &[Severity] = &[Severity::Warning];
+const INFO: &[Severity] = &[Severity::Info];
+
 impl FindingId {
+    /// All identifiers by the section of the reference page, in the order of the page.
+    pub const SECTIONS: [(&str, &[Self]); 5] = [
+        (
+            "Target",
+            &[
+                Self::MissingTarget,
+                Self::UnknownTargetKind,
+                Self::UnreadableScale,
+                Self::NoSelector,
+                Self::Paused,
+                Self::SharedPods,
+                Self::ReplicasAlsoSet,
+            ],
+        ),
+        (
+            "Metrics",
+            &[
+                Self::MissingRequest,
+                Self::MissingContainer,
+                Self::MissingMetricsApi,
+                Self::MetricsApiUnavailable,
+                Self::NoMetricValues,
+                Self::NoPods,
+                Self::InvalidMetric,
+                Self::MetricFailed,
+                Self::StaleMetric,
+            ],
+        ),
+        ("Pods", &[Self::ForeignPods, Self::UnreadyPods, Self::MissingSamples]),
+        (
+            "Limits and behavior",
+            &[
+                Self::MaxReplicas,
+                Self::FixedSize,
+                Self::Tolerance,
+                Self::ToleranceIgnored,
+                Self::UnknownBehavior,
+                Self::Flapping,
+            ],
+        ),
+        ("Environment", &[Self::Forbidden, Self::ClockSkew]),
+    ];
+
     /// Returns the identifier in kebab-case, stable across versions.
     pub fn as_str(self) -> &'static str {
+        self.reference().code
+    }
+
+    /// Returns the row of the reference page.
+    pub fn reference(self) -> Reference {
+        let row = |code, severities, meaning, action| Reference { code, severities, meaning, action };
         match self {
-            Self::MissingTarget => "missing-target",
-            Self::UnknownTargetKind => "unknown-target-kind",
-            Self::UnreadableScale => "unreadable-scale",
-            Self::NoSelector => "no-selector",
-            Self::Paused => "paused",
-            Self::SharedPods => "shared-pods",
-            Self::ReplicasAlsoSet => "replicas-also-set",
-            Self::MissingRequest => "missing-request",
-            Self::MissingContainer => "missing-container",
-            Self::MissingMetricsApi => "missing-metrics-api",
-            Self::MetricsApiUnavailable => "metrics-api-unavailable",
-            Self::NoMetricValues => "no-metric-values",
-            Self::NoPods => "no-pods",
-            Self::InvalidMetric => "invalid-metric",
-            Self::MetricFailed => "metric-failed",
-            Self::StaleMetric => "stale-metric",
-            Self::ForeignPods => "foreign-pods",
-            Self::UnreadyPods => "unready-pods",
-            Self::MissingSamples => "missing-samples",
-            Self::MaxReplicas => "max-replicas",
-            Self::FixedSize => "fixed-size",
-            Self::Tolerance => "tolerance",
-            Self::ToleranceIgnored => "tolerance-ignored",
-            Self::UnknownBehavior => "unknown-behavior",
-            Self::Flapping => "flapping",
-            Self::Forbidden => "forbidden",
-            Self::ClockSkew => "clock-skew",
+            Self::MissingTarget => row(
+                "missing-target",
+                ERROR,
+                "the target does not exist, or has no scale",
+                "correct `scaleTargetRef`",
+            ),
+            Self::UnknownTargetKind => row(
+                "unknown-target-kind",
+                ERROR,
+                "the cluster does not serve the kind of the target",
+                "correct `apiVersion` and `kind`, or install the definition of the kind",
+            ),
+            Self::UnreadableScale => row(
+                "unreadable-scale",
+                ERROR,
+                "the scale cannot be read for another reason",
+                "try `kubectl get --subresource=scale`",
+            ),
+            Self::NoSelector => row(
+                "no-selector",
+                ERROR,
+                "the scale has no selector, so its pods cannot be found",
+                "set `labelSelectorPath` in the definition of the kind",
+            ),
+            Self::Paused => row(
+                "paused",
+                WARNING,
+                "the target has 0 replicas, which disables autoscaling",
+                "scale it to 1, unless intended",
+            ),
+            Self::SharedPods => row(
+                "shared-pods",
+                &[Severity::Error, Severity::Warning],
+                "other HPAs select the same pods. As an error: none of them scales",
+                "merge the HPAs, or separate the labels",
+            ),
+            Self::ReplicasAlsoSet => row(
+                "replicas-also-set",
+                &[Severity::Warning, Severity::Info],
+                "another field manager also sets `spec.replicas`",
+                "remove `replicas` from the manifest ([GitOps](../guides/gitops.md))",
+            ),
+            Self::MissingRequest => row(
+                "missing-request",
+                ERROR,
+                "the target is a utilization, but a container has no request",
+                "set the request, or use `ContainerResource` or `AverageValue`",
+            ),
+            Self::MissingContainer => row(
+                "missing-container",
+                ERROR,
+                "pods lack the container that the metric names",
+                "correct the name",
+            ),
+            Self::MissingMetricsApi => row(
+                "missing-metrics-api",
+                ERROR,
+                "the cluster does not serve the metrics API",
+                "install metrics-server or an adapter",
+            ),
+            Self::MetricsApiUnavailable => row(
+                "metrics-api-unavailable",
+                ERROR,
+                "the metrics API is registered and does not respond",
+                "check the APIService and its pods",
+            ),
+            Self::NoMetricValues => row(
+                "no-metric-values",
+                ERROR,
+                "the metrics API responds without a value",
+                "check name and selector, or the readiness of the pods",
+            ),
+            Self::NoPods => {
+                row("no-pods", ERROR, "the selector matches no pod", "check why the target has none")
+            }
+            Self::InvalidMetric => {
+                row("invalid-metric", ERROR, "the metric in the spec is invalid", "correct it")
+            }
+            Self::MetricFailed => row(
+                "metric-failed",
+                ERROR,
+                "the metric cannot be read for another reason",
+                "see the text of the server in the message",
+            ),
+            Self::StaleMetric => row(
+                "stale-metric",
+                WARNING,
+                "samples are older than their window plus a minute",
+                "check metrics-server, the kubelet or the adapter",
+            ),
+            Self::ForeignPods => row(
+                "foreign-pods",
+                &[Severity::Warning, Severity::Info],
+                "the selector also matches pods of other owners. As info: of other owners only",
+                "separate the labels",
+            ),
+            Self::UnreadyPods => row(
+                "unready-pods",
+                WARNING,
+                "at least half of the pods are unready and do not count",
+                "run `kubectl describe pod`, consider a startup probe",
+            ),
+            Self::MissingSamples => row(
+                "missing-samples",
+                WARNING,
+                "at least half of the pods have no sample",
+                "wait two minutes, then check `kubectl top pod`",
+            ),
+            Self::MaxReplicas => row(
+                "max-replicas",
+                WARNING,
+                "the metrics propose more than `maxReplicas`",
+                "raise it, if the cluster has capacity",
+            ),
+            Self::FixedSize => row(
+                "fixed-size",
+                INFO,
+                "`minReplicas` equals `maxReplicas`",
+                "widen the bounds, or delete the HPA",
+            ),
+            Self::Tolerance => row(
+                "tolerance",
+                INFO,
+                "the tolerance prevents a change of the count",
+                "set `behavior.scaleUp.tolerance` or `scaleDown.tolerance`",
+            ),
+            Self::ToleranceIgnored => row(
+                "tolerance-ignored",
+                WARNING,
+                "`behavior` sets a tolerance, but the feature gate is off",
+                "enable `HPAConfigurableTolerance`",
+            ),
+            Self::UnknownBehavior => row(
+                "unknown-behavior",
+                WARNING,
+                "`behavior` has an invalid policy type or `selectPolicy`",
+                "use `Pods` or `Percent`, and `Max`, `Min` or `Disabled`",
+            ),
+            Self::Flapping => row(
+                "flapping",
+                WARNING,
+                "the count changed direction at least four times in an hour",
+                "lengthen the scale-down window, after a [simulation](simulate.md)",
+            ),
+            Self::Forbidden => row(
+                "forbidden",
+                &[Severity::Error, Severity::Info],
+                "a read was refused. As an error: the decision depends on it",
+                "request the role that the advice names",
+            ),
+            Self::ClockSkew => row(
+                "clock-skew",
+                WARNING,
+                "your clock and the API server's differ by more than 5 s",
+                "correct the clock",
+            ),
         }
     }
 }
@@ -107,24 +275,60 @@ impl fmt::Display for FindingId {
     }
 }
 
+impl Serialize for FindingId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+    use std::path::Path;
+
     use super::*;
 
+    /// Returns the page: the introduction as written, and the generated sections.
+    fn page(current: &str) -> String {
+        let introduction = current.split("\n## ").next().unwrap_or_default();
+        let mut page = introduction.to_owned();
+        for (section, ids) in FindingId::SECTIONS {
+            let _ = writeln!(
+                page,
+                "\n## {section}\n\n| code | severity | meaning | what to do |\n|---|---|---|---|"
+            );
+            for id in ids {
+                let Reference { code, severities, meaning, action } = id.reference();
+                let severities: Vec<_> = severities.iter().map(|severity| severity.as_str()).collect();
+                let _ = writeln!(page, "| `{code}` | {} | {meaning} | {action} |", severities.join(", "));
+            }
+        }
+        page
+    }
+
     #[test]
-    fn reference_page_has_one_row_for_every_finding() {
-        let page = include_str!("../../../../../docs/reference/findings.md");
-        let codes = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-        let ids: Vec<FindingId> = codes
-            .map(|(code, _)| {
-                let id: FindingId = serde_json::from_value(code.into()).unwrap();
-                assert_eq!(id.as_str(), code);
-                id
-            })
-            .collect();
-        assert_eq!((ids.first(), ids.last()), (Some(&FindingId::MissingTarget), Some(&FindingId::ClockSkew)));
-        for pair in ids.windows(2) {
+    fn findings_page_lists_every_finding() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/findings.md");
+        let current = std::fs::read_to_string(&path).unwrap();
+        let page = page(&current);
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &page).unwrap();
+        } else {
+            assert!(page == current, "regenerate the page with UPDATE_DOCS=1 cargo test findings_page");
+        }
+    }
+
+    #[test]
+    fn every_finding_has_one_row_and_its_name_as_code() {
+        let mut all: Vec<_> = FindingId::SECTIONS.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
+        all.sort_unstable();
+        assert_eq!((all.first(), all.last()), (Some(&FindingId::MissingTarget), Some(&FindingId::ClockSkew)));
+        for pair in all.windows(2) {
             assert_eq!(pair[0] as usize + 1, pair[1] as usize, "{pair:?}");
+        }
+        for id in all {
+            let code: String = id.as_str().split('-').collect();
+            assert_eq!(code, format!("{id:?}").to_lowercase());
         }
     }
 }
