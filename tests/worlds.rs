@@ -76,7 +76,7 @@ use crate::outcome::{Failure, Outcome, ensure};
 use crate::player::{Controller, Stage};
 
 /// Worlds that live at the same time.
-const BATCH: usize = 70;
+const BATCH: usize = 50;
 
 /// The number of worlds that show every intended difference.
 const MANY: usize = 200;

@@ -16,7 +16,7 @@ use crate::plan::{Action, Class, Fault};
 /// than the minimum time between two syncs.
 const SAME_SYNC: Duration = Duration::from_millis(1400);
 /// Maximum time between two requests of one sync, except repeated requests.
-const QUIET: Duration = Duration::from_millis(250);
+const QUIET: Duration = Duration::from_millis(700);
 /// Time after which no event is pending.
 const EVENTS_QUIET: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -73,6 +73,13 @@ impl<'a> Held<'a> {
         }
         Self(gate, namespace, path)
     }
+
+    fn admit(self, room: &mut Room) {
+        if let Some(held) = room.held.get_mut(self.2) {
+            *held -= 1;
+        }
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Held<'_> {
@@ -114,6 +121,22 @@ impl Gate {
                 && room.last_end.is_some_and(|end| end.elapsed() > QUIET)
                 && room.failed.values().all(|failed| failed.elapsed() > SAME_SYNC);
             if open.is_empty() && quiet { Ok(()) } else { Err(format!("{open:?} remain")) }
+        })
+        .await
+    }
+
+    /// Waits until the next syncs of the Scales are held, so that the allowed ones have ended.
+    pub(crate) async fn next_held(&self, namespace: &str, scales: &[String]) -> Outcome {
+        self.wait(&format!("the next syncs in {namespace}"), |state| {
+            let room = state.rooms.get(namespace).ok_or("the room is closed")?;
+            let held = |scale: &&String| {
+                let used = room.permits.get(*scale).is_none_or(|permits| *permits == 0);
+                used && room.held.get(*scale).is_some_and(|held| *held > 0)
+            };
+            match scales.iter().find(|scale| !held(scale)) {
+                None => Ok(()),
+                Some(scale) => Err(format!("{scale} is not read")),
+            }
         })
         .await
     }
@@ -178,12 +201,15 @@ impl Gate {
                 let room = state.rooms.get_mut(namespace)?;
                 if class != Some(Class::ScaleGet) || room.admits(path) {
                     room.in_flight += 1;
+                    // Under the same lock as the permit, so that an admitted request never counts as held.
+                    if let Some(held) = held {
+                        held.admit(room);
+                    }
                     break;
                 }
             }
             changed.await;
         }
-        drop(held);
         Some(Passage { gate: self.clone(), namespace: namespace.to_owned() })
     }
 

@@ -218,10 +218,19 @@ impl Player {
         let scales: Vec<_> = present.filter_map(|(_, hpa)| hpa.scale.clone()).collect();
         self.gate.set_faults(namespace, &step.faults);
         // One after another, so that two HPAs of the same pods always meet in the same order.
-        for _ in 0..step.syncs {
+        let edits_follow = self.plan.steps.get(number + 1).is_some_and(|step| !step.hpa_changes.is_empty());
+        for sync in 1..=step.syncs {
             for scale in &scales {
                 self.gate.allow(namespace, scale);
+                if scales.len() > 1 {
+                    self.gate.finished(namespace).await?;
+                }
+            }
+            if edits_follow && sync == step.syncs {
+                // An edit must come between two syncs.
                 self.gate.finished(namespace).await?;
+            } else {
+                self.gate.next_held(namespace, &scales).await?;
             }
         }
         Ok(())
