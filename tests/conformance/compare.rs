@@ -72,13 +72,18 @@ fn events(events: &Value, any_count: bool, is_random: bool) -> Value {
     compared.collect()
 }
 
-/// Removes values that JSON may omit: nulls, zeros, empty lists.
+/// Counts that the reference omits when they are 0. It writes every other 0.
+const OMITTED_ZEROS: [&str; 2] = ["desiredReplicas", "currentReplicas"];
+
+/// Removes values that JSON may omit: nulls, empty lists, and the counts of a status that are 0.
 fn without_defaults(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let tidied = fields.into_iter().map(|(name, value)| (name, without_defaults(value)));
-            let present =
-                tidied.filter(|(_, value)| !value.is_null() && *value != json!(0) && *value != json!([]));
+            let present = tidied.filter(|(name, value)| {
+                let is_omitted = OMITTED_ZEROS.contains(&name.as_str()) && *value == json!(0);
+                !is_omitted && !value.is_null() && *value != json!([])
+            });
             Value::Object(present.collect::<Map<_, _>>())
         }
         Value::Array(items) => Value::Array(items.into_iter().map(without_defaults).collect()),
