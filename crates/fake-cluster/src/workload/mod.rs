@@ -16,7 +16,7 @@
 //!
 //! let clock = Arc::new(VirtualClock::starting_at("2030-01-01T00:00:00Z".parse().unwrap()));
 //! let cluster = Cluster::new(clock.clone());
-//! let workloads = Arc::new(Workloads::new(cluster.clone(), clock).with_seed(1).with_nodes(5));
+//! let workloads = Arc::new(Workloads::new(cluster.clone(), clock).with_seed(1));
 //! workloads.set_model("shop", "web", WorkloadModel {
 //!     start_up: Distribution::LogNormal { median: Duration::from_secs(8), p95: Duration::from_secs(20) },
 //!     image_pull: ImagePull::FirstOnNode(Duration::from_secs(25).into()),
