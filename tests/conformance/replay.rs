@@ -235,7 +235,9 @@ impl Fixture {
             (&self.assembly.controller.targets, self.targets.iter().find(is_target))
         {
             let ScalePath { group, version, resource, .. } = path.clone();
-            let mapping = Mapping { group, version, resource, kind: String::new(), namespaced: true };
+            let scale_version = Some("autoscaling/v1".to_owned());
+            let mapping =
+                Mapping { group, version, resource, kind: String::new(), namespaced: true, scale_version };
             targets.cached_scale(&Key::new(namespace, name), &mapping, target);
         }
     }

@@ -345,6 +345,7 @@ async fn access_reviews_of_many_namespaces_have_a_rate() {
         resource: "deployments".to_owned(),
         kind: "Deployment".to_owned(),
         namespaced: true,
+        scale_version: Some("autoscaling/v1".to_owned()),
     };
     for number in 0..500 {
         let hpa = Key::new(format!("namespace-{number}"), "web");
@@ -400,4 +401,37 @@ async fn custom_resource_counts_are_read_at_the_paths_of_its_definition() {
     rig.cluster.faults().clear();
     rig.pass(70.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (4, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn scale_of_an_earlier_version_is_read_in_each_sync() {
+    let stage = Fixture::new();
+    stage.cluster.requests().keep_bodies();
+    let target = ("apps.openshift.io/v1", "DeploymentConfig");
+    stage.cluster.put_raw(json!({
+        "apiVersion": target.0, "kind": target.1, "metadata": {"namespace": "shop", "name": "web"},
+        "spec": {"replicas": 3, "selector": {"app": "web"}}, "status": {"replicas": 3},
+    }));
+    stage.external("queue", "80");
+    let mut object = hpa("web", &[external("queue", "10")]);
+    object["spec"]["scaleTargetRef"] = json!({"apiVersion": target.0, "kind": target.1, "name": "web"});
+    stage.create(object);
+    let rig = Harness::start(stage);
+    rig.pass(20.0).await;
+    let writes = rig.cluster.requests().entries();
+    let writes = writes.iter().filter(|request| request.verb == "update" && request.path.ends_with("/scale"));
+    let writes: Vec<Value> = writes.map(|write| serde_json::from_slice(&write.body).unwrap()).collect();
+    // One sync at most doubles the count.
+    let [write, _] = writes.as_slice() else { panic!("two writes: {writes:?}") };
+    assert_eq!((&write["kind"], &write["apiVersion"]), (&json!("Scale"), &json!("extensions/v1beta1")));
+    assert_eq!(write["spec"], json!({"replicas": 6}));
+    let status = json!({"replicas": 3, "selector": {"app": "web"}, "targetSelector": "app=web"});
+    assert_eq!(write["status"], status);
+    let config = rig.cluster.get("apps.openshift.io/deploymentconfigs", "shop", "web").unwrap();
+    assert_eq!(config["spec"]["replicas"], json!(8));
+    rig.pass(60.0).await;
+    let (before, requests) = (syncs(&rig), meanwhile(&rig, 60.0).await);
+    assert_eq!(requests.0 as f64, syncs(&rig) - before);
+    let others = |path: &str| rig.cluster.requests().count(|request| request.path.contains(path));
+    assert_eq!((others("customresourcedefinitions"), others("v1/deploymentconfigs")), (0, 0));
 }

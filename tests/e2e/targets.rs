@@ -163,7 +163,8 @@ fn scalable((version, kind, resource): (&str, &str, &str)) -> Scalable {
         })
     });
     let [group, version, resource, kind] = [group, version, resource, kind].map(str::to_owned);
-    Scalable { mapping: Mapping { group, version, resource, kind, namespaced: true }, shape }
+    let scale_version = Some("autoscaling/v1".to_owned());
+    Scalable { mapping: Mapping { group, version, resource, kind, namespaced: true, scale_version }, shape }
 }
 
 fn collection(world: &World, (version, _, resource): (&str, &str, &str)) -> String {

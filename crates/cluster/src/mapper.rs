@@ -42,6 +42,8 @@ pub struct Mapping {
     pub kind: String,
     /// Whether the resource is namespaced.
     pub namespaced: bool,
+    /// The `apiVersion` of its Scales in discovery. `None` if discovery lists no scale subresource.
+    pub scale_version: Option<String>,
 }
 
 impl Mapping {
@@ -52,6 +54,11 @@ impl Mapping {
         } else {
             format!("{}.{}", self.resource, self.group)
         }
+    }
+
+    /// Group, version and resource as Go prints them: `apps/v1, Resource=deployments`.
+    pub fn group_version_resource(&self) -> String {
+        format!("{}/{}, Resource={}", self.group, self.version, self.resource)
     }
 
     /// The path segments of one object in a namespace.
@@ -113,6 +120,36 @@ struct Group {
 struct Version {
     version: String,
     resources: Vec<APIResource>,
+    /// The `apiVersion` of the Scales, by resource.
+    scales: BTreeMap<String, String>,
+}
+
+impl Version {
+    /// Splits the resources of a version from their scale subresources. Other subresources are dropped.
+    fn new(group: &str, version: String, list: Vec<APIResource>) -> Self {
+        let (mut resources, mut scales) = (Vec::new(), BTreeMap::new());
+        for resource in list {
+            match resource.name.split_once('/') {
+                None => resources.push(resource),
+                Some((of, "scale")) => {
+                    let scale = scale_version(group, &version, &resource);
+                    scales.entry(of.to_owned()).or_insert(scale);
+                }
+                Some(_) => {}
+            }
+        }
+        Self { version, resources, scales }
+    }
+}
+
+/// The `apiVersion` of a scale subresource. Without a complete one of its own, it has that of its resource.
+fn scale_version(group: &str, version: &str, scale: &APIResource) -> String {
+    let own = scale.group.as_deref().zip(scale.version.as_deref());
+    match own.filter(|(group, version)| !group.is_empty() && !version.is_empty()) {
+        Some((group, version)) => format!("{group}/{version}"),
+        None if group.is_empty() => version.to_owned(),
+        None => format!("{group}/{version}"),
+    }
 }
 
 /// The versions, the preferred one first.
@@ -163,6 +200,7 @@ impl Mapper {
                         resource: resource.name.clone(),
                         kind: resource.kind.clone(),
                         namespaced: resource.namespaced,
+                        scale_version: version.scales.get(&resource.name).cloned(),
                     });
                 }
             }
@@ -219,12 +257,7 @@ impl Mapper {
                 Call::get(["apis", group, &version])
             };
             match self.client.json::<APIResourceList>(&call).await {
-                Ok(list) => {
-                    // A name with a slash is a subresource.
-                    let resources = list.resources.into_iter();
-                    let resources = resources.filter(|resource| !resource.name.contains('/')).collect();
-                    found.push(Version { version, resources });
-                }
+                Ok(list) => found.push(Version::new(group, version, list.resources)),
                 Err(error) if error.is_not_found() => {}
                 // A failed version does not affect the others, as in Go.
                 Err(error) => failed = Some(error),

@@ -152,12 +152,13 @@ fn entries(ty: &ResourceType, resources: &mut Vec<Value>) {
     }
     resources.push(entry);
     if ty.scale.is_some() {
+        let (group, version) = ty.scale_version.split_once('/').unwrap_or(("", ty.scale_version));
         resources.push(json!({
             "name": format!("{}/scale", ty.resource),
             "singularName": "",
             "namespaced": ty.namespaced,
-            "group": "autoscaling",
-            "version": "v1",
+            "group": group,
+            "version": version,
             "kind": "Scale",
             "verbs": ["get", "patch", "update"],
         }));

@@ -38,6 +38,8 @@ pub(crate) struct ResourceType {
     /// The metadata rule of the status subresource. `None` for a type without a status subresource.
     pub(crate) status: Option<StatusMetadata>,
     pub(crate) scale: Option<ScaleSelector>,
+    /// The `apiVersion` of its Scales.
+    pub(crate) scale_version: &'static str,
     /// Whether `metadata.generation` counts the changes of the spec.
     pub(crate) generation: bool,
     /// Whether a CustomResourceDefinition defines the type: no strategic merge patch, no defaults.
@@ -104,6 +106,12 @@ pub(crate) static TYPES: &[ResourceType] = &[
     workload("Deployment", "deployments", &["deploy"]),
     ResourceType { fields: &["status.replicas"], ..workload("ReplicaSet", "replicasets", &["rs"]) },
     workload("StatefulSet", "statefulsets", &["sts"]),
+    // OpenShift's type, which an aggregated API server serves.
+    ResourceType {
+        group: "apps.openshift.io",
+        scale_version: "extensions/v1beta1",
+        ..custom("DeploymentConfig", "deploymentconfigs", Some(ScaleSelector::Map))
+    },
     ResourceType {
         group: "autoscaling",
         version: "v2",
@@ -139,6 +147,7 @@ const fn core(
         namespaced: true,
         status: None,
         scale: None,
+        scale_version: "autoscaling/v1",
         generation: false,
         custom: false,
         fields: &[],

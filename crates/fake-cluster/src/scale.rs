@@ -1,5 +1,6 @@
 //! The scale subresource of workloads and of bare targets without a workload.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use autoscaling::selector::{LabelSelector, Selector};
@@ -54,7 +55,7 @@ pub(crate) fn get(state: &State, path: &ScalePath) -> Result<Vec<u8>, Status> {
     }
     let (ty, rule) = scalable(path)?;
     let stored = state.get(ty, &path.namespace, &path.name).ok_or_else(|| not_found(path))?;
-    Ok(encode_workload(stored, rule))
+    Ok(encode_workload(stored, ty, rule))
 }
 
 /// Handles a PUT of a Scale.
@@ -65,10 +66,11 @@ pub(crate) fn update(
     write: &Write<'_>,
 ) -> Result<Vec<u8>, Status> {
     let replicas = object::int(body, &["spec", "replicas"]).unwrap_or(0);
-    if !object::text(body, &["kind"]).is_empty() && object::text(body, &["kind"]) != "Scale" {
+    let (kind, version) = (object::text(body, &["kind"]), object::text(body, &["apiVersion"]));
+    let expected = version_of(path);
+    if !kind.is_empty() && (kind != "Scale" || version != expected) {
         return Err(Status::bad_request(format!(
-            "the API version in the data ({}) does not match the expected API version (autoscaling/v1)",
-            object::text(body, &["apiVersion"])
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
         )));
     }
     let name = object::meta(body, "name");
@@ -108,7 +110,13 @@ pub(crate) fn update(
     object::section(&mut workload, "spec").insert("replicas".to_owned(), replicas.into());
     let write = Write { subresource: "scale", ..write.clone() };
     let stored = write::update(state, ty, &path.namespace, &path.name, workload, &write)?;
-    Ok(encode_workload(&stored, rule))
+    Ok(encode_workload(&stored, ty, rule))
+}
+
+/// Returns the `apiVersion` of the Scales at a path.
+fn version_of(path: &ScalePath) -> &'static str {
+    let ty = ResourceType::at(&path.group, &path.version, &path.resource);
+    ty.map_or("autoscaling/v1", |ty| ty.scale_version)
 }
 
 /// Returns the type at a path and its scale rule. For a type without scale, the error of a custom resource is
@@ -138,6 +146,14 @@ struct Scale<'a> {
     status: ScaleStatus<'a>,
 }
 
+/// The selector of autoscaling/v1 is text. Earlier versions have a map of labels and a text.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum StatusSelector<'a> {
+    Text(&'a str),
+    Labels(BTreeMap<&'a str, &'a str>),
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata<'a> {
@@ -157,10 +173,13 @@ struct Replicas {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct ScaleStatus<'a> {
     replicas: i64,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    selector: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selector: Option<StatusSelector<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_selector: Option<&'a str>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
@@ -176,7 +195,7 @@ fn encode_bare(path: &ScalePath, scale: &BareScale, version: u64) -> Vec<u8> {
         resource_version: version.to_string(),
         uid: None,
     };
-    encode(metadata, scale.spec_replicas, scale.status_replicas, &scale.selector)
+    encode(version_of(path), metadata, [scale.spec_replicas, scale.status_replicas], &scale.selector)
 }
 
 /// The fields of a workload that a Scale shows. Each field is a JSON value, so that a field of another type
@@ -202,7 +221,7 @@ struct WorkloadPart {
     selector: Value,
 }
 
-fn encode_workload(stored: &StoredObject, rule: ScaleSelector) -> Vec<u8> {
+fn encode_workload(stored: &StoredObject, ty: &ResourceType, rule: ScaleSelector) -> Vec<u8> {
     let workload: Workload = stored.read();
     let selector = match rule {
         ScaleSelector::Structured => selector_text(&workload.spec.selector),
@@ -217,17 +236,23 @@ fn encode_workload(stored: &StoredObject, rule: ScaleSelector) -> Vec<u8> {
         uid: Some(&stored.uid),
     };
     let replicas = |part: &WorkloadPart| part.replicas.as_i64().unwrap_or(0);
-    encode(metadata, replicas(&workload.spec), replicas(&workload.status), &selector)
+    encode(ty.scale_version, metadata, [&workload.spec, &workload.status].map(replicas), &selector)
 }
 
-fn encode(metadata: Metadata<'_>, spec: i64, status: i64, selector: &str) -> Vec<u8> {
-    object::encode(&Scale {
-        api_version: "autoscaling/v1",
-        kind: "Scale",
-        metadata,
-        spec: Replicas { replicas: spec },
-        status: ScaleStatus { replicas: status, selector },
-    })
+fn encode(
+    api_version: &'static str,
+    metadata: Metadata<'_>,
+    [spec, replicas]: [i64; 2],
+    selector: &str,
+) -> Vec<u8> {
+    let text = Some(selector).filter(|text| !text.is_empty());
+    let status = if api_version == "autoscaling/v1" {
+        ScaleStatus { replicas, selector: text.map(StatusSelector::Text), target_selector: None }
+    } else {
+        let pairs = text.and_then(|text| text.split(',').map(|pair| pair.split_once('=')).collect());
+        ScaleStatus { replicas, selector: pairs.map(StatusSelector::Labels), target_selector: text }
+    };
+    object::encode(&Scale { api_version, kind: "Scale", metadata, spec: Replicas { replicas: spec }, status })
 }
 
 /// Prints a map of labels as text.

@@ -32,6 +32,13 @@ impl DecodeError {
         Self { message: cut(message.into(), MAX_MESSAGE) }
     }
 
+    /// Go's error for an object without `kind` or `apiVersion`.
+    pub(crate) fn missing(field: &str, object: &[u8]) -> Self {
+        // The end of a long text is dropped in any case.
+        let object = object.get(..MAX_MESSAGE).unwrap_or(object);
+        Self::new(format!("Object '{field}' is missing in '{}'", String::from_utf8_lossy(object)))
+    }
+
     /// Go's error for JSON that ends too early.
     fn cut_short() -> Self {
         Self::new("couldn't get version/kind; json parse error: unexpected end of JSON input")

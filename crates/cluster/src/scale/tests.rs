@@ -34,7 +34,8 @@ fn paths() -> ScalePaths {
 fn scalable([group, version, resource, kind]: [&str; 4]) -> Scalable {
     let shape = Shape::built_in(group, resource).unwrap_or_else(|| Shape::Custom(paths()));
     let [group, version, resource, kind] = [group, version, resource, kind].map(str::to_owned);
-    Scalable { mapping: Mapping { group, version, resource, kind, namespaced: true }, shape }
+    let scale_version = Some("autoscaling/v1".to_owned());
+    Scalable { mapping: Mapping { group, version, resource, kind, namespaced: true, scale_version }, shape }
 }
 
 /// The projected Scale of an object and the Scale of its scale subresource: version, counts and selector.

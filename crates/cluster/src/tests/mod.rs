@@ -61,6 +61,7 @@ fn deployments() -> Mapping {
         resource: "deployments".to_owned(),
         kind: "Deployment".to_owned(),
         namespaced: true,
+        scale_version: Some("autoscaling/v1".to_owned()),
     }
 }
 

@@ -22,6 +22,7 @@ use crate::tasks::Tasks;
 use cluster::client::{Client, Clients};
 use cluster::mapper::Mapping;
 use cluster::permission::{Permission, row};
+use cluster::scale::SCALE_VERSION;
 use cluster::watch::{Informer, WatchStatus};
 
 /// Minimum time without a reference to a resource after which its watch stops. Each start lists the resource in
@@ -169,15 +170,17 @@ impl Targets {
     }
 
     fn refer(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Arc<View>> {
+        let watchable = mapping.namespaced && has_projection(mapping);
         let mut state = self.state.lock();
-        if let Some(reference) = state.references.get(hpa)
+        if watchable
+            && let Some(reference) = state.references.get(hpa)
             && *reference.name == *name
             && reference.view.scope().is_of(mapping)
         {
             return Some(Arc::clone(&reference.view));
         }
         // Add the new reference first. A watch that the previous reference also uses then continues.
-        let view = mapping.namespaced.then(|| self.start(&mut state, hpa, mapping));
+        let view = watchable.then(|| self.start(&mut state, hpa, mapping));
         let new = view.clone().map(|view| Reference { view, name: name.into() });
         let old = match new {
             Some(new) => state.references.insert(hpa.clone(), new),
@@ -232,6 +235,12 @@ impl State {
             used.unused = (used.by == 0).then(Instant::now);
         }
     }
+}
+
+/// Whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another
+/// kind, and they compute Scales by rules of their own.
+fn has_projection(mapping: &Mapping) -> bool {
+    mapping.scale_version.as_deref() == Some(SCALE_VERSION)
 }
 
 /// Returns after the removal of a view that has been unused for [`MIN_UNUSED`].

@@ -164,6 +164,29 @@ async fn bare_scale_is_served_without_a_workload() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn scale_of_an_earlier_version_has_both_selectors() {
+    let cluster = cluster();
+    let mut client = Client::to(&cluster).await;
+    let config = json!({
+        "apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "metadata": { "name": "web" },
+        "spec": { "replicas": 1, "selector": { "b": "x", "a": "y" } },
+    });
+    cluster.create(config).unwrap();
+    let list = client.get("/apis/apps.openshift.io/v1").await.json();
+    let entry = list["resources"].as_array().unwrap().iter().find(|entry| entry["kind"] == "Scale").unwrap();
+    assert_eq!((&entry["group"], &entry["version"]), (&json!("extensions"), &json!("v1beta1")));
+    let path = "/apis/apps.openshift.io/v1/namespaces/default/deploymentconfigs/web/scale";
+    let mut scale = client.get(path).await.json();
+    assert_eq!(scale["apiVersion"], "extensions/v1beta1");
+    let status = json!({ "replicas": 0, "selector": { "a": "y", "b": "x" }, "targetSelector": "a=y,b=x" });
+    assert_eq!(scale["status"], status);
+    scale["spec"]["replicas"] = json!(4);
+    assert_eq!(client.send("PUT", path, &scale).await.json()["spec"], json!({ "replicas": 4 }));
+    scale["apiVersion"] = json!("autoscaling/v1");
+    assert_eq!(client.send("PUT", path, &scale).await.code, 400);
+}
+
+#[tokio::test(start_paused = true)]
 async fn lists_are_paged_and_filtered() {
     let cluster = cluster();
     let mut client = Client::to(&cluster).await;
