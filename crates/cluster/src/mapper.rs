@@ -118,7 +118,7 @@ struct Group {
 /// One version of a group, with its resources.
 #[derive(Debug)]
 struct Version {
-    version: String,
+    name: String,
     resources: Vec<APIResource>,
     /// The `apiVersion` of the Scales, by resource.
     scales: BTreeMap<String, String>,
@@ -126,19 +126,19 @@ struct Version {
 
 impl Version {
     /// Splits the resources of a version from their scale subresources. Other subresources are dropped.
-    fn new(group: &str, version: String, list: Vec<APIResource>) -> Self {
+    fn new(group: &str, name: String, list: Vec<APIResource>) -> Self {
         let (mut resources, mut scales) = (Vec::new(), BTreeMap::new());
         for resource in list {
             match resource.name.split_once('/') {
                 None => resources.push(resource),
                 Some((of, "scale")) => {
-                    let scale = scale_version(group, &version, &resource);
+                    let scale = scale_version(group, &name, &resource);
                     scales.entry(of.to_owned()).or_insert(scale);
                 }
                 Some(_) => {}
             }
         }
-        Self { version, resources, scales }
+        Self { name, resources, scales }
     }
 }
 
@@ -196,7 +196,7 @@ impl Mapper {
                 if mappings.iter().all(|mapping| mapping.resource != resource.name) {
                     mappings.push(Mapping {
                         group: group.to_owned(),
-                        version: version.version.clone(),
+                        version: version.name.clone(),
                         resource: resource.name.clone(),
                         kind: resource.kind.clone(),
                         namespaced: resource.namespaced,
