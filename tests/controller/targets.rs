@@ -431,7 +431,7 @@ async fn scale_of_an_earlier_version_is_read_in_each_sync() {
     assert_eq!(config["spec"]["replicas"], json!(8));
     rig.pass(60.0).await;
     let (before, requests) = (syncs(&rig), meanwhile(&rig, 60.0).await);
-    assert_eq!(requests.0 as f64, syncs(&rig) - before);
+    assert_eq!(f64::from(u32::try_from(requests.0).unwrap()), syncs(&rig) - before);
     let others = |path: &str| rig.cluster.requests().count(|request| request.path.contains(path));
     assert_eq!((others("customresourcedefinitions"), others("v1/deploymentconfigs")), (0, 0));
 }
