@@ -28,6 +28,8 @@ mod election;
 mod election_thread;
 #[path = "controller/exposed_metrics.rs"]
 mod exposed_metrics;
+#[path = "controller/fairness.rs"]
+mod fairness;
 #[path = "controller/identity.rs"]
 mod identity;
 #[path = "controller/large_hpas.rs"]

@@ -62,7 +62,7 @@ impl<S> Admission<S> {
                 pending::<()>().await;
             }
             if let Some(bucket) = &self.bucket {
-                bucket.take().await;
+                bucket.take("").await;
             }
             let Some(source) = self.turns.pop_front() else { continue };
             self.turns.push_back(source);

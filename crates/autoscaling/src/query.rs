@@ -92,6 +92,16 @@ impl Query {
             Self::External { .. } => Api::External,
         }
     }
+
+    /// The namespace of the query.
+    pub fn namespace(&self) -> &Arc<str> {
+        match self {
+            Self::Resource { namespace, .. }
+            | Self::Pods { namespace, .. }
+            | Self::Object { namespace, .. }
+            | Self::External { namespace, .. } => namespace,
+        }
+    }
 }
 
 /// The answer to a [`Query`], in the server's order. The values are shared, so that one answer can serve many

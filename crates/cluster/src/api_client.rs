@@ -119,7 +119,7 @@ impl Client {
 
     /// Sends a request and reads the response, up to the request's size limit.
     pub async fn bytes(&self, call: &Call) -> Result<Bytes, ApiError> {
-        self.bytes_in(self.turn().await, call).await
+        self.bytes_in(self.turn(call.namespace()).await, call).await
     }
 
     /// Like [`Self::bytes`], but for a request that already holds a token.
@@ -128,10 +128,10 @@ impl Client {
         self.timed(turn, call, read).await
     }
 
-    /// Waits for a token of the rate limit.
-    pub async fn turn(&self) -> RatePermit {
+    /// Waits for a token of the rate limit on behalf of a namespace. Namespaces take turns.
+    pub async fn turn(&self, namespace: &str) -> RatePermit {
         let since = Instant::now();
-        self.take_token().await;
+        self.take_token(namespace).await;
         RatePermit { since }
     }
 
@@ -141,7 +141,7 @@ impl Client {
         call: &Call,
         mut item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
     ) -> Result<Envelope, ApiError> {
-        self.timed(self.turn().await, call, async |answer: Response<Incoming>| {
+        self.timed(self.turn(call.namespace()).await, call, async |answer: Response<Incoming>| {
             let mut body = answer.into_body();
             let (mut scanner, mut read) = (ItemScanner::default(), 0_usize);
             while let Some(piece) = body::chunk(&mut body).await? {
@@ -159,7 +159,7 @@ impl Client {
     /// Sends a request and returns the response before its body arrives. The time limit covers only the wait
     /// for the headers. Watches use this method.
     pub async fn open(&self, call: &Call) -> Result<Response<Incoming>, ApiError> {
-        self.take_token().await;
+        self.take_token(call.namespace()).await;
         let deadline = self.deadline(call);
         match timeout_at(deadline, self.attempt(call)).await {
             Ok(result) => result.map_err(|failure| failure.error),
@@ -174,7 +174,7 @@ impl Client {
         call: &Call,
         headers: HeaderMap,
     ) -> Result<Response<Incoming>, ApiError> {
-        self.take_token().await;
+        self.take_token(call.namespace()).await;
         let mut request = self.request(call)?;
         request.headers_mut().extend(headers);
         match timeout_at(self.deadline(call), self.send(call, request)).await {
@@ -221,9 +221,9 @@ impl Client {
         }
     }
 
-    async fn take_token(&self) {
+    async fn take_token(&self, namespace: &str) {
         if let Some(bucket) = &self.bucket {
-            bucket.take().await;
+            bucket.take(namespace).await;
         }
     }
 
@@ -241,7 +241,7 @@ impl Client {
             match failure.repeat_after {
                 Some(wait) if repeats < MAX_REPEATS && wait < left => {
                     tokio::time::sleep(wait).await;
-                    self.take_token().await;
+                    self.take_token(call.namespace()).await;
                     repeats += 1;
                     let error = failure.error;
                     if if is_read { error.code().is_none() } else { error.outcome_unknown() } {

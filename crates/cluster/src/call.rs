@@ -196,6 +196,13 @@ impl Call {
         &self.path
     }
 
+    /// The namespace of the request, as encoded in the path. Empty for all other requests.
+    pub fn namespace(&self) -> &str {
+        let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
+        let rest = path.split_once("/namespaces/").map_or("", |(_, rest)| rest);
+        rest.split_once('/').map_or(rest, |(namespace, _)| namespace)
+    }
+
     /// The HTTP method.
     pub fn method(&self) -> &Method {
         &self.method
@@ -319,6 +326,16 @@ mod tests {
         assert_eq!((watch.verb(), &*watch.resource), ("watch", "leases.coordination.k8s.io"));
         let token = call("/api/v1/namespaces/a/serviceaccounts/hpa/token");
         assert_eq!((&*token.resource, token.name.as_str()), ("serviceaccounts", "hpa"));
+    }
+
+    #[test]
+    fn namespace_of_a_request_is_that_of_its_path() {
+        let namespace = |segments: &[&str]| Call::get(segments.to_vec()).namespace().to_owned();
+        assert_eq!(namespace(&["api", "v1", "namespaces", "shop", "pods", "namespaces"]), "shop");
+        assert_eq!(namespace(&["api", "v1", "namespaces", "shop"]), "shop");
+        assert_eq!(namespace(&["api", "v1", "pods"]), "");
+        let call = Call::get(["api", "v1", "pods"]).query("fieldSelector", "a/namespaces/b");
+        assert_eq!(call.namespace(), "");
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub mod connect;
 pub mod decode;
 pub mod error;
 pub mod events;
+pub mod fair;
 pub mod fingerprint;
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -1,17 +1,23 @@
 //! One token bucket per client, as in kube-controller-manager (`--kube-api-qps`, `--kube-api-burst`), and one
 //! for status writes with a rate that grows with the number of HPAs (`--status-qps`).
 //!
-//! A request reserves its token on arrival and then waits for it, so requests proceed in order of arrival.
-//! The clock is tokio's, which supports virtual time.
+//! A request reserves a token on arrival. When a reserved token becomes available, the next namespace in turn
+//! receives it, so the requests of one namespace proceed in order of arrival and no namespace waits behind
+//! the requests of another. The clock is tokio's, which supports virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use super::fair::Rotation;
 
 /// The maximum automatic rate of status writes, per second.
 const MAX_AUTOMATIC_STATUS_RATE: f64 = 500.0;
+/// A wait longer than any run.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
 
 /// A token bucket with continuous refill. Clones share the bucket.
 #[derive(Debug, Clone)]
@@ -26,6 +32,18 @@ struct State {
     /// Tokens at `at`. Negative while requests wait for reserved tokens.
     tokens: f64,
     at: Instant,
+    /// Waiting requests, by order of arrival.
+    waiting: Rotation<u64, Waiting>,
+    arrived: u64,
+}
+
+/// A request that waits for a token.
+#[derive(Debug)]
+struct Waiting {
+    /// The time at which its reserved token becomes available.
+    available: Instant,
+    /// Delivers a token that was reserved by another request.
+    grant: oneshot::Sender<()>,
 }
 
 impl TokenBucket {
@@ -34,7 +52,14 @@ impl TokenBucket {
     pub fn new(per_second: f32, burst: u32) -> Option<Self> {
         (per_second > 0.0 && burst > 0).then(|| {
             let (per_second, burst) = (f64::from(per_second), f64::from(burst));
-            let state = State { per_second, burst, tokens: burst, at: Instant::now() };
+            let state = State {
+                per_second,
+                burst,
+                tokens: burst,
+                at: Instant::now(),
+                waiting: Rotation::default(),
+                arrived: 0,
+            };
             Self { state: Arc::new(Mutex::new(state)) }
         })
     }
@@ -48,28 +73,65 @@ impl TokenBucket {
         state.burst = state.burst.max(per_second);
     }
 
-    /// Takes one token, waiting if necessary. A caller that stops waiting returns its token.
-    pub async fn take(&self) {
-        let wait = self.reserve(Instant::now());
-        if !wait.is_zero() {
-            let reservation = Reservation { bucket: self };
-            tokio::time::sleep(wait).await;
-            std::mem::forget(reservation);
+    /// Takes one token on behalf of a namespace, waiting if necessary. The empty namespace stands for requests
+    /// without a namespace. A caller that stops waiting returns its token.
+    pub async fn take(&self, namespace: &str) {
+        let (namespace, number, mut available, mut granted) = {
+            let now = Instant::now();
+            let mut state = self.state.lock();
+            let wait = state.reserve(now);
+            if wait.is_zero() {
+                return;
+            }
+            let available = now.checked_add(wait).unwrap_or(now + FOREVER);
+            let (grant, granted) = oneshot::channel();
+            let (namespace, number) = (Arc::<str>::from(namespace), state.arrived);
+            state.arrived += 1;
+            state.waiting.insert(&namespace, 0, number, Waiting { available, grant });
+            (namespace, number, available, granted)
+        };
+        let reservation = Reservation { bucket: self, namespace: &namespace, number };
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut granted => break,
+                () = sleep_until(available) => {}
+            }
+            match self.state.lock().serve(&namespace, number) {
+                Some(later) => available = later,
+                None => break,
+            }
         }
-    }
-
-    fn reserve(&self, now: Instant) -> Duration {
-        let mut state = self.state.lock();
-        state.refill(now);
-        state.tokens -= 1.0;
-        if state.tokens >= 0.0 {
-            return Duration::ZERO;
-        }
-        Duration::try_from_secs_f64(-state.tokens / state.per_second).unwrap_or(Duration::MAX)
+        std::mem::forget(reservation);
     }
 }
 
 impl State {
+    /// Reserves a token. Returns the wait until it is available.
+    fn reserve(&mut self, now: Instant) -> Duration {
+        self.refill(now);
+        self.tokens -= 1.0;
+        if self.tokens >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(-self.tokens / self.per_second).unwrap_or(Duration::MAX)
+    }
+
+    /// Delivers the available token of a waiting request to the request that is next in turn. The two
+    /// exchange their tokens: returns the time at which the other's token is available. `None` if the
+    /// request itself is next, or has its token already.
+    fn serve(&mut self, namespace: &str, number: u64) -> Option<Instant> {
+        self.waiting.get_mut(namespace, &number)?;
+        let (_, next, Waiting { available, grant }) = self.waiting.pop()?;
+        if next == number {
+            return None;
+        }
+        // A request leaves under the lock before it drops its receiver, so the grant always arrives.
+        let _ = grant.send(());
+        self.waiting.get_mut(namespace, &number)?.available = available;
+        Some(available)
+    }
+
     fn refill(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         self.tokens = elapsed.mul_add(self.per_second, self.tokens).min(self.burst);
@@ -87,11 +149,14 @@ pub fn status_rate(hpas: usize, period: Duration, at_least: f64) -> f64 {
 /// A reserved token. Returned on drop.
 struct Reservation<'a> {
     bucket: &'a TokenBucket,
+    namespace: &'a str,
+    number: u64,
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let mut state = self.bucket.state.lock();
+        state.waiting.remove(self.namespace, &self.number);
         state.tokens = (state.tokens + 1.0).min(state.burst);
     }
 }
@@ -105,11 +170,11 @@ mod tests {
         let bucket = TokenBucket::new(20.0, 30).unwrap();
         let start = Instant::now();
         for _ in 0..30 {
-            bucket.take().await;
+            bucket.take("shop").await;
         }
         assert_eq!(start.elapsed(), Duration::ZERO);
         for _ in 0..20 {
-            bucket.take().await;
+            bucket.take("shop").await;
         }
         let elapsed = start.elapsed();
         assert!(
@@ -125,7 +190,7 @@ mod tests {
         let waiters = (0..5).map(|n| {
             let (bucket, order) = (&bucket, &order);
             async move {
-                bucket.take().await;
+                bucket.take("shop").await;
                 order.lock().push((n, Instant::now()));
             }
         });
@@ -136,25 +201,50 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn namespace_with_many_requests_delays_others_by_one_token() {
+        let bucket = TokenBucket::new(10.0, 1).unwrap();
+        bucket.take("shop").await;
+        let start = Instant::now();
+        let hostile = futures::future::join_all((0..1_000).map(|_| bucket.take("hostile")));
+        let other = async {
+            let mut times = Vec::new();
+            for _ in 0..3 {
+                bucket.take("shop").await;
+                times.push(start.elapsed());
+            }
+            times
+        };
+        let (_, times) = tokio::join!(hostile, other);
+        let latest = [300, 500, 700].map(Duration::from_millis);
+        assert!(times.iter().zip(latest).all(|(time, latest)| *time <= latest), "{times:?}");
+        let total = start.elapsed();
+        assert!(
+            total >= Duration::from_millis(100_290) && total < Duration::from_millis(100_400),
+            "{total:?}: every token is used once"
+        );
+        assert!(bucket.state.lock().waiting.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn abandoned_wait_returns_its_token() {
         let bucket = TokenBucket::new(1.0, 1).unwrap();
-        bucket.take().await;
+        bucket.take("shop").await;
         for _ in 0..10 {
-            let _ = tokio::time::timeout(Duration::from_millis(1), bucket.take()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(1), bucket.take("shop")).await;
         }
         let start = Instant::now();
-        bucket.take().await;
+        bucket.take("shop").await;
         assert!(start.elapsed() <= Duration::from_secs(1), "{:?}", start.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
     async fn raised_rate_applies_immediately() {
         let bucket = TokenBucket::new(1.0, 1).unwrap();
-        bucket.take().await;
+        bucket.take("shop").await;
         bucket.set_rate(100.0);
         let start = Instant::now();
         for _ in 0..100 {
-            bucket.take().await;
+            bucket.take("shop").await;
         }
         let elapsed = start.elapsed();
         assert!(
@@ -164,11 +254,11 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         let start = Instant::now();
         for _ in 0..100 {
-            bucket.take().await;
+            bucket.take("shop").await;
         }
         assert_eq!(start.elapsed(), Duration::ZERO, "the burst holds one second's tokens");
         bucket.set_rate(1.0);
-        bucket.take().await;
+        bucket.take("shop").await;
         assert!(start.elapsed() >= Duration::from_millis(990), "{:?}", start.elapsed());
     }
 

@@ -87,9 +87,9 @@ impl Statuses {
         }
     }
 
-    /// Waits until one more status write is permitted.
-    pub async fn turn(&self) -> RatePermit {
-        self.client.turn().await
+    /// Waits until one more status write is permitted. Namespaces take turns.
+    pub async fn turn(&self, namespace: &str) -> RatePermit {
+        self.client.turn(namespace).await
     }
 
     /// Writes a status. Returns the HPA's new `metadata.resourceVersion`.

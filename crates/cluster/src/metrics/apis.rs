@@ -12,6 +12,7 @@ use super::custom;
 use crate::call::Call;
 use crate::client::{Client, Clients};
 use crate::error::ApiError;
+use crate::fair::{FairSemaphore, Share};
 use crate::mapper::{MapError, Mapper};
 
 /// The metrics APIs of a cluster, queried one query at a time.
@@ -30,7 +31,7 @@ pub(super) struct Inner {
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) client: Client,
-    permits: Semaphore,
+    permits: Arc<FairSemaphore>,
     breaker: Breaker,
 }
 
@@ -91,7 +92,7 @@ impl Inner {
         let per_api = options.per_api.min((total - 1) / 2).max(1);
         let source = |client: &Client| Source {
             client: client.clone(),
-            permits: Semaphore::new(per_api),
+            permits: Arc::new(FairSemaphore::new(per_api, Share::AsFree)),
             breaker: Breaker::new(),
         };
         Self {
@@ -124,9 +125,9 @@ impl Inner {
             FailedQuery { error, is_of_api: true }
         };
         let mut attempt = source.breaker.enter(query).await.map_err(spared)?;
-        // The semaphores are never closed, so `acquire` cannot fail. The API's permit is acquired first,
-        // because a slow API must not hold permits of the total.
-        let _permit = source.permits.acquire().await;
+        // The API's permit is acquired first, because a slow API must not hold permits of the total. The
+        // semaphore of the total is never closed, so `acquire` cannot fail.
+        let _permit = source.permits.acquire(query.namespace()).await;
         let _total = self.total.acquire().await;
         attempt.start().map_err(spared)?;
         let (answer, change) = match request.await {

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 pub use self::definition::scale_paths;
 pub use self::projection::{Scalable, ScalePaths, Shape, WireScale, WireTarget};
 use super::call::Call;
-use super::client::Client;
+use super::client::{Client, RatePermit};
 use super::error::ApiError;
 use super::mapper::Mapping;
 use wire::{decode, encode};
@@ -56,25 +56,39 @@ impl Scales {
         Self { client, field_manager: field_manager.into() }
     }
 
+    /// Waits until one more request is permitted. Namespaces take turns.
+    pub async fn turn(&self, namespace: &str) -> RatePermit {
+        self.client.turn(namespace).await
+    }
+
     /// Reads the scale of an object.
-    pub async fn get(&self, mapping: &Mapping, namespace: &str, name: &str) -> Result<ScaleObject, ApiError> {
-        decode(&self.client.bytes(&read(mapping, namespace, name)).await?)
+    pub async fn get(
+        &self,
+        turn: RatePermit,
+        mapping: &Mapping,
+        namespace: &str,
+        name: &str,
+    ) -> Result<ScaleObject, ApiError> {
+        decode(&self.client.bytes_in(turn, &read(mapping, namespace, name)).await?)
     }
 
     /// Reads the scale of an object after the response to a write was lost. The timeout is short.
     pub async fn read_back(
         &self,
+        turn: RatePermit,
         mapping: &Mapping,
         namespace: &str,
         name: &str,
     ) -> Result<ScaleObject, ApiError> {
-        decode(&self.client.bytes(&read(mapping, namespace, name).within(READ_BACK)).await?)
+        let call = read(mapping, namespace, name).within(READ_BACK);
+        decode(&self.client.bytes_in(turn, &call).await?)
     }
 
     /// Writes `scale`, a scale from an earlier read with a changed `spec_replicas`, in the version of
     /// `mapping`. Returns the scale that the server stored.
     pub async fn put(
         &self,
+        turn: RatePermit,
         mapping: &Mapping,
         namespace: &str,
         name: &str,
@@ -85,7 +99,7 @@ impl Scales {
             .query("fieldManager", &self.field_manager)
             .about(mapping.resource.as_str(), name)
             .subresource("scale");
-        decode(&self.client.bytes(&call).await?)
+        decode(&self.client.bytes_in(turn, &call).await?)
     }
 }
 

@@ -52,7 +52,8 @@ fn both(kind: [&str; 4], object: &Value) -> [(String, WireScale); 2] {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let read = runtime.block_on(async {
-        Scales::new(clients.scale.clone(), "m").get(&scalable.mapping, "shop", "web").await.unwrap()
+        let scales = Scales::new(clients.scale.clone(), "m");
+        scales.get(scales.turn("shop").await, &scalable.mapping, "shop", "web").await.unwrap()
     });
     let expected = WireScale {
         replicas: read.spec_replicas,

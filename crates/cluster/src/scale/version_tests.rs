@@ -154,13 +154,16 @@ async fn scale_of_an_aggregated_server_is_read_and_written() {
     let found = mapper.mappings("apps.openshift.io", "DeploymentConfig").await.unwrap();
     assert_eq!(*found, [mapping(Some("extensions/v1beta1"))]);
     let scales = Scales::new(clients.scale, "m");
-    let mut scale = scales.get(&found[0], "shop", "web").await.unwrap();
+    let mut scale = scales.get(scales.turn("shop").await, &found[0], "shop", "web").await.unwrap();
     let counts = (scale.spec_replicas, scale.status_replicas);
     assert_eq!((counts, scale.selector.as_str()), ((3, 2), "a=y,b=x"));
     scale.spec_replicas = 5;
-    let written = scales.put(&found[0], "shop", "web", &scale).await.unwrap();
+    let written = scales.put(scales.turn("shop").await, &found[0], "shop", "web", &scale).await.unwrap();
     assert_eq!(written.spec_replicas, 5);
-    let error = scales.put(&mapping(Some("autoscaling/v1")), "shop", "web", &written).await.unwrap_err();
+    let error = scales
+        .put(scales.turn("shop").await, &mapping(Some("autoscaling/v1")), "shop", "web", &written)
+        .await
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "the API version in the data (autoscaling/v1) does not match the expected API version (extensions/v1beta1)"

@@ -19,7 +19,7 @@ use crate::decode;
 use crate::error::ApiError;
 use crate::mapper::Mapper;
 use crate::metrics::{ApiMetrics, Metrics, MetricsOptions};
-use crate::scale::Scales;
+use crate::scale::{ScaleObject, Scales};
 
 /// The response of a server after the head of a request.
 type Script = fn(DuplexStream) -> BoxFuture<'static, io::Result<()>>;
@@ -38,6 +38,11 @@ fn clients_to(script: Script) -> Clients {
         ready(Ok::<_, io::Error>(TokioIo::new(ours)))
     });
     Clients::over(connector, &ClientOptions::default()).unwrap()
+}
+
+async fn read_scale(clients: &Clients) -> Result<ScaleObject, ApiError> {
+    let scales = Scales::new(clients.scale.clone(), "m");
+    scales.get(scales.turn("shop").await, &deployments(), "shop", "web").await
 }
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -92,7 +97,7 @@ async fn trickling_response_ends_at_the_requests_time_limit() {
         assert_eq!(start.elapsed(), Duration::from_secs(7), "{n}");
         assert!(error.message.ends_with("context deadline exceeded"), "{n}: {error}");
         let start = Instant::now();
-        let scale = Scales::new(clients.scale.clone(), "m").get(&deployments(), "shop", "web").await;
+        let scale = read_scale(&clients).await;
         assert!(matches!(scale, Err(ApiError::Timeout { .. })), "{n}: {scale:?}");
         assert_eq!(start.elapsed(), ClientOptions::default().request_timeout, "{n}");
     }
@@ -113,7 +118,7 @@ async fn endless_response_is_cut_off_at_its_limit() {
     let clients = clients_to(script);
     let error = metrics_of(&clients).fetch(usage()).await.unwrap_err();
     assert_eq!(&*error.message, "the response is larger than 1048576 bytes");
-    let scale = Scales::new(clients.scale.clone(), "m").get(&deployments(), "shop", "web").await;
+    let scale = read_scale(&clients).await;
     assert_eq!(scale.unwrap_err(), ApiError::TooLarge { limit: 4 << 20 });
     // An item and the envelope have separate limits.
     for (start, limit) in [("{\"items\":[{\"a\":\"", 16 << 20), ("{\"kind\":\"", 1 << 20)] {
@@ -248,7 +253,7 @@ async fn deeply_nested_response_is_only_an_error() {
     };
     let clients = clients_to(script);
     let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
-    assert!(Scales::new(clients.scale.clone(), "m").get(&deployments(), "shop", "web").await.is_err());
+    assert!(read_scale(&clients).await.is_err());
     assert!(mapper.mappings("apps", "Deployment").await.is_err());
     let options = MetricsOptions::default();
     let metrics = ApiMetrics::new(&clients, mapper, options);

@@ -302,13 +302,22 @@ async fn two_hung_apis_leave_permits_for_the_third() {
             let metrics = metrics.clone();
             tokio::spawn(async move { metrics.fetch(query).await })
         };
+        let namespace = |n: u32| format!("team-{}", n % 3).into();
         let external = |n: u32| Query::External {
-            namespace: "shop".into(),
+            namespace: namespace(n),
             metric: format!("m{n}").into(),
             selector: "".into(),
         };
+        let described = |n: u32| Query::Object {
+            namespace: namespace(n),
+            group: "".into(),
+            kind: "Namespace".into(),
+            name: format!("n{n}").into(),
+            metric: format!("m{n}").into(),
+            metric_selector: "".into(),
+        };
         let mut stuck: Vec<_> = (0..10).map(|n| ask(external(n))).collect();
-        stuck.extend((0..10).map(|n| ask(object("", "Namespace", &format!("n{n}")))));
+        stuck.extend((0..10).map(|n| ask(described(n))));
         tokio::time::sleep(Duration::from_millis(1)).await;
         let start = Instant::now();
         metrics.fetch(resource()).await.unwrap();

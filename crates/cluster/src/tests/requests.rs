@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::call::Call;
+use crate::client::RatePermit;
 use crate::decode;
 use crate::error::ApiError;
 use crate::gate::{Gate, Refusal};
@@ -16,18 +17,23 @@ use crate::scale::Scales;
 use crate::status::{StatusTarget, Statuses};
 use fake_cluster::{FaultAction, FaultRule};
 
+async fn turn(scales: &Scales) -> RatePermit {
+    scales.turn("default").await
+}
+
 #[tokio::test(start_paused = true)]
 async fn scale_is_written_with_the_version_that_was_read() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
     let scales = Scales::new(clients(&cluster).scale, "kube-controller-manager");
-    let mut scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    let mut scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
     assert_eq!((scale.spec_replicas, scale.selector.as_str()), (3, "app=web"));
     scale.spec_replicas = 7;
-    let written = scales.put(&deployments(), "default", "web", &scale).await.unwrap();
+    let written = scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap();
     assert_eq!(written.spec_replicas, 7);
     assert_eq!(cluster.get("apps/deployments", "default", "web").unwrap()["spec"]["replicas"], 7);
-    let conflict = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    let conflict =
+        scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
     assert!(conflict.is_conflict() && !conflict.outcome_unknown());
     assert_eq!(
         conflict.to_string(),
@@ -44,7 +50,7 @@ async fn scale_is_written_with_the_version_that_was_read() {
 async fn missing_target_has_upstreams_error() {
     let cluster = cluster();
     let scales = Scales::new(clients(&cluster).scale, "m");
-    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert!(error.is_not_found());
     assert_eq!(error.to_string(), "deployments.apps \"web\" not found");
 }
@@ -58,7 +64,7 @@ async fn name_of_dots_is_refused_as_in_client_go() {
         ("..", "invalid resource name \"..\": [may not be '..']"),
         ("...", "deployments.apps \"...\" not found"),
     ] {
-        let refused = scales.get(&deployments(), "default", name).await.unwrap_err();
+        let refused = scales.get(turn(&scales).await, &deployments(), "default", name).await.unwrap_err();
         assert_eq!(refused.to_string(), error);
     }
     assert_eq!(log(&cluster).len(), 1, "only the last request was sent");
@@ -78,7 +84,7 @@ async fn status_write_repeats_metadata_as_received() {
     };
     let statuses = Statuses::new(clients(&cluster).core, "concertina");
     let status = Status { desired_replicas: 4, current_replicas: 2, ..Status::default() };
-    let written = statuses.put(statuses.turn().await, target, &status).await.unwrap();
+    let written = statuses.put(statuses.turn("default").await, target, &status).await.unwrap();
     let after = cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
     assert_eq!(after["status"]["desiredReplicas"], 4);
     assert_eq!(after["metadata"]["resourceVersion"], written.as_str());
@@ -86,7 +92,7 @@ async fn status_write_repeats_metadata_as_received() {
         assert_eq!(before["metadata"][field], after["metadata"][field], "{field}");
     }
     assert_eq!(before["spec"], after["spec"]);
-    let conflict = statuses.put(statuses.turn().await, target, &status).await.unwrap_err();
+    let conflict = statuses.put(statuses.turn("default").await, target, &status).await.unwrap_err();
     assert!(conflict.is_conflict(), "{conflict}");
 }
 
@@ -95,14 +101,14 @@ async fn text_error_gets_verb_resource_and_name() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
     let scales = Scales::new(clients(&cluster).scale, "m");
-    let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
     cluster.faults().add(FaultRule::new(FaultAction::Text { code: 500, body: "boom\n".to_owned() }));
-    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "an error on the server (\"boom\") has prevented the request from succeeding (get deployments web)"
     );
-    let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    let error = scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "an error on the server (\"boom\") has prevented the request from succeeding (put deployments web)"
@@ -117,13 +123,13 @@ async fn closed_gate_refuses_writes_before_they_are_sent() {
     let gate = Gate::refusing(Refusal::DryRun);
     let options = ClientOptions { gate: Arc::clone(&gate), ..ClientOptions::default() };
     let scales = Scales::new(clients_with(&cluster, &options).scale, "m");
-    let scale = scales.get(&deployments(), "default", "web").await.unwrap();
-    let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
+    let error = scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
     assert_eq!(error, ApiError::Refused(Refusal::DryRun));
     assert!(error.is_refused() && !error.outcome_unknown());
     assert_eq!(cluster.requests().len(), 1);
     gate.open_for(Refusal::DryRun);
-    scales.put(&deployments(), "default", "web", &scale).await.unwrap();
+    scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap();
     assert_eq!(
         gate.refused().into_iter().collect::<Vec<_>>(),
         [(("update", "deployments/scale".to_owned()), 1)]
@@ -136,7 +142,7 @@ async fn request_to_a_silent_server_fails_at_the_time_limit() {
     cluster.faults().add(FaultRule::new(FaultAction::Silence));
     let scales = Scales::new(clients(&cluster).scale, "m");
     let start = Instant::now();
-    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert_eq!(start.elapsed(), Duration::from_secs(30));
     assert_eq!(
         error.to_string(),
@@ -156,12 +162,13 @@ async fn request_is_repeated_when_the_server_asks_for_it() {
     for code in [429, 500, 503] {
         cluster.faults().add(busy(code, 2).times(2));
         let start = Instant::now();
-        let mut scale = scales.get(&deployments(), "default", "web").await.unwrap();
+        let mut scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
         assert_eq!(start.elapsed(), Duration::from_secs(4), "GET, {code}");
         cluster.faults().add(busy(code, 3).times(2));
         let start = Instant::now();
         scale.spec_replicas += 1;
-        let written = scales.put(&deployments(), "default", "web", &scale).await.unwrap();
+        let written =
+            scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap();
         assert_eq!(written.spec_replicas, scale.spec_replicas);
         assert_eq!(start.elapsed(), Duration::from_secs(6), "PUT, {code}");
     }
@@ -173,7 +180,7 @@ async fn request_is_repeated_ten_times_and_within_its_time_limit() {
     let cluster = cluster();
     cluster.create(deployment("web", 3)).unwrap();
     let scales = Scales::new(clients(&cluster).scale, "m");
-    let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
     for (rule, seconds, requests) in [
         (busy(429, 2), 20, 11),
         (busy(503, 8), 24, 4),
@@ -185,8 +192,8 @@ async fn request_is_repeated_ten_times_and_within_its_time_limit() {
         cluster.faults().add(rule.clone());
         cluster.requests().clear();
         let start = Instant::now();
-        scales.get(&deployments(), "default", "web").await.unwrap_err();
-        scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+        scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
+        scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
         assert_eq!(start.elapsed().as_secs(), 2 * seconds, "{rule:?}");
         assert_eq!(cluster.requests().len(), 2 * requests, "{rule:?}");
         cluster.faults().clear();
@@ -201,11 +208,12 @@ async fn repeated_write_passes_the_gate_again() {
         let gate = Gate::open();
         let options = ClientOptions { gate: Arc::clone(&gate), ..ClientOptions::default() };
         let scales = Scales::new(clients_with(&cluster, &options).scale, "m");
-        let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+        let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
         cluster.faults().add(busy(code, 2));
         gate.leads_until(Instant::now() + Duration::from_secs(5));
         let start = Instant::now();
-        let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+        let error =
+            scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
         assert_eq!((cluster.requests().len(), start.elapsed().as_secs()), (4, 6), "{code}");
         // The first attempt of a 503 may have been applied.
         assert_eq!((error.is_refused(), error.outcome_unknown()), (!is_unknown, is_unknown), "{error:?}");
@@ -219,15 +227,15 @@ async fn get_is_repeated_on_a_new_connection() {
     let scales = Scales::new(clients(&cluster).scale, "m");
     cluster.faults().add(FaultRule::new(FaultAction::Close).times(3));
     let start = Instant::now();
-    let scale = scales.get(&deployments(), "default", "web").await.unwrap();
+    let scale = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap();
     assert_eq!((cluster.requests().len(), start.elapsed()), (4, Duration::from_secs(3)));
     cluster.faults().add(FaultRule::new(FaultAction::Close));
     cluster.requests().clear();
-    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert_eq!((cluster.requests().len(), start.elapsed()), (11, Duration::from_secs(13)));
     assert!(error.to_string().ends_with("/scale\": EOF"), "{error}");
     cluster.requests().clear();
-    let error = scales.put(&deployments(), "default", "web", &scale).await.unwrap_err();
+    let error = scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
     assert_eq!(cluster.requests().len(), 1, "a write may have been applied");
     // Upstream sends no `fieldManager`, so the text has none.
     assert!(error.to_string().ends_with("/scale\": EOF"), "{error}");
@@ -239,15 +247,15 @@ async fn broken_connections_and_invalid_responses_are_distinguished() {
     cluster.create(deployment("web", 3)).unwrap();
     let scales = Scales::new(clients(&cluster).scale, "m");
     cluster.faults().add(FaultRule::new(FaultAction::Close).times(11));
-    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert!(matches!(error, ApiError::Transport { .. }), "{error:?}");
     assert!(error.to_string().ends_with("/scale\": EOF"), "{error}");
     assert!(error.is_transient() && error.outcome_unknown());
     cluster.faults().add(FaultRule::new(FaultAction::Truncate(20)).times(1));
-    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert!(error.to_string().ends_with("unexpected EOF"), "{error}");
     cluster.faults().add(FaultRule::new(FaultAction::Body("{\"kind\":\"Sca".to_owned())).times(1));
-    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "couldn't get version/kind; json parse error: unexpected end of JSON input"
@@ -255,7 +263,7 @@ async fn broken_connections_and_invalid_responses_are_distinguished() {
     cluster.faults().add(FaultRule::new(FaultAction::Body(
         json!({"kind": "Pod", "apiVersion": "v1", "metadata": {}}).to_string(),
     )));
-    let error = scales.get(&deployments(), "default", "web").await.unwrap_err();
+    let error = scales.get(turn(&scales).await, &deployments(), "default", "web").await.unwrap_err();
     assert!(error.to_string().starts_with("no kind \"Pod\" is registered for version \"v1\""), "{error}");
 }
 

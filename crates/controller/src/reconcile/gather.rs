@@ -1,5 +1,4 @@
-//! Fetches the metrics of a plan without holding a worker: all queries at once, up to a limit, each query
-//! once.
+//! Fetches the metrics of a plan without holding a worker: several queries at once, each query once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +11,8 @@ use tokio::time::Instant;
 
 use cluster::metrics::Metrics;
 
-/// Maximum number of queries in flight per sync. Each takes some kilobytes.
-const AT_ONCE: usize = 64;
+/// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot fill the metrics APIs.
+const AT_ONCE: usize = 8;
 
 /// Approximate bytes of the answers that a sync keeps. At this size, the sync evaluates the metrics that have
 /// answers, and drops these answers.

@@ -49,13 +49,13 @@ impl Controller {
         match &update.change {
             Change::New => {
                 self.phases.add(key);
-                self.queue.add(key);
+                self.queue.add_changed(key);
             }
-            Change::SpecChanged => self.queue.add(key),
+            Change::SpecChanged => self.queue.add_changed(key),
             Change::Recreated { old_uid } => {
                 self.forget(key, old_uid);
                 self.overlap.release(key, &self.pods);
-                self.queue.add(key);
+                self.queue.add_changed(key);
             }
             Change::Deleted { uid } => {
                 self.phases.remove(key);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use autoscaling::WriteOutcome;
 
+use super::scale::ScaleTokens;
 use crate::store::Key;
 use cluster::error::ApiError;
 use cluster::mapper::Mapping;
@@ -32,20 +33,20 @@ pub(super) struct Target {
 /// of the target after the write, if known.
 pub(super) async fn rescale(
     scales: &Scales,
-    key: &Key,
+    mut tokens: ScaleTokens<'_>,
     target: Target,
     to: i32,
 ) -> (WriteOutcome, Option<String>) {
-    let Target { mapping, namespace, name, mut object } = target;
+    let (key, Target { mapping, namespace, name, mut object }) = (tokens.key, target);
     let mut attempt = 1;
     loop {
         object.spec_replicas = to;
-        let error = match scales.put(&mapping, &namespace, &name, &object).await {
+        let error = match scales.put(tokens.next().await, &mapping, &namespace, &name, &object).await {
             Ok(written) => return (WriteOutcome::Done, Some(written.resource_version)),
             Err(error) if error.is_refused() => return (WriteOutcome::Withheld, None),
             Err(error) if error.outcome_unknown() => {
                 let target = Target { mapping, namespace, name, object };
-                return read_back(scales, key, &target, &error).await;
+                return read_back(scales, tokens, &target, &error).await;
             }
             Err(error) => error,
         };
@@ -53,7 +54,7 @@ pub(super) async fn rescale(
             return (failed(key, &error), None);
         }
         tokio::time::sleep(WAIT).await;
-        match scales.get(&mapping, &namespace, &name).await {
+        match scales.get(tokens.next().await, &mapping, &namespace, &name).await {
             Ok(latest) => object = latest,
             // As upstream, the next attempt writes the previous version and reports its conflict.
             Err(error) => tracing::warn!(hpa = %key, %error, "failed to read the scale after a conflict"),
@@ -66,11 +67,12 @@ pub(super) async fn rescale(
 /// applied write.
 async fn read_back(
     scales: &Scales,
-    key: &Key,
+    mut tokens: ScaleTokens<'_>,
     sent: &Target,
     lost: &ApiError,
 ) -> (WriteOutcome, Option<String>) {
-    let found = scales.read_back(&sent.mapping, &sent.namespace, &sent.name).await;
+    let key = tokens.key;
+    let found = scales.read_back(tokens.next().await, &sent.mapping, &sent.namespace, &sent.name).await;
     match found {
         Ok(found) if found.uid == sent.object.uid && found.spec_replicas == sent.object.spec_replicas => {
             tracing::info!(hpa = %key, error = %lost, "scale update was applied although its response was lost");

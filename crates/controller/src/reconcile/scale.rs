@@ -1,11 +1,16 @@
 //! Resolves the Scale of a target: from a watch if the watch has it, otherwise from the API server.
 
+use std::pin::pin;
+use std::task::Poll;
+
 use autoscaling::failure::ScaleFailureClass;
 use autoscaling::{Hpa, Scale, ScaleFailure, WriteOutcome, target_group};
 
 use super::Controller;
 use super::rescale::{Target, rescale};
+use super::worker_pool::WorkerPermit;
 use crate::store::Key;
+use cluster::client::RatePermit;
 use cluster::error::ApiError;
 use cluster::mapper::{MapError, Mapping};
 
@@ -27,17 +32,33 @@ impl ResolvedScale {
 
 impl Controller {
     /// Returns the Scale from a watch, or from the API server.
-    pub(super) async fn cached_scale(&self, key: &Key, hpa: &Hpa<'_>) -> ResolvedScale {
-        self.scale_of(key, hpa, true).await
+    pub(super) async fn cached_scale(
+        &self,
+        key: &Key,
+        hpa: &Hpa<'_>,
+        permit: &mut WorkerPermit,
+    ) -> ResolvedScale {
+        self.scale_of(key, hpa, ScaleTokens { controller: self, key, permit: Some(permit) }, true).await
     }
 
     /// Returns the Scale from the API server, by the first of the target's mappings that succeeds. If all
     /// mappings fail, returns the first error.
-    pub(super) async fn fetch_scale(&self, key: &Key, hpa: &Hpa<'_>) -> ResolvedScale {
-        self.scale_of(key, hpa, false).await
+    pub(super) async fn fetch_scale(
+        &self,
+        key: &Key,
+        hpa: &Hpa<'_>,
+        permit: Option<&mut WorkerPermit>,
+    ) -> ResolvedScale {
+        self.scale_of(key, hpa, ScaleTokens { controller: self, key, permit }, false).await
     }
 
-    async fn scale_of(&self, key: &Key, hpa: &Hpa<'_>, may_be_cached: bool) -> ResolvedScale {
+    async fn scale_of(
+        &self,
+        key: &Key,
+        hpa: &Hpa<'_>,
+        mut tokens: ScaleTokens<'_>,
+        may_be_cached: bool,
+    ) -> ResolvedScale {
         let reference = &hpa.spec.target;
         let group = match target_group(reference) {
             Ok(group) => group,
@@ -64,7 +85,7 @@ impl Controller {
         }
         let mut first_error = None;
         for (index, mapping) in mappings.iter().enumerate() {
-            let error = match self.read_at(key, hpa, mapping, index == 0).await {
+            let error = match self.read_at(key, hpa, tokens.next().await, mapping, index == 0).await {
                 Ok((target, scale)) => {
                     return ResolvedScale { scale: Ok(scale), target: Some(target), cached: false };
                 }
@@ -84,11 +105,12 @@ impl Controller {
         &self,
         key: &Key,
         hpa: &Hpa<'_>,
+        token: RatePermit,
         mapping: &Mapping,
         watched: bool,
     ) -> Result<(Target, Scale), ScaleFailure> {
         let name = &hpa.spec.target.name;
-        let read = self.scales.get(mapping, hpa.namespace, name).await;
+        let read = self.scales.get(token, mapping, hpa.namespace, name).await;
         if let (Some(targets), true) = (&self.targets, watched) {
             match &read {
                 Ok(object) => targets.observe_version(key, &object.resource_version),
@@ -108,8 +130,15 @@ impl Controller {
     }
 
     /// Writes a count and records the version of the target after the write.
-    pub(super) async fn write_scale(&self, key: &Key, target: Target, to: i32) -> WriteOutcome {
-        let (outcome, version) = rescale(&self.scales, key, target, to).await;
+    pub(super) async fn write_scale(
+        &self,
+        key: &Key,
+        target: Target,
+        to: i32,
+        permit: &mut WorkerPermit,
+    ) -> WriteOutcome {
+        let tokens = ScaleTokens { controller: self, key, permit: Some(permit) };
+        let (outcome, version) = rescale(&self.scales, tokens, target, to).await;
         if let Some(targets) = &self.targets {
             match (&outcome, version) {
                 (WriteOutcome::Done, Some(version)) => targets.observe_version(key, &version),
@@ -124,5 +153,33 @@ impl Controller {
         if let Some(targets) = &self.targets {
             targets.release(key);
         }
+    }
+}
+
+/// The tokens of a sync for requests of Scales.
+#[derive(Debug)]
+pub(super) struct ScaleTokens<'a> {
+    controller: &'a Controller,
+    pub(super) key: &'a Key,
+    /// The worker of the sync, if it has one.
+    permit: Option<&'a mut WorkerPermit>,
+}
+
+impl ScaleTokens<'_> {
+    /// Waits for a token. A sync that has to wait releases its worker, and the queue bounds the number of
+    /// such syncs.
+    pub(super) async fn next(&mut self) -> RatePermit {
+        let Self { controller, key, permit } = self;
+        let mut token = pin!(controller.scales.turn(&key.namespace));
+        if let Poll::Ready(token) = futures::poll!(&mut token) {
+            return token;
+        }
+        let Some(permit) = permit else { return token.await };
+        let waiting = controller.queue.token_wait(key);
+        permit.release();
+        let token = token.await;
+        drop(waiting);
+        permit.acquire(&key.namespace).await;
+        token
     }
 }

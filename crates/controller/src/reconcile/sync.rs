@@ -53,7 +53,8 @@ pub enum Next {
 }
 
 impl Controller {
-    /// Syncs one HPA. The permit is released while the sync waits for metrics, and when it sends the status.
+    /// Syncs one HPA. The permit is released while the sync waits for metrics or for a token of the rate
+    /// limit, and when it sends the status.
     pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
         let Some(record) = self.hpas.get(key) else {
             self.forget_key(key);
@@ -66,7 +67,7 @@ impl Controller {
         let started = Instant::now();
         let hpa = view(&record);
         let before = self.comparator.as_ref().and_then(|comparator| comparator.before(&record));
-        let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa).await;
+        let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa, permit).await;
         let (record, before) = (&*record, before.as_ref());
         let Some(mut evaluated) = self.evaluate(record, before, scale, None, permit).await else {
             return Next::Gone;
@@ -74,7 +75,7 @@ impl Controller {
         if cached && before.is_none() && matches!(evaluated.decision.verdict(), Verdict::Rescale { .. }) {
             // A write needs a fresh Scale. If the fresh Scale differs from the cached one, the sync decides
             // again.
-            let fresh = self.fetch_scale(key, &hpa).await;
+            let fresh = self.fetch_scale(key, &hpa, Some(permit)).await;
             target = fresh.target;
             if fresh.scale.as_ref().ok() != evaluated.plan.scale() {
                 evaluated = match self.evaluate(record, before, fresh.scale, Some(evaluated), permit).await {
@@ -95,7 +96,7 @@ impl Controller {
         let (target, at) = (target.filter(|_| before.is_none()), moment.at);
         let answers = Answers { metrics: answers, pods: &pods };
         self.count_ages(&answers, at);
-        let outcome = self.rescale(key, &decision, target).await;
+        let outcome = self.rescale(key, &decision, target, permit).await;
         // The end of the sync uses the same clock offset as the decision.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, ended);
@@ -160,7 +161,7 @@ impl Controller {
     pub async fn claim(&self, key: &Key) {
         if let Some(record) = self.hpas.get(key) {
             let hpa = view(&record);
-            let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa).await;
+            let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa, None).await;
             plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         }
     }
@@ -258,13 +259,19 @@ impl Controller {
                 evaluate_metrics(evaluation, &answers, at).await;
             }
         }
-        permit.acquire().await;
+        permit.acquire(&record.key.namespace).await;
         gathered
     }
 
-    async fn rescale(&self, key: &Key, decision: &Decision, target: Option<Target>) -> WriteOutcome {
+    async fn rescale(
+        &self,
+        key: &Key,
+        decision: &Decision,
+        target: Option<Target>,
+        permit: &mut WorkerPermit,
+    ) -> WriteOutcome {
         match (decision.verdict(), target) {
-            (Verdict::Rescale { to, .. }, Some(target)) => self.write_scale(key, target, *to).await,
+            (Verdict::Rescale { to, .. }, Some(target)) => self.write_scale(key, target, *to, permit).await,
             // Another controller has rescaled the target.
             (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
             _ => WriteOutcome::NotNeeded,
@@ -296,10 +303,10 @@ impl Controller {
             self.events.record(about.clone(), event.clone());
         }
         if let Some(status) = &conclusion.status {
-            // A sync that waits at the rate limit keeps its worker, so that new HPAs find a short queue at
-            // the limit.
-            let permission = self.statuses.turn().await;
-            permit.send_status().await;
+            // A sync that waits at the rate limit keeps its status permit, so that new HPAs find a short queue
+            // at the limit.
+            permit.send_status(&record.key.namespace).await;
+            let permission = self.statuses.turn(&record.key.namespace).await;
             self.hpas.sends(&record.key, &record.uid, Arc::clone(status));
             match self.statuses.put(permission, status_target(record), status).await {
                 Ok(resource_version) => self.hpas.wrote(&record.key, &record.uid, &resource_version),

@@ -1,10 +1,11 @@
-//! Worker permits, which bound the syncs that decide or scale at once. A sync that waits for metrics holds no
-//! permit. A sync that sends its status has exchanged its worker for one of the larger number of status
-//! permits.
+//! Worker permits, which bound the syncs that decide or scale at once. A sync that waits for metrics or for a
+//! token of the scale client holds no permit. A sync that sends its status has exchanged its worker for one of
+//! the larger number of status permits. Syncs that wait for a permit take turns by namespace.
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use cluster::fair::{FairPermit, FairSemaphore, Share};
+use tokio::sync::Semaphore;
 
 /// Divisor that determines the number of workers reserved for new or changed HPAs, so that these HPAs never
 /// wait behind a backlog. With fewer workers than this, all HPAs share them.
@@ -38,13 +39,14 @@ impl Workers {
 /// A pool of workers, with its permits for status writes in flight.
 #[derive(Debug, Clone)]
 pub struct WorkerPool {
-    workers: Arc<Semaphore>,
-    statuses: Arc<Semaphore>,
+    workers: Arc<FairSemaphore>,
+    statuses: Arc<FairSemaphore>,
 }
 
 impl WorkerPool {
     fn new(workers: usize, statuses: usize) -> Self {
-        Self { workers: Arc::new(Semaphore::new(workers)), statuses: Arc::new(Semaphore::new(statuses)) }
+        let semaphore = |permits| Arc::new(FairSemaphore::new(permits, Share::All));
+        Self { workers: semaphore(workers), statuses: semaphore(statuses) }
     }
 }
 
@@ -52,14 +54,14 @@ impl WorkerPool {
 #[derive(Debug)]
 pub struct WorkerPermit {
     lane: WorkerPool,
-    held: Option<OwnedSemaphorePermit>,
+    held: Option<FairPermit>,
 }
 
 impl WorkerPermit {
-    /// Waits for a worker, first come, first served.
+    /// Waits for a worker for a sync that is not chosen yet.
     pub async fn new(lane: &WorkerPool) -> Self {
         let mut permit = Self { lane: lane.clone(), held: None };
-        permit.acquire().await;
+        permit.acquire(&Arc::default()).await;
         permit
     }
 
@@ -68,18 +70,16 @@ impl WorkerPermit {
         self.held = None;
     }
 
-    /// Waits for a worker again.
-    pub(super) async fn acquire(&mut self) {
+    /// Waits for a worker again, on behalf of a namespace.
+    pub(super) async fn acquire(&mut self, namespace: &Arc<str>) {
         if self.held.is_none() {
-            // The semaphore is never closed. If it were, the sync would run without a bound rather than never
-            // run.
-            self.held = Arc::clone(&self.lane.workers).acquire_owned().await.ok();
+            self.held = Some(self.lane.workers.acquire(namespace).await);
         }
     }
 
     /// Releases the worker once a status permit is free. The worker is held until then, so that no sync
     /// decides long before it can publish its status.
-    pub(super) async fn send_status(&mut self) {
-        self.held = Arc::clone(&self.lane.statuses).acquire_owned().await.ok();
+    pub(super) async fn send_status(&mut self, namespace: &Arc<str>) {
+        self.held = Some(self.lane.statuses.acquire(namespace).await);
     }
 }

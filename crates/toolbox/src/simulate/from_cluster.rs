@@ -97,7 +97,7 @@ async fn read_objects(
     let mapping = mappings.first().ok_or_else(|| FromClusterError::NoScale(what.clone()))?;
     let scales = Scales::new(clients.scale.clone(), String::new());
     let scale = scales
-        .get(mapping, namespace, &target_name)
+        .get(scales.turn(namespace).await, mapping, namespace, &target_name)
         .await
         .map_err(|source| FromClusterError::Read { what: format!("the scale of {what}"), source })?;
 

@@ -5,10 +5,14 @@
 //! - An immediate add keeps the waiting time, so that the periodic sync remains due.
 //! - A key is never handed out twice at once. A key that is added while in progress is due again after
 //!   [`Queue::done`].
-//! - Of several due keys, the key with the earliest due time comes first.
+//! - Of several due keys of a namespace, the key with the earliest due time comes first.
 //!
-//! One rule is specific to this queue. Keys that are added at once, because their HPA is new or has changed,
-//! come before periodic keys, independent of the number of periodic keys.
+//! Three rules are specific to this queue:
+//! - Namespaces take turns.
+//! - Keys that are added at once, because their HPA is new or has changed, come before periodic keys, up to
+//!   the share of their namespace (`lanes`).
+//! - A key is handed out for a change at most once a second, and up to eight times less often if it changes all
+//!   the time (`recent`). A change within such an interval is due at its end.
 //!
 //! The queue has no background task. Every call first moves the keys that have become due, in the order of
 //! their due times.
@@ -18,14 +22,17 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
+use self::lanes::Lanes;
+pub use self::lanes::TokenWait;
+use self::recent::Recent;
 use crate::store::Key;
 use crate::telemetry::metrics::Workqueue;
 
-/// Interval of periodic keys while both lanes have keys: every `PERIODIC_SHARE`-th key is periodic, so that a
-/// flood of changes cannot stop periodic syncs.
-const PERIODIC_SHARE: u32 = 8;
+mod lanes;
+mod recent;
 
 /// A work queue of HPAs. All methods take `&self`. Any number of workers may wait in [`Self::get`].
 #[derive(Debug)]
@@ -43,15 +50,13 @@ struct State {
     waiting: BTreeMap<Position, Key>,
     waiting_at: BTreeMap<Key, Position>,
     added: u64,
-    /// Due keys that can be handed out, by lane.
-    fresh: BTreeMap<Position, Key>,
-    periodic: BTreeMap<Position, Key>,
+    /// Due keys that can be handed out.
+    lanes: Lanes,
+    recent: Recent,
     /// All due keys: the ready keys, and the keys that became due while in progress.
     dirty: BTreeMap<Key, Waiting>,
     /// Keys in progress, with the start of the work.
     processing: BTreeMap<Key, Instant>,
-    /// Consecutive fresh keys handed out while periodic ones were due.
-    passed: u32,
     shut_down: bool,
 }
 
@@ -101,6 +106,19 @@ impl Queue {
             return;
         }
         self.make_due(&mut state, key.clone(), Lane::Fresh, now);
+    }
+
+    /// Makes a key due because its HPA is new or has changed: now, or at the end of the interval since its last
+    /// hand-out as a fresh key.
+    pub fn add_changed(&self, key: &Key) {
+        let now = Instant::now();
+        let mut state = self.up_to(now);
+        if state.shut_down {
+            return;
+        }
+        if !state.recent.defer_change(key) {
+            self.make_due(&mut state, key.clone(), Lane::Fresh, now);
+        }
     }
 
     /// Makes a key due after a delay. Does nothing if the key already waits for an earlier time.
@@ -157,19 +175,12 @@ impl Queue {
                 if state.shut_down {
                     return false;
                 }
-                if state.ready() > 0 {
+                if state.lanes.is_ready() {
                     return true;
                 }
-                state.waiting.first_key_value().map(|((at, _), _)| *at)
+                state.next()
             };
-            match next {
-                Some(at) => tokio::select! {
-                    biased;
-                    () = changed => {}
-                    () = tokio::time::sleep_until(at) => {}
-                },
-                None => changed.await,
-            }
+            until(changed, next).await;
         }
     }
 
@@ -177,16 +188,17 @@ impl Queue {
     pub async fn wait_fresh(&self) -> bool {
         loop {
             let fresh_added = self.fresh_added.notified();
-            {
-                let state = self.state.lock();
+            let next = {
+                let state = self.up_to(Instant::now());
                 if state.shut_down {
                     return false;
                 }
-                if !state.fresh.is_empty() {
+                if state.lanes.is_fresh_ready() {
                     return true;
                 }
-            }
-            fresh_added.await;
+                state.recent.next()
+            };
+            until(fresh_added, next).await;
         }
     }
 
@@ -199,31 +211,32 @@ impl Queue {
 
     /// Hands out a due key, if there is one.
     pub fn take(&self) -> Option<Due> {
-        self.take_next(State::pop)
+        self.take_next(Lanes::pop)
     }
 
     /// Hands out a due key of a new or changed HPA, if there is one.
     pub fn take_fresh(&self) -> Option<Due> {
-        self.take_next(State::pop_fresh)
+        self.take_next(Lanes::pop_fresh)
     }
 
-    fn take_next(&self, pop: impl FnOnce(&mut State) -> Option<Key>) -> Option<Due> {
+    fn take_next(&self, pop: impl FnOnce(&mut Lanes) -> Option<Key>) -> Option<Due> {
         let now = Instant::now();
         let mut state = self.up_to(now);
         if state.shut_down {
             return None;
         }
-        let key = pop(&mut state)?;
+        let key = pop(&mut state.lanes)?;
         let waited = state.dirty.remove(&key);
+        state.recent.handed_out(&key, now, waited.is_some_and(|waited| waited.lane == Lane::Fresh));
         state.processing.insert(key.clone(), now);
         let lateness = waited.map_or(Duration::ZERO, |waited| now.duration_since(waited.position.0));
         self.metrics.depth(state.dirty.len());
         self.metrics.handed_out(lateness);
         // This worker no longer waits at the queue, so another worker must wake up.
-        if state.ready() > 0 || !state.waiting.is_empty() {
+        if state.lanes.is_ready() || state.next().is_some() {
             self.changed.notify_one();
         }
-        if !state.fresh.is_empty() {
+        if state.lanes.is_fresh_ready() || state.recent.next().is_some() {
             self.fresh_added.notify_one();
         }
         Some(Due { key, lateness, at: waited.and_then(|waited| waited.at) })
@@ -238,9 +251,11 @@ impl Queue {
         for waiting in state.dirty.values_mut() {
             (waiting.lane, waiting.position.0) = (Lane::Periodic, now);
         }
-        let ready = [std::mem::take(&mut state.periodic), std::mem::take(&mut state.fresh)];
-        let ready = ready.into_iter().flatten();
-        state.periodic = ready.map(|((_, added), key)| ((now, added), key)).collect();
+        let ready: BTreeMap<_, _> =
+            state.lanes.drain().into_iter().map(|((_, added), key)| (added, key)).collect();
+        for (added, key) in ready {
+            state.lanes.insert(Lane::Periodic, (now, added), key);
+        }
     }
 
     /// Ends the work on a key. A key that was added in the meantime is due again.
@@ -252,7 +267,7 @@ impl Queue {
         };
         self.metrics.finished(now.duration_since(since));
         if let Some(Waiting { lane, position, .. }) = state.dirty.get(key).copied() {
-            state.lane(lane).insert(position, key.clone());
+            state.lanes.insert(lane, position, key.clone());
             self.notify(lane);
         }
     }
@@ -264,9 +279,10 @@ impl Queue {
             state.waiting.remove(&position);
         }
         if let Some(Waiting { lane, position, .. }) = state.dirty.remove(key) {
-            state.lane(lane).remove(&position);
+            state.lanes.remove(lane, &key.namespace, &position);
             self.metrics.depth(state.dirty.len());
         }
+        state.recent.forget_change(key);
     }
 
     /// Shuts the queue down: hands out no keys and accepts none. Work in progress still ends with
@@ -279,7 +295,7 @@ impl Queue {
 
     /// Number of due keys that were not handed out.
     pub fn len(&self) -> usize {
-        self.up_to(Instant::now()).ready()
+        self.up_to(Instant::now()).lanes.len()
     }
 
     /// Whether no key is due.
@@ -313,6 +329,11 @@ impl Queue {
             state.waiting_at.remove(&key);
             self.make_due(&mut state, key, Lane::Periodic, at);
         }
+        while let Some((at, changed)) = state.recent.pop_ended(now) {
+            if let Some(key) = changed {
+                self.make_due(&mut state, key, Lane::Fresh, at);
+            }
+        }
         state
     }
 
@@ -331,8 +352,8 @@ impl Queue {
                 // The key moves to the front and keeps its due time.
                 due.lane = lane;
                 let position = due.position;
-                if let Some(key) = state.periodic.remove(&position) {
-                    state.fresh.insert(position, key);
+                if let Some(key) = state.lanes.remove(Lane::Periodic, &key.namespace, &position) {
+                    state.lanes.insert(lane, position, key);
                     self.notify(lane);
                 }
             }
@@ -344,39 +365,29 @@ impl Queue {
         self.metrics.added();
         self.metrics.depth(state.dirty.len());
         if !state.processing.contains_key(&key) {
-            state.lane(lane).insert(position, key);
+            state.lanes.insert(lane, position, key);
             self.notify(lane);
         }
     }
 }
 
+/// Waits for a notification, at most until an instant.
+async fn until(notified: Notified<'_>, at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::select! {
+            biased;
+            () = notified => {}
+            () = tokio::time::sleep_until(at) => {}
+        },
+        None => notified.await,
+    }
+}
+
 impl State {
-    fn lane(&mut self, lane: Lane) -> &mut BTreeMap<Position, Key> {
-        match lane {
-            Lane::Fresh => &mut self.fresh,
-            Lane::Periodic => &mut self.periodic,
-        }
-    }
-
-    /// Number of keys that can be handed out.
-    fn ready(&self) -> usize {
-        self.fresh.len() + self.periodic.len()
-    }
-
-    /// Takes the next key.
-    fn pop(&mut self) -> Option<Key> {
-        let both = !self.fresh.is_empty() && !self.periodic.is_empty();
-        let (lane, passed) = match self.passed {
-            passed if both && passed + 1 < PERIODIC_SHARE => (Lane::Fresh, passed + 1),
-            _ if both || self.fresh.is_empty() => (Lane::Periodic, 0),
-            _ => (Lane::Fresh, 0),
-        };
-        self.passed = passed;
-        self.lane(lane).pop_first().map(|(_, key)| key)
-    }
-
-    fn pop_fresh(&mut self) -> Option<Key> {
-        self.fresh.pop_first().map(|(_, key)| key)
+    /// The next time at which a key may become due.
+    fn next(&self) -> Option<Instant> {
+        let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
+        waiting.into_iter().chain(self.recent.next()).min()
     }
 }
 

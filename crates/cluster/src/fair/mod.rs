@@ -1,0 +1,150 @@
+//! Fairness between namespaces: everything that waits for a limited resource takes turns by namespace.
+//!
+//! Within a namespace the order is that of positions. Between namespaces it is round robin: a namespace that
+//! was served goes behind all others. Without contention the order is that of arrival. An idle namespace
+//! keeps no state.
+
+mod semaphore;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use self::semaphore::{FairPermit, FairSemaphore, Share};
+
+/// Items that are served in turns by namespace. `P` orders the items of one namespace. Every operation takes
+/// logarithmic time.
+#[derive(Debug)]
+pub struct Rotation<P, T> {
+    namespaces: BTreeMap<Arc<str>, Line<P, T>>,
+    turns: BTreeMap<Turn, Arc<str>>,
+    next: u64,
+    len: usize,
+}
+
+/// The items of one namespace.
+#[derive(Debug)]
+struct Line<P, T> {
+    turn: Turn,
+    items: BTreeMap<P, T>,
+}
+
+/// The place of a namespace in the rotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    /// Namespaces of a lower rank come first.
+    pub rank: u64,
+    /// The order of arrival at the end of the rotation.
+    pub number: u64,
+}
+
+impl<P, T> Default for Rotation<P, T> {
+    fn default() -> Self {
+        Self { namespaces: BTreeMap::new(), turns: BTreeMap::new(), next: 0, len: 0 }
+    }
+}
+
+impl<P: Ord + Copy, T> Rotation<P, T> {
+    /// Adds an item. A namespace without items enters the rotation at the end of its rank. The rank of a
+    /// namespace with items stays.
+    pub fn insert(&mut self, namespace: &Arc<str>, rank: u64, position: P, item: T) {
+        if let Some(line) = self.namespaces.get_mut(namespace) {
+            self.len += usize::from(line.items.insert(position, item).is_none());
+            return;
+        }
+        let turn = Turn { rank, number: self.next };
+        self.next += 1;
+        self.len += 1;
+        self.turns.insert(turn, Arc::clone(namespace));
+        let line = Line { turn, items: BTreeMap::from([(position, item)]) };
+        self.namespaces.insert(Arc::clone(namespace), line);
+    }
+
+    /// Removes an item, if it is present.
+    pub fn remove(&mut self, namespace: &str, position: &P) -> Option<T> {
+        let line = self.namespaces.get_mut(namespace)?;
+        let item = line.items.remove(position)?;
+        self.len -= 1;
+        if line.items.is_empty() {
+            let turn = line.turn;
+            self.turns.remove(&turn);
+            self.namespaces.remove(namespace);
+        }
+        Some(item)
+    }
+
+    /// The item at a position.
+    pub fn get_mut(&mut self, namespace: &str, position: &P) -> Option<&mut T> {
+        self.namespaces.get_mut(namespace)?.items.get_mut(position)
+    }
+
+    /// The first turn.
+    pub fn first(&self) -> Option<Turn> {
+        self.turns.first_key_value().map(|(turn, _)| *turn)
+    }
+
+    /// Takes the first item of the first namespace. The namespace goes to the end of its rank.
+    pub fn pop(&mut self) -> Option<(Arc<str>, P, T)> {
+        self.pop_where(|_| true)
+    }
+
+    /// Takes the first item of the first namespace. The namespace keeps its turn.
+    pub fn pop_in_turn(&mut self) -> Option<(Arc<str>, P, T)> {
+        let namespace = self.turns.first_key_value()?.1;
+        let position = *self.namespaces.get(namespace)?.items.first_key_value()?.0;
+        let namespace = Arc::clone(namespace);
+        let item = self.remove(&namespace, &position)?;
+        Some((namespace, position, item))
+    }
+
+    /// Like [`Self::pop`], but skips namespaces. Takes time in proportion to the number of skipped ones.
+    pub fn pop_where(&mut self, accepts: impl Fn(&str) -> bool) -> Option<(Arc<str>, P, T)> {
+        let turn = *self.turns.iter().find(|(_, namespace)| accepts(namespace))?.0;
+        let namespace = self.turns.remove(&turn)?;
+        let line = self.namespaces.get_mut(&namespace)?;
+        let (position, item) = line.items.pop_first()?;
+        self.len -= 1;
+        if line.items.is_empty() {
+            self.namespaces.remove(&namespace);
+        } else {
+            line.turn = Turn { number: self.next, ..turn };
+            self.next += 1;
+            self.turns.insert(line.turn, Arc::clone(&namespace));
+        }
+        Some((namespace, position, item))
+    }
+
+    /// Changes the rank of a namespace, if it has items.
+    pub fn set_rank(&mut self, namespace: &str, rank: u64) {
+        if let Some(line) = self.namespaces.get_mut(namespace)
+            && let Some(namespace) = self.turns.remove(&line.turn)
+        {
+            line.turn.rank = rank;
+            self.turns.insert(line.turn, namespace);
+        }
+    }
+
+    /// The number of the next turn. All turns given so far have a lower number.
+    pub fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no items.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Removes all items.
+    pub fn drain(&mut self) -> impl Iterator<Item = (P, T)> + use<P, T> {
+        self.turns.clear();
+        self.len = 0;
+        std::mem::take(&mut self.namespaces).into_values().flat_map(|line| line.items)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! The due keys that can be handed out, in two lanes with turns by namespace.
+//!
+//! A turn of a namespace has several periodic keys, so that few namespaces are under way at once and the HPAs of
+//! a namespace share their metrics. Fresh keys come first, but of each namespace only one per round while periodic keys are due. A round ends
+//! when every namespace with periodic keys has had its turn. So no namespace can use more than its share of
+//! the hand-outs by changes of its HPAs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cluster::fair::{Rotation, Turn};
+
+use super::{Lane, Position, Queue};
+use crate::store::Key;
+
+/// Maximum number of syncs of a namespace that wait for a token of the rate limit. At this number, no keys of
+/// the namespace are handed out.
+const MAX_TOKEN_WAITS: usize = 8;
+/// Maximum number of periodic keys that a namespace hands out in one turn.
+pub(super) const KEYS_PER_TURN: u32 = 16;
+/// The rank of a namespace of which no keys are handed out.
+const BLOCKED: u64 = u64::MAX;
+
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    /// A namespace is served in priority from the round of its rank on.
+    fresh: Rotation<Position, Key>,
+    periodic: Rotation<Position, Key>,
+    /// The last turn with a periodic key, and the number of keys handed out in it.
+    turn: Option<(Turn, u32)>,
+    round: u64,
+    /// Number of the turn that ends the round.
+    round_end: u64,
+    /// Namespaces with a fresh key handed out in this round.
+    served: BTreeSet<Arc<str>>,
+    /// Number of syncs that wait for a token, by namespace, without zeros.
+    token_waits: BTreeMap<Arc<str>, usize>,
+}
+
+impl Lanes {
+    pub(super) fn insert(&mut self, lane: Lane, position: Position, key: Key) {
+        let (namespace, rank) = (Arc::clone(&key.namespace), self.rank(lane, &key.namespace));
+        self.lane(lane).insert(&namespace, rank, position, key);
+    }
+
+    pub(super) fn remove(&mut self, lane: Lane, namespace: &str, position: &Position) -> Option<Key> {
+        self.lane(lane).remove(namespace, position)
+    }
+
+    /// Takes the next key.
+    pub(super) fn pop(&mut self) -> Option<Key> {
+        let periodic = available(&self.periodic);
+        if periodic.is_none_or(|turn| turn.number >= self.round_end) {
+            self.round += 1;
+            self.round_end = self.periodic.next_number();
+            self.served.clear();
+        }
+        match available(&self.fresh) {
+            Some(turn) if periodic.is_none() || turn.rank <= self.round => self.pop_fresh(),
+            _ => {
+                let turn = periodic?;
+                let count = self.turn.filter(|(last, _)| *last == turn).map_or(1, |(_, count)| count + 1);
+                self.turn = Some((turn, count));
+                let next =
+                    if count < KEYS_PER_TURN { self.periodic.pop_in_turn() } else { self.periodic.pop() };
+                next.map(|(_, _, key)| key)
+            }
+        }
+    }
+
+    /// Takes the next fresh key.
+    pub(super) fn pop_fresh(&mut self) -> Option<Key> {
+        available(&self.fresh)?;
+        let (namespace, _, key) = self.fresh.pop()?;
+        self.served.insert(Arc::clone(&namespace));
+        let rank = self.rank(Lane::Fresh, &namespace);
+        self.fresh.set_rank(&namespace, rank);
+        Some(key)
+    }
+
+    /// Removes all keys, in order of positions.
+    pub(super) fn drain(&mut self) -> BTreeMap<Position, Key> {
+        self.periodic.drain().chain(self.fresh.drain()).collect()
+    }
+
+    /// Records that a sync waits for a token of the rate limit.
+    pub(super) fn token_wait_started(&mut self, namespace: &Arc<str>) {
+        *self.token_waits.entry(Arc::clone(namespace)).or_default() += 1;
+        self.update_ranks(namespace);
+    }
+
+    /// Records that a sync no longer waits for a token.
+    pub(super) fn token_wait_ended(&mut self, namespace: &Arc<str>) {
+        if let Some(count) = self.token_waits.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.token_waits.remove(namespace);
+            }
+        }
+        self.update_ranks(namespace);
+    }
+
+    /// Whether a key can be handed out.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_fresh_ready() || available(&self.periodic).is_some()
+    }
+
+    /// Whether a fresh key can be handed out.
+    pub(super) fn is_fresh_ready(&self) -> bool {
+        available(&self.fresh).is_some()
+    }
+
+    /// Number of due keys.
+    pub(super) fn len(&self) -> usize {
+        self.fresh.len() + self.periodic.len()
+    }
+
+    fn update_ranks(&mut self, namespace: &str) {
+        let (fresh, periodic) = (self.rank(Lane::Fresh, namespace), self.rank(Lane::Periodic, namespace));
+        self.fresh.set_rank(namespace, fresh);
+        self.periodic.set_rank(namespace, periodic);
+    }
+
+    fn rank(&self, lane: Lane, namespace: &str) -> u64 {
+        match lane {
+            _ if self.token_waits.get(namespace).is_some_and(|count| *count >= MAX_TOKEN_WAITS) => BLOCKED,
+            Lane::Periodic => 0,
+            Lane::Fresh => self.round + u64::from(self.served.contains(namespace)),
+        }
+    }
+
+    fn lane(&mut self, lane: Lane) -> &mut Rotation<Position, Key> {
+        match lane {
+            Lane::Fresh => &mut self.fresh,
+            Lane::Periodic => &mut self.periodic,
+        }
+    }
+}
+
+/// The first turn of a lane, unless all its namespaces are blocked.
+fn available(lane: &Rotation<Position, Key>) -> Option<Turn> {
+    lane.first().filter(|turn| turn.rank < BLOCKED)
+}
+
+impl Queue {
+    /// Records that the sync of a key waits for a token of a rate limit, until the return value is dropped.
+    /// While several syncs of a namespace wait, no keys of the namespace are handed out.
+    pub fn token_wait(&self, key: &Key) -> TokenWait<'_> {
+        self.state.lock().lanes.token_wait_started(&key.namespace);
+        TokenWait { queue: self, namespace: Arc::clone(&key.namespace) }
+    }
+}
+
+/// A sync that waits for a token of a rate limit.
+#[derive(Debug)]
+#[must_use]
+pub struct TokenWait<'a> {
+    queue: &'a Queue,
+    namespace: Arc<str>,
+}
+
+impl Drop for TokenWait<'_> {
+    fn drop(&mut self) {
+        self.queue.state.lock().lanes.token_wait_ended(&self.namespace);
+        self.queue.changed.notify_one();
+        self.queue.fresh_added.notify_one();
+    }
+}

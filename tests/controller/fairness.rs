@@ -1,0 +1,139 @@
+//! A namespace that uses more than its share delays no other namespace.
+
+use std::time::Duration;
+
+use concertina::cli::Config;
+use controller::options::{Options, ScaleSource};
+use fake_cluster::{FaultAction, FaultRule, LoggedRequest};
+use serde_json::{Value, json};
+
+use crate::support::objects::{deployment, external, hpa};
+use crate::support::{Fixture, Harness};
+
+const HOSTILE: &str = "hostile";
+const PERIOD: f64 = 15.0;
+
+fn watching() -> Config {
+    Config::from(Options { scale_source: ScaleSource::Watch, ..Options::default() })
+}
+
+/// Adds an HPA with its Deployment of one replica.
+fn add(stage: &Fixture, namespace: &str, name: &str, metrics: &[Value]) {
+    let mut deployment = deployment(name, 1);
+    deployment["status"] = json!({ "replicas": 1 });
+    for mut object in [deployment, hpa(name, metrics)] {
+        object["metadata"]["namespace"] = json!(namespace);
+        stage.cluster.put_raw(object);
+    }
+}
+
+/// A cluster with an empty hostile namespace, and with `count` HPAs on one external metric each in other
+/// namespaces, ten in each.
+fn peaceful(count: usize) -> (Fixture, Vec<(String, String)>) {
+    let stage = Fixture::new();
+    let names: Vec<_> =
+        (0..count).map(|index| (format!("team-{:02}", index / 10), format!("web-{index:03}"))).collect();
+    for namespace in names.iter().map(|(namespace, _)| namespace.as_str()).step_by(10).chain([HOSTILE]) {
+        stage.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}));
+    }
+    stage.external("queue", "10");
+    for (namespace, name) in &names {
+        add(&stage, namespace, name, &[external("queue", "10")]);
+    }
+    (stage, names)
+}
+
+/// Changes the metric of all peaceful HPAs, within the tolerance, so that each sync writes a status. Lets time
+/// pass.
+async fn pass(rig: &Harness, seconds: u32) {
+    for second in 0..seconds {
+        rig.external("queue", &format!("{}m", 10_000 + second % 900));
+        rig.pass(1.0).await;
+    }
+}
+
+/// The longest time between two status writes of one of the HPAs since `start`, or until now.
+fn longest_gap(rig: &Harness, names: &[(String, String)], start: Duration) -> Duration {
+    let gaps = names.iter().map(|(namespace, name)| {
+        let suffix = format!("/namespaces/{namespace}/horizontalpodautoscalers/{name}/status");
+        let written = |request: &LoggedRequest| request.verb == "update" && request.path.contains(&suffix);
+        let times = rig.times(written).into_iter().filter(|at| *at >= start);
+        let times: Vec<_> = [start].into_iter().chain(times).chain([rig.now()]).collect();
+        times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap()
+    });
+    gaps.max().unwrap()
+}
+
+/// Asserts that all HPAs were synced every period in the last minute, at most a second late.
+async fn assert_on_time_for_a_minute(rig: &Harness, names: &[(String, String)]) {
+    let start = rig.now();
+    pass(rig, 60).await;
+    let longest = longest_gap(rig, names, start).as_secs_f64();
+    assert!(longest <= PERIOD + 1.0, "{longest} s without a sync");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpa_with_ten_thousand_metrics_delays_no_other_namespace() {
+    let (stage, names) = peaceful(10);
+    let metrics: Vec<_> = (0..10_000).map(|index| external(&format!("m-{index}"), "10")).collect();
+    add(&stage, HOSTILE, "greedy", &metrics);
+    let rig = Harness::spread(stage, &watching());
+    pass(&rig, 20).await;
+    assert_on_time_for_a_minute(&rig, &names).await;
+    let asked = rig.times(|request| request.path.contains("/namespaces/hostile/m-")).len();
+    assert!(asked >= 1_000, "{asked} queries of the hostile HPA were sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpa_has_at_most_eight_queries_in_flight() {
+    let (stage, _) = peaceful(0);
+    let metrics: Vec<_> = (0..100).map(|index| external(&format!("m-{index}"), "10")).collect();
+    add(&stage, HOSTILE, "greedy", &metrics);
+    let hangs = FaultRule::new(FaultAction::Silence).path_contains("/namespaces/hostile/m-");
+    stage.cluster.faults().add(hangs);
+    let rig = Harness::spread(stage, &watching());
+    rig.pass(20.0).await;
+    assert_eq!(rig.times(|request| request.path.contains("/namespaces/hostile/m-")).len(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_queries_of_a_namespace_delay_no_other_namespace() {
+    let (stage, names) = peaceful(10);
+    for index in 0..600 {
+        add(&stage, HOSTILE, &format!("slow-{index}"), &[external(&format!("m-{index}"), "10")]);
+    }
+    let hangs = FaultRule::new(FaultAction::Silence)
+        .path_contains("/external.metrics.k8s.io/v1beta1/namespaces/hostile/");
+    stage.cluster.faults().add(hangs);
+    let rig = Harness::spread(stage, &watching());
+    pass(&rig, 40).await;
+    assert_on_time_for_a_minute(&rig, &names).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpas_that_are_edited_every_second_delay_no_other_namespace() {
+    let (stage, names) = peaceful(300);
+    let edited: Vec<_> = (0..30).map(|index| format!("edited-{index:02}")).collect();
+    for name in &edited {
+        add(&stage, HOSTILE, name, &[external("queue", "10")]);
+    }
+    let rig = Harness::spread(stage, &watching());
+    pass(&rig, 30).await;
+    let start = rig.now();
+    for second in 0..60_u32 {
+        rig.external("queue", &format!("{}m", 10_000 + second));
+        for name in &edited {
+            // Every edit requires a rescale, to a lower limit above or an upper limit below the current count.
+            let mut hpa = rig.hpa_in(HOSTILE, name);
+            let limit = 1 + second % 3;
+            (hpa["spec"]["minReplicas"], hpa["spec"]["maxReplicas"]) = (json!(limit), json!(limit));
+            rig.cluster.update(hpa).unwrap();
+        }
+        rig.pass(1.0).await;
+    }
+    let longest = longest_gap(&rig, &names, start).as_secs_f64();
+    assert!(longest <= PERIOD + 1.0, "{longest} s without a sync");
+    let written = |request: &LoggedRequest| request.verb == "update" && request.path.contains("/edited-");
+    let rescales = rig.times(|request| written(request) && request.path.contains("/scale")).len();
+    assert!(rescales >= 200, "{rescales} rescales of the edited HPAs");
+}
