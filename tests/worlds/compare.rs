@@ -7,41 +7,28 @@ use crate::trace::Trace;
 
 pub(crate) type Traces = BTreeMap<(String, String), Trace>;
 
-/// A difference on purpose. `docs/reference/parity.md` lists it.
+/// A difference on purpose. `docs/reference/parity.md` lists it. Everything that follows from it may differ as
+/// well, so it explains all differences of an HPA.
 pub(crate) struct Intended {
     pub(crate) reason: &'static str,
     /// The HPAs that it can affect.
     affects: Trait,
-    /// Removes the difference from the traces of such an HPA, reference first.
-    remove: fn(&mut Trace, &mut Trace),
 }
 
 /// Every difference that is not in this table fails the test.
-pub(crate) const INTENDED: [Intended; 5] = [
-    Intended {
-        reason: "an average at zero replicas is the undivided total, upstream divides by zero",
-        affects: Trait::Zero,
-        remove: remove_undivided_totals,
-    },
-    Intended {
-        reason: "values and sums beyond 2^63 saturate, upstream they wrap",
-        affects: Trait::Overflow,
-        remove: remove_all,
-    },
+pub(crate) const INTENDED: [Intended; 4] = [
+    Intended { reason: "values and sums beyond 2^63 saturate, upstream they wrap", affects: Trait::Overflow },
     Intended {
         reason: "an HPA that is created again starts without a history, upstream it inherits one",
         affects: Trait::Recreated,
-        remove: remove_all,
     },
     Intended {
         reason: "a rescale with a lost response is verified and counts, upstream it has failed",
         affects: Trait::LostResponse,
-        remove: remove_all,
     },
     Intended {
         reason: "pods that have succeeded are ignored, upstream they count",
         affects: Trait::SucceededPods,
-        remove: remove_all,
     },
 ];
 
@@ -74,7 +61,7 @@ pub(crate) fn compare(plans: &[Plan], reference: &Traces, ours: &Traces) -> Comp
             if expected == got {
                 continue;
             }
-            if let Some(reason) = explain(hpa, expected.clone(), got.clone()) {
+            if let Some(reason) = explain(hpa) {
                 *comparison.explained.entry(reason).or_default() += 1;
                 continue;
             }
@@ -87,38 +74,10 @@ pub(crate) fn compare(plans: &[Plan], reference: &Traces, ours: &Traces) -> Comp
     comparison
 }
 
-/// The reason of the intended difference that makes the traces equal.
-fn explain(hpa: &PlannedHpa, mut expected: Trace, mut got: Trace) -> Option<&'static str> {
-    for intended in INTENDED.iter().filter(|intended| hpa.traits.contains(&intended.affects)) {
-        (intended.remove)(&mut expected, &mut got);
-        if expected == got {
-            return Some(intended.reason);
-        }
-    }
-    None
-}
-
-/// Everything that follows from the difference may differ as well.
-fn remove_all(expected: &mut Trace, got: &mut Trace) {
-    (*expected, *got) = (Trace::default(), Trace::default());
-}
-
-/// The result of the division by zero, in milli-units.
-const DIVIDED_BY_ZERO: &str = "\"averageValue\":\"-9223372036854775808m\"";
-
-/// Removes averages where the reference has divided by zero.
-fn remove_undivided_totals(expected: &mut Trace, got: &mut Trace) {
-    for (one, other) in expected.writes.iter_mut().zip(&mut got.writes) {
-        if one.contains(DIVIDED_BY_ZERO) {
-            (*one, *other) = (without_averages(one), without_averages(other));
-        }
-    }
-}
-
-fn without_averages(text: &str) -> String {
-    let mut parts = text.split("\"averageValue\":\"");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + "average" + part.trim_start_matches(|character| character != '"'))
+/// The reason of the intended difference that affects an HPA.
+fn explain(hpa: &PlannedHpa) -> Option<&'static str> {
+    let intended = INTENDED.iter().find(|intended| hpa.traits.contains(&intended.affects))?;
+    Some(intended.reason)
 }
 
 /// The lines that only one side has, up to a limit.

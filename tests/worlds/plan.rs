@@ -37,8 +37,6 @@ pub(crate) enum Trait {
     Recreated,
     /// A write is processed, and its response is lost.
     LostResponse,
-    /// The target has no replicas at some time.
-    Zero,
 }
 
 /// The inputs of the next syncs.

@@ -288,7 +288,6 @@ fn zero(draft: &mut Draft) {
     let mut spec = spec(draft);
     spec["minReplicas"] = json!(0);
     draft.add_hpa("web", spec);
-    mark(draft, Trait::Zero);
 }
 
 fn zero_replicas(draft: &mut Draft, number: usize) {
