@@ -14,7 +14,7 @@ use crate::decode::{DecodeError, meta_of};
 use crate::error::ApiError;
 use crate::mapper::Mapping;
 
-/// The versions whose selector is a map of labels beside a text.
+/// The versions whose selector is a map of labels and a text.
 const LEGACY_VERSIONS: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];
 /// The name that Go gives to client-go's scheme of Scales.
 const SCHEME: &str = "pkg/runtime/scheme.go:111";

@@ -1,9 +1,9 @@
 //! The due keys that can be handed out, in two lanes with turns by namespace.
 //!
-//! A turn of a namespace has several periodic keys, so that few namespaces are under way at once and the HPAs of
-//! a namespace share their metrics. Fresh keys come first, but of each namespace only one per round while periodic keys are due. A round ends
-//! when every namespace with periodic keys has had its turn. So no namespace can use more than its share of
-//! the hand-outs by changes of its HPAs.
+//! A turn of a namespace has several periodic keys, so that few namespaces are in progress at once and the HPAs of
+//! a namespace share their metrics. Fresh keys come first, but of each namespace only one per round while
+//! periodic keys are due. A round ends when every namespace with periodic keys has had its turn. So no
+//! namespace can use more than its share of the hand-outs by changes of its HPAs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
