@@ -7,6 +7,7 @@ mod backoff;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
@@ -47,6 +48,15 @@ impl Clock for ShiftedClock {
         let now = self.clock.now();
         now.checked_add(self.ahead).unwrap_or(now)
     }
+}
+
+/// Longer than any run of a process.
+const FOREVER: Duration = Duration::from_hours(24 * 365);
+
+/// Returns the instant `delay` after `at`. A delay beyond the range of the clock, which a flag may set, becomes
+/// a year.
+pub fn after(at: Instant, delay: Duration) -> Instant {
+    at.checked_add(delay).unwrap_or(at + FOREVER)
 }
 
 /// One instant on the wall clock and on the monotonic clock. The comparison of the two reveals a wall-clock

@@ -33,9 +33,6 @@ const MAX_REPEATS: u32 = 10;
 /// The wait before a GET with a broken connection is repeated. The time is client-go's.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// A time limit longer than any run.
-const FOREVER: Duration = Duration::from_hours(24 * 365);
-
 /// Sends requests. The URI of a request is a path. The stack prefixes the server's URL.
 pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
 
@@ -209,9 +206,7 @@ impl Client {
     }
 
     fn deadline(&self, call: &Call) -> Instant {
-        let now = Instant::now();
-        // The value of a flag may exceed the range of the clock.
-        now.checked_add(call.timeout.unwrap_or(self.timeout)).unwrap_or(now + FOREVER)
+        clock::after(Instant::now(), call.timeout.unwrap_or(self.timeout))
     }
 
     /// Changes the rate of the token bucket, if the client has one.

@@ -16,8 +16,6 @@ use super::fair::Rotation;
 
 /// The maximum automatic rate of status writes, per second.
 const MAX_AUTOMATIC_STATUS_RATE: f64 = 500.0;
-/// A wait longer than any run.
-const FOREVER: Duration = Duration::from_hours(24 * 365);
 
 /// A token bucket with continuous refill. Clones share the bucket.
 #[derive(Debug, Clone)]
@@ -83,7 +81,7 @@ impl TokenBucket {
             if wait.is_zero() {
                 return;
             }
-            let available = now.checked_add(wait).unwrap_or(now + FOREVER);
+            let available = clock::after(now, wait);
             let (grant, granted) = oneshot::channel();
             let (namespace, number) = (Arc::<str>::from(namespace), state.arrived);
             state.arrived += 1;

@@ -49,9 +49,6 @@ use cluster::metrics::Metrics;
 use cluster::scale::Scales;
 use cluster::status::Statuses;
 
-/// Longer than any run of the process.
-const FOREVER: Duration = Duration::from_hours(24 * 365);
-
 /// The controller: stores, clients, queue and history.
 #[derive(Debug)]
 pub struct Controller {
@@ -179,8 +176,7 @@ impl Controller {
         if self.comparator.is_none() {
             return self.phases.next(key, at, started);
         }
-        let (now, period) = (Instant::now(), self.period + self.period / 10);
-        now.checked_add(period).unwrap_or(now + FOREVER)
+        clock::after(Instant::now(), self.period + self.period / 10)
     }
 
     /// Drops the state of an HPA that was deleted, or replaced by another HPA of its name.

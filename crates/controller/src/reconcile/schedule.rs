@@ -19,7 +19,6 @@ use parking_lot::{Mutex, MutexGuard};
 use ring::digest::{SHA256, digest};
 use tokio::time::Instant;
 
-use super::FOREVER;
 use crate::store::Key;
 
 /// Binary logarithm of the number of hash groups of namespaces. The namespaces of one group share a slot.
@@ -218,7 +217,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 fn later(at: Instant, by: u64) -> Instant {
-    at.checked_add(Duration::from_nanos(by)).unwrap_or(at + FOREVER)
+    clock::after(at, Duration::from_nanos(by))
 }
 
 #[cfg(test)]

@@ -123,9 +123,7 @@ impl Queue {
 
     /// Makes a key due after a delay. Does nothing if the key already waits for an earlier time.
     pub fn add_after(&self, key: &Key, delay: Duration) {
-        let now = Instant::now();
-        // A delay beyond the range of the clock becomes a year.
-        self.add_at(key, now.checked_add(delay).unwrap_or(now + Duration::from_hours(365 * 24)));
+        self.add_at(key, clock::after(Instant::now(), delay));
     }
 
     /// Makes a key due at an instant. Does nothing if the key already waits for an earlier instant.
