@@ -127,16 +127,7 @@ impl Controller {
         }
         // The observers have read the steps, and the status write may wait.
         conclusion.explanation.metrics = Vec::new();
-        let concluded = ConcludedSync {
-            hpa: record,
-            at,
-            ended,
-            set: moment.set,
-            answers: &answers,
-            outcome: &outcome,
-            conclusion: &conclusion,
-        };
-        let status_written = self.finish(&concluded, permit).await;
+        let status_written = self.finish(record, moment, &outcome, &conclusion, permit).await;
         if !self.is_there(record) {
             // The HPA was deleted during the sync. State recorded since then would otherwise never be
             // dropped.
@@ -280,12 +271,18 @@ impl Controller {
 
     /// Sends events and status and commits the history, unless the HPA was deleted or replaced during the
     /// sync. Returns false if the status write failed.
-    async fn finish(&self, sync: &ConcludedSync<'_>, permit: &mut WorkerPermit) -> bool {
-        let ConcludedSync { hpa: record, at, set, conclusion, outcome, .. } = *sync;
+    async fn finish(
+        &self,
+        record: &HpaRecord,
+        moment: ClockReading,
+        outcome: &WriteOutcome,
+        conclusion: &Conclusion,
+        permit: &mut WorkerPermit,
+    ) -> bool {
         // The gate may have opened since: a status must not report a rescale that was withheld.
         let published = *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, permit).await;
         if self.is_there(record) {
-            self.histories.commit(&record.uid, &conclusion.changes, ClockReading { at, set });
+            self.histories.commit(&record.uid, &conclusion.changes, moment);
             // A sync without a count, or with a failed write, leaves the series unchanged, as upstream does.
             let decided = conclusion.explanation.desired.is_some();
             if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
