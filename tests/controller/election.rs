@@ -6,17 +6,7 @@ use concertina::cli::Config;
 use fake_cluster::LoggedRequest;
 
 use crate::support::Fixture;
-use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
-
-/// One HPA with 4 replicas and a demand of 8.
-fn one() -> Fixture {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
-    stage.create(hpa("web", &[external("queue", "10")]));
-    stage
-}
 
 fn start(stage: &Fixture, identity: &str) -> Process {
     Process::start(stage, identity, config())
@@ -37,7 +27,7 @@ fn holder(stage: &Fixture) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn standby_watches_everything_and_writes_nothing() {
-    let stage = one();
+    let stage = Fixture::growing();
     let leader = start(&stage, "a");
     stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
     let before = stage.count("get", "/scale");
@@ -58,7 +48,7 @@ async fn standby_watches_everything_and_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn planned_handover_takes_less_than_two_seconds() {
-    let stage = one();
+    let stage = Fixture::growing();
     let leader = start(&stage, "a");
     stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
     let standby = start(&stage, "b");
@@ -74,7 +64,7 @@ async fn planned_handover_takes_less_than_two_seconds() {
 async fn failover_after_a_crash_takes_at_most_17_s_without_other_writes() {
     let mut waits = Vec::new();
     for round in 0..40_u32 {
-        let stage = one();
+        let stage = Fixture::growing();
         let leader = start(&stage, "a");
         stage.until("a leads", 5.0, |stage| stage.replicas("web") == 8).await;
         let standby = start(&stage, "b");
@@ -99,7 +89,7 @@ async fn failover_after_a_crash_takes_at_most_17_s_without_other_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn only_one_of_two_replicas_that_start_together_writes() {
-    let stage = one();
+    let stage = Fixture::growing();
     let (a, b) = (start(&stage, "a"), start(&stage, "b"));
     stage.pass(100.0).await;
     // The HPA has one sync per period, and one at the start.

@@ -9,14 +9,6 @@ use crate::support::logs;
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};
 
-fn one() -> Fixture {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
-    stage.create(hpa("web", &[external("queue", "10")]));
-    stage
-}
-
 fn forbidden(message: &str) -> FaultAction {
     FaultAction::Status(Status::new(403, "Forbidden", message))
 }
@@ -26,7 +18,7 @@ const MAY_NOT_LIST: &str = "pods is forbidden: User \"system:serviceaccount:kube
 
 #[tokio::test(start_paused = true)]
 async fn controller_is_unready_until_it_may_list_pods() {
-    let stage = one();
+    let stage = Fixture::growing();
     stage.fault("/api/v1/pods", forbidden(MAY_NOT_LIST));
     let rig = Harness::start(stage);
     rig.pass(120.0).await;
@@ -43,7 +35,7 @@ async fn controller_is_unready_until_it_may_list_pods() {
 async fn forbidden_scale_read_is_reported_with_the_servers_message() {
     let message =
         "deployments.apps \"web\" is forbidden: User \"c\" cannot get resource \"deployments/scale\"";
-    let stage = one();
+    let stage = Fixture::growing();
     stage.fault("/web/scale", forbidden(message));
     let rig = Harness::start(stage);
     rig.pass(20.0).await;
@@ -63,7 +55,7 @@ async fn forbidden_scale_read_is_reported_with_the_servers_message() {
 async fn forbidden_scale_write_is_a_failed_rescale() {
     let message =
         "deployments.apps \"web\" is forbidden: User \"c\" cannot update resource \"deployments/scale\"";
-    let stage = one();
+    let stage = Fixture::growing();
     stage.cluster.faults().add(FaultRule::new(forbidden(message)).verb("update").subresource("scale"));
     let rig = Harness::start(stage);
     rig.pass(1.0).await;
@@ -79,7 +71,7 @@ fn writes(request: &LoggedRequest) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn dry_run_decides_everything_and_writes_nothing() {
-    let stage = one();
+    let stage = Fixture::growing();
     stage.target("idle", 2);
     stage.create(hpa("idle", &[external("missing", "10")]));
     let rig = Harness::with(stage, &Config::from(Options { dry_run: true, ..Options::default() }));
@@ -118,7 +110,8 @@ async fn dry_run_decides_everything_and_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn opened_gate_permits_writes_from_the_next_period() {
-    let rig = Harness::with(one(), &Config::from(Options { dry_run: true, ..Options::default() }));
+    let rig =
+        Harness::with(Fixture::growing(), &Config::from(Options { dry_run: true, ..Options::default() }));
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
     rig.gate.open_for(Refusal::DryRun);

@@ -6,7 +6,6 @@ use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
 use fake_cluster::{FaultAction, FaultRule};
 
-use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
 use crate::support::{Fixture, logs};
 
@@ -15,18 +14,9 @@ fn process(stage: &Fixture) -> Process {
     Process::start(stage, "alone", Config { election: None, takeover: TakeOver::Off, ..Config::default() })
 }
 
-/// One HPA with 4 replicas and a demand of 8, if its metric is available.
-fn one() -> Fixture {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
-    stage.create(hpa("web", &[external("queue", "10")]));
-    stage
-}
-
 #[tokio::test(start_paused = true)]
 async fn process_without_a_server_logs_once_a_minute_and_stops_at_once() {
-    let stage = one();
+    let stage = Fixture::growing();
     stage.cluster.faults().add(FaultRule::new(FaultAction::Close));
     let process = process(&stage);
     stage.pass(600.0).await;
@@ -42,7 +32,7 @@ async fn process_without_a_server_logs_once_a_minute_and_stops_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_server_is_logged_once_a_minute_and_its_recovery_once() {
-    let stage = one();
+    let stage = Fixture::growing();
     let process = process(&stage);
     stage.pass(20.0).await;
     let before = logs::with("failed to list and watch").len();
@@ -59,7 +49,7 @@ async fn lost_server_is_logged_once_a_minute_and_its_recovery_once() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_finishes_the_current_sync_and_sends_its_events() {
-    let stage = one();
+    let stage = Fixture::growing();
     stage.fault("/queue", FaultAction::DelayAnswer(Duration::from_secs(10)));
     let process = process(&stage);
     stage.pass(4.0).await;
@@ -74,7 +64,7 @@ async fn shutdown_finishes_the_current_sync_and_sends_its_events() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_ends_within_the_grace_period_of_a_pod() {
-    let stage = one();
+    let stage = Fixture::growing();
     stage.cluster.faults().add(FaultRule::new(FaultAction::Silence).verb("update"));
     let process = process(&stage);
     stage.pass(4.0).await;

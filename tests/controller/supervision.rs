@@ -23,17 +23,9 @@ impl Observer for PanicsAtBomb {
     }
 }
 
-fn stage() -> Fixture {
-    let stage = Fixture::new();
-    stage.target("web", 4);
-    stage.external("queue", "80");
-    stage.create(hpa("web", &[external("queue", "10")]));
-    stage
-}
-
 #[tokio::test(start_paused = true)]
 async fn process_ends_with_an_error_when_a_watch_panics() {
-    let stage = stage();
+    let stage = Fixture::growing();
     let config = Config { takeover: TakeOver::Off, ..Config::default() };
     let process = Process::start_observed(&stage, "a", config, Arc::new(PanicsAtBomb));
     stage.pass(20.0).await;
@@ -52,7 +44,7 @@ async fn process_ends_with_an_error_when_a_watch_panics() {
 
 #[tokio::test(start_paused = true)]
 async fn standby_ends_with_an_error_when_a_watch_panics() {
-    let stage = stage();
+    let stage = Fixture::growing();
     let config = || Config { takeover: TakeOver::Off, ..Config::default() };
     let leader = Process::start(&stage, "a", config());
     stage.pass(5.0).await;

@@ -101,6 +101,15 @@ fn three() -> Fixture {
     stage
 }
 
+/// Three HPAs, and a process that acts after some seconds of changing metrics.
+async fn acting_after(seconds: u32) -> (Fixture, Process) {
+    let stage = three();
+    let process = ours(&stage);
+    move_for(&stage, seconds).await;
+    assert_eq!(state(&process), "acting");
+    (stage, process)
+}
+
 /// Advances the time while the metrics change every five seconds.
 async fn move_for(stage: &Fixture, seconds: u32) {
     for step in 0..seconds / 5 {
@@ -191,10 +200,7 @@ async fn writes_start_two_periods_after_the_last_foreign_write() {
 
 #[tokio::test(start_paused = true)]
 async fn writes_stop_within_a_second_when_the_other_controller_restarts() {
-    let stage = three();
-    let process = ours(&stage);
-    move_for(&stage, 200).await;
-    assert_eq!(state(&process), "acting");
+    let (stage, process) = acting_after(200).await;
     let restarted = stage.now();
     let other = OtherController::start(&stage);
     move_for(&stage, 300).await;
@@ -250,10 +256,7 @@ async fn unmanaged_hpas_are_scaled_after_two_periods() {
 
 #[tokio::test(start_paused = true)]
 async fn successor_of_an_acting_replica_writes_at_once() {
-    let stage = three();
-    let first = ours(&stage);
-    move_for(&stage, 100).await;
-    assert_eq!(state(&first), "acting");
+    let (stage, first) = acting_after(100).await;
     // First a standby takes over, then a new process.
     let standby = Process::start(&stage, "standby", Config::default());
     move_for(&stage, 10).await;
@@ -383,10 +386,7 @@ fn forge(stage: &Fixture, name: &str, time: &str, previous: Option<Value>) {
 #[tokio::test(start_paused = true)]
 async fn forged_entry_merged_with_our_write_does_not_stop_writes() {
     for restores_our_entry in [false, true] {
-        let stage = three();
-        let process = ours(&stage);
-        move_for(&stage, 100).await;
-        assert_eq!(state(&process), "acting");
+        let (stage, process) = acting_after(100).await;
         // The watch misses our write and the forged entry, and its version expires.
         let of_hpas = |action| FaultRule::new(action).path_suffix("/horizontalpodautoscalers");
         let silence = stage.cluster.faults().add(of_hpas(FaultAction::WatchSilence));
@@ -411,10 +411,7 @@ async fn forged_entry_merged_with_our_write_does_not_stop_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn forged_entry_of_a_distant_future_does_not_delay_a_handover() {
-    let stage = three();
-    let first = ours(&stage);
-    move_for(&stage, 100).await;
-    assert_eq!(state(&first), "acting");
+    let (stage, first) = acting_after(100).await;
     forge(&stage, "b", "9999-01-01T00:00:00Z", None);
     stage.pass(1.0).await;
     let standby = Process::start(&stage, "standby", Config::default());

@@ -211,15 +211,7 @@ impl Metrics {
     fn external_metric(&self, namespace: &str, metric: &str) -> Value {
         let state = self.state.lock();
         let values = state.external.get(&[namespace, metric].map(str::to_owned));
-        let items: Vec<_> = values
-            .into_iter()
-            .flatten()
-            .map(|value| json!({"metricName": metric, "metricLabels": {}, "timestamp": clock::now(), "value": value}))
-            .collect();
-        json!({
-            "kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1",
-            "metadata": {}, "items": items,
-        })
+        external_values(metric, values.into_iter().flatten())
     }
 }
 
@@ -238,6 +230,16 @@ pub(crate) fn metric_value(object: &Value, metric: &str, value: &str) -> Value {
 pub(crate) fn metric_values(items: &[Value]) -> Value {
     json!({
         "kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "metadata": {}, "items": items,
+    })
+}
+
+pub(crate) fn external_values<'a>(metric: &str, values: impl Iterator<Item = &'a String>) -> Value {
+    let items: Vec<_> = values
+        .map(|value| json!({"metricName": metric, "metricLabels": {}, "timestamp": clock::now(), "value": value}))
+        .collect();
+    json!({
+        "kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1",
+        "metadata": {}, "items": items,
     })
 }
 

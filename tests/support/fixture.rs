@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::logs;
 use super::network::Network;
-use super::objects::SHOP;
+use super::objects::{SHOP, external, hpa};
 
 pub(crate) const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
@@ -57,6 +57,15 @@ impl Fixture {
     }
 
     // --- changes
+
+    /// A cluster with one HPA, `web`, with 4 replicas and a demand of 8.
+    pub(crate) fn growing() -> Self {
+        let fixture = Self::new();
+        fixture.target("web", 4);
+        fixture.external("queue", "80");
+        fixture.create(hpa("web", &[external("queue", "10")]));
+        fixture
+    }
 
     /// Stores an object as a POST does. Panics if the object is invalid.
     pub(crate) fn create(&self, object: Value) -> Value {

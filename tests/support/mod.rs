@@ -15,7 +15,7 @@ use cluster::gate::Gate;
 use concertina::app::client_options;
 use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::reconcile::Controller;
+use controller::reconcile::{Controller, Histories};
 use controller::telemetry::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -40,17 +40,17 @@ impl Harness {
     }
 
     pub(crate) fn with(stage: Fixture, config: &Config) -> Self {
-        Self::altered(stage, config, Arc::clone)
+        Self::start_with_phase(stage, config, Phase::FirstSync, Arc::clone)
     }
 
-    /// Starts a controller that `alter` derives from the assembled one. The controller shares the stores and
-    /// the queue of the assembled one, with the watches that fill them.
-    pub(crate) fn altered(
-        stage: Fixture,
-        config: &Config,
-        alter: impl FnOnce(&Arc<Controller>) -> Arc<Controller>,
-    ) -> Self {
-        Self::start_with_phase(stage, config, Phase::FirstSync, alter)
+    /// Starts a copy of the assembled controller, changed by `alter`. The copy shares the stores and the queue
+    /// of the assembled one, with the watches that fill them, and has histories of its own.
+    pub(crate) fn altered(stage: Fixture, config: &Config, alter: impl FnOnce(&mut Controller)) -> Self {
+        Self::start_with_phase(stage, config, Phase::FirstSync, |controller| {
+            let mut copy = copy(controller);
+            alter(&mut copy);
+            Arc::new(copy)
+        })
     }
 
     /// Starts a controller with syncs that are spread over the period.
@@ -115,5 +115,31 @@ impl Deref for Harness {
 
     fn deref(&self) -> &Fixture {
         &self.stage
+    }
+}
+
+fn copy(controller: &Controller) -> Controller {
+    Controller {
+        hpas: Arc::clone(&controller.hpas),
+        pods: Arc::clone(&controller.pods),
+        overlap: Arc::clone(&controller.overlap),
+        mapper: Arc::clone(&controller.mapper),
+        scales: controller.scales.clone(),
+        targets: controller.targets.clone(),
+        statuses: controller.statuses.clone(),
+        metrics: Arc::clone(&controller.metrics),
+        events: controller.events.clone(),
+        histories: Histories::new(),
+        observers: controller.observers.clone(),
+        comparator: controller.comparator.clone(),
+        queue: Arc::clone(&controller.queue),
+        phases: Arc::clone(&controller.phases),
+        telemetry: controller.telemetry.clone(),
+        clock: Arc::clone(&controller.clock),
+        settings: controller.settings.clone(),
+        stale_guard: controller.stale_guard,
+        period: controller.period,
+        workers: controller.workers.clone(),
+        tasks: controller.tasks.clone(),
     }
 }

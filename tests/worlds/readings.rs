@@ -91,15 +91,5 @@ fn object(namespace: &str, readings: &Readings, resource: &str, name: &str, metr
 }
 
 fn external(readings: &Readings, metric: &str) -> Value {
-    let items: Vec<_> = readings
-        .external
-        .get(metric)
-        .into_iter()
-        .flatten()
-        .map(|value| json!({"metricName": metric, "metricLabels": {}, "timestamp": clock::now(), "value": value}))
-        .collect();
-    json!({
-        "kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1",
-        "metadata": {}, "items": items,
-    })
+    metrics::external_values(metric, readings.external.get(metric).into_iter().flatten())
 }

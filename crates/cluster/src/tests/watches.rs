@@ -252,23 +252,28 @@ async fn missing_permission_is_reported_and_waited_for() {
     assert!(granted.elapsed() <= Duration::from_millis(7_500));
 }
 
-#[tokio::test(start_paused = true)]
-async fn list_that_expires_between_pages_restarts() {
+/// Lists three pages, of which the second fails once.
+async fn list_restarts_after(failure: Status) {
     let cluster = cluster();
     for n in 0..1_200 {
         cluster.create(pod(&format!("p{n}"))).unwrap();
     }
-    cluster.faults().add(
-        FaultRule::new(FaultAction::Status(Status::expired("the provided continue parameter is too old")))
-            .verb("list")
-            .after(1)
-            .times(1),
-    );
+    cluster.faults().add(FaultRule::new(FaultAction::Status(failure)).verb("list").after(1).times(1));
     let (store, handle) = watch_pods(&cluster, false);
     handle.wait_synced().await;
     assert_eq!(store.0.lock().current.len(), 1_200);
     let queries: Vec<_> = cluster.requests().entries().iter().map(|r| r.query.contains("continue")).collect();
     assert_eq!(queries, [false, true, false, true, true, false], "{:?}", log(&cluster));
+}
+
+#[tokio::test(start_paused = true)]
+async fn list_that_expires_between_pages_restarts() {
+    list_restarts_after(Status::expired("the provided continue parameter is too old")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_continue_token_restarts_the_list() {
+    list_restarts_after(Status::bad_request("continue key is not valid")).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,21 +295,6 @@ async fn undecodable_object_is_skipped() {
         settle().await;
         assert!(store.names().contains(&format!("later-{streaming}")));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn refused_continue_token_restarts_the_list() {
-    let cluster = cluster();
-    for n in 0..1_200 {
-        cluster.create(pod(&format!("p{n}"))).unwrap();
-    }
-    let refused = FaultAction::Status(Status::bad_request("continue key is not valid"));
-    cluster.faults().add(FaultRule::new(refused).verb("list").after(1).times(1));
-    let (store, handle) = watch_pods(&cluster, false);
-    handle.wait_synced().await;
-    assert_eq!(store.0.lock().current.len(), 1_200);
-    let queries: Vec<_> = cluster.requests().entries().iter().map(|r| r.query.contains("continue")).collect();
-    assert_eq!(queries, [false, true, false, true, true, false], "{:?}", log(&cluster));
 }
 
 #[tokio::test(start_paused = true)]
