@@ -13,12 +13,16 @@
     reason = "the tests wait for other processes, which do not follow virtual time"
 )]
 
+#[path = "support/logs.rs"]
+mod logs;
 #[path = "kubeconfig/plugins.rs"]
 mod plugins;
 #[path = "kubeconfig/proxies.rs"]
 mod proxies;
 #[path = "kubeconfig/servers.rs"]
 mod servers;
+#[path = "kubeconfig/tls_files.rs"]
+mod tls_files;
 
 use std::fs;
 use std::path::PathBuf;

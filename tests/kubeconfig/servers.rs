@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -63,6 +64,8 @@ pub(crate) struct Server {
     pub(crate) cluster: Cluster,
     pub(crate) address: SocketAddr,
     certified_key: CertifiedKey<KeyPair>,
+    acceptor: Arc<Mutex<TlsAcceptor>>,
+    connections: Arc<Mutex<JoinSet<()>>>,
     /// The data that clients sent, as text, with one entry per read.
     pub(crate) requests: RecordedTexts,
     /// The client certificates as base64, with one entry per connection.
@@ -78,18 +81,20 @@ impl Server {
     pub(crate) async fn trusting(clients: &[CertificateDer<'static>]) -> Self {
         let cluster = Cluster::new(Arc::new(SystemClock));
         let certified_key = certificate(&["127.0.0.1", NAME]);
-        let acceptor = acceptor(&certified_key, clients);
+        let acceptor = Arc::new(Mutex::new(acceptor(&certified_key, clients)));
+        let connections = Arc::default();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (requests, certificates) = (RecordedTexts::default(), RecordedTexts::default());
-        let server = Self { cluster, address, certified_key, requests, certificates };
+        let server = Self { cluster, address, certified_key, acceptor, connections, requests, certificates };
         let (cluster, requests) = (server.cluster.clone(), server.requests.clone());
+        let (acceptor, connections) = (Arc::clone(&server.acceptor), Arc::clone(&server.connections));
         let certificates = server.certificates.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (acceptor, cluster) = (acceptor.clone(), cluster.clone());
+                let (acceptor, cluster) = (acceptor.lock().clone(), cluster.clone());
                 let (requests, certificates) = (requests.clone(), certificates.clone());
-                tokio::spawn(async move {
+                connections.lock().spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                     certificates.add(shown.map_or_else(String::new, |shown| STANDARD.encode(shown)));
@@ -100,9 +105,22 @@ impl Server {
         server
     }
 
+    /// Replaces the certificate and the accepted clients, as a restart of the server does. Open connections
+    /// are closed.
+    pub(crate) fn restart(&mut self, clients: &[CertificateDer<'static>]) {
+        self.certified_key = certificate(&["127.0.0.1", NAME]);
+        *self.acceptor.lock() = acceptor(&self.certified_key, clients);
+        self.connections.lock().abort_all();
+    }
+
+    /// The certificate authority as PEM.
+    pub(crate) fn authority(&self) -> String {
+        self.certified_key.cert.pem()
+    }
+
     /// The fields of a kubeconfig's cluster, with the given host.
     pub(crate) fn fields(&self, host: &str) -> String {
-        let authority = STANDARD.encode(self.certified_key.cert.pem());
+        let authority = STANDARD.encode(self.authority());
         format!("server: 'https://{host}:{}', certificate-authority-data: {authority}", self.address.port())
     }
 }

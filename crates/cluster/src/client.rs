@@ -113,12 +113,13 @@ pub struct Clients {
 impl Clients {
     /// Creates clients for the server of `config`, with the TLS settings and credentials of `config`.
     pub fn new(config: &kube::Config, options: &ClientOptions) -> Result<Self, ClientError> {
-        let (http, source) = connect::over_network(config, options.plugin_limits)?;
-        let (lease, _) = connect::over_network(config, options.plugin_limits)?;
+        let files = connect::tls_files(config)?;
+        let (http, source) = connect::over_network(config, &files, options.plugin_limits)?;
+        let (lease, _) = connect::over_network(config, &files, options.plugin_limits)?;
         let acting = |tokens: Client| match &options.service_account {
             None => Ok(None),
             Some(ServiceAccount { namespace, name, jitter }) => {
-                connect::as_account(config, || Account::new(tokens, namespace, name, jitter.clone()))
+                connect::as_account(config, &files, || Account::new(tokens, namespace, name, jitter.clone()))
             }
         };
         let clients = Self::on(http, lease, acting, config.cluster_url.clone(), options)?;

@@ -23,11 +23,11 @@ use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt};
 
 use super::account::{Account, AccountError, Token};
-use super::exec::{Identity, Issued, Plugin, PluginError};
-use super::{ClientError, HttpService};
+use super::exec::{Issued, Plugin, PluginError};
+use super::tls_files::Certified;
 
-/// The interval between reads of a token file: client-go's minute minus its ten seconds of leeway.
-const REREAD: Duration = Duration::from_secs(50);
+/// The interval between reads of a file with credentials: client-go's minute minus its ten seconds of leeway.
+pub(super) const REREAD: Duration = Duration::from_secs(50);
 
 /// An error in the authentication of a request.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -199,39 +199,11 @@ fn read_token(path: &std::path::Path) -> Result<HeaderValue, CredentialError> {
     bearer(&text)
 }
 
-/// Builds the lower part of the stack for a client certificate.
-pub(super) type MakeHttp = dyn Fn(&Identity) -> Result<HttpService, ClientError> + Send + Sync;
-
 /// Adds credentials to requests.
 #[derive(Clone)]
 pub(super) struct Authorized {
     pub(super) source: Arc<Source>,
-    pub(super) http: HttpService,
     pub(super) certified: Arc<Certified>,
-}
-
-/// The stack with the plugin's certificate. A new certificate requires a new stack and thus new connections.
-pub(super) struct Certified {
-    make: Box<MakeHttp>,
-    current: Mutex<Option<(Identity, HttpService)>>,
-}
-
-impl Certified {
-    pub(super) fn new(make: Box<MakeHttp>) -> Arc<Self> {
-        Arc::new(Self { make, current: Mutex::new(None) })
-    }
-
-    fn http(&self, identity: &Identity) -> Result<HttpService, ClientError> {
-        let mut current = self.current.lock();
-        if let Some((current_identity, http)) = &*current
-            && current_identity == identity
-        {
-            return Ok(http.clone());
-        }
-        let http = (self.make)(identity)?;
-        *current = Some((identity.clone(), http.clone()));
-        Ok(http)
-    }
 }
 
 /// The credentials of one request, to be invalidated if the server refuses them.
@@ -242,7 +214,7 @@ enum Issuance {
 
 impl Authorized {
     async fn send(self, mut request: Request<Body>) -> Result<Response<Incoming>, BoxError> {
-        let (mut header, mut http, mut issued) = (None, self.http, None);
+        let (mut header, mut identity, mut issued) = (None, None, None);
         match &*self.source {
             Source::Nothing => {}
             Source::Header(fixed) => header = Some(fixed.clone()),
@@ -250,9 +222,7 @@ impl Authorized {
             Source::Plugin(plugin) => {
                 let now = plugin.current().await.map_err(CredentialError::from)?;
                 header = now.token.as_deref().map(bearer).transpose()?;
-                if let Some(identity) = &now.identity {
-                    http = self.certified.http(identity)?;
-                }
+                identity.clone_from(&now.identity);
                 issued = Some(Issuance::Plugin(now));
             }
             Source::Account(account) => {
@@ -264,7 +234,7 @@ impl Authorized {
         if let Some(header) = header {
             request.headers_mut().insert(AUTHORIZATION, header);
         }
-        let answer = http.oneshot(request).await?;
+        let answer = self.certified.http(identity.as_ref())?.oneshot(request).await?;
         if answer.status() == StatusCode::UNAUTHORIZED {
             match (&*self.source, issued) {
                 (Source::File(file), _) => file.refused(),

@@ -6,6 +6,7 @@ mod credentials;
 mod exec;
 mod proxy;
 mod stream;
+mod tls_files;
 mod tunnel;
 
 use std::pin::Pin;
@@ -26,10 +27,11 @@ use kube::config::AuthInfo;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
-use self::credentials::{Authorized, Certified};
+use self::credentials::Authorized;
 use self::exec::{Identity, Plugin};
 use self::proxy::Proxy;
 use self::stream::Stream;
+use self::tls_files::{Certified, Contents};
 use self::tunnel::through;
 use super::api_client::HttpService;
 use crate::platform;
@@ -41,6 +43,8 @@ pub use self::credentials::CredentialError;
 pub(super) use self::credentials::{Shown, Source};
 pub use self::exec::{PluginError, PluginLimits};
 pub use self::proxy::ProxyError;
+pub use self::tls_files::TlsFileError;
+use self::tls_files::TlsFiles;
 pub(super) use self::tunnel::TunnelError;
 
 /// Checks the URL of a proxy. `origin` names its source in errors.
@@ -54,6 +58,9 @@ pub enum ClientError {
     /// The certificates of the configuration are unusable.
     #[error("the TLS settings are unusable: {0}")]
     Tls(#[source] kube::Error),
+    /// A file with a certificate or key is unusable.
+    #[error("the TLS settings are unusable: {0}")]
+    TlsFile(#[from] TlsFileError),
     /// The impersonated user or groups do not fit into headers.
     #[error("the user or groups to impersonate cannot be sent as headers: {0}")]
     Headers(#[source] kube::Error),
@@ -80,29 +87,36 @@ const MOST_IDLE: usize = 32;
 /// keep that much memory.
 const READ_AHEAD: usize = 32 * 1024;
 
+/// Opens the TLS files of a configuration.
+pub(super) fn tls_files(config: &kube::Config) -> Result<Arc<TlsFiles>, TlsFileError> {
+    // An error means that a provider is already installed, which is sufficient.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    TlsFiles::open(config)
+}
+
 /// Builds the stack over TLS and TCP, directly or through a proxy, with the configuration's credentials. Also
 /// returns the source of the credentials.
 pub(super) fn over_network(
     config: &kube::Config,
+    files: &Arc<TlsFiles>,
     limits: PluginLimits,
 ) -> Result<(HttpService, Arc<Source>), ClientError> {
-    // An error means that a provider is already installed, which is sufficient.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let proxy = proxy(config)?;
     let source = Arc::new(source(config, limits)?);
-
     let mut config = config.clone();
     // The plugin's token and certificate are added per request.
     config.auth_info.exec = None;
-    let http = transport(&config, proxy.as_ref())?;
-    let certified = Certified::new(Box::new(move |identity: &Identity| {
+    let proxy = proxy(&config)?;
+    let make = move |contents: &Contents, identity: Option<&Identity>| {
         let mut config = config.clone();
-        config.auth_info.client_certificate_data = Some(STANDARD.encode(&identity.certificate));
-        config.auth_info.client_key_data = Some(STANDARD.encode(&identity.key).into());
+        contents.apply(&mut config);
+        if let Some(identity) = identity {
+            config.auth_info.client_certificate_data = Some(STANDARD.encode(&identity.certificate));
+            config.auth_info.client_key_data = Some(STANDARD.encode(&identity.key).into());
+        }
         transport(&config, proxy.as_ref())
-    }));
-    let authorized = Authorized { source: Arc::clone(&source), http, certified };
-    Ok((BoxCloneSyncService::new(authorized), source))
+    };
+    let certified = Certified::new(Arc::clone(files), Box::new(make))?;
+    Ok((BoxCloneSyncService::new(Authorized { source: Arc::clone(&source), certified }), source))
 }
 
 /// The source of a configuration's credentials.
@@ -115,18 +129,23 @@ pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Sour
 /// configuration's user. `None` for a server at `http://`, which receives no credentials.
 pub(super) fn as_account(
     config: &kube::Config,
+    files: &Arc<TlsFiles>,
     account: impl FnOnce() -> Account,
 ) -> Result<Option<HttpService>, ClientError> {
     if config.cluster_url.scheme_str() != Some("https") {
         return Ok(None);
     }
-    let mut config = config.clone();
-    config.auth_info = AuthInfo::default();
+    let config = config.clone();
     let proxy = proxy(&config)?;
-    let http = transport(&config, proxy.as_ref())?;
     let source = Arc::new(Source::Account(Arc::new(account())));
-    let certified = Certified::new(Box::new(move |_| transport(&config, proxy.as_ref())));
-    Ok(Some(BoxCloneSyncService::new(Authorized { source, http, certified })))
+    let make = move |contents: &Contents, _: Option<&Identity>| {
+        let mut config = config.clone();
+        contents.apply(&mut config);
+        config.auth_info = AuthInfo::default();
+        transport(&config, proxy.as_ref())
+    };
+    let certified = Certified::new(Arc::clone(files), Box::new(make))?;
+    Ok(Some(BoxCloneSyncService::new(Authorized { source, certified })))
 }
 
 fn proxy(config: &kube::Config) -> Result<Option<Proxy>, ProxyError> {

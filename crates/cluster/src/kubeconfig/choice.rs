@@ -1,5 +1,7 @@
 //! The selected cluster and user. Command-line flags override the values of the context.
 
+use std::path::PathBuf;
+
 use kube::client::ConfigExt;
 use kube::config::{
     AuthInfo, Cluster, Context, ExecConfig, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
@@ -209,6 +211,7 @@ impl Choice {
             plugin_cluster.proxy_url.clone_from(&proxy_url);
         }
         config.proxy_url = proxy_url.and_then(|url| url.parse().ok());
+        config.root_cert_file = self.cluster.certificate_authority.as_ref().map(PathBuf::from);
 
         // The library reads text without a certificate as an empty list, which trusts no server.
         if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
@@ -218,6 +221,7 @@ impl Choice {
             let mut tried = config.clone();
             // The plugin runs when a connection needs its certificate, not during validation.
             tried.auth_info.exec = None;
+            tried.root_cert_file = None;
             tried.rustls_client_config().map_err(|error| unusable(one_line(&error)))?;
         }
         Ok(config)
