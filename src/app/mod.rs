@@ -135,8 +135,10 @@ pub async fn run(
     let clients = Clients::new(&cluster, &options)?;
     let server = cluster.cluster_url.to_string();
     let elected = config.election.is_some() && !config.controller.dry_run;
-    let peers =
-        elected.then(|| Peers::new(&clients, &cluster.cluster_url, config.serving.advertised)).flatten();
+    let token = config.history_token_file.clone();
+    let peers = elected
+        .then(|| Peers::new(&clients, token, &cluster.cluster_url, config.serving.advertised))
+        .flatten();
     let link = peers.map(|peers| Arc::new(peers) as Arc<dyn PeerTransport>);
     let identity = election::identity()?;
     let surroundings = RunContext {

@@ -1,7 +1,8 @@
 //! Flags that Concertina adds to kube-controller-manager's flags.
 
+use super::config::HISTORY_TOKEN;
 use super::config::checks::{
-    above_zero, at_least_one, at_least_zero, decisions, field_manager, response_size, scale_source,
+    above_zero, at_least_one, at_least_zero, decisions, field_manager, path, response_size, scale_source,
     status_qps, takeover,
 };
 use super::config::identity::{namespaces, scale_targets};
@@ -86,6 +87,11 @@ pub fn flags() -> Vec<Flag> {
             OPERATION,
             "Store HPA histories in ConfigMaps next to the Lease, so that they survive a restart of \
                  all replicas.",
+        ),
+        flag("history-token-file", TEXT, HISTORY_TOKEN, path, |d| &mut d.config.history_token_file).help(
+            OPERATION,
+            "File with a ServiceAccount token of audience concertina-history, which a standby sends to \
+                 the leader; without the file, a standby sends its client certificate.",
         ),
         Flag::new("version", VERSION, "false", |_, _| Ok(()))
             .help(OPERATION, "Print the version; --version=raw prints it in full."),

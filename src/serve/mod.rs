@@ -186,7 +186,8 @@ impl Guard {
             return None;
         }
         let allowed = async {
-            let user = self.access.user(&self.certificates, request.headers()).await?;
+            let audience = pages::audience(request.uri());
+            let user = self.access.user(&self.certificates, request.headers(), audience).await?;
             for action in endpoints.actions(request.method(), request.uri()) {
                 self.access.allow(&user, &action).await?;
             }

@@ -14,7 +14,7 @@ use http_body_util::Full;
 use super::component::Component;
 use super::health::{Health, Scope, all_checks, one_check};
 use cluster::reviews::{Action, ResourceAction};
-use controller::page::{HISTORY, HeldPage, JSON, JsonPage, PARITY, Reply};
+use controller::page::{HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
 use controller::record::{Answer, Asked, Decisions};
 use controller::telemetry::metrics::Metrics;
 
@@ -155,6 +155,11 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     };
     let verb = if asked.name().is_some() { "get" } else { "list" };
     Some(of_hpas(verb, asked.namespace().unwrap_or_default(), asked.name().unwrap_or_default()))
+}
+
+/// Returns the audience that a token must have to get a response. `None` means the API server.
+pub(super) fn audience(uri: &http::Uri) -> Option<&'static str> {
+    matches!(Page::from_path(uri.path()), Some(Page::History)).then_some(HISTORY_AUDIENCE)
 }
 
 /// Creates an action on HPAs.

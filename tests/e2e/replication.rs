@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use controller::page::HISTORY_AUDIENCE;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -36,8 +37,11 @@ pub(crate) async fn survives_a_failover(stage: &Fixture) -> Outcome {
 }
 
 async fn start(stage: &Fixture, replicas: &mut Replicas, name: &'static str) -> Outcome {
+    stage.plane.service_account(ACCOUNTS, name).await?;
+    let token = stage.plane.token_file(ACCOUNTS, name, HISTORY_AUDIENCE).await?;
+    let token = format!("--history-token-file={}", token.display());
     let port = format!("--secure-port={}", free_port()?);
-    let flags = [port.as_str(), "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"];
+    let flags = [port.as_str(), token.as_str(), "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"];
     replicas.start_with(stage, name, &flags).await
 }
 

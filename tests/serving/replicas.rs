@@ -1,41 +1,63 @@
 //! Requests from one replica to another, over real TCP and TLS.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use cluster::client::{ClientOptions, Clients};
 use cluster::fingerprint::Fingerprint;
 use controller::election::Peer;
 use controller::history::replica::peers::{LARGEST, Peers};
 use controller::history::replica::transport::{PeerTransport, TransportError};
-use controller::page::{HeldPage, Reply};
+use controller::page::{HISTORY_AUDIENCE, HeldPage, Reply};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Harness, SOON};
+use crate::harness::{Authority, Harness, SOON};
 
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 const REPLICA: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
-/// A replica with `token`.
-fn replica(token: &str) -> Peers {
+/// The token with which replicas use the API server.
+const POWERFUL: &str = "powerful";
+
+/// A configuration with a token for the API server.
+fn config() -> kube::Config {
     let mut config = kube::Config::new("https://127.0.0.1:6443".parse().unwrap());
-    config.auth_info.token = Some(token.to_owned().into());
-    peers_from(&config)
+    config.auth_info.token = Some(POWERFUL.to_owned().into());
+    config
 }
 
-fn peers_from(config: &kube::Config) -> Peers {
+/// A replica with `token` in the file for histories.
+fn replica(token: &str) -> Peers {
+    peers_from(&config(), Some(file(token)))
+}
+
+fn peers_from(config: &kube::Config, token: Option<PathBuf>) -> Peers {
     let clients = Clients::new(config, &ClientOptions::default()).unwrap();
-    Peers::new(&clients, &config.cluster_url, None).unwrap()
+    Peers::new(&clients, token, &config.cluster_url, None).unwrap()
+}
+
+/// A new file in the folder for tests.
+fn file(content: &str) -> PathBuf {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("replicas-{}-{number}", std::process::id());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, content).unwrap();
+    path
 }
 
 /// A page that returns its query, and the number of its requests.
@@ -53,7 +75,8 @@ fn page() -> (HeldPage, Arc<AtomicUsize>) {
 /// A leader that serves the page to replicas.
 fn leader(page: HeldPage) -> Harness {
     let rig = Harness::serving(|_| {}, |_| {}, |endpoints| endpoints.with_history(page, None));
-    rig.reviews().add_token("good", REPLICA, &[]);
+    rig.reviews().add_token_for(&[HISTORY_AUDIENCE], "good", REPLICA, &[]);
+    rig.reviews().add_token(POWERFUL, REPLICA, &[]);
     rig.reviews().allow_resource(REPLICA, "list", HPAS, None);
     rig
 }
@@ -98,7 +121,7 @@ async fn token_is_not_sent_to_an_unpinned_certificate() {
 async fn replica_without_list_permission_is_refused_with_the_reason() {
     let (page, requests) = page();
     let rig = leader(page);
-    rig.reviews().add_token("useless", "unprivileged", &[]);
+    rig.reviews().add_token_for(&[HISTORY_AUDIENCE], "useless", "unprivileged", &[]);
     for (token, code, reason) in [("useless", 403, "cannot list resource"), ("wrong", 401, "Unauthorized")] {
         match ask(&replica(token), &leader_peer(&rig)).await {
             Err(TransportError::Refused { code: answered, message, .. }) => {
@@ -109,11 +132,101 @@ async fn replica_without_list_permission_is_refused_with_the_reason() {
         }
     }
     assert_eq!(requests.load(Ordering::Relaxed), 0);
-    let without_credentials = peers_from(&kube::Config::new("https://127.0.0.1:6443".parse().unwrap()));
-    assert!(matches!(
-        ask(&without_credentials, &leader_peer(&rig)).await,
-        Err(TransportError::Credentials(_))
-    ));
+    rig.shut_down().await;
+}
+
+#[tokio::test]
+async fn token_of_the_api_server_is_never_sent_to_a_leader() {
+    let (page, requests) = page();
+    let rig = leader(page);
+    rig.cluster.requests().keep_bodies();
+    let peer = leader_peer(&rig);
+    let missing = Path::new(env!("CARGO_TARGET_TMPDIR")).join("missing");
+    for (token, part) in [
+        (Some(missing), "missing does not exist"),
+        (None, "set --history-token-file"),
+        (Some(file(" ")), "is empty"),
+    ] {
+        match ask(&peers_from(&config(), token), &peer).await {
+            Err(TransportError::Credentials(reason)) => assert!(reason.contains(part), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((requests.load(Ordering::Relaxed), rig.token_reviews()), (0, 0));
+
+    ask(&replica("good"), &peer).await.unwrap();
+    let reviewed = rig.cluster.requests().entries();
+    let reviewed: Vec<_> =
+        reviewed.iter().filter(|request| request.path.ends_with("/tokenreviews")).collect();
+    let body: Value = serde_json::from_slice(&reviewed[0].body).unwrap();
+    assert_eq!(body["spec"], json!({ "token": "good", "audiences": [HISTORY_AUDIENCE] }));
+    assert_eq!(reviewed.len(), 1);
+    rig.shut_down().await;
+}
+
+#[tokio::test]
+async fn replaced_token_file_is_read_by_the_next_request() {
+    let (page, _) = page();
+    let rig = leader(page);
+    rig.reviews().add_token_for(&[HISTORY_AUDIENCE], "next", REPLICA, &[]);
+    let path = file("good");
+    let replica = peers_from(&config(), Some(path.clone()));
+    ask(&replica, &leader_peer(&rig)).await.unwrap();
+    std::fs::write(&path, "next").unwrap();
+    rig.reviews().remove_token("good");
+    ask(&replica, &leader_peer(&rig)).await.unwrap();
+    assert_eq!(rig.token_reviews(), 2);
+    rig.shut_down().await;
+}
+
+#[tokio::test]
+async fn replica_without_a_token_sends_its_client_certificate() {
+    let (page, requests) = page();
+    let authority = Authority::new("cluster");
+    let path = file(&authority.pem);
+    let rig = Harness::serving(
+        |serving| serving.authentication.client_ca = Some(path),
+        |_| {},
+        |endpoints| endpoints.with_history(page, None),
+    );
+    rig.reviews().allow_resource("replicas", "list", HPAS, None);
+    let mut config = config();
+    let pem = |label: &str, der: &[u8]| {
+        let text = STANDARD.encode(der);
+        STANDARD.encode(format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n"))
+    };
+    let (certificate, key) = authority.sign("replica", "replicas", 4000);
+    config.auth_info.client_certificate_data = Some(pem("CERTIFICATE", &certificate));
+    config.auth_info.client_key_data = Some(pem("PRIVATE KEY", key.secret_der()).into());
+    assert!(ask(&peers_from(&config, None), &leader_peer(&rig)).await.is_ok());
+    assert_eq!((requests.load(Ordering::Relaxed), rig.token_reviews()), (1, 0));
+    rig.shut_down().await;
+}
+
+#[tokio::test]
+async fn history_accepts_only_tokens_of_its_audience() {
+    let (page, requests) = page();
+    let rig = leader(page);
+    rig.reviews().allow_path(REPLICA, "get", "/metrics");
+    // Each token is also tried on a page where it is valid, so that its review is cached.
+    for _ in 0..2 {
+        assert_eq!(rig.get("/metrics", POWERFUL).await.0, 200);
+        assert_eq!(rig.get("/history", POWERFUL).await.0, 401);
+        assert_eq!(rig.get("/history", "good").await.0, 200);
+        assert_eq!(rig.get("/metrics", "good").await.0, 401);
+    }
+    assert_eq!((requests.load(Ordering::Relaxed), rig.token_reviews()), (2, 4));
+    rig.shut_down().await;
+}
+
+#[tokio::test]
+async fn review_that_confirms_no_audience_is_refused() {
+    let (page, requests) = page();
+    let rig = leader(page);
+    rig.reviews().ignore_audiences();
+    assert_eq!(rig.get("/history", POWERFUL).await.0, 401);
+    assert_eq!(rig.get("/history", "good").await.0, 401);
+    assert_eq!(requests.load(Ordering::Relaxed), 0);
     rig.shut_down().await;
 }
 
@@ -123,7 +236,7 @@ async fn list_permission_in_watched_namespaces_suffices() {
     let watched = ["shop", "web"].map(str::to_owned).into();
     let rig = Harness::serving(|_| {}, |_| {}, |endpoints| endpoints.with_history(page, Some(watched)));
     for (token, namespaces) in [("both", &["shop", "web"][..]), ("one", &["shop"])] {
-        rig.reviews().add_token(token, token, &[]);
+        rig.reviews().add_token_for(&[HISTORY_AUDIENCE], token, token, &[]);
         for namespace in namespaces {
             rig.reviews().allow_resource(token, "list", HPAS, Some(namespace));
         }

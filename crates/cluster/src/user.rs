@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use http::HeaderValue;
@@ -18,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::connect::{Shown, Source};
+use super::connect::{Shown, Source, read_token};
 use super::fingerprint::Fingerprint;
 
 /// An error in the preparation of credentials for a controller.
@@ -129,6 +130,18 @@ impl User {
         Ok(Credentials { authorization, identity })
     }
 
+    /// The user's client certificate, without a token, or `None` if the user has no certificate.
+    ///
+    /// # Errors
+    /// See [`UserError`].
+    pub async fn certificate_only(&self) -> Result<Option<Credentials>, UserError> {
+        match self.credentials().await {
+            Ok(Credentials { identity: None, .. }) | Err(UserError::NoCredentials) => Ok(None),
+            Ok(Credentials { identity, .. }) => Ok(Some(Credentials { authorization: None, identity })),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Certificate and key of the kubeconfig.
     fn certificate(&self) -> Result<Option<Pem>, UserError> {
         let auth = &self.auth;
@@ -164,6 +177,18 @@ impl Identity {
 }
 
 impl Credentials {
+    /// Reads a bearer token from a file. `None` if the file does not exist.
+    ///
+    /// # Errors
+    /// [`UserError::Unusable`]: the file is unreadable or contains no token.
+    pub fn from_token_file(path: &Path) -> Result<Option<Self>, UserError> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let header = read_token(path).map_err(|error| UserError::Unusable(error.to_string()))?;
+        Ok(Some(Self { authorization: Some(header), identity: None }))
+    }
+
     /// Opens TLS on a connection to a controller. The first call consumes the client certificate, so a second
     /// call would send none.
     ///

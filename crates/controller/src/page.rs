@@ -11,6 +11,8 @@ use crate::record::Answer;
 pub const PARITY: &str = "/parity";
 /// The path of the histories that standbys copy.
 pub const HISTORY: &str = "/history";
+/// The audience of the tokens that standbys send for [`HISTORY`]. No other server accepts these tokens.
+pub const HISTORY_AUDIENCE: &str = "concertina-history";
 /// The content type of JSON pages.
 pub const JSON: &str = "application/json";
 

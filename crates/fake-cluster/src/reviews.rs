@@ -15,10 +15,21 @@ pub struct Reviews(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// User and groups by token.
-    tokens: BTreeMap<String, (String, Vec<String>)>,
+    tokens: BTreeMap<String, Token>,
     rules: Vec<Rule>,
+    ignores_audiences: bool,
 }
+
+/// The owner of a token, and the servers that may accept it.
+#[derive(Debug)]
+struct Token {
+    user: String,
+    groups: Vec<String>,
+    audiences: Vec<String>,
+}
+
+/// The audience of the API server.
+const API_SERVER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// A permission of a user or a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,10 +47,21 @@ enum Scope {
 }
 
 impl Reviews {
-    /// Adds a token of a user with groups.
+    /// Adds a token of a user with groups, issued for the API server.
     pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
-        let groups = groups.iter().map(|&group| group.to_owned()).collect();
-        self.0.lock().tokens.insert(token.to_owned(), (user.to_owned(), groups));
+        self.add_token_for(&[API_SERVER], token, user, groups);
+    }
+
+    /// Adds a token of a user with groups, issued for `audiences`.
+    pub fn add_token_for(&self, audiences: &[&str], token: &str, user: &str, groups: &[&str]) {
+        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        let owner = Token { user: user.to_owned(), groups: owned(groups), audiences: owned(audiences) };
+        self.0.lock().tokens.insert(token.to_owned(), owner);
+    }
+
+    /// Makes all reviews ignore audiences, as those of an authenticator that does not know them.
+    pub fn ignore_audiences(&self) {
+        self.0.lock().ignores_audiences = true;
     }
 
     /// Removes a token, which becomes invalid.
@@ -69,12 +91,29 @@ impl Reviews {
 
     /// Returns the status of a TokenReview.
     pub(super) fn token(&self, review: &Value) -> Value {
-        match self.0.lock().tokens.get(object::text(review, &["spec", "token"])) {
-            Some((user, groups)) => {
-                json!({ "authenticated": true, "user": { "username": user, "groups": groups } })
-            }
-            None => json!({ "user": {}, "error": "invalid bearer token" }),
+        let state = self.0.lock();
+        let invalid = || json!({ "user": {}, "error": "invalid bearer token" });
+        let Some(Token { user, groups, audiences }) =
+            state.tokens.get(object::text(review, &["spec", "token"]))
+        else {
+            return invalid();
+        };
+        let user = json!({ "username": user, "groups": groups });
+        if state.ignores_audiences {
+            return json!({ "authenticated": true, "user": user });
         }
+        let requested = object::list(review, &["spec", "audiences"]);
+        let common: Vec<&String> = audiences
+            .iter()
+            .filter(|audience| match requested {
+                [] => *audience == API_SERVER,
+                requested => requested.iter().any(|requested| *requested == audience.as_str()),
+            })
+            .collect();
+        if common.is_empty() {
+            return invalid();
+        }
+        json!({ "authenticated": true, "user": user, "audiences": common })
     }
 
     /// Returns the status of a SubjectAccessReview.

@@ -20,6 +20,9 @@ use crate::serve::options::Serving;
 use controller::history::checkpoint::CheckpointPlace;
 use controller::options::Options;
 
+/// The default of `--history-token-file`, where the shipped manifests mount the token.
+pub(super) const HISTORY_TOKEN: &str = "/var/run/secrets/concertina/history/token";
+
 /// The controller's configuration. Every value is valid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -46,6 +49,8 @@ pub struct Config {
     /// `--history-checkpoint`: the location of histories that survive a restart of all replicas. `None`
     /// disables the checkpoint.
     pub history_checkpoint: Option<CheckpointPlace>,
+    /// `--history-token-file`: the token that a standby sends to the leader to copy histories.
+    pub history_token_file: Option<PathBuf>,
     /// `--logging-format` and `-v`.
     pub logging: LogOptions,
     /// Warnings about given flags without effect. The process logs them once at startup.
@@ -65,6 +70,7 @@ impl Default for Config {
             scale_targets: ScaleTargets::All,
             serving: Serving::default(),
             history_checkpoint: None,
+            history_token_file: Some(HISTORY_TOKEN.into()),
             logging: LogOptions::default(),
             warnings: Vec::new(),
         }

@@ -120,16 +120,18 @@ impl Access {
         &self.0.options.open_paths
     }
 
-    /// Identifies the user of a request.
+    /// Identifies the user of a request. A token must be issued for `audience`, or without it for the API
+    /// server.
     pub(super) async fn user(
         &self,
         certificates: &[CertificateDer<'static>],
         headers: &HeaderMap,
+        audience: Option<&str>,
     ) -> Result<User, Denial> {
         let identified = match self.by_certificate(certificates, headers) {
             Some(user) => Some(user),
             None => match bearer_token(headers) {
-                Some(token) => self.by_token(token).await?,
+                Some(token) => self.by_token(token, audience).await?,
                 None => None,
             },
         };
@@ -179,13 +181,15 @@ impl Access {
         })
     }
 
-    async fn by_token(&self, token: &str) -> Result<Option<User>, Denial> {
+    async fn by_token(&self, token: &str, audience: Option<&str>) -> Result<Option<User>, Denial> {
         let inner = &self.0;
         let review = async || {
-            let user = api::token(&inner.authentication, token).await?;
+            let user = api::token(&inner.authentication, token, audience).await?;
             Ok(Reviewed { good: user.is_some(), answer: user, ttl: inner.token_ttl })
         };
-        match inner.tokens.get(token.as_bytes(), review).await {
+        // A header value contains no NUL.
+        let question = [audience.unwrap_or_default(), token].join("\0");
+        match inner.tokens.get(question.as_bytes(), review).await {
             Ok(user) => Ok(user),
             Err(error) => Err(self.unavailable("token review", "TokenReviews", &error)),
         }

@@ -40,7 +40,7 @@ use clock::SystemClock;
 pub(super) use self::account::Account;
 pub use self::account::AccountError;
 pub use self::credentials::CredentialError;
-pub(super) use self::credentials::{Shown, Source};
+pub(super) use self::credentials::{Shown, Source, read_token};
 pub use self::exec::{PluginError, PluginLimits};
 pub use self::proxy::ProxyError;
 pub use self::tls_files::TlsFileError;

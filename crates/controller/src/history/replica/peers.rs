@@ -1,4 +1,6 @@
-//! HTTPS requests from one replica to the secure port of another, with the credentials of the API client.
+//! HTTPS requests from one replica to the secure port of another, with a token for this purpose or the client
+//! certificate of the API client. The token of the API client stays with the API server: another server that
+//! received it could act as the controller.
 //!
 //! The Lease holds the leader's address and certificate fingerprint, and only the leader may write the Lease.
 //! The certificate is therefore pinned: a peer with another certificate receives no request and no
@@ -6,6 +8,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,10 +25,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::transport::{PeerTransport, ServedPages, TransportError};
 use crate::election::Peer;
+use crate::page::HISTORY_AUDIENCE;
 use cluster::body;
 use cluster::client::Clients;
 use cluster::error::ApiError;
-use cluster::user::{Credentials, Trust, User, WrongCertificate};
+use cluster::user::{Credentials, Trust, User, UserError, WrongCertificate};
 
 /// Maximum size of a response, in bytes. Regular responses are far smaller.
 pub const LARGEST: usize = 16 << 20;
@@ -38,6 +42,8 @@ const LOOK_UP: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Peers {
     user: Arc<User>,
+    /// `--history-token-file`.
+    token: Option<PathBuf>,
     /// `--advertise-address`.
     advertised: Option<IpAddr>,
     /// Host and port of the API server. Other replicas can also reach the local address that faces the
@@ -64,13 +70,20 @@ impl fmt::Debug for Connection {
 }
 
 impl Peers {
-    /// Uses the credentials of `clients`. `None` without credentials. `server`: the URL of the API server.
-    pub fn new(clients: &Clients, server: &Uri, advertised: Option<IpAddr>) -> Option<Self> {
+    /// Uses the token in the file `token`, or the client certificate of `clients` if the file does not exist.
+    /// `None` if requests of `clients` carry no identity. `server`: the URL of the API server.
+    pub fn new(
+        clients: &Clients,
+        token: Option<PathBuf>,
+        server: &Uri,
+        advertised: Option<IpAddr>,
+    ) -> Option<Self> {
         let host = server.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let default = if server.scheme_str() == Some("http") { 80 } else { 443 };
         let port = server.port_u16().unwrap_or(default);
         Some(Self {
             user: clients.user.clone()?,
+            token,
             advertised,
             server: (host.to_owned(), port),
             resolved: Arc::default(),
@@ -121,12 +134,35 @@ impl Peers {
         Some(local)
     }
 
+    /// The credentials for other replicas. The file is read for each request, because the token is replaced
+    /// before it expires.
+    async fn credentials(&self) -> Result<Credentials, TransportError> {
+        let unusable = |error: UserError| TransportError::Credentials(error.to_string());
+        let token = self.token.as_deref().map(Credentials::from_token_file).transpose().map_err(unusable)?;
+        match token.flatten() {
+            Some(token) => Ok(token),
+            None => self.user.certificate_only().await.map_err(unusable)?.ok_or_else(|| {
+                TransportError::Credentials(match &self.token {
+                    Some(path) => format!(
+                        "{} does not exist, and the kubeconfig user has no client certificate: mount a \
+                         ServiceAccount token with the audience {HISTORY_AUDIENCE} there, or set \
+                         --history-token-file",
+                        path.display()
+                    ),
+                    None => format!(
+                        "the kubeconfig user has no client certificate: set --history-token-file to a \
+                         ServiceAccount token with the audience {HISTORY_AUDIENCE}"
+                    ),
+                })
+            }),
+        }
+    }
+
     async fn request(&self, peer: &Peer, path: &str) -> Result<Bytes, TransportError> {
         let address = peer.address;
         let unreachable = |reason: String| TransportError::Unreachable { peer: address, reason };
         let broken = |error: hyper::Error| unreachable(deepest(&error));
-        let mut credentials =
-            self.user.credentials().await.map_err(|error| TransportError::Credentials(error.to_string()))?;
+        let mut credentials = self.credentials().await?;
         let authorization = credentials.authorization.take();
         let kept = self.connection.lock().take();
         let mut connection = match kept.filter(|kept| kept.peer == *peer && !kept.sender.is_closed()) {
@@ -239,7 +275,7 @@ mod tests {
         let config = kube::Config::new(server.parse().unwrap());
         let clients = Clients::new(&config, &ClientOptions::default()).unwrap();
         let advertised = advertised.map(|address| address.parse().unwrap());
-        let peers = Peers::new(&clients, &config.cluster_url, advertised).unwrap();
+        let peers = Peers::new(&clients, None, &config.cluster_url, advertised).unwrap();
         let connect: Arc<Connect> = Arc::new(|_, _| Box::pin(std::future::ready(())));
         let address = bound.map(|bound| bound.parse().unwrap());
         let certificate = Arc::new(|| Some(Fingerprint::from_der(b"certificate")));
