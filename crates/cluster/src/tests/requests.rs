@@ -315,7 +315,7 @@ async fn reviews_of_made_up_tokens_have_a_rate() {
     let start = Instant::now();
     let made_up = (0..230).map(|number| {
         let client = clients.reviews.clone();
-        async move { reviews::token(&client, &format!("token-{number}")).await.unwrap() }
+        async move { reviews::token(&client, &format!("token-{number}"), None).await.unwrap() }
     });
     assert!(futures::future::join_all(made_up).await.iter().all(Option::is_none));
     // A burst of 30, then 20 per second.
