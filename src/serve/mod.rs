@@ -2,7 +2,8 @@
 //!
 //! The secure port authenticates and authorizes clients ([`Access`]). An optional loopback port without TLS
 //! serves all clients. Both ports bound the resources that an unauthenticated client can use: connections,
-//! header size, the time of a handshake and of a header, handshakes and reviews per second.
+//! header size, the time of a handshake and of a header, handshakes and reviews per second. A client that does
+//! not read its response is disconnected.
 //!
 //! | path | response | for clients that |
 //! |---|---|---|
@@ -28,6 +29,7 @@ mod error;
 mod health;
 pub mod options;
 mod pages;
+mod sending;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -61,6 +63,7 @@ pub use self::error::ServeError;
 pub use self::health::{Health, NotReady, Scope};
 use self::options::Serving;
 pub use self::pages::Endpoints;
+use self::sending::Sending;
 use self::tls::Certificates;
 use cluster::fingerprint::Fingerprint;
 use controller::record::Answer;
@@ -219,17 +222,19 @@ async fn serve_with(
     guard: Option<Guard>,
     stop: CancellationToken,
 ) {
+    let sending = Sending::default();
     let service = service_fn(|request: Request<Incoming>| {
-        let (endpoints, guard) = (&endpoints, &guard);
+        let (endpoints, guard, sending) = (&endpoints, &guard, &sending);
         async move {
             let refusal = match guard {
                 Some(guard) => guard.refuses(endpoints, &request).await,
                 None => None,
             };
-            Ok::<_, Infallible>(match refusal {
+            let response = match refusal {
                 Some(refusal) => refusal,
                 None => pages::answer(endpoints, &request).await,
-            })
+            };
+            Ok::<_, Infallible>(response.map(|body| sending.begin(body)))
         }
     });
     let connection = http1::Builder::new()
@@ -242,6 +247,10 @@ async fn serve_with(
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
+        () = sending.overdue() => {
+            tracing::debug!("closed a connection: the client did not read a response within {:?}", sending::LIMIT);
+            return;
+        }
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -122,6 +122,64 @@ async fn client_that_never_finishes_its_header_is_disconnected() {
     assert_eq!(start.elapsed(), HEADER_TIMEOUT);
 }
 
+/// The pages with a large one at `/large`, and whether its last response is still in memory.
+fn with_large_page() -> (Endpoints, Arc<AtomicBool>) {
+    struct Large(Arc<AtomicBool>);
+    impl AsRef<[u8]> for Large {
+        fn as_ref(&self) -> &[u8] {
+            &[b'x'; 1 << 20]
+        }
+    }
+    impl Drop for Large {
+        fn drop(&mut self) {
+            self.0.store(false, Ordering::Relaxed);
+        }
+    }
+    let in_memory = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&in_memory);
+    let page = move |_: Option<&str>| {
+        flag.store(true, Ordering::Relaxed);
+        Answer { status: http::StatusCode::OK, json: Bytes::from_owner(Large(Arc::clone(&flag))) }
+    };
+    (endpoints().with_json("/large", Arc::new(page)), in_memory)
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_does_not_read_a_response_is_disconnected() {
+    let (endpoints, in_memory) = with_large_page();
+    let (mut client, server) = tokio::io::duplex(1024);
+    let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
+    client.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    let start = tokio::time::Instant::now();
+    // A byte now and then does not extend the time.
+    while !server.is_finished() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(in_memory.load(Ordering::Relaxed), !server.is_finished());
+        client.read_u8().await.unwrap();
+        assert!(start.elapsed() <= sending::LIMIT + Duration::from_secs(1), "the client is still connected");
+    }
+    assert!(start.elapsed() >= sending::LIMIT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_reads_its_responses_stays_connected() {
+    let (endpoints, in_memory) = with_large_page();
+    let (mut client, server) = tokio::io::duplex(1024);
+    let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
+    for _ in 0..10 {
+        client.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(client.read_u8().await.unwrap());
+        }
+        assert!(String::from_utf8(head).unwrap().contains("content-length: 1048576\r\n"));
+        tokio::time::sleep(sending::LIMIT / 2).await;
+        client.read_exact(&mut vec![0; 1 << 20]).await.unwrap();
+        tokio::time::sleep(sending::LIMIT).await;
+        assert!(!in_memory.load(Ordering::Relaxed) && !server.is_finished());
+    }
+}
+
 #[tokio::test]
 async fn port_is_served_until_the_stop_and_then_released() {
     let plain = "127.0.0.1:0".parse().ok();
