@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{AppError, RELEASE};
 use crate::cli::Config;
@@ -16,7 +17,7 @@ use cluster::client::Clients;
 use cluster::gate::Gate;
 use cluster::jitter::Jitter;
 use controller::election::leases::{Advertised, Leases};
-use controller::election::{Candidate, CandidateExit, LeaderState, Parts, Timing};
+use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, Parts, Timing};
 use controller::history::replica::transport::PeerTransport;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
@@ -41,6 +42,8 @@ pub(super) struct LeaderElection {
     leader_state: watch::Receiver<LeaderState>,
     renewal: Renewal,
     runtime: ElectionRuntime,
+    /// For an election on a separate thread.
+    heartbeat: Option<Heartbeat>,
 }
 
 /// A running candidate.
@@ -52,6 +55,7 @@ pub(super) struct Candidacy {
     release: CancellationToken,
     lease: Arc<str>,
     telemetry: Telemetry,
+    _heartbeat: Option<AbortOnDropHandle<()>>,
 }
 
 /// Reports whether a leader still renews its Lease.
@@ -108,8 +112,17 @@ impl LeaderElection {
         let gate = Arc::clone(&clients.gate);
         // The seed differs from the seed of the watches: equal seeds would correlate their waits.
         let jitter = Jitter::seeded(seed.rotate_left(32));
-        let parts =
-            Parts { leases, identity: identity.clone(), timing, clock, jitter, gate: Arc::clone(&gate) };
+        let heartbeat = (runtime == ElectionRuntime::Separate).then(Heartbeat::new);
+        let beating = heartbeat.clone();
+        let parts = Parts {
+            leases,
+            identity: identity.clone(),
+            timing,
+            clock,
+            jitter,
+            gate: Arc::clone(&gate),
+            heartbeat,
+        };
         let (candidate, leader_state) = Candidate::new(parts);
         let renewal = Renewal {
             leader_state: leader_state.clone(),
@@ -117,7 +130,7 @@ impl LeaderElection {
             timing,
             lease: election.name.as_str().into(),
         };
-        Some(Self { candidate, identity, leader_state, renewal, runtime })
+        Some(Self { candidate, identity, leader_state, renewal, runtime, heartbeat: beating })
     }
 
     /// Returns the state for the health check.
@@ -146,12 +159,22 @@ impl LeaderElection {
     /// Returns [`AppError::ElectionThread`] if the separate thread cannot start.
     pub(super) fn start(self, telemetry: &Telemetry) -> Result<Candidacy, AppError> {
         let release = CancellationToken::new();
-        let lease = self.renewal.lease;
+        let Renewal { lease, timing, .. } = self.renewal;
         telemetry.leader(&lease, false);
+        // If this task ends, the candidate stops as if the process had hung.
+        let heartbeat = self.heartbeat.map(|heartbeat| {
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                loop {
+                    heartbeat.beat();
+                    tokio::time::sleep(timing.retry).await;
+                }
+            }))
+        });
         let running =
             self.runtime.start(self.candidate.run(release.clone())).map_err(AppError::ElectionThread)?;
         let telemetry = telemetry.clone();
-        Ok(Candidacy { leader_state: self.leader_state, running, release, lease, telemetry })
+        let leader_state = self.leader_state;
+        Ok(Candidacy { leader_state, running, release, lease, telemetry, _heartbeat: heartbeat })
     }
 }
 

@@ -11,7 +11,7 @@ use concertina::cli::Config;
 use concertina::cli::config::{Election, TakeOver};
 use concertina::serve::options::Serving;
 use controller::assembly::Phase;
-use controller::election::Timing;
+use controller::election::{LostReason, Timing};
 use controller::reconcile::{ConcludedSync, Observer};
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::Cluster;
@@ -23,12 +23,16 @@ use crate::support::objects::{external, hpa};
 /// Time limit of the block. A passing test takes much less.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Blocks the thread of the first sync until the Lease was renewed three times, and counts the renewals.
+/// Blocks the thread of the first sync, and counts the renewals of the Lease.
 #[derive(Debug)]
 struct Blocks {
     cluster: Cluster,
     stop: CancellationToken,
     renewals: AtomicUsize,
+    /// The number of renewals after which the block ends.
+    until: usize,
+    /// The time without a renewal after which the block ends.
+    silence: Duration,
 }
 
 impl Observer for Blocks {
@@ -39,11 +43,15 @@ impl Observer for Blocks {
             lease.map(|lease| lease["spec"]["renewTime"].clone())
         };
         let (start, mut last) = (Instant::now(), renewed());
-        while self.renewals.load(Ordering::Relaxed) < 3 && start.elapsed() < DEADLINE {
+        let mut at = start;
+        while self.renewals.load(Ordering::Relaxed) < self.until
+            && at.elapsed() < self.silence
+            && start.elapsed() < DEADLINE
+        {
             std::thread::sleep(Duration::from_millis(2));
             let now = renewed();
             if now != last {
-                last = now;
+                (last, at) = (now, Instant::now());
                 self.renewals.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -51,17 +59,13 @@ impl Observer for Blocks {
     }
 }
 
-#[tokio::test]
-async fn lease_is_renewed_while_the_process_is_busy() {
+/// Runs a process with one HPA whose first sync blocks. Returns the end of the process and the number of
+/// renewals during the block.
+async fn run_blocked(timing: Timing, until: usize, silence: Duration) -> (Result<(), AppError>, usize) {
     let clock: SharedClock = Arc::new(SystemClock);
     let cluster = Cluster::new(Arc::clone(&clock));
     cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).unwrap();
     cluster.create(hpa("web", &[external("queue", "10")])).unwrap();
-    let timing = Timing {
-        lease: Duration::from_mins(1),
-        renew_deadline: Duration::from_secs(50),
-        retry: Duration::from_millis(50),
-    };
     let config = Config {
         serving: Serving { port: 0, ..Serving::default() },
         takeover: TakeOver::Off,
@@ -71,8 +75,8 @@ async fn lease_is_renewed_while_the_process_is_busy() {
     let telemetry = Metrics::new();
     let clients = Clients::over(cluster.connector(), &client_options(&config, &telemetry)).unwrap();
     let stop = CancellationToken::new();
-    let blocks =
-        Arc::new(Blocks { cluster: cluster.clone(), stop: stop.clone(), renewals: AtomicUsize::new(0) });
+    let renewals = AtomicUsize::new(0);
+    let blocks = Arc::new(Blocks { cluster: cluster.clone(), stop: stop.clone(), renewals, until, silence });
     let surroundings = RunContext {
         server: "http://embedded/".to_owned(),
         clock,
@@ -82,7 +86,30 @@ async fn lease_is_renewed_while_the_process_is_busy() {
         phase: Phase::FirstSync,
         election: ElectionRuntime::Separate,
     };
-    let ended: Result<(), AppError> = run_with(&config, &clients, surroundings, telemetry, stop).await;
+    let ended = run_with(&config, &clients, surroundings, telemetry, stop).await;
+    (ended, blocks.renewals.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn lease_is_renewed_while_the_process_is_busy() {
+    let timing = Timing {
+        lease: Duration::from_mins(1),
+        renew_deadline: Duration::from_secs(50),
+        retry: Duration::from_millis(50),
+    };
+    let (ended, renewals) = run_blocked(timing, 3, DEADLINE).await;
     ended.unwrap();
-    assert_eq!(blocks.renewals.load(Ordering::Relaxed), 3);
+    assert_eq!(renewals, 3);
+}
+
+#[tokio::test]
+async fn lease_is_not_renewed_while_the_process_hangs() {
+    let timing = Timing {
+        lease: Duration::from_secs(1),
+        renew_deadline: Duration::from_millis(900),
+        retry: Duration::from_millis(50),
+    };
+    let (ended, _) = run_blocked(timing, usize::MAX, Duration::from_secs(3)).await;
+    let error = ended.unwrap_err();
+    assert!(matches!(error, AppError::LeaseLost(LostReason::Unresponsive { .. })), "{error:?}");
 }

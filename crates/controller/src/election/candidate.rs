@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::Peer;
 use super::leases::{LeaseWatch, Leases};
 use super::machine::{Action, Elector, Input, Outcome};
 use super::record::Lease;
+use super::{Heartbeat, Peer};
 use clock::SharedClock;
 use cluster::error::ApiError;
 use cluster::gate::Gate;
@@ -156,6 +156,14 @@ pub enum LostReason {
         /// The renew deadline.
         deadline: Duration,
     },
+    /// The work that the Lease protects shows no sign of life.
+    #[error("stopped renewing the Lease {lease}: the process has hung for {silence:?}; report this bug")]
+    Unresponsive {
+        /// `namespace/name` of the Lease.
+        lease: String,
+        /// Time since the last sign of life.
+        silence: Duration,
+    },
 }
 
 /// Options and collaborators of a [`Candidate`].
@@ -173,6 +181,8 @@ pub struct Parts {
     pub jitter: Jitter,
     /// The gate of all writes except those of the Lease.
     pub gate: Arc<Gate>,
+    /// Signs of life of the work. `None` if it runs on the same thread as the candidate.
+    pub heartbeat: Option<Heartbeat>,
 }
 
 /// A candidate of the election.
@@ -217,6 +227,10 @@ impl Candidate {
     /// Retries until this candidate leads. Returns the start of the successful attempt.
     async fn acquire(&mut self) -> Instant {
         loop {
+            if self.silence().is_some() {
+                sleep(self.parts.timing.retry).await;
+                continue;
+            }
             let before = self.elector.holder().map(str::to_owned);
             let (outcome, started) = self.attempt().await;
             if outcome == Outcome::Leads {
@@ -273,12 +287,22 @@ impl Candidate {
         watching.insert(open).next().await
     }
 
-    /// Renews until another candidate holds the Lease, or until no renewal succeeds for the renew deadline.
-    /// Returns the reason.
+    /// The time since the last sign of life, if the work has hung for the Lease duration. Another replica can
+    /// do it then.
+    fn silence(&self) -> Option<Duration> {
+        let silence = self.parts.heartbeat.as_ref()?.age();
+        Some(silence).filter(|silence| *silence >= self.parts.timing.lease)
+    }
+
+    /// Renews until another candidate holds the Lease, until no renewal succeeds for the renew deadline, or
+    /// until the work hangs. Returns the reason.
     async fn renew(&mut self, acquired: Instant) -> LostReason {
         let mut renewed = acquired;
         loop {
             self.wait_for_lease_change(Instant::now() + self.parts.timing.retry).await;
+            if let Some(silence) = self.silence() {
+                return LostReason::Unresponsive { lease: self.parts.leases.key(), silence };
+            }
             let deadline = renewed + self.parts.timing.renew_deadline;
             renewed = loop {
                 match timeout_at(deadline, self.attempt()).await {

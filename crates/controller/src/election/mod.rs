@@ -4,8 +4,12 @@
 //! deadline and not longer: with each renewal the candidate extends the deadline of the [write
 //! gate](cluster::gate). The leader's own clock therefore stops a suspended process, or a process with a
 //! renewal that hangs, before another candidate can acquire the Lease.
+//!
+//! A candidate on a thread of its own also stops if the other threads hang ([`Heartbeat`]), because another
+//! replica can then do their work.
 
 mod candidate;
+mod heartbeat;
 pub mod leases;
 pub mod machine;
 mod peer;
@@ -14,6 +18,7 @@ pub mod record;
 pub use self::candidate::{
     Candidate, CandidateExit, Holder, LeaderState, LostReason, Parts, Timing, TimingError,
 };
+pub use self::heartbeat::Heartbeat;
 pub use self::peer::Peer;
 use cluster::platform;
 

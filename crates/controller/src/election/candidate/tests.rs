@@ -34,6 +34,10 @@ impl Harness {
     }
 
     fn start_off(&self, identity: &str, hours: i64) -> Running {
+        self.start_with(identity, hours, None)
+    }
+
+    fn start_with(&self, identity: &str, hours: i64, heartbeat: Option<Heartbeat>) -> Running {
         let options = ClientOptions { user_agent: identity.to_owned(), ..ClientOptions::default() };
         let clients = Clients::over(self.cluster.connector(), &options).unwrap();
         let timing = Timing::default();
@@ -49,6 +53,7 @@ impl Harness {
             }),
             jitter: Jitter::seeded(seed),
             gate: Arc::clone(&gate),
+            heartbeat,
         });
         let release = CancellationToken::new();
         let task = tokio::spawn(candidate.run(release.clone()));
@@ -111,6 +116,30 @@ async fn released_lease_is_acquired_at_once() {
         LeaderState::Leader { after: None, since_others: Some(Duration::ZERO), term: 1 }
     );
     assert_eq!(rig.lease()["spec"]["leaseTransitions"], json!(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_that_hangs_is_replaced_and_a_standby_that_hangs_does_not_lead() {
+    let rig = Harness::new();
+    let (hung, beats) = (Heartbeat::new(), Heartbeat::new());
+    let mut a = rig.start_with("a", 0, Some(beats.clone()));
+    a.leads().await;
+    let b = rig.start_with("b", 0, Some(hung));
+    let mut c = rig.start_with("c", 0, None);
+    for _ in 0..30 {
+        pass(2).await;
+        beats.beat();
+    }
+    assert_eq!(rig.holder(), "a");
+    let CandidateExit::Lost(LostReason::Unresponsive { silence, .. }) = a.task.await.unwrap() else {
+        panic!()
+    };
+    assert!((15..=17).contains(&silence.as_secs()), "{silence:?}");
+    assert!(a.gate.refusal().is_some());
+    // The Lease is not released, because the work has not stopped.
+    assert_eq!(rig.holder(), "a");
+    c.leads().await;
+    assert!(matches!(*b.leader_state.borrow(), LeaderState::Standby(_)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,29 @@
+//! Signs of life of the work that a Lease protects, for an election on another thread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The time of the last sign of life. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Heartbeat(Arc<Mutex<Instant>>);
+
+impl Heartbeat {
+    /// Creates a heartbeat that has just beaten.
+    #[expect(clippy::new_without_default, reason = "the value depends on the time")]
+    pub fn new() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+
+    /// Records a sign of life.
+    pub fn beat(&self) {
+        *self.0.lock() = Instant::now();
+    }
+
+    /// The time since the last sign of life.
+    pub(super) fn age(&self) -> Duration {
+        self.0.lock().elapsed()
+    }
+}
