@@ -2,6 +2,7 @@
 
 mod correlate;
 mod recorder;
+mod sender;
 
 use std::sync::Arc;
 

@@ -137,6 +137,42 @@ async fn rejected_event_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn delayed_event_delays_only_those_of_its_namespace() {
+    let cluster = cluster();
+    cluster.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "busy"}})).unwrap();
+    let recorder = recorder(&cluster);
+    let busy = FaultAction::RetryAfter { code: 429, seconds: 20 };
+    cluster.faults().add(FaultRule::new(busy).path_contains("/namespaces/busy/").times(1));
+    let start = Instant::now();
+    for message in ["first", "second"] {
+        recorder.record(EventTarget { namespace: "busy".into(), ..target() }, intent(message));
+    }
+    recorder.record(target(), intent("sent"));
+    recorder.flush().await;
+    assert_eq!(start.elapsed(), Duration::from_secs(20));
+    assert_eq!(recorder.stats(), EventStats { sent: 3, ..EventStats::default() });
+    let requests = cluster.requests().entries();
+    let begun = requests[0].at;
+    let times: Vec<_> = requests
+        .iter()
+        .map(|request| (request.path.contains("/busy/"), request.at.duration_since(begun).as_secs()))
+        .collect();
+    assert_eq!(times, [(true, 0), (false, 0), (true, 20), (true, 20)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_in_flight_are_bounded() {
+    let cluster = cluster();
+    let recorder = recorder(&cluster);
+    cluster.faults().add(FaultRule::new(FaultAction::Silence));
+    for number in 0..100 {
+        recorder.record(EventTarget { namespace: format!("n-{number}").into(), ..target() }, intent("no"));
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(cluster.requests().len(), 16);
+}
+
+#[tokio::test(start_paused = true)]
 async fn event_of_an_object_with_the_longest_name_has_a_valid_name() {
     let cluster = cluster();
     let recorder = recorder(&cluster);

@@ -1,0 +1,293 @@
+//! Sends queued events: those of a namespace in order, one at a time, and those of several namespaces at once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use autoscaling::event::EventIntent;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use http::Method;
+use jiff::{Timestamp, Unit};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+
+use super::correlate::ObjectKey;
+use super::recorder::{Counters, Message, Queued};
+use super::{Correlated, Correlator, EventOptions, EventTarget, Verdict};
+use crate::call::Call;
+use crate::client::Client;
+use crate::error::ApiError;
+use crate::fair::Rotation;
+use crate::gate::Refusal;
+
+/// Maximum number of namespaces with an event in flight. An event whose delivery takes long, such as one that
+/// the server refuses with an interval until the next attempt, delays those of its namespace only.
+const AT_ONCE: usize = 16;
+
+/// The maximum length of a name in Kubernetes.
+const MAX_NAME: usize = 253;
+
+/// The task that sends events.
+pub(super) struct Sender {
+    delivery: Arc<Delivery>,
+    counters: Arc<Counters>,
+    correlator: Correlator,
+    last_name: Timestamp,
+    /// Queued events by order of arrival. Namespaces take turns.
+    queued: Rotation<u64, Queued>,
+    next: u64,
+    /// The events that are queued or in flight.
+    unfinished: BTreeSet<u64>,
+    /// The namespaces of the events in flight.
+    busy: BTreeSet<Arc<str>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, Delivered>>,
+    /// Callers that wait for the events before a number.
+    flushes: Vec<(u64, oneshot::Sender<()>)>,
+    /// Deleted objects with queued events.
+    gone: BTreeSet<ObjectKey>,
+}
+
+/// Sends events.
+struct Delivery {
+    client: Client,
+    options: EventOptions,
+}
+
+/// The end of a delivery.
+struct Delivered {
+    number: u64,
+    namespace: Arc<str>,
+    result: Result<(), ApiError>,
+    target: EventTarget,
+    reason: &'static str,
+}
+
+impl Sender {
+    pub(super) fn new(client: Client, options: EventOptions, counters: Arc<Counters>) -> Self {
+        Self {
+            delivery: Arc::new(Delivery { client, options }),
+            counters,
+            correlator: Correlator::default(),
+            last_name: Timestamp::MIN,
+            queued: Rotation::default(),
+            next: 0,
+            unfinished: BTreeSet::new(),
+            busy: BTreeSet::new(),
+            in_flight: FuturesUnordered::new(),
+            flushes: Vec::new(),
+            gone: BTreeSet::new(),
+        }
+    }
+
+    /// Sends events until the queue is closed and empty.
+    pub(super) async fn run(
+        mut self,
+        mut messages: mpsc::Receiver<Message>,
+        mut gone: mpsc::Receiver<ObjectKey>,
+    ) {
+        let mut is_open = true;
+        loop {
+            self.start_deliveries();
+            self.answer_flushes();
+            tokio::select! {
+                // Events of an object that were queued before its deletion come first.
+                biased;
+                message = messages.recv(), if is_open => match message {
+                    None => is_open = false,
+                    Some(Message::Flush(done)) => self.flushes.push((self.next, done)),
+                    Some(Message::Event(event)) => {
+                        let namespace = Arc::clone(&event.target.namespace);
+                        self.queued.insert(&namespace, 0, self.next, event);
+                        self.unfinished.insert(self.next);
+                        self.next += 1;
+                    }
+                },
+                Some(delivered) = self.in_flight.next() => self.finish(delivered),
+                Some(object) = gone.recv() => {
+                    if self.counters.has_waiting(&object) {
+                        self.gone.insert(object);
+                    } else {
+                        self.correlator.forget(&object);
+                        self.count_remembered();
+                    }
+                }
+                else => break,
+            }
+        }
+    }
+
+    /// Starts the next event of each namespace that has none in flight.
+    fn start_deliveries(&mut self) {
+        while self.busy.len() < AT_ONCE {
+            let busy = &self.busy;
+            let next = self.queued.pop_where(|namespace| !busy.contains(namespace));
+            let Some((namespace, number, event)) = next else { return };
+            let object = event.target.object();
+            self.counters.queued.fetch_sub(1, Ordering::Relaxed);
+            self.counters.waiting.fetch_sub(event.intent.message.len(), Ordering::Relaxed);
+            self.counters.remove_waiting(&object);
+            match self.correlate(&event) {
+                None => {
+                    self.unfinished.remove(&number);
+                }
+                Some((is_new, correlated)) => {
+                    self.busy.insert(Arc::clone(&namespace));
+                    let delivery = Arc::clone(&self.delivery);
+                    self.in_flight.push(Box::pin(async move {
+                        let Queued { target, intent, .. } = event;
+                        let result = delivery.deliver(&target, &intent, &correlated, is_new).await;
+                        Delivered { number, namespace, result, target, reason: intent.reason }
+                    }));
+                }
+            }
+            if !self.counters.has_waiting(&object) && self.gone.remove(&object) {
+                self.correlator.forget(&object);
+                self.count_remembered();
+            }
+        }
+    }
+
+    /// Completes the flushes whose events are all sent or dropped. A caller may have been dropped.
+    fn answer_flushes(&mut self) {
+        let first = self.unfinished.first().copied().unwrap_or(self.next);
+        for (_, done) in self.flushes.extract_if(.., |(before, _)| *before <= first) {
+            let _ = done.send(());
+        }
+    }
+
+    fn count_remembered(&self) {
+        self.counters.remembered.store(self.correlator.len(), Ordering::Relaxed);
+    }
+
+    /// The event to send, and whether it is created. `None` if it is not sent.
+    fn correlate(&mut self, Queued { target, intent, at }: &Queued) -> Option<(bool, Correlated)> {
+        let gate = self.delivery.options.gate.as_ref();
+        if gate.and_then(|gate| gate.refusal()) == Some(Refusal::TakeOver) {
+            self.counters.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let last_name = &mut self.last_name;
+        let name = || {
+            // Two events at the same time must not share a name.
+            let next = last_name.checked_add(Duration::from_nanos(1)).unwrap_or(*at);
+            *last_name = next.max(*at);
+            event_name(target, *last_name)
+        };
+        let verdict = self.correlator.correlate(target, intent, *at, name);
+        self.count_remembered();
+        match verdict {
+            Verdict::Drop => {
+                self.counters.spam.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Verdict::Create(event) => Some((true, event)),
+            Verdict::Update(event) => Some((false, event)),
+        }
+    }
+
+    fn finish(&mut self, delivered: Delivered) {
+        let Delivered { number, namespace, result, target, reason } = delivered;
+        self.busy.remove(&namespace);
+        self.unfinished.remove(&number);
+        let counter = match result {
+            Ok(()) => &self.counters.sent,
+            Err(error) if error.is_refused() => &self.counters.refused,
+            Err(error) => {
+                let quiet = error.is_namespace_terminating() || error.is_not_found();
+                if quiet {
+                    tracing::debug!(namespace = &*target.namespace, name = &*target.name, %error, "dropped an event");
+                } else {
+                    tracing::warn!(
+                        namespace = &*target.namespace, name = &*target.name, reason, %error,
+                        "failed to send an event, dropping it"
+                    );
+                }
+                &self.counters.failed
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Delivery {
+    /// Sends one event. Retries while the server is unreachable. An event that the server rejects, whatever
+    /// the code, is dropped.
+    async fn deliver(
+        &self,
+        target: &EventTarget,
+        intent: &EventIntent,
+        event: &Correlated,
+        new: bool,
+    ) -> Result<(), ApiError> {
+        let mut create = new;
+        let mut tries = 1;
+        loop {
+            let call = if create { self.create(target, intent, event) } else { patch(target, event) };
+            match self.client.bytes(&call).await {
+                Ok(_) => return Ok(()),
+                // Events expire after an hour, so the event to update may be gone.
+                Err(error) if !create && error.is_not_found() => create = true,
+                // A previous attempt with an unknown outcome has succeeded.
+                Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),
+                Err(error @ ApiError::Status { .. }) => return Err(error),
+                Err(error) if error.is_transient() && tries < self.options.tries => {
+                    tries += 1;
+                    tokio::time::sleep(self.options.wait).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn create(&self, target: &EventTarget, intent: &EventIntent, event: &Correlated) -> Call {
+        let body = json!({
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {"name": event.name, "namespace": &*target.namespace},
+            "involvedObject": {
+                "kind": "HorizontalPodAutoscaler",
+                "namespace": &*target.namespace,
+                "name": &*target.name,
+                "uid": &*target.uid,
+                "apiVersion": "autoscaling/v2",
+                "resourceVersion": &*target.resource_version,
+            },
+            "reason": intent.reason,
+            "message": event.message,
+            "source": {"component": self.options.component},
+            "firstTimestamp": seconds(event.first),
+            "lastTimestamp": seconds(event.last),
+            "count": event.count,
+            "type": intent.kind.as_str(),
+            "eventTime": null,
+            // client-go leaves it out of combined events.
+            "reportingComponent": if event.combined { "" } else { &*self.options.component },
+            "reportingInstance": "",
+        });
+        let path = ["api", "v1", "namespaces", &target.namespace, "events"];
+        Call::send(Method::POST, path, "application/json", body.to_string().into_bytes()).about("events", "")
+    }
+}
+
+/// The name of an event: as in client-go, the object's name and the time. client-go uses a random UUID
+/// where this is too long for a name; here the object's UID takes the place of its name.
+fn event_name(target: &EventTarget, at: Timestamp) -> String {
+    let name = format!("{}.{:x}", target.name, at.as_nanosecond());
+    if name.len() <= MAX_NAME { name } else { format!("{}.{:x}", target.uid, at.as_nanosecond()) }
+}
+
+fn patch(target: &EventTarget, event: &Correlated) -> Call {
+    let body = json!({"count": event.count, "lastTimestamp": seconds(event.last), "message": event.message});
+    let path = ["api", "v1", "namespaces", &target.namespace, "events", &event.name];
+    Call::send(Method::PATCH, path, "application/strategic-merge-patch+json", body.to_string().into_bytes())
+        .about("events", &event.name)
+}
+
+/// Kubernetes' time format: whole seconds, rounded down.
+fn seconds(time: Timestamp) -> String {
+    let options = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Trunc);
+    time.round(options).unwrap_or(time).to_string()
+}
