@@ -67,6 +67,37 @@ fn every_path_that_a_document_names_exists() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
+/// The Rust files below a folder, concatenated.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            text.push_str(&sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+    text
+}
+
+#[test]
+fn every_test_that_the_security_page_names_exists() {
+    let page = fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let sources: String = ["src", "crates", "tests"].map(|folder| sources(&root().join(folder))).concat();
+    let is_name = |name: &&str| {
+        name.matches('_').count() > 0
+            && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+    };
+    let tables = page.lines().filter(|line| line.starts_with('|'));
+    let names: BTreeSet<_> =
+        tables.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(is_name).collect();
+    let missing: Vec<_> = names.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+    assert!(names.len() > 50, "only {} tests were found", names.len());
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn every_link_between_documents_leads_to_a_file() {
     let mut missing = Vec::new();

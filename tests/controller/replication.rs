@@ -223,6 +223,24 @@ async fn standby_rejects_a_wrong_certificate_and_still_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn leader_restores_a_forged_address_within_seconds() {
+    const ADDRESS: &str = "concertina.dev/serving-address";
+    let stage = stage();
+    let leader = start(&stage, "a");
+    stage.until("a leads", 5.0, |stage| stage.hpa("web")["status"]["desiredReplicas"] == 4).await;
+    let lease = || stage.cluster.get("coordination.k8s.io/leases", "kube-system", "concertina").unwrap();
+    let published = lease()["metadata"]["annotations"][ADDRESS].clone();
+    assert_eq!(published, leader.address.to_string());
+    let mut forged = lease();
+    forged["metadata"]["annotations"][ADDRESS] = json!("203.0.113.1:443");
+    stage.cluster.update(forged).unwrap();
+    stage
+        .until("the address is restored", 5.0, |_| lease()["metadata"]["annotations"][ADDRESS] == published)
+        .await;
+    leader.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn standby_copy_is_at_most_a_second_old_and_reports_its_age() {
     let stage = stage();
     let leader = start(&stage, "a");
