@@ -17,6 +17,10 @@ pub struct Gates {
     pub configurable_tolerance: bool,
     /// HPAGeneration
     pub generation: bool,
+    /// HPAOptimizedSelectorStore
+    pub optimized_selector_store: bool,
+    /// PodLevelResources
+    pub pod_level_resources: bool,
     /// StaleControllerConsistencyHPA
     pub stale_consistency: bool,
 }
@@ -77,13 +81,16 @@ enum Stage {
 const SCALE_TO_ZERO: &str = "HPAScaleToZero";
 const CONFIGURABLE_TOLERANCE: &str = "HPAConfigurableTolerance";
 const GENERATION: &str = "HPAGeneration";
+const OPTIMIZED_SELECTOR_STORE: &str = "HPAOptimizedSelectorStore";
+const POD_LEVEL_RESOURCES: &str = "PodLevelResources";
 const STALE_CONSISTENCY: &str = "StaleControllerConsistencyHPA";
 
 fn stage(gate: &str, version: Version) -> Option<Stage> {
     let (in_1_36, in_1_37) = match gate {
         SCALE_TO_ZERO => (Stage::Alpha, Stage::Beta),
         CONFIGURABLE_TOLERANCE => (Stage::Beta, Stage::Locked),
-        GENERATION | STALE_CONSISTENCY => (Stage::PreAlpha, Stage::Beta),
+        GENERATION | OPTIMIZED_SELECTOR_STORE | STALE_CONSISTENCY => (Stage::PreAlpha, Stage::Beta),
+        POD_LEVEL_RESOURCES => (Stage::Beta, Stage::Beta),
         _ => return None,
     };
     Some(match version {
@@ -145,6 +152,8 @@ impl Gates {
             scale_to_zero: on(SCALE_TO_ZERO),
             configurable_tolerance: on(CONFIGURABLE_TOLERANCE),
             generation: on(GENERATION),
+            optimized_selector_store: on(OPTIMIZED_SELECTOR_STORE),
+            pod_level_resources: on(POD_LEVEL_RESOURCES),
             stale_consistency: on(STALE_CONSISTENCY),
         };
         Ok((gates, unknown))
@@ -154,6 +163,8 @@ impl Gates {
     pub fn apply(self, settings: &mut Settings) {
         settings.scale_to_zero = self.scale_to_zero;
         settings.configurable_tolerance = self.configurable_tolerance;
+        settings.optimized_selector_store = self.optimized_selector_store;
+        settings.pod_level_resources = self.pod_level_resources;
         settings.generation = self.generation;
     }
 }
@@ -242,6 +253,15 @@ mod tests {
         assert!(gates(Version::V1_36, &["AllAlpha=true"]).scale_to_zero);
         let some = gates(Version::V1_37, &["AllBeta=false", "HPAGeneration=true"]);
         assert!(!some.scale_to_zero && some.generation && some.configurable_tolerance);
+    }
+
+    #[test]
+    fn gates_of_overlap_and_pod_requests_can_be_disabled() {
+        let off = gates(Version::V1_37, &["HPAOptimizedSelectorStore=false", "PodLevelResources=false"]);
+        assert!(!off.optimized_selector_store && !off.pod_level_resources);
+        let old = gates(Version::V1_36, &[]);
+        assert!(!old.optimized_selector_store && old.pod_level_resources);
+        assert!(!gates(Version::V1_36, &["AllBeta=false"]).pod_level_resources);
     }
 
     #[test]

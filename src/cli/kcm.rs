@@ -3,7 +3,8 @@
 //! A flag that only one of the two versions has is accepted under both emulated versions.
 
 use super::config::checks::{
-    above_zero, at_least_one, at_least_zero, burst, log_format, nonempty, path, qps, tolerance, version,
+    above_zero, at_least_one, at_least_zero, burst, log_format, negative_as_zero, nonempty, path, qps,
+    tolerance, version,
 };
 use super::config::serving::{cipher_suites, curves, header_names, minimum_tls, open_paths, port};
 use super::flags::{AUTOSCALING, CLUSTER, ELECTION, Flag, OPERATION, SERVING, flag};
@@ -46,7 +47,7 @@ pub fn flags() -> Vec<Flag> {
             "Do not read the cluster's client certificate authorities from the ConfigMap \
                  kube-system/extension-apiserver-authentication.",
         ),
-        flag("authentication-token-webhook-cache-ttl", DURATION, "10s", at_least_zero, |d| {
+        flag("authentication-token-webhook-cache-ttl", DURATION, "10s", negative_as_zero, |d| {
             &mut d.config.serving.authentication.token_ttl
         })
         .help(SERVING, "Lifetime of a cached bearer token review."),
@@ -89,11 +90,11 @@ pub fn flags() -> Vec<Flag> {
         ),
         flag("authorization-kubeconfig", TEXT, "", path, |d| &mut d.config.serving.authorization.kubeconfig)
             .help(SERVING, "Kubeconfig for reviewing the access of clients; if empty, the controller's."),
-        flag("authorization-webhook-cache-authorized-ttl", DURATION, "10s", at_least_zero, |d| {
+        flag("authorization-webhook-cache-authorized-ttl", DURATION, "10s", negative_as_zero, |d| {
             &mut d.config.serving.authorization.allowed_ttl
         })
         .help(SERVING, "Lifetime of a cached review that allows access."),
-        flag("authorization-webhook-cache-unauthorized-ttl", DURATION, "10s", at_least_zero, |d| {
+        flag("authorization-webhook-cache-unauthorized-ttl", DURATION, "10s", negative_as_zero, |d| {
             &mut d.config.serving.authorization.denied_ttl
         })
         .help(SERVING, "Lifetime of a cached review that denies access."),
@@ -154,7 +155,8 @@ pub fn flags() -> Vec<Flag> {
         Flag::ignored("external-cloud-volume-plugin", TEXT, "", OTHER),
         flag("feature-gates", FEATURE_GATES, "", Ok, |d| &mut d.gates).help(
             AUTOSCALING,
-            "Feature gates to set: HPAScaleToZero, HPAGeneration, StaleControllerConsistencyHPA.",
+            "Feature gates to set: HPAScaleToZero, HPAConfigurableTolerance, HPAGeneration, \
+                 HPAOptimizedSelectorStore, PodLevelResources, StaleControllerConsistencyHPA.",
         ),
         flag("kube-api-burst", INT32, "30", burst, |d| &mut d.config.burst)
             .help(CLUSTER, "Requests allowed in a burst above --kube-api-qps."),
@@ -199,15 +201,19 @@ pub fn flags() -> Vec<Flag> {
             "Maximum number of syncs that decide or scale at the same time; syncs that wait for \
                  metrics or for a status write do not count.",
         ),
-        flag("horizontal-pod-autoscaler-cpu-initialization-period", DURATION, "5m0s", at_least_zero, |d| {
-            &mut d.config.controller.settings.cpu_initialization_period
-        })
+        flag(
+            "horizontal-pod-autoscaler-cpu-initialization-period",
+            DURATION,
+            "5m0s",
+            negative_as_zero,
+            |d| &mut d.config.controller.settings.cpu_initialization_period,
+        )
         .help(AUTOSCALING, "Period after pod start during which CPU samples of unready pods are ignored."),
-        flag("horizontal-pod-autoscaler-downscale-stabilization", DURATION, "5m0s", at_least_zero, |d| {
+        flag("horizontal-pod-autoscaler-downscale-stabilization", DURATION, "5m0s", negative_as_zero, |d| {
             &mut d.config.controller.settings.downscale_stabilization
         })
         .help(AUTOSCALING, "Scale-down stabilization window of HPAs that set none."),
-        flag("horizontal-pod-autoscaler-initial-readiness-delay", DURATION, "30s", at_least_zero, |d| {
+        flag("horizontal-pod-autoscaler-initial-readiness-delay", DURATION, "30s", negative_as_zero, |d| {
             &mut d.config.controller.settings.initial_readiness_delay
         })
         .help(

@@ -304,6 +304,7 @@ fn options(recording: &Value) -> Options {
     settings.scale_to_zero = gate("HPAScaleToZero", settings.scale_to_zero);
     settings.generation = gate("HPAGeneration", settings.generation);
     settings.configurable_tolerance = gate("HPAConfigurableTolerance", settings.configurable_tolerance);
+    settings.pod_level_resources = gate("PodLevelResources", settings.pod_level_resources);
     Options {
         settings,
         stale_consistency: gate("StaleControllerConsistencyHPA", newest),

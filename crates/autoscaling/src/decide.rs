@@ -224,7 +224,7 @@ impl Decision {
                 decision.no_count(Some("SelectorRequired"), "selector is required".to_owned());
             }
             Case::Ambiguous(hpas) => {
-                let message = ambiguous(&scale.selector_text, hpas, settings.version);
+                let message = ambiguous(&scale.selector_text, hpas, settings);
                 decision.conditions.push(ConditionUpdate::ambiguous_selector(message.clone()));
                 decision.no_count(Some("AmbiguousSelector"), message);
             }
@@ -273,14 +273,15 @@ fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
     }
 }
 
-fn ambiguous(selector: &str, hpas: &[String], version: Version) -> String {
-    match version {
+fn ambiguous(selector: &str, hpas: &[String], settings: &Settings) -> String {
+    match settings.version {
         Version::V1_36 => {
             format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", hpas.join(" "))
         }
         Version::V1_37 => {
-            let two = hpas.get(..2).unwrap_or(hpas).join(" ");
-            format!("pods by selector {selector} are controlled by more than one HPA (e.g. [{two}])")
+            let two = hpas.get(..2).filter(|_| settings.optimized_selector_store);
+            let named = two.unwrap_or(hpas).join(" ");
+            format!("pods by selector {selector} are controlled by more than one HPA (e.g. [{named}])")
         }
     }
 }

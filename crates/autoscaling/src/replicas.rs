@@ -137,7 +137,7 @@ impl Calculator<'_> {
         target: i32,
     ) -> Result<ComputedReplicas, Failure> {
         for (verdict, pod) in grouped.pods.iter_mut().zip(self.pods) {
-            verdict.request = Some(request_of(pod, resource, container)?);
+            verdict.request = Some(request_of(pod, resource, container, self.settings.pod_level_resources)?);
         }
         let requested = |pod: &PodVerdict| i128::from(pod.request.unwrap_or(0));
         let usage = grouped.ready_sum();

@@ -30,12 +30,18 @@ impl From<RequestError> for Failure {
     }
 }
 
-/// A pod's request in milli-units, for one container or for the whole pod.
-pub(crate) fn request_of(pod: &Pod, resource: &str, container: Option<&str>) -> Result<i64, RequestError> {
+/// A pod's request in milli-units, for one container or for the whole pod. `pod_level` is the gate
+/// PodLevelResources.
+pub(crate) fn request_of(
+    pod: &Pod,
+    resource: &str,
+    container: Option<&str>,
+    pod_level: bool,
+) -> Result<i64, RequestError> {
     let requests = &*pod.requests;
     match container {
         Some(name) => container_request(pod, requests, resource, name),
-        None if sets_pod_level(requests) => {
+        None if pod_level && sets_pod_level(requests) => {
             effective(requests, resource).map(Quantity::milli_value).ok_or_else(|| {
                 RequestError::MissingPodLevel { resource: resource.to_owned(), pod: pod.name.to_string() }
             })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 /// Flags and gates of one controller.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "gates are set one by one")]
 pub struct Settings {
     /// `--horizontal-pod-autoscaler-tolerance`, a fraction.
     pub tolerance: f64,
@@ -21,6 +22,10 @@ pub struct Settings {
     pub generation: bool,
     /// Gate HPAConfigurableTolerance: `behavior.*.tolerance` applies.
     pub configurable_tolerance: bool,
+    /// Gate HPAOptimizedSelectorStore: the text about HPAs on the same pods names two of them, not all.
+    pub optimized_selector_store: bool,
+    /// Gate PodLevelResources: requests of the pod apply, not only those of its containers.
+    pub pod_level_resources: bool,
 }
 
 /// The emulated Kubernetes minor version, for texts and rules.
@@ -46,6 +51,8 @@ impl Settings {
             scale_to_zero: newest,
             generation: newest,
             configurable_tolerance: true,
+            optimized_selector_store: newest,
+            pod_level_resources: true,
         }
     }
 }

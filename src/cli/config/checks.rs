@@ -32,6 +32,12 @@ pub(in crate::cli) fn at_least_zero(value: GoDuration) -> Result<Duration, Reaso
     must_be("at least 0s", value.unsigned())
 }
 
+/// kube-controller-manager accepts negative values of these flags, which select what 0 selects.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
+pub(in crate::cli) fn negative_as_zero(value: GoDuration) -> Result<Duration, Reason> {
+    Ok(value.unsigned().unwrap_or_default())
+}
+
 pub(in crate::cli) fn above_zero(value: GoDuration) -> Result<Duration, Reason> {
     must_be("greater than 0s", value.unsigned().filter(|duration| !duration.is_zero()))
 }
@@ -50,8 +56,11 @@ pub(in crate::cli) fn path(text: String) -> Result<Option<PathBuf>, Reason> {
     Ok(nonempty(text)?.map(PathBuf::from))
 }
 
+/// Every number is accepted, as by kube-controller-manager. No ratio is within NaN, as within a negative
+/// tolerance. Finite numbers with the same effect replace those that JSON cannot represent.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(in crate::cli) fn tolerance(tolerance: f64) -> Result<f64, Reason> {
-    must_be("at least 0", Some(tolerance).filter(|tolerance| *tolerance >= 0.0))
+    Ok(if tolerance.is_nan() { f64::MIN } else { tolerance.clamp(f64::MIN, f64::MAX) })
 }
 
 pub(in crate::cli) fn qps(qps: f64) -> Result<Option<f64>, Reason> {

@@ -83,9 +83,6 @@ fn invalid_values_are_refused_with_the_flag() {
     assert_eq!(reason("--concurrent-horizontal-pod-autoscaler-syncs", "0"), "must be at least 1");
     assert_eq!(reason("--horizontal-pod-autoscaler-sync-period", "0s"), "must be greater than 0s");
     assert_eq!(reason("--horizontal-pod-autoscaler-sync-period", "-1s"), "must be greater than 0s");
-    assert_eq!(reason("--horizontal-pod-autoscaler-downscale-stabilization", "-5m"), "must be at least 0s");
-    assert_eq!(reason("--horizontal-pod-autoscaler-tolerance", "-0.1"), "must be at least 0");
-    assert_eq!(reason("--horizontal-pod-autoscaler-tolerance", "NaN"), "must be at least 0");
     assert_eq!(
         reason("--horizontal-pod-autoscaler-tolerance", "x"),
         "strconv.ParseFloat: parsing \"x\": invalid syntax"
@@ -107,6 +104,22 @@ fn invalid_values_are_refused_with_the_flag() {
         reason("--feature-gates", "HPAConfigurableTolerance=false"),
         "cannot set feature gate HPAConfigurableTolerance to false, feature is locked to true"
     );
+}
+
+#[test]
+fn negative_values_are_accepted_as_by_kube_controller_manager() {
+    let settings = |flag: &str, value: &str| {
+        config(&format!("--horizontal-pod-autoscaler-{flag}={value}")).controller.settings
+    };
+    assert_eq!(settings("downscale-stabilization", "-5m").downscale_stabilization, Duration::ZERO);
+    assert_eq!(settings("cpu-initialization-period", "-1ns").cpu_initialization_period, Duration::ZERO);
+    assert_eq!(settings("initial-readiness-delay", "-30s").initial_readiness_delay, Duration::ZERO);
+    assert_eq!(settings("tolerance", "-0.1").tolerance, -0.1);
+    assert_eq!(settings("tolerance", "NaN").tolerance, f64::MIN);
+    assert_eq!(settings("tolerance", "-Inf").tolerance, f64::MIN);
+    assert_eq!(settings("tolerance", "Inf").tolerance, f64::MAX);
+    let cached = config("--authorization-webhook-cache-authorized-ttl=-1s").serving.authorization;
+    assert_eq!(cached.allowed_ttl, Duration::ZERO);
 }
 
 #[test]

@@ -172,20 +172,24 @@ fn sync_that_cannot_use_metrics_reports_its_reason() {
     assert_eq!(deleted.explanation().limiting_step(), None);
 
     let several = vec!["shop/api".to_owned(), "shop/web".to_owned(), "shop/z".to_owned()];
-    let ambiguous = |version| {
-        let settings = Settings::new(version);
+    let ambiguous = |settings: Settings| {
         let decision = decided(scale("app=web"), Overlap::Shared(several.clone()), &settings);
         let Verdict::NoCount(message) = decision.verdict() else { panic!("{:?}", decision.verdict()) };
         assert_eq!(decision.explanation().path, DecisionPath::Ambiguous);
         message.clone()
     };
     assert_eq!(
-        ambiguous(Version::V1_36),
+        ambiguous(Settings::new(Version::V1_36)),
         "pods by selector app=web are controlled by multiple HPAs: [shop/api shop/web shop/z]"
     );
     assert_eq!(
-        ambiguous(Version::V1_37),
+        ambiguous(Settings::new(Version::V1_37)),
         "pods by selector app=web are controlled by more than one HPA (e.g. [shop/api shop/web])"
+    );
+    let all = Settings { optimized_selector_store: false, ..Settings::default() };
+    assert_eq!(
+        ambiguous(all),
+        "pods by selector app=web are controlled by more than one HPA (e.g. [shop/api shop/web shop/z])"
     );
 
     let unselected = decided(scale(""), Overlap::None, &settings);
@@ -244,8 +248,13 @@ fn pod_level_request_without_the_resource_fails_the_metric() {
     workload.pods = vec![Arc::new(pod)];
     let answer = crate::workload::usages("cpu", [("web-1".into(), 100)]);
     assert_eq!(
-        event_and_verdict(&workload, Some(Ok(answer))).0,
+        event_and_verdict(&workload, Some(Ok(answer.clone()))).0,
         "FailedGetResourceMetric: failed to get cpu utilization: missing pod-level request for cpu in Pod web-1"
+    );
+    workload.settings.pod_level_resources = false;
+    assert_eq!(
+        event_and_verdict(&workload, Some(Ok(answer))).0,
+        "FailedGetResourceMetric: failed to get cpu utilization: missing request for cpu in container app of Pod web-1"
     );
 }
 

@@ -130,6 +130,12 @@ pub struct FeatureGates {
     /// HPAConfigurableTolerance.
     #[serde(rename = "HPAConfigurableTolerance")]
     pub hpa_configurable_tolerance: bool,
+    /// HPAOptimizedSelectorStore. Earlier versions of Concertina do not publish it.
+    #[serde(rename = "HPAOptimizedSelectorStore", default = "enabled")]
+    pub hpa_optimized_selector_store: bool,
+    /// PodLevelResources. Earlier versions of Concertina do not publish it.
+    #[serde(rename = "PodLevelResources", default = "enabled")]
+    pub pod_level_resources: bool,
 }
 
 /// The emulated minor version of Kubernetes.
@@ -326,6 +332,11 @@ pub struct Failure {
     pub code: u16,
 }
 
+/// The default of a gate that earlier versions do not publish.
+fn enabled() -> bool {
+    true
+}
+
 impl From<&Settings> for SettingsInfo {
     fn from(settings: &Settings) -> Self {
         Self {
@@ -341,6 +352,8 @@ impl From<&Settings> for SettingsInfo {
                 hpa_scale_to_zero: settings.scale_to_zero,
                 hpa_generation: settings.generation,
                 hpa_configurable_tolerance: settings.configurable_tolerance,
+                hpa_optimized_selector_store: settings.optimized_selector_store,
+                pod_level_resources: settings.pod_level_resources,
             },
         }
     }
@@ -360,6 +373,8 @@ impl From<SettingsInfo> for Settings {
             scale_to_zero: info.feature_gates.hpa_scale_to_zero,
             generation: info.feature_gates.hpa_generation,
             configurable_tolerance: info.feature_gates.hpa_configurable_tolerance,
+            optimized_selector_store: info.feature_gates.hpa_optimized_selector_store,
+            pod_level_resources: info.feature_gates.pod_level_resources,
         }
     }
 }

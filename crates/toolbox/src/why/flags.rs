@@ -77,6 +77,8 @@ pub(super) fn recorded(
         settings.scale_to_zero = given.scale_to_zero;
         settings.generation = given.generation;
         settings.configurable_tolerance = given.configurable_tolerance;
+        settings.optimized_selector_store = given.optimized_selector_store;
+        settings.pod_level_resources = given.pod_level_resources;
     }
     let sync_period = if flags.has(SYNC_PERIOD) { options.sync_period } else { controller.sync_period };
     let uses = uses(&settings, |name| match name {
@@ -96,10 +98,13 @@ fn version(version: Version) -> &'static str {
 
 /// Returns the settings as flags.
 pub(crate) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
-    let gates = format!(
+    let mut gates = format!(
         "HPAConfigurableTolerance={},HPAGeneration={},HPAScaleToZero={}",
         settings.configurable_tolerance, settings.generation, settings.scale_to_zero
     );
+    if !settings.pod_level_resources {
+        gates.push_str(",PodLevelResources=false");
+    }
     let values = [
         (TOLERANCE, settings.tolerance.to_string()),
         (DOWNSCALE_STABILIZATION, duration(settings.downscale_stabilization)),
