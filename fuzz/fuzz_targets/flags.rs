@@ -54,9 +54,9 @@ fn within_bounds(config: &Config) {
     let settings = &config.controller.settings;
     let mut tolerance = settings.tolerance;
     if plant::planted("flags") && config.controller.dry_run && config.burst == 7 {
-        tolerance = -tolerance;
+        tolerance = f64::NAN;
     }
-    assert!(tolerance >= 0.0);
+    assert!(tolerance.is_finite());
     assert!(
         config.controller.sync_period > Duration::ZERO && config.controller.metrics_timeout > Duration::ZERO
     );

@@ -273,6 +273,9 @@ fn dashed(command: &Command, word: String) -> String {
 }
 
 #[cfg(test)]
+mod pflag;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -107,16 +107,16 @@ fn printed(version: Version) -> &'static str {
 }
 
 impl Gates {
-    /// Resolves `component:Gate=bool` items. The component may be omitted or `kube`. Also returns the gates
+    /// Resolves `component:Gate=bool` items. The component may be empty, omitted or `kube`. Also returns the gates
     /// that the HPA controller does not have, once each.
     pub fn resolve(version: Version, items: &[String]) -> Result<(Self, Vec<String>), GateError> {
         let mut set = BTreeMap::new();
         let mut unknown = Vec::new();
         for item in items {
-            let gate = match item.split_once(':') {
-                None => item.as_str(),
-                Some((component, gate)) if component.trim() == "kube" => gate.trim(),
-                Some((component, _)) => return Err(GateError::Component(component.trim().to_owned())),
+            let gate = match item.split_once(':').unwrap_or(("", item)) {
+                ("" | "kube", "") => continue,
+                ("" | "kube", gate) => gate,
+                (component, _) => return Err(GateError::Component(component.to_owned())),
             };
             let (name, value) = gate.split_once('=').ok_or_else(|| GateError::NoValue(gate.to_owned()))?;
             let (name, value) = (name.trim(), value.trim());

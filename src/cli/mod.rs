@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::Path;
 
 pub mod config;
+mod csv;
 mod error;
 pub mod flags;
 pub mod gates;

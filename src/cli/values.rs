@@ -1,6 +1,7 @@
 //! The types of flag values, parsed like pflag and Go parse them, with their error texts.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 
 use autoscaling::duration::GoDuration;
 use autoscaling::go;
@@ -8,6 +9,7 @@ use autoscaling::quantity::Quantity;
 use clap::{Arg, ArgAction, ArgMatches};
 
 use super::config::named_certificate;
+use super::csv;
 use super::flags::last_text;
 use crate::serve::options::NamedCertificate;
 
@@ -20,7 +22,16 @@ pub struct Type<T> {
     /// Parses one occurrence. The error continues the text `invalid argument "x" for "--flag" flag: `.
     parse: fn(&str) -> Result<T, String>,
     read: fn(&ArgMatches, &str) -> Option<T>,
-    print: fn(&T, &ArgMatches, &str) -> String,
+    print: Print<T>,
+}
+
+/// The source of a printed value.
+#[derive(Debug)]
+enum Print<T> {
+    /// The last text on the command line.
+    LastText,
+    /// The value.
+    Value(fn(&T) -> String),
 }
 
 /// The form of a flag on the command line.
@@ -36,84 +47,110 @@ enum Form {
 
 /// `true`, `false` and Go's other spellings.
 pub(super) const BOOL: Type<bool> =
-    Type { form: Form::Switch, print: |on, _, _| on.to_string(), ..scalar("bool", parse_bool) };
+    Type { form: Form::Switch, print: Print::Value(bool::to_string), ..scalar("bool", parse_bool) };
 /// A value of [`BOOL`], or `raw`.
 pub(super) const VERSION: Type<VersionOutput> =
     Type { form: Form::Switch, ..scalar("bool", VersionOutput::parse) };
 /// A 64-bit integer in decimal, hexadecimal, octal or binary form.
-pub(super) const INT: Type<i64> = scalar("int", |text| parse_int(text, 64));
+pub(super) const INT: Type<i64> =
+    Type { print: Print::Value(i64::to_string), ..scalar("int", |text| parse_int(text, 64)) };
 /// A 32-bit integer in decimal, hexadecimal, octal or binary form.
-pub(super) const INT32: Type<i64> = scalar("int", |text| parse_int(text, 32));
+pub(super) const INT32: Type<i64> =
+    Type { print: Print::Value(i64::to_string), ..scalar("int", |text| parse_int(text, 32)) };
 /// A float32.
 pub(super) const FLOAT32: Type<f64> = scalar("float", |text| parse_float(text, f64::from(f32::MAX)));
 /// A float64.
 pub(super) const FLOAT64: Type<f64> = scalar("float", |text| parse_float(text, f64::MAX));
 /// A Go duration.
-pub(super) const DURATION: Type<GoDuration> =
-    scalar("duration", |text| text.parse().map_err(|error| format!("{error}")));
+pub(super) const DURATION: Type<GoDuration> = Type {
+    print: Print::Value(GoDuration::to_string),
+    ..scalar("duration", |text| text.parse().map_err(|error| format!("{error}")))
+};
 /// Any text.
 pub(super) const TEXT: Type<String> = scalar("string", |text| Ok(text.to_owned()));
 /// Comma-separated texts.
-pub(super) const STRINGS: Type<Vec<String>> = list("strings", split_csv);
+pub(super) const STRINGS: Type<Vec<String>> = list(
+    "strings",
+    |text| if text.is_empty() { Ok(Vec::new()) } else { csv::read(text).map_err(|error| error.to_string()) },
+    |items| format!("[{}]", csv::write(items.iter().map(String::as_str))),
+);
 /// Comma-separated 32-bit integers.
-pub(super) const INT32S: Type<Vec<i64>> =
-    scalar("ints", |text| text.split(',').map(|item| parse_int(item, 32)).collect());
-/// Comma-separated `key=value` pairs.
-pub(super) const STRING_MAP: Type<String> =
-    scalar("key=value,...", |text| match split_csv(text)?.iter().find(|item| !item.contains('=')) {
-        Some(item) => Err(format!("{item} must be formatted as key=value")),
-        None => Ok(text.to_owned()),
-    });
-/// An IP address.
-pub(super) const IP: Type<IpAddr> =
-    scalar("ip", |text| text.trim().parse().map_err(|_| format!("failed to parse IP: {}", go::quote(text))));
+pub(super) const INT32S: Type<Vec<i64>> = list(
+    "ints",
+    |text| text.split(',').map(|item| parse_int(item, 32)).collect(),
+    |numbers| format!("[{}]", numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+);
+/// Comma-separated `key=value` pairs. A text with one `=` is one pair, whatever else it contains.
+pub(super) const STRING_MAP: Type<BTreeMap<String, String>> = Type {
+    placeholder: "key=value,...",
+    form: Form::List,
+    parse: parse_pairs,
+    read: |matches, name| {
+        let maps = matches.get_many::<BTreeMap<String, String>>(name)?;
+        Some(maps.flatten().map(|(key, value)| (key.clone(), value.clone())).collect())
+    },
+    print: Print::Value(|pairs| {
+        let pairs: Vec<_> = pairs.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        format!("[{}]", csv::write(pairs.iter().map(String::as_str)).trim())
+    }),
+};
+/// An IP address. pflag ignores an empty text, so the value remains 0.0.0.0, the default of the only flag of
+/// this type.
+pub(super) const IP: Type<IpAddr> = Type {
+    print: Print::Value(|address| address.to_canonical().to_string()),
+    ..scalar("ip", |text| match text {
+        "" => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        _ => text.trim().parse().map_err(|_| format!("failed to parse IP: {}", go::quote(text))),
+    })
+};
 /// A `resource.Quantity`.
 pub(super) const QUANTITY: Type<Quantity> =
     scalar("quantity", |text| text.parse().map_err(|error| format!("{error}")));
 /// `certificate,key` and optionally `:domains`.
-pub(super) const CERT_KEY: Type<Vec<NamedCertificate>> = Type {
-    print: |_, matches, name| {
-        let texts = matches.get_raw(name).into_iter().flatten().map(|text| text.to_string_lossy());
-        format!("[{}]", texts.collect::<Vec<_>>().join(","))
+pub(super) const CERT_KEY: Type<Vec<NamedCertificate>> = list(
+    "cert,key",
+    |text| Ok(vec![named_certificate(text)?]),
+    |certificates| {
+        let printed: Vec<_> = certificates.iter().map(ToString::to_string).collect();
+        format!("[{}]", printed.join(";"))
     },
-    form: Form::List,
-    read: concatenated,
-    ..scalar("cert,key", |text| Ok(vec![named_certificate(text)?]))
-};
+);
 /// A log level, in digits only.
-pub(super) const LEVEL: Type<u32> = scalar("int", parse_level);
+pub(super) const LEVEL: Type<u32> =
+    Type { print: Print::Value(u32::to_string), ..scalar("int", parse_level) };
 /// Comma-separated `pattern=N` pairs.
-pub(super) const MODULE_LEVELS: Type<String> = scalar("pattern=N,...", |text| {
-    for item in text.split(',').filter(|item| !item.is_empty()) {
-        let (_, level) = item
-            .split_once('=')
-            .filter(|(pattern, _)| !pattern.is_empty())
-            .ok_or_else(|| format!("{} does not have the pattern=N format", go::quote(item)))?;
-        parse_level(level).map_err(|error| format!("parsing verbosity in {}: {error}", go::quote(item)))?;
-    }
-    Ok(text.to_owned())
-});
-/// Comma-separated `component:Gate=bool` items.
-pub(super) const FEATURE_GATES: Type<Vec<String>> = list("Gate=bool,...", |text| {
-    let gates = text.split(',').map(str::trim).filter(|gate| !gate.is_empty());
-    Ok(gates.map(str::to_owned).collect())
-});
+pub(super) const MODULE_LEVELS: Type<Vec<String>> =
+    list("pattern=N,...", parse_module_levels, |items| items.join(","));
+/// Comma-separated `component:Gate=bool` items, each with its colon.
+pub(super) const FEATURE_GATES: Type<Vec<String>> = list(
+    "Gate=bool,...",
+    |text| {
+        let gates = text.split(',').filter(|gate| !gate.is_empty());
+        let split = gates.map(|gate| gate.split_once(':').unwrap_or(("", gate)));
+        Ok(split.map(|(component, gate)| format!("{}:{}", component.trim(), gate.trim())).collect())
+    },
+    |items| {
+        let mut sorted = items.clone();
+        sorted.sort_by(|a, b| a.split(':').next().cmp(&b.split(':').next()));
+        sorted.join(",")
+    },
+);
 
 const fn scalar<T: Clone + Send + Sync + 'static>(
     placeholder: &'static str,
     parse: fn(&str) -> Result<T, String>,
 ) -> Type<T> {
     let read = |matches: &ArgMatches, name: &str| matches.get_one(name).cloned();
-    let print = |_: &T, matches: &ArgMatches, name: &str| last_text(matches, name).to_owned();
-    Type { placeholder, form: Form::Scalar, parse, read, print }
+    Type { placeholder, form: Form::Scalar, parse, read, print: Print::LastText }
 }
 
-const fn list(
+/// A type whose occurrences accumulate. `print` formats all items.
+const fn list<T: Clone + Send + Sync + 'static>(
     placeholder: &'static str,
-    parse: fn(&str) -> Result<Vec<String>, String>,
-) -> Type<Vec<String>> {
-    let print = |items: &Vec<String>, _: &ArgMatches, _: &str| format!("[{}]", items.join(","));
-    Type { form: Form::List, read: concatenated, print, ..scalar(placeholder, parse) }
+    parse: fn(&str) -> Result<Vec<T>, String>,
+    print: fn(&Vec<T>) -> String,
+) -> Type<Vec<T>> {
+    Type { placeholder, form: Form::List, parse, read: concatenated, print: Print::Value(print) }
 }
 
 /// Reads the values of all occurrences.
@@ -139,7 +176,10 @@ impl<T: Clone + Send + Sync + 'static> Type<T> {
 
     /// Returns the value of a given flag as pflag prints it.
     pub(super) fn printed(&self, value: &T, matches: &ArgMatches, name: &str) -> String {
-        (self.print)(value, matches, name)
+        match self.print {
+            Print::LastText => last_text(matches, name).to_owned(),
+            Print::Value(print) => print(value),
+        }
     }
 
     /// Parses a default as pflag prints it: an empty text for the zero value, and lists in brackets.
@@ -225,17 +265,28 @@ fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
         .ok_or_else(|| range("ParseInt", text))
 }
 
-/// Parses a log level like `strconv.ParseUint` with base 10 and 32 bits.
+/// Parses a log level like `strconv.ParseUint` with base 10 and 31 bits.
 fn parse_level(text: &str) -> Result<u32, String> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(syntax("ParseUint", text));
     }
-    text.parse().map_err(|_| range("ParseUint", text))
+    let level = text.parse().ok().filter(|level| i32::try_from(*level).is_ok());
+    level.ok_or_else(|| range("ParseUint", text))
 }
 
-/// Parses a float like `strconv.ParseFloat`, without its hexadecimal form.
+/// Parses a float like `strconv.ParseFloat`, without its hexadecimal form. `_` may separate digits.
 fn parse_float(text: &str, max: f64) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| syntax("ParseFloat", text))?;
+    let invalid = || syntax("ParseFloat", text);
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let bytes = text.as_bytes();
+    let separates = |at: usize| is_digit(bytes.get(at.wrapping_sub(1))) && is_digit(bytes.get(at + 1));
+    if !text.match_indices('_').all(|(at, _)| separates(at)) {
+        return Err(invalid());
+    }
+    let number: f64 = text.replace('_', "").parse().map_err(|_| invalid())?;
+    if number.is_nan() && text.starts_with(['+', '-']) {
+        return Err(invalid());
+    }
     let is_infinity = text.to_ascii_lowercase().contains("inf");
     if number.abs() > max && !is_infinity {
         return Err(range("ParseFloat", text));
@@ -243,49 +294,30 @@ fn parse_float(text: &str, max: f64) -> Result<f64, String> {
     Ok(number)
 }
 
-/// Splits one line of comma-separated values. A value may be in double quotes.
-fn split_csv(text: &str) -> Result<Vec<String>, String> {
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut values = Vec::new();
-    let mut rest = text;
-    loop {
-        let (value, after) = if let Some(quoted) = rest.strip_prefix('"') {
-            split_quoted(quoted)?
-        } else {
-            let end = rest.find(',').unwrap_or(rest.len());
-            let (value, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
-            if value.contains('"') {
-                return Err("parse error: bare \" in non-quoted-field".to_owned());
-            }
-            (value.to_owned(), after)
-        };
-        values.push(value);
-        match after.strip_prefix(',') {
-            Some(next) => rest = next,
-            None => return Ok(values),
-        }
-    }
+fn parse_pairs(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let items = match text.matches('=').count() {
+        0 => vec![text.to_owned()],
+        1 => vec![text.trim_matches('"').to_owned()],
+        _ => csv::read(text).map_err(|error| error.to_string())?,
+    };
+    let pairs = items.into_iter().map(|item| match item.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(format!("{item} must be formatted as key=value")),
+    });
+    pairs.collect()
 }
 
-/// Splits off a quoted value after its opening quote. Two quotes within the value mean one quote.
-fn split_quoted(text: &str) -> Result<(String, &str), String> {
-    let mut value = String::new();
-    let mut rest = text;
-    loop {
-        let (before, after) =
-            rest.split_once('"').ok_or("parse error: extraneous or missing \" in quoted-field")?;
-        value.push_str(before);
-        if let Some(next) = after.strip_prefix('"') {
-            value.push('"');
-            rest = next;
-        } else if after.is_empty() || after.starts_with(',') {
-            return Ok((value, after));
-        } else {
-            return Err("parse error: extraneous or missing \" in quoted-field".to_owned());
-        }
-    }
+fn parse_module_levels(text: &str) -> Result<Vec<String>, String> {
+    let items = text.split(',').filter(|item| !item.is_empty()).map(|item| {
+        let (pattern, level) = item
+            .split_once('=')
+            .filter(|(pattern, level)| !pattern.is_empty() && !level.is_empty() && !level.contains('='))
+            .ok_or_else(|| format!("{} does not have the pattern=N format", go::quote(item)))?;
+        let level = parse_level(level)
+            .map_err(|error| format!("parsing verbosity in {}: {error}", go::quote(item)))?;
+        Ok(format!("{pattern}={level}"))
+    });
+    items.collect()
 }
 
 #[cfg(test)]
@@ -326,15 +358,6 @@ mod tests {
         assert_eq!(parsed(&FLOAT64, "-inf"), Ok(f64::NEG_INFINITY));
         assert_eq!(parsed(&FLOAT64, ".5"), Ok(0.5));
         assert_eq!(parsed(&FLOAT64, "0,5"), Err(syntax("ParseFloat", "0,5")));
-    }
-
-    #[test]
-    fn list_values_with_commas_may_be_quoted() {
-        let list = |items: &[&str]| Ok(items.iter().map(ToString::to_string).collect());
-        assert_eq!(parsed(&STRINGS, r#"a,"b,""c""",,d"#), list(&["a", "b,\"c\"", "", "d"]));
-        assert_eq!(parsed(&STRINGS, ""), list(&[]));
-        assert!(parsed(&STRINGS, "a\"b").is_err());
-        assert!(parsed(&STRINGS, "\"a").is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The configuration of the HTTPS server: addresses, certificates, authentication, authorization.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,6 +55,13 @@ pub struct NamedCertificate {
     /// The names of the certificate, with `*` allowed as the first label. If empty, the names in the
     /// certificate apply.
     pub names: Vec<String>,
+}
+
+impl fmt::Display for NamedCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{}", self.files.certificate.display(), self.files.key.display())?;
+        if self.names.is_empty() { Ok(()) } else { write!(f, ":{}", self.names.join(",")) }
+    }
 }
 
 /// The configuration of authentication.

@@ -36,17 +36,20 @@ pub(in crate::cli) fn health_address(address: String) -> Result<Option<SocketAdd
 
 /// Parses `certificate,key` or `certificate,key:name,*.name`.
 pub(in crate::cli) fn named_certificate(text: &str) -> Result<NamedCertificate, &'static str> {
-    let (files, names) = text.rsplit_once(':').unwrap_or((text, ""));
+    let (files, names) = text.split_once(':').map_or((text, None), |(files, names)| (files, Some(names)));
+    if names.is_some_and(|names| names.trim().is_empty()) {
+        return Err("empty names list is not allowed");
+    }
     let [certificate, key] = files.split(',').map(str::trim).collect::<Vec<_>>()[..] else {
         return Err(NO_FILES);
     };
     if certificate.is_empty() || key.is_empty() {
         return Err(NO_FILES);
     }
-    let names = names.split(',').map(|name| name.trim().to_ascii_lowercase());
+    let names = names.map(|names| names.split(',').map(|name| name.trim().to_owned()).collect());
     Ok(NamedCertificate {
         files: CertificateFiles { certificate: certificate.into(), key: key.into() },
-        names: names.filter(|name| !name.is_empty()).collect(),
+        names: names.unwrap_or_default(),
     })
 }
 
@@ -103,8 +106,10 @@ mod tests {
     #[test]
     fn sni_certificate_may_have_names() {
         let named = named_certificate("a.crt, a.key:Example.com,*.example.com").unwrap();
-        assert_eq!(named.names, ["example.com", "*.example.com"]);
+        assert_eq!(named.names, ["Example.com", "*.example.com"]);
+        assert_eq!(named.to_string(), "a.crt,a.key:Example.com,*.example.com");
         assert_eq!(named.files.key, Path::new("a.key"));
         assert!(named_certificate("a.crt,a.key").unwrap().names.is_empty());
+        assert_eq!(named_certificate("a.crt,a.key:"), Err("empty names list is not allowed"));
     }
 }

@@ -70,7 +70,7 @@ impl Certificates {
             .map(|named| Source {
                 flag: "--tls-sni-cert-key",
                 files: named.files.clone(),
-                names: Some(named.names.clone()),
+                names: Some(named.names.iter().map(|name| name.to_ascii_lowercase()).collect()),
             })
             .collect();
         let default = match (&serving.certificate, &serving.certificate_dir) {
