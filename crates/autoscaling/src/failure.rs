@@ -41,6 +41,8 @@ const REFUSED: &str = "connection refused";
 const NO_METRIC: &str = "could not find the metric";
 /// k8s.io/metrics: `custom_metrics.NewAvailableAPIsGetter`.
 const NO_CUSTOM_API: &str = "no custom metrics API (custom.metrics.k8s.io) registered";
+/// k8s.io/metrics: `custom_metrics.NewAvailableAPIsGetter`, for a group without a supported version.
+const NO_CUSTOM_VERSION: &str = "no known available metric versions found";
 
 /// The class of a failure to read a Scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +116,7 @@ impl MetricFailureClass {
             Self::NoContainer
         } else if text.starts_with(INVALID_METRIC) || text.starts_with(UNKNOWN_METRIC_TYPE) {
             Self::InvalidMetric
-        } else if text.contains(NO_RESOURCE) || text.contains(NO_CUSTOM_API) {
+        } else if [NO_RESOURCE, NO_CUSTOM_API, NO_CUSTOM_VERSION].iter().any(|part| text.contains(part)) {
             Self::ApiNotServed
         } else if text.contains(UNAVAILABLE) || text.contains(REFUSED) {
             Self::ApiUnavailable
@@ -184,6 +186,7 @@ mod tests {
                 MetricFailureClass::ApiNotServed,
             ),
             ("no custom metrics API (custom.metrics.k8s.io) registered", MetricFailureClass::ApiNotServed),
+            ("no known available metric versions found", MetricFailureClass::ApiNotServed),
             (
                 "the server is currently unable to handle the request (get pods.metrics.k8s.io)",
                 MetricFailureClass::ApiUnavailable,

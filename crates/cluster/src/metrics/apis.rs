@@ -44,6 +44,8 @@ pub(super) enum FetchError {
     Map { kind: String, error: MapError },
     #[error("no custom metrics API (custom.metrics.k8s.io) registered")]
     NoCustomMetricsApi,
+    #[error("no known available metric versions found")]
+    NoCustomMetricsVersion,
 }
 
 impl FetchError {
@@ -51,7 +53,7 @@ impl FetchError {
         match self {
             Self::Api(error) => error.metric_class(),
             Self::Map { .. } => MetricFailureClass::Other,
-            Self::NoCustomMetricsApi => MetricFailureClass::ApiNotServed,
+            Self::NoCustomMetricsApi | Self::NoCustomMetricsVersion => MetricFailureClass::ApiNotServed,
         }
     }
 
@@ -63,7 +65,7 @@ impl FetchError {
             Self::Map { .. } | Self::Api(ApiError::Request(_) | ApiError::Refused(_)) => {
                 AttemptResult::Unknown
             }
-            Self::Api(_) | Self::NoCustomMetricsApi => AttemptResult::Answered,
+            Self::Api(_) | Self::NoCustomMetricsApi | Self::NoCustomMetricsVersion => AttemptResult::Answered,
         }
     }
 
@@ -71,7 +73,7 @@ impl FetchError {
     fn is_of_api(&self) -> bool {
         match self {
             Self::Api(trouble) => trouble.is_transient() || matches!(trouble.code(), Some(401 | 404)),
-            Self::Map { .. } | Self::NoCustomMetricsApi => false,
+            Self::Map { .. } | Self::NoCustomMetricsApi | Self::NoCustomMetricsVersion => false,
         }
     }
 }

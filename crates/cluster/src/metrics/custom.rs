@@ -26,7 +26,18 @@ pub(super) const KIND: &str = "MetricValueList";
 pub(super) struct Versions {
     discovery: Client,
     life: Duration,
-    cache: CachedFetch<Option<&'static str>, ApiError>,
+    cache: CachedFetch<Offer, ApiError>,
+}
+
+/// What the cluster offers of the group.
+#[derive(Debug, Clone, Copy)]
+enum Offer {
+    /// The first version that the controller supports.
+    Version(&'static str),
+    /// Only versions that the controller does not support.
+    OtherVersions,
+    /// No version.
+    Nothing,
 }
 
 impl Versions {
@@ -34,18 +45,28 @@ impl Versions {
         Self { discovery, life, cache: CachedFetch::default() }
     }
 
-    /// The first supported version of the group, `None` if the cluster serves none. Concurrent callers share
-    /// one discovery.
-    async fn choose(&self) -> Result<Option<&'static str>, ApiError> {
+    /// The first supported version of the group. Concurrent callers share one discovery. If it fails, the
+    /// last offer stays in use.
+    async fn choose(&self) -> Result<&'static str, FetchError> {
         let find = async || {
             let offered = mapper::versions(&self.discovery, GROUP).await?;
-            Ok(offered.iter().find_map(|offered| match offered.as_str() {
+            let supported = offered.iter().find_map(|offered| match offered.as_str() {
                 "v1beta2" => Some("v1beta2"),
                 "v1beta1" => Some("v1beta1"),
                 _ => None,
-            }))
+            });
+            Ok(match supported {
+                Some(version) => Offer::Version(version),
+                None if offered.is_empty() => Offer::Nothing,
+                None => Offer::OtherVersions,
+            })
         };
-        self.cache.get(self.life, find).await.map_err(|failed| failed.error)
+        let offer = self.cache.get(self.life, find).await;
+        match offer.or_else(|failed| failed.cached.ok_or(failed.error))? {
+            Offer::Version(version) => Ok(version),
+            Offer::OtherVersions => Err(FetchError::NoCustomMetricsVersion),
+            Offer::Nothing => Err(FetchError::NoCustomMetricsApi),
+        }
     }
 }
 
@@ -102,7 +123,7 @@ pub(super) async fn ask_object(
 }
 
 async fn version(metrics: &Inner) -> Result<&'static str, FetchError> {
-    metrics.versions.choose().await?.ok_or(FetchError::NoCustomMetricsApi)
+    metrics.versions.choose().await
 }
 
 async fn ask(metrics: &Inner, call: Call) -> Result<Answer, FetchError> {

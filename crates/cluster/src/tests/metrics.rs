@@ -142,6 +142,31 @@ async fn custom_metrics_api_may_appear_and_disappear() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn custom_metrics_api_without_a_supported_version_is_named() {
+    let cluster = cluster();
+    let metrics = metrics(&cluster, values(&json!([])), MetricsOptions::default());
+    let other = json!({
+        "kind": "APIGroup", "apiVersion": "v1", "name": "custom.metrics.k8s.io",
+        "versions": [{"groupVersion": "custom.metrics.k8s.io/v9", "version": "v9"}],
+        "preferredVersion": {"groupVersion": "custom.metrics.k8s.io/v9", "version": "v9"},
+    });
+    let answer = FaultAction::Body(other.to_string());
+    cluster.faults().add(FaultRule::new(answer).path_suffix("/apis/custom.metrics.k8s.io"));
+    assert_eq!(error(&metrics, pods()).await, "no known available metric versions found");
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_metrics_are_read_in_the_last_version_while_discovery_fails() {
+    let cluster = cluster();
+    let metrics = metrics(&cluster, values(&json!([])), MetricsOptions::default());
+    metrics.fetch(pods()).await.unwrap();
+    let unavailable = FaultAction::Text { code: 503, body: "no".to_owned() };
+    cluster.faults().add(FaultRule::new(unavailable).path_suffix("/apis/custom.metrics.k8s.io"));
+    tokio::time::advance(Duration::from_mins(1)).await;
+    metrics.fetch(pods()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn unknown_described_kind_is_named() {
     let cluster = cluster();
     let metrics = metrics(&cluster, values(&json!([])), MetricsOptions::default());
