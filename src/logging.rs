@@ -111,16 +111,7 @@ impl<W: Write> Write for Escaping<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let line = text.strip_suffix('\n').unwrap_or(&text);
-        let mut escaped = String::with_capacity(line.len() + 1);
-        for character in line.chars() {
-            if breaks_out(character) {
-                // The JSON form. Writing to a String cannot fail, and no escaped character needs more than
-                // four digits.
-                let _ = write!(escaped, "\\u{:04x}", u32::from(character));
-            } else {
-                escaped.push(character);
-            }
-        }
+        let mut escaped = escape(line, breaks_out);
         escaped.push('\n');
         self.0.write_all(escaped.as_bytes())?;
         Ok(event.len())
@@ -131,11 +122,30 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
+/// Escapes the text of an error, which may contain text of the cluster, for a terminal. Its lines remain.
+pub fn for_terminal(error: &str) -> String {
+    escape(error, |character| character != '\n' && breaks_out(character))
+}
+
+/// Replaces characters by their JSON form.
+fn escape(text: &str, replaces: impl Fn(char) -> bool) -> String {
+    let mut escaped = String::with_capacity(text.len() + 1);
+    for character in text.chars() {
+        if replaces(character) {
+            // Writing to a String cannot fail, and no escaped character needs more than four digits.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(character));
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
 /// Returns whether a character is a control character, a line or paragraph separator, or a mark that reorders
 /// text.
 fn breaks_out(character: char) -> bool {
     character.is_control()
-        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(character, '\u{61c}' | '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -228,8 +238,13 @@ mod tests {
     }
 
     #[test]
+    fn error_for_a_terminal_keeps_its_lines_only() {
+        assert_eq!(for_terminal("a\u{1b}[2J\n\u{202e}b\r"), "a\\u001b[2J\n\\u202eb\\u000d");
+    }
+
+    #[test]
     fn cluster_text_cannot_forge_a_line() {
-        let evil = "x\n2026 ERROR forged\r\u{1b}[31m\u{7}\u{2028}\u{202e}";
+        let evil = "x\n2026 ERROR forged\r\u{1b}[31m\u{7}\u{2028}\u{202e}\u{61c}";
         for format in [LogFormat::Text, LogFormat::Json] {
             let text = logged(format, 0, || info!(key = evil, message = %evil));
             assert_eq!(text.lines().count(), 1, "{text}");

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{CliError, Config, Program};
 use crate::invocation::{Invocation, RbacOptions};
-use crate::logging;
+use crate::logging::{self, for_terminal};
 use crate::{permissions, tools};
 use clock::{SharedClock, SystemClock};
 use cluster::platform::StopRequests;
@@ -100,7 +100,7 @@ fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
 }
 
 pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("Error: {error}");
+    eprintln!("Error: {}", for_terminal(&error.to_string()));
     ExitCode::FAILURE
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use concertina::cli::Config;
 use controller::options::Options;
 use fake_cluster::FaultAction;
+use serde_json::json;
 
 use crate::support::objects::{cpu, external, hpa, pod};
 use crate::support::{Fixture, Harness};
@@ -112,6 +113,31 @@ async fn hung_metrics_above_the_limit_per_api_delay_no_other_api() {
     rig.until("the HPA of the other API scales", 2.0, |stage| stage.replicas("web") == 6).await;
     rig.pass(60.0).await;
     assert_eq!(rig.syncs("web").len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_metric_is_read_while_the_discovery_of_its_adapter_is_stale() {
+    let stage = Fixture::new();
+    stage.target("web", 4);
+    let described = json!({"apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "front"});
+    let item = json!({
+        "describedObject": described, "metric": {"name": "hits", "selector": null},
+        "timestamp": "2030-01-01T00:00:00Z", "value": "80",
+    });
+    stage.metrics.set_custom(json!({"hits": {"items": [item]}}));
+    let metric = json!({"type": "Object", "object": {
+        "describedObject": described, "metric": {"name": "hits"},
+        "target": {"type": "AverageValue", "averageValue": "10"},
+    }});
+    stage.create(hpa("web", &[metric]));
+    // The API server lists the group, but cannot read the resources of its versions.
+    for version in ["v1beta1", "v1beta2"] {
+        let path = format!("/apis/custom.metrics.k8s.io/{version}");
+        stage.fault(&path, FaultAction::Text { code: 503, body: "no healthy upstream".to_owned() });
+    }
+    let rig = Harness::start(stage);
+    rig.until("the HPA scales", 2.0, |stage| stage.replicas("web") == 8).await;
+    assert_eq!(rig.count("get", "/apis/custom.metrics.k8s.io/v1beta2"), 0);
 }
 
 /// A broken response and the expected part of the error.

@@ -28,6 +28,8 @@ use super::limit::TokenBucket;
 
 /// Maximum size of an error response, in bytes. The rest is not read.
 const MAX_ERROR_BODY: usize = 1 << 20;
+/// Maximum length of path and query in bytes. The limit is that of the `http` crate.
+const MAX_URL: usize = (u16::MAX - 1) as usize;
 /// Maximum repetitions of a request. The limit is client-go's.
 const MAX_REPEATS: u32 = 10;
 /// The wait before a GET with a broken connection is repeated. The time is client-go's.
@@ -300,6 +302,12 @@ impl Client {
     fn request(&self, call: &Call) -> Result<Request<Body>, ApiError> {
         if let Some(dots) = call.dots {
             return Err(ApiError::Request(format!("invalid resource name {dots:?}: [may not be '{dots}']")));
+        }
+        if call.path.len() > MAX_URL {
+            let length = call.path.len();
+            return Err(ApiError::Request(format!(
+                "the URL has {length} bytes, but at most {MAX_URL} can be sent: a name or selector is too long"
+            )));
         }
         let mut request = Request::builder()
             .method(call.method.clone())

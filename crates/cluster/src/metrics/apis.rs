@@ -176,7 +176,7 @@ mod tests {
     fn request_that_was_not_sent_says_nothing_about_the_api() {
         let error = QueryError::new(MetricFailureClass::Other, "text");
         let ending = |trouble| FetchError::Api(trouble).ending(&error);
-        assert_eq!(ending(ApiError::Request("uri too long".to_owned())), AttemptResult::Unknown);
+        assert_eq!(ending(ApiError::Request("the URL is too long".to_owned())), AttemptResult::Unknown);
         assert_eq!(ending(ApiError::TooLarge { limit: 1 }), AttemptResult::Answered);
     }
 }

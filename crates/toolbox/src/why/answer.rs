@@ -12,6 +12,7 @@ use super::from::Records;
 use super::read::Reader;
 use super::situation::Situation;
 use super::{WhyError, output, render};
+use crate::explain::escape::terminal;
 use crate::explain::{Style, Zone};
 use crate::options::WhyOptions;
 use crate::options::why::{Interval, Output};
@@ -177,7 +178,7 @@ pub(super) async fn answer(
                 // The API server may be unavailable for a while, so a repeated error is printed once.
                 let text = error.to_string();
                 if last_error.as_ref() != Some(&text) {
-                    eprintln!("{text}; retrying every {every:?}");
+                    eprintln!("{}; retrying every {every:?}", terminal(&text));
                 }
                 last_error = Some(text);
             }
