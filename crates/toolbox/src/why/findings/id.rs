@@ -6,39 +6,6 @@ use serde::{Serialize, Serializer};
 
 use super::Severity;
 
-/// The identifier of a finding. In output, [`Self::as_str`] is the finding's `code`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "`reference` describes each identifier")]
-pub enum FindingId {
-    MissingTarget,
-    UnknownTargetKind,
-    UnreadableScale,
-    NoSelector,
-    Paused,
-    SharedPods,
-    ReplicasAlsoSet,
-    MissingRequest,
-    MissingContainer,
-    MissingMetricsApi,
-    MetricsApiUnavailable,
-    NoMetricValues,
-    NoPods,
-    InvalidMetric,
-    MetricFailed,
-    StaleMetric,
-    ForeignPods,
-    UnreadyPods,
-    MissingSamples,
-    MaxReplicas,
-    FixedSize,
-    Tolerance,
-    ToleranceIgnored,
-    UnknownBehavior,
-    Flapping,
-    Forbidden,
-    ClockSkew,
-}
-
 /// A row of the reference page.
 #[derive(Debug, Clone, Copy)]
 pub struct Reference {
@@ -52,220 +19,134 @@ pub struct Reference {
     pub action: &'static str,
 }
 
-const ERROR: &[Severity] = &[Severity::Error];
-const WARNING: &[Severity] = &[Severity::Warning];
-const INFO: &[Severity] = &[Severity::Info];
+/// Defines [`FindingId`] from the rows of the reference page: `Id = code [severities] meaning => action`.
+macro_rules! findings {
+    ($($section:literal {
+        $($id:ident = $code:literal [$($severity:ident),+] $meaning:literal => $action:literal,)+
+    })+) => {
+        /// The identifier of a finding. In output, [`Self::as_str`] is the finding's `code`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum FindingId {
+            $($(#[doc = $meaning] $id,)+)+
+        }
+
+        impl FindingId {
+            /// All identifiers by the section of the reference page, in the order of the page.
+            pub const SECTIONS: [(&str, &[Self]); 5] = [$(($section, &[$(Self::$id),+])),+];
+
+            /// Returns the row of the reference page.
+            pub fn reference(self) -> Reference {
+                match self {
+                    $($(Self::$id => Reference {
+                        code: $code,
+                        severities: &[$(Severity::$severity),+],
+                        meaning: $meaning,
+                        action: $action,
+                    },)+)+
+                }
+            }
+        }
+    };
+}
+
+findings! {
+    "Target" {
+        MissingTarget = "missing-target" [Error]
+            "the target does not exist, or has no scale"
+            => "correct `scaleTargetRef`",
+        UnknownTargetKind = "unknown-target-kind" [Error]
+            "the cluster does not serve the kind of the target"
+            => "correct `apiVersion` and `kind`, or install the definition of the kind",
+        UnreadableScale = "unreadable-scale" [Error]
+            "the scale cannot be read for another reason"
+            => "try `kubectl get --subresource=scale`",
+        NoSelector = "no-selector" [Error]
+            "the scale has no selector, so its pods cannot be found"
+            => "set `labelSelectorPath` in the definition of the kind",
+        Paused = "paused" [Warning]
+            "the target has 0 replicas, which disables autoscaling"
+            => "scale it to 1, unless intended",
+        SharedPods = "shared-pods" [Error, Warning]
+            "other HPAs select the same pods. As an error: none of them scales"
+            => "merge the HPAs, or separate the labels",
+        ReplicasAlsoSet = "replicas-also-set" [Warning, Info]
+            "another field manager also sets `spec.replicas`"
+            => "remove `replicas` from the manifest ([GitOps](../guides/gitops.md))",
+    }
+    "Metrics" {
+        MissingRequest = "missing-request" [Error]
+            "the target is a utilization, but a container has no request"
+            => "set the request, or use `ContainerResource` or `AverageValue`",
+        MissingContainer = "missing-container" [Error]
+            "pods lack the container that the metric names"
+            => "correct the name",
+        MissingMetricsApi = "missing-metrics-api" [Error]
+            "the cluster does not serve the metrics API"
+            => "install metrics-server or an adapter",
+        MetricsApiUnavailable = "metrics-api-unavailable" [Error]
+            "the metrics API is registered and does not respond"
+            => "check the APIService and its pods",
+        NoMetricValues = "no-metric-values" [Error]
+            "the metrics API responds without a value"
+            => "check name and selector, or the readiness of the pods",
+        NoPods = "no-pods" [Error]
+            "the selector matches no pod"
+            => "check why the target has none",
+        InvalidMetric = "invalid-metric" [Error]
+            "the metric in the spec is invalid"
+            => "correct it",
+        MetricFailed = "metric-failed" [Error]
+            "the metric cannot be read for another reason"
+            => "see the text of the server in the message",
+        StaleMetric = "stale-metric" [Warning]
+            "samples are older than their window plus a minute"
+            => "check metrics-server, the kubelet or the adapter",
+    }
+    "Pods" {
+        ForeignPods = "foreign-pods" [Warning, Info]
+            "the selector also matches pods of other owners. As info: of other owners only"
+            => "separate the labels",
+        UnreadyPods = "unready-pods" [Warning]
+            "at least half of the pods are unready and do not count"
+            => "run `kubectl describe pod`, consider a startup probe",
+        MissingSamples = "missing-samples" [Warning]
+            "at least half of the pods have no sample"
+            => "wait two minutes, then check `kubectl top pod`",
+    }
+    "Limits and behavior" {
+        MaxReplicas = "max-replicas" [Warning]
+            "the metrics propose more than `maxReplicas`"
+            => "raise it, if the cluster has capacity",
+        FixedSize = "fixed-size" [Info]
+            "`minReplicas` equals `maxReplicas`"
+            => "widen the bounds, or delete the HPA",
+        Tolerance = "tolerance" [Info]
+            "the tolerance prevents a change of the count"
+            => "set `behavior.scaleUp.tolerance` or `scaleDown.tolerance`",
+        ToleranceIgnored = "tolerance-ignored" [Warning]
+            "`behavior` sets a tolerance, but the feature gate is off"
+            => "enable `HPAConfigurableTolerance`",
+        UnknownBehavior = "unknown-behavior" [Warning]
+            "`behavior` has an invalid policy type or `selectPolicy`"
+            => "use `Pods` or `Percent`, and `Max`, `Min` or `Disabled`",
+        Flapping = "flapping" [Warning]
+            "the count changed direction at least four times in an hour"
+            => "lengthen the scale-down window, after a [simulation](simulate.md)",
+    }
+    "Environment" {
+        Forbidden = "forbidden" [Error, Info]
+            "a read was refused. As an error: the decision depends on it"
+            => "request the role that the advice names",
+        ClockSkew = "clock-skew" [Warning]
+            "your clock and the API server's differ by more than 5 s"
+            => "correct the clock",
+    }
+}
 
 impl FindingId {
-    /// All identifiers by the section of the reference page, in the order of the page.
-    pub const SECTIONS: [(&str, &[Self]); 5] = [
-        (
-            "Target",
-            &[
-                Self::MissingTarget,
-                Self::UnknownTargetKind,
-                Self::UnreadableScale,
-                Self::NoSelector,
-                Self::Paused,
-                Self::SharedPods,
-                Self::ReplicasAlsoSet,
-            ],
-        ),
-        (
-            "Metrics",
-            &[
-                Self::MissingRequest,
-                Self::MissingContainer,
-                Self::MissingMetricsApi,
-                Self::MetricsApiUnavailable,
-                Self::NoMetricValues,
-                Self::NoPods,
-                Self::InvalidMetric,
-                Self::MetricFailed,
-                Self::StaleMetric,
-            ],
-        ),
-        ("Pods", &[Self::ForeignPods, Self::UnreadyPods, Self::MissingSamples]),
-        (
-            "Limits and behavior",
-            &[
-                Self::MaxReplicas,
-                Self::FixedSize,
-                Self::Tolerance,
-                Self::ToleranceIgnored,
-                Self::UnknownBehavior,
-                Self::Flapping,
-            ],
-        ),
-        ("Environment", &[Self::Forbidden, Self::ClockSkew]),
-    ];
-
     /// Returns the identifier in kebab-case, stable across versions.
     pub fn as_str(self) -> &'static str {
         self.reference().code
-    }
-
-    /// Returns the row of the reference page.
-    pub fn reference(self) -> Reference {
-        let row = |code, severities, meaning, action| Reference { code, severities, meaning, action };
-        match self {
-            Self::MissingTarget => row(
-                "missing-target",
-                ERROR,
-                "the target does not exist, or has no scale",
-                "correct `scaleTargetRef`",
-            ),
-            Self::UnknownTargetKind => row(
-                "unknown-target-kind",
-                ERROR,
-                "the cluster does not serve the kind of the target",
-                "correct `apiVersion` and `kind`, or install the definition of the kind",
-            ),
-            Self::UnreadableScale => row(
-                "unreadable-scale",
-                ERROR,
-                "the scale cannot be read for another reason",
-                "try `kubectl get --subresource=scale`",
-            ),
-            Self::NoSelector => row(
-                "no-selector",
-                ERROR,
-                "the scale has no selector, so its pods cannot be found",
-                "set `labelSelectorPath` in the definition of the kind",
-            ),
-            Self::Paused => row(
-                "paused",
-                WARNING,
-                "the target has 0 replicas, which disables autoscaling",
-                "scale it to 1, unless intended",
-            ),
-            Self::SharedPods => row(
-                "shared-pods",
-                &[Severity::Error, Severity::Warning],
-                "other HPAs select the same pods. As an error: none of them scales",
-                "merge the HPAs, or separate the labels",
-            ),
-            Self::ReplicasAlsoSet => row(
-                "replicas-also-set",
-                &[Severity::Warning, Severity::Info],
-                "another field manager also sets `spec.replicas`",
-                "remove `replicas` from the manifest ([GitOps](../guides/gitops.md))",
-            ),
-            Self::MissingRequest => row(
-                "missing-request",
-                ERROR,
-                "the target is a utilization, but a container has no request",
-                "set the request, or use `ContainerResource` or `AverageValue`",
-            ),
-            Self::MissingContainer => row(
-                "missing-container",
-                ERROR,
-                "pods lack the container that the metric names",
-                "correct the name",
-            ),
-            Self::MissingMetricsApi => row(
-                "missing-metrics-api",
-                ERROR,
-                "the cluster does not serve the metrics API",
-                "install metrics-server or an adapter",
-            ),
-            Self::MetricsApiUnavailable => row(
-                "metrics-api-unavailable",
-                ERROR,
-                "the metrics API is registered and does not respond",
-                "check the APIService and its pods",
-            ),
-            Self::NoMetricValues => row(
-                "no-metric-values",
-                ERROR,
-                "the metrics API responds without a value",
-                "check name and selector, or the readiness of the pods",
-            ),
-            Self::NoPods => {
-                row("no-pods", ERROR, "the selector matches no pod", "check why the target has none")
-            }
-            Self::InvalidMetric => {
-                row("invalid-metric", ERROR, "the metric in the spec is invalid", "correct it")
-            }
-            Self::MetricFailed => row(
-                "metric-failed",
-                ERROR,
-                "the metric cannot be read for another reason",
-                "see the text of the server in the message",
-            ),
-            Self::StaleMetric => row(
-                "stale-metric",
-                WARNING,
-                "samples are older than their window plus a minute",
-                "check metrics-server, the kubelet or the adapter",
-            ),
-            Self::ForeignPods => row(
-                "foreign-pods",
-                &[Severity::Warning, Severity::Info],
-                "the selector also matches pods of other owners. As info: of other owners only",
-                "separate the labels",
-            ),
-            Self::UnreadyPods => row(
-                "unready-pods",
-                WARNING,
-                "at least half of the pods are unready and do not count",
-                "run `kubectl describe pod`, consider a startup probe",
-            ),
-            Self::MissingSamples => row(
-                "missing-samples",
-                WARNING,
-                "at least half of the pods have no sample",
-                "wait two minutes, then check `kubectl top pod`",
-            ),
-            Self::MaxReplicas => row(
-                "max-replicas",
-                WARNING,
-                "the metrics propose more than `maxReplicas`",
-                "raise it, if the cluster has capacity",
-            ),
-            Self::FixedSize => row(
-                "fixed-size",
-                INFO,
-                "`minReplicas` equals `maxReplicas`",
-                "widen the bounds, or delete the HPA",
-            ),
-            Self::Tolerance => row(
-                "tolerance",
-                INFO,
-                "the tolerance prevents a change of the count",
-                "set `behavior.scaleUp.tolerance` or `scaleDown.tolerance`",
-            ),
-            Self::ToleranceIgnored => row(
-                "tolerance-ignored",
-                WARNING,
-                "`behavior` sets a tolerance, but the feature gate is off",
-                "enable `HPAConfigurableTolerance`",
-            ),
-            Self::UnknownBehavior => row(
-                "unknown-behavior",
-                WARNING,
-                "`behavior` has an invalid policy type or `selectPolicy`",
-                "use `Pods` or `Percent`, and `Max`, `Min` or `Disabled`",
-            ),
-            Self::Flapping => row(
-                "flapping",
-                WARNING,
-                "the count changed direction at least four times in an hour",
-                "lengthen the scale-down window, after a [simulation](simulate.md)",
-            ),
-            Self::Forbidden => row(
-                "forbidden",
-                &[Severity::Error, Severity::Info],
-                "a read was refused. As an error: the decision depends on it",
-                "request the role that the advice names",
-            ),
-            Self::ClockSkew => row(
-                "clock-skew",
-                WARNING,
-                "your clock and the API server's differ by more than 5 s",
-                "correct the clock",
-            ),
-        }
     }
 }
 
