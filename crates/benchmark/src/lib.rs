@@ -81,10 +81,7 @@ pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
             print!("{}", chart::render(&read(&files)?));
             Ok(())
         }
-        Task::Smoke => {
-            real::check()?;
-            runtime.block_on(smoke::run(scratch))
-        }
+        Task::Smoke => runtime.block_on(smoke::run(scratch)),
     }
 }
 

@@ -56,14 +56,3 @@ pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
     }
     Ok(medians)
 }
-
-/// Checks the parsers of metrics pages, paths, watches and counters. Needs no control plane.
-pub(crate) fn check() -> Result<(), Failure> {
-    request_counters::check()?;
-    metrics_server::check()?;
-    hpa_watch::check()?;
-    sockets::check()?;
-    protobuf::check()?;
-    search::check()?;
-    options::check()
-}

@@ -163,20 +163,22 @@ fn number<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
     bytes.get(offset..)?.first_chunk().copied()
 }
 
-/// Checks that the bytes of a connection of this process are counted.
-pub(super) fn check() -> Result<(), Failure> {
-    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
-    let port = listener.local_addr()?.port();
-    let mut stream = std::net::TcpStream::connect(listener.local_addr()?)?;
-    let mut meter = Meter::start(std::process::id(), port)?;
-    let (mut other, _) = listener.accept()?;
-    stream.write_all(&[1; 3_000])?;
-    other.read_exact(&mut [0; 3_000])?;
-    other.write_all(&[1; 500])?;
-    stream.read_exact(&mut [0; 500])?;
-    meter.sample()?;
-    match meter.total() {
-        (3_000, 500) => Ok(()),
-        other => Err(format!("the bytes of a connection are {other:?}, expected 3,000 and 500").into()),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_a_connection_are_counted() {
+        let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let mut meter = Meter::start(std::process::id(), address.port()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        stream.write_all(&[1; 3_000]).unwrap();
+        other.read_exact(&mut [0; 3_000]).unwrap();
+        other.write_all(&[1; 500]).unwrap();
+        stream.read_exact(&mut [0; 500]).unwrap();
+        meter.sample().unwrap();
+        assert_eq!(meter.total(), (3_000, 500));
     }
 }
