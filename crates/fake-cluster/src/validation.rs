@@ -1,5 +1,6 @@
 //! Validation common to all types, and some rules of workloads. `hpa::validation` contains the rules of HPAs.
 
+use autoscaling::selector::{faults_of_key, faults_of_value};
 use serde_json::Value;
 
 use super::hpa;
@@ -8,7 +9,6 @@ use super::registry::{ResourceType, ScaleSelector};
 use super::status::{Causes as _, FieldError};
 
 const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
-const KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
 /// Validates an object before its creation.
 pub(crate) fn create(ty: &ResourceType, object: &Value) -> Vec<FieldError> {
@@ -54,16 +54,16 @@ fn name_problems(ty: &ResourceType, name: &str) -> Vec<String> {
 fn metadata(object: &Value, causes: &mut Vec<FieldError>) {
     let labels = object::at(object, &["metadata", "labels"]).and_then(Value::as_object);
     for (key, value) in labels.into_iter().flatten() {
-        for problem in qualified_name(key) {
+        for problem in faults_of_key(key) {
             causes.invalid("metadata.labels", key.as_str(), &problem);
         }
-        for problem in label_value(value.as_str().unwrap_or("")) {
+        for problem in faults_of_value(value.as_str().unwrap_or("")) {
             causes.invalid("metadata.labels", value.clone(), &problem);
         }
     }
     let annotations = object::at(object, &["metadata", "annotations"]).and_then(Value::as_object);
     for (key, _) in annotations.into_iter().flatten() {
-        for problem in qualified_name(&key.to_lowercase()) {
+        for problem in faults_of_key(&key.to_lowercase()) {
             causes.invalid("metadata.annotations", key.as_str(), &problem);
         }
     }
@@ -164,56 +164,6 @@ fn is_dns_subdomain(text: &str) -> Vec<String> {
     problems
 }
 
-/// Returns the reasons why a text is not a qualified name, the syntax of label keys.
-pub(crate) fn qualified_name(text: &str) -> Vec<String> {
-    let regex = || {
-        format!(
-            "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
-         character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{KEY}')"
-        )
-    };
-    let mut problems = Vec::new();
-    let name = match text.split_once('/') {
-        None => text,
-        Some((_, name)) if name.contains('/') => {
-            return vec![format!(
-                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
-                regex()
-            )];
-        }
-        Some((prefix, name)) => {
-            if prefix.is_empty() {
-                problems.push("prefix part must be non-empty".to_owned());
-            } else {
-                problems.extend(
-                    is_dns_subdomain(prefix).into_iter().map(|problem| format!("prefix part {problem}")),
-                );
-            }
-            name
-        }
-    };
-    if name.is_empty() {
-        problems.push("name part must be non-empty".to_owned());
-    }
-    problems.extend(too_long(name, 63).into_iter().map(|problem| format!("name part {problem}")));
-    if !key(name) {
-        problems.push(format!("name part {}", regex()));
-    }
-    problems
-}
-
-fn label_value(text: &str) -> Vec<String> {
-    let mut problems = too_long(text, 63);
-    if !text.is_empty() && !key(text) {
-        problems.push(format!(
-            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
-             start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
-             for validation is '({KEY})?')"
-        ));
-    }
-    problems
-}
-
 fn too_long(text: &str, limit: usize) -> Vec<String> {
     if text.len() > limit { vec![format!("must be no more than {limit} bytes")] } else { Vec::new() }
 }
@@ -222,13 +172,6 @@ fn label(text: &str) -> bool {
     let alphanumeric = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     !text.is_empty()
         && text.chars().all(|letter| alphanumeric(letter) || letter == '-')
-        && text.starts_with(alphanumeric)
-        && text.ends_with(alphanumeric)
-}
-
-fn key(text: &str) -> bool {
-    let alphanumeric = |letter: char| letter.is_ascii_alphanumeric();
-    text.chars().all(|letter| alphanumeric(letter) || matches!(letter, '-' | '_' | '.'))
         && text.starts_with(alphanumeric)
         && text.ends_with(alphanumeric)
 }

@@ -12,6 +12,7 @@ mod structured;
 mod validate;
 
 pub use structured::{LabelSelector, LabelSelectorRequirement, go_print};
+pub use validate::{faults_of_key, faults_of_value};
 
 /// An object with labels.
 pub trait Labels {

@@ -98,7 +98,8 @@ fn aggregate(errors: Vec<String>) -> String {
     }
 }
 
-fn faults_of_key(key: &str) -> Vec<String> {
+/// Returns the reasons why a text is not a label key, in the words of apimachinery.
+pub fn faults_of_key(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut parts = key.split('/');
     let (prefix, name) = match (parts.next(), parts.next(), parts.next()) {
@@ -134,7 +135,8 @@ fn faults_of_key(key: &str) -> Vec<String> {
     faults
 }
 
-fn faults_of_value(value: &str) -> Vec<String> {
+/// Returns the reasons why a text is not a label value, in the words of apimachinery.
+pub fn faults_of_value(value: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if value.len() > NAME_LENGTH {
         faults.push(format!("must be no more than {NAME_LENGTH} bytes"));

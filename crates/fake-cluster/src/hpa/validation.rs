@@ -1,11 +1,12 @@
 //! Validation of HPAs, with the order and texts of `pkg/apis/autoscaling/validation` of Kubernetes 1.37.
 
+use autoscaling::selector::faults_of_key;
 use serde_json::Value;
 
 use super::decode::{is_negative, is_positive};
 use crate::object::{at, int, list, text};
 use crate::status::{Causes as _, FieldError};
-use crate::validation::{is_dns_label, path_segment, qualified_name};
+use crate::validation::{is_dns_label, path_segment};
 
 /// The maximum period of a rate policy, in seconds.
 const MAX_PERIOD: i64 = 1800;
@@ -252,7 +253,7 @@ fn resource_source(field: &str, source: &Value, path: &str, causes: &mut Vec<Fie
 
 fn container_resource_name(name: &str, path: &str, causes: &mut Vec<FieldError>) {
     let before = causes.len();
-    for problem in qualified_name(name) {
+    for problem in faults_of_key(name) {
         causes.invalid(path, name, &problem);
     }
     if causes.len() > before || name.contains('/') {
