@@ -78,6 +78,12 @@ impl fmt::Debug for Answer {
     }
 }
 
+impl From<Status> for Answer {
+    fn from(status: Status) -> Self {
+        Self::status(&status)
+    }
+}
+
 impl Answer {
     /// Creates a response with JSON text.
     pub fn json(code: u16, body: impl Into<Bytes>) -> Self {

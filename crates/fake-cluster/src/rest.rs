@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::backend::{MetricsApi, MetricsReply, MetricsRequest};
 use super::format::Format;
+use super::link::Answer;
 use super::list::{self, ListOptions};
 use super::registry::{AUTHENTICATION, AUTHORIZATION, ResourceType, TYPES};
 use super::route::{Query, ResourcePath, Route};
@@ -29,47 +30,18 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
 }
 
-/// The response to a call.
-#[derive(Debug)]
-pub(crate) enum Reply {
-    Json(u16, Bytes),
-    Text(u16, String),
-    Failure(Status),
-    Watch(Box<Watcher>),
-}
-
-impl From<Status> for Reply {
-    fn from(status: Status) -> Self {
-        Self::Failure(status)
-    }
-}
-
-impl Reply {
-    pub(crate) fn json(code: u16, object: &Value) -> Self {
-        Self::Json(code, object::encode(object).into())
-    }
-
-    /// Returns the response of Kubernetes servers to an unknown path.
-    pub(crate) fn no_such_path() -> Self {
-        Self::Text(404, "404 page not found\n".to_owned())
-    }
-
-    pub(crate) fn code(&self) -> u16 {
-        match self {
-            Self::Json(code, _) | Self::Text(code, _) => *code,
-            Self::Failure(status) => status.code,
-            Self::Watch(_) => 200,
-        }
-    }
+/// Returns the response of Kubernetes servers to an unknown path.
+fn no_such_path() -> Answer {
+    Answer::text(404, "404 page not found\n")
 }
 
 /// Answers a call.
-pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
+pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Answer {
     let segments: Vec<&str> = call.route.segments.iter().map(String::as_str).collect();
     let hidden = cluster.hidden();
     let json = |object: &Value| Bytes::from(object::encode(object));
     let found = match segments.as_slice() {
-        ["healthz" | "readyz" | "livez", ..] => return Reply::Text(200, "ok".to_owned()),
+        ["healthz" | "readyz" | "livez", ..] => return Answer::text(200, "ok"),
         ["version"] => Some(json(&discovery::version())),
         ["api"] => Some(json(&discovery::core_versions())),
         ["apis"] => Some(json(&discovery::group_list(&hidden))),
@@ -82,7 +54,7 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
         _ => None,
     };
     if let Some(text) = found {
-        return Reply::Json(200, text);
+        return Answer::json(200, text);
     }
     match (&call.route.resource, segments.as_slice()) {
         (Some(path), _) if !hidden.contains(&path.group) => on_resource(cluster, call, path),
@@ -90,11 +62,11 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Reply {
         (None, ["apis", group, _]) if discovery::group(&hidden, group).is_some() => {
             Status::unknown_resource().into()
         }
-        _ => Reply::no_such_path(),
+        _ => no_such_path(),
     }
 }
 
-fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
+fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
     if let Some(api) = MetricsApi::from_group(&path.group) {
         return metrics(cluster, call, path, api);
     }
@@ -102,30 +74,30 @@ fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
         return review(cluster, call, path);
     }
     if (path.group.as_str(), path.version.as_str()) == hpa::v1::GROUP_VERSION {
-        return on_v1_hpas(cluster, call, path).unwrap_or_else(Reply::Failure);
+        return on_v1_hpas(cluster, call, path).unwrap_or_else(Answer::from);
     }
     if path.subresource.as_deref() == Some("scale") {
-        return on_scale(cluster, call, path).unwrap_or_else(Reply::Failure);
+        return on_scale(cluster, call, path).unwrap_or_else(Answer::from);
     }
     let Some(ty) = ResourceType::at(&path.group, &path.version, &path.resource) else {
         let group_exists = TYPES.iter().any(|ty| ty.group == path.group);
-        return if group_exists { Status::unknown_resource().into() } else { Reply::no_such_path() };
+        return if group_exists { Status::unknown_resource().into() } else { no_such_path() };
     };
     if path.rest.len() > 3 || ty.namespaced && path.namespace.is_none() && path.name.is_some() {
-        return Reply::no_such_path();
+        return no_such_path();
     }
     match path.subresource.as_deref() {
-        None => on_objects(cluster, call, path, ty).unwrap_or_else(Reply::Failure),
+        None => on_objects(cluster, call, path, ty).unwrap_or_else(Answer::from),
         Some("status") if ty.status.is_some() => {
-            on_status(cluster, call, path, ty).unwrap_or_else(Reply::Failure)
+            on_status(cluster, call, path, ty).unwrap_or_else(Answer::from)
         }
-        Some(_) => Reply::no_such_path(),
+        Some(_) => no_such_path(),
     }
 }
 
-fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi) -> Reply {
+fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi) -> Answer {
     let Some(backend) = cluster.metrics_backend() else {
-        return Reply::no_such_path();
+        return no_such_path();
     };
     if !matches!(call.route.verb, "get" | "list") {
         return Status::method_not_allowed().into();
@@ -140,11 +112,11 @@ fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi)
         metric_label_selector: call.query.get("metricLabelSelector"),
     };
     match backend.answer(&request) {
-        MetricsReply::Json(object) => Reply::json(200, &object),
-        MetricsReply::Encoded(text) => Reply::Json(200, text),
-        MetricsReply::Status(status) => Reply::Failure(status),
-        MetricsReply::Text { code, body } => Reply::Text(code, body),
-        MetricsReply::Absent => Reply::no_such_path(),
+        MetricsReply::Json(object) => Answer::json(200, object::encode(&object)),
+        MetricsReply::Encoded(text) => Answer::json(200, text),
+        MetricsReply::Status(status) => status.into(),
+        MetricsReply::Text { code, body } => Answer::text(code, body),
+        MetricsReply::Absent => no_such_path(),
     }
 }
 
@@ -153,12 +125,12 @@ fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi)
 /// A SelfSubjectAccessReview allows everything, unless a fault rule applies. The body is not read, because
 /// kubectl sends protobuf and the response does not depend on the spec. [`Reviews`](super::Reviews) answers
 /// the other reviews.
-fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
+fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
     let kind = match (path.group.as_str(), path.resource.as_str()) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => "SelfSubjectAccessReview",
         ("authorization.k8s.io", "subjectaccessreviews") => "SubjectAccessReview",
         ("authentication.k8s.io", "tokenreviews") => "TokenReview",
-        _ => return Reply::no_such_path(),
+        _ => return no_such_path(),
     };
     if call.route.verb != "create" {
         return Status::method_not_allowed().into();
@@ -173,12 +145,12 @@ fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Reply {
     fields.insert("apiVersion".to_owned(), format!("{}/{}", path.group, path.version).into());
     fields.insert("kind".to_owned(), kind.into());
     fields.insert("status".to_owned(), status);
-    Reply::json(201, &review)
+    Answer::json(201, object::encode(&review))
 }
 
-fn on_scale(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply, Status> {
+fn on_scale(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Answer, Status> {
     let Some(target) = path.scale_path() else {
-        return Ok(Reply::no_such_path());
+        return Ok(no_such_path());
     };
     let write = write_context(cluster, call);
     let mut state = cluster.lock();
@@ -192,7 +164,7 @@ fn on_scale(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply
         }
         _ => return Err(Status::method_not_allowed()),
     };
-    Ok(Reply::Json(200, scale.into()))
+    Ok(Answer::json(200, scale))
 }
 
 fn on_status(
@@ -200,7 +172,7 @@ fn on_status(
     call: &Call,
     path: &ResourcePath,
     ty: &'static ResourceType,
-) -> Result<Reply, Status> {
+) -> Result<Answer, Status> {
     let (namespace, name) = path.names();
     let write = write_context(cluster, call);
     let sent = if call.route.verb == "update" { status_body(call)? } else { Value::Null };
@@ -224,7 +196,7 @@ fn on_objects(
     call: &Call,
     path: &ResourcePath,
     ty: &'static ResourceType,
-) -> Result<Reply, Status> {
+) -> Result<Answer, Status> {
     let (namespace, name) = path.names();
     let write = write_context(cluster, call);
     match call.route.verb {
@@ -257,7 +229,7 @@ fn on_objects(
             let options = delete_options(call)?;
             let (stored, gone) = write::delete(&mut cluster.lock(), ty, namespace, name, &options, &write)?;
             Ok(if gone && !answers_with_object(ty) {
-                Reply::json(200, &deleted(&stored))
+                Answer::json(200, object::encode(&deleted(&stored)))
             } else {
                 one(cluster, call, 200, &stored)
             })
@@ -268,7 +240,7 @@ fn on_objects(
 }
 
 /// Serves HPAs of autoscaling/v1. Converts requests and responses, and stores v2.
-fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Reply, Status> {
+fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Answer, Status> {
     let hpas = ResourceType::named("autoscaling/horizontalpodautoscalers");
     let Some(ty) = hpas.filter(|ty| ty.resource == path.resource && path.subresource.is_none()) else {
         return Err(Status::unknown_resource());
@@ -288,10 +260,12 @@ fn on_v1_hpas(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Result<Rep
         "get" | "list" | "delete" => {}
         _ => return Err(Status::method_not_allowed()),
     }
-    let reply = on_objects(cluster, &call, path, ty)?;
-    let Reply::Json(code, json) = reply else { return Ok(reply) };
-    let answer = serde_json::from_slice(&json).map(hpa::v1::from_v2).unwrap_or_default();
-    Ok(Reply::json(code, &answer))
+    let mut answer = on_objects(cluster, &call, path, ty)?;
+    if let Answer::Whole(whole) = &mut answer {
+        let hpa = serde_json::from_slice(&whole.body).map(hpa::v1::from_v2).unwrap_or_default();
+        whole.body = object::encode(&hpa).into();
+    }
+    Ok(answer)
 }
 
 fn list_objects(
@@ -299,7 +273,7 @@ fn list_objects(
     call: &Call,
     path: &ResourcePath,
     ty: &'static ResourceType,
-) -> Result<Reply, Status> {
+) -> Result<Answer, Status> {
     let options = ListOptions {
         filter: filter(call, ty)?,
         limit: call.query.get("limit").parse().unwrap_or(0),
@@ -310,7 +284,7 @@ fn list_objects(
     let listed = list::list(&cluster.lock(), ty, path.namespace.as_deref(), &options)?;
     let mut out = Vec::new();
     Format::from_call(call).list(ty, &listed, cluster.now(), &mut out);
-    Ok(Reply::Json(200, out.into()))
+    Ok(Answer::json(200, out))
 }
 
 fn watch_objects(
@@ -318,7 +292,7 @@ fn watch_objects(
     call: &Call,
     path: &ResourcePath,
     ty: &'static ResourceType,
-) -> Result<Reply, Status> {
+) -> Result<Answer, Status> {
     let mut filter = filter(call, ty)?;
     if let Some(name) = &path.name {
         filter.only(name);
@@ -334,7 +308,7 @@ fn watch_objects(
     let subject = call.route.subject(&call.user_agent);
     let watcher =
         Watcher::open(cluster, ty, path.namespace.as_deref(), options, Format::from_call(call), subject)?;
-    Ok(Reply::Watch(Box::new(watcher)))
+    Ok(Answer::Pieces(watcher.pieces()))
 }
 
 fn delete_collection(
@@ -343,7 +317,7 @@ fn delete_collection(
     path: &ResourcePath,
     ty: &'static ResourceType,
     write: &Write<'_>,
-) -> Result<Reply, Status> {
+) -> Result<Answer, Status> {
     let options = delete_options(call)?;
     let listing = ListOptions { filter: filter(call, ty)?, ..ListOptions::default() };
     let mut state = cluster.lock();
@@ -357,17 +331,17 @@ fn delete_collection(
     drop(state);
     let mut out = Vec::new();
     Format::from_call(call).list(ty, &listed, cluster.now(), &mut out);
-    Ok(Reply::Json(200, out.into()))
+    Ok(Answer::json(200, out))
 }
 
 fn filter(call: &Call, ty: &ResourceType) -> Result<Filter, Status> {
     Filter::parse(ty, call.query.get("labelSelector"), call.query.get("fieldSelector"))
 }
 
-fn one(cluster: &Cluster, call: &Call, code: u16, stored: &StoredObject) -> Reply {
+fn one(cluster: &Cluster, call: &Call, code: u16, stored: &StoredObject) -> Answer {
     let mut out = Vec::with_capacity(stored.size());
     Format::from_call(call).object(stored, cluster.now(), &mut out);
-    Reply::Json(code, out.into())
+    Answer::json(code, out)
 }
 
 /// Whether the response to a DELETE is the object, not a Status.

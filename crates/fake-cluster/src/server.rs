@@ -23,7 +23,7 @@ use super::Cluster;
 use super::faults::FaultAction;
 use super::link::{Answer, Exchange, Link, Server, Whole};
 use super::requests::LoggedRequest;
-use super::rest::{self, Call, Reply};
+use super::rest::{self, Call};
 use super::route::{Query, Route};
 use super::status::Status;
 
@@ -114,9 +114,9 @@ pub(crate) async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
             }
             FaultAction::Silence => return std::future::pending().await,
             FaultAction::Close => return Answer::Broken,
-            FaultAction::Status(status) => early = Some(Reply::Failure(status)),
-            FaultAction::Text { code, body } => early = Some(Reply::Text(code, body)),
-            FaultAction::Body(body) => early = Some(Reply::Json(200, body.into())),
+            FaultAction::Status(status) => early = Some(Answer::status(&status)),
+            FaultAction::Text { code, body } => early = Some(Answer::text(code, body)),
+            FaultAction::Body(body) => early = Some(Answer::json(200, body)),
             FaultAction::RetryAfter { code, seconds } => {
                 let mut status = Status::too_many_requests(seconds);
                 if code != 429 {
@@ -126,13 +126,13 @@ pub(crate) async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
                         ..Status::new(code, "ServiceUnavailable", message)
                     };
                 }
-                early = Some(Reply::Failure(status));
+                early = Some(Answer::status(&status));
             }
             other => after = Some(other),
         }
         break;
     }
-    let reply = early.unwrap_or_else(|| {
+    let answer = early.unwrap_or_else(|| {
         let Exchange { accept, content_type, user_agent, body, .. } = exchange;
         rest::answer(cluster, &Call { route, query, accept, content_type, user_agent, body })
     });
@@ -144,22 +144,12 @@ pub(crate) async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
         Some(FaultAction::Truncate(length)) => cut = Some(length),
         _ => {}
     }
-    requests.answered(number, reply.code());
-    let whole = match reply {
-        Reply::Json(code, body) => Answer::json(code, body),
-        Reply::Text(code, body) => Answer::text(code, body),
-        Reply::Failure(status) => Answer::status(&status),
-        Reply::Watch(watcher) => {
-            let pieces = stream::unfold(watcher, |mut watcher| async move {
-                let piece = watcher.next().await?;
-                Some((Ok(piece), watcher))
-            });
-            Answer::Pieces(Box::pin(pieces))
-        }
-    };
-    match (whole, cut) {
+    if let Some(code) = answer.code() {
+        requests.answered(number, code);
+    }
+    match (answer, cut) {
         (Answer::Whole(whole), Some(length)) if length < whole.body.len() => Answer::Cut(whole, length),
-        (whole, _) => whole,
+        (answer, _) => answer,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 use super::Cluster;
 use super::faults::{FaultAction, FaultSubject};
 use super::format::Format;
+use super::link::Pieces;
 use super::list::{self, invalid_options};
 use super::object;
 use super::registry::ResourceType;
@@ -125,8 +127,16 @@ impl Watcher {
         })
     }
 
+    /// Returns the stream of chunks.
+    pub(crate) fn pieces(self) -> Pieces {
+        Box::pin(stream::unfold(self, |mut watcher| async move {
+            let piece = watcher.next().await?;
+            Some((Ok(piece), watcher))
+        }))
+    }
+
     /// Returns the next chunk of the stream, or `None` at its end.
-    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Bytes> {
         let mut out = Vec::new();
         while out.is_empty() && !self.finished {
             self.faults_changed.mark_unchanged();
