@@ -21,11 +21,14 @@ pub enum MetricsApi {
 
 impl MetricsApi {
     pub(crate) fn from_group(group: &str) -> Option<Self> {
-        match group {
-            "metrics.k8s.io" => Some(Self::Resource),
-            "custom.metrics.k8s.io" => Some(Self::Custom),
-            "external.metrics.k8s.io" => Some(Self::External),
-            _ => None,
+        [Self::Resource, Self::Custom, Self::External].into_iter().find(|api| api.group() == group)
+    }
+
+    pub(crate) fn group(self) -> &'static str {
+        match self {
+            Self::Resource => "metrics.k8s.io",
+            Self::Custom => "custom.metrics.k8s.io",
+            Self::External => "external.metrics.k8s.io",
         }
     }
 }

@@ -105,20 +105,12 @@ impl State {
         format!("{:08x}-0000-4000-8000-{:012x}", self.uids >> 48, self.uids & 0xffff_ffff_ffff)
     }
 
-    /// Returns the five letters after a generateName, from Kubernetes' alphabet. A suffix never repeats.
+    /// Returns the five letters after a generateName. A suffix never repeats.
     pub(crate) fn next_suffix(&mut self) -> String {
-        const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
         self.names += 1;
         // Multiplication by a coprime number modulo 27^5 is a permutation. Hence suffixes vary and never
         // repeat.
-        let mut rest = (self.names * 6_700_417) % 14_348_907;
-        let mut suffix = String::new();
-        for _ in 0..5 {
-            let index = usize::try_from(rest % 27).unwrap_or(0);
-            suffix.push(LETTERS.get(index).copied().map_or('x', char::from));
-            rest /= 27;
-        }
-        suffix
+        letters((self.names * 6_700_417) % 14_348_907, 5)
     }
 
     pub(crate) fn get(&self, ty: &ResourceType, namespace: &str, name: &str) -> Option<&Arc<StoredObject>> {
@@ -361,4 +353,17 @@ impl State {
         }
         self.changed.send_replace(version);
     }
+}
+
+/// Returns the last digits of a number in the letters of Kubernetes' generated names, which have no vowels and
+/// no look-alikes.
+pub(crate) fn letters(mut number: u64, length: usize) -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut text = String::with_capacity(length);
+    for _ in 0..length {
+        let letter = usize::try_from(number % 27).ok().and_then(|at| LETTERS.get(at)).copied();
+        text.push(letter.map_or('x', char::from));
+        number /= 27;
+    }
+    text
 }

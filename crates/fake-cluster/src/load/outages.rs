@@ -20,7 +20,7 @@ impl OutageRules {
         for (rule, outage) in self.rules.iter_mut().zip(&pipeline.outages) {
             match (action(outage).filter(|_| outage.during.contains(now)), *rule) {
                 (Some(action), None) => {
-                    let prefix = format!("/apis/{}/", group(outage.api));
+                    let prefix = format!("/apis/{}/", outage.api.group());
                     *rule = Some(cluster.faults().add(FaultRule::new(action).path_prefix(&prefix)));
                 }
                 (None, Some(id)) => {
@@ -45,14 +45,6 @@ fn action(outage: &Outage) -> Option<FaultAction> {
         OutageKind::Error { code, message } => Some(FaultAction::Text { code: *code, body: message.clone() }),
         OutageKind::Timeout => Some(FaultAction::Silence),
         OutageKind::Empty | OutageKind::Missing { .. } | OutageKind::Stale => None,
-    }
-}
-
-fn group(api: MetricsApi) -> &'static str {
-    match api {
-        MetricsApi::Resource => "metrics.k8s.io",
-        MetricsApi::Custom => "custom.metrics.k8s.io",
-        MetricsApi::External => "external.metrics.k8s.io",
     }
 }
 

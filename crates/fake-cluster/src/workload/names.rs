@@ -1,28 +1,16 @@
 //! Generated names that resemble Kubernetes' names but are equal in every run.
 
-/// The letters of Kubernetes' generated names, without vowels and look-alikes.
-const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+use crate::store::letters;
 
 /// Returns the hash of a pod template, such as `5d9c7b8f6d`. The hash distinguishes the ReplicaSets of one
 /// Deployment.
 pub(super) fn template_hash(template: &serde_json::Value) -> String {
-    encode(fnv(template.to_string().as_bytes()), 10)
+    letters(fnv(template.to_string().as_bytes()), 10)
 }
 
 /// Returns the name suffix of the `count`-th pod of a workload, such as `abcde`.
 pub(super) fn pod_suffix(workload: &str, count: u64) -> String {
-    encode(fnv(format!("{workload}/{count}").as_bytes()), 5)
-}
-
-fn encode(mut number: u64, length: usize) -> String {
-    let mut text = String::with_capacity(length);
-    for _ in 0..length {
-        let letter =
-            usize::try_from(number % 27).ok().and_then(|at| LETTERS.get(at)).copied().unwrap_or(b'x');
-        text.push(char::from(letter));
-        number /= 27;
-    }
-    text
+    letters(fnv(format!("{workload}/{count}").as_bytes()), 5)
 }
 
 /// Computes FNV-1a with a final mix, so that a difference in the last character affects all digits.
