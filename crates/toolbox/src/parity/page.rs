@@ -48,12 +48,11 @@ fn header(summary: &Summary, zone: &Zone) -> String {
         html(&summary.controller.version),
     );
     if summary.is_younger {
-        put(
-            &mut text,
-            format_args!(
-                "<p>The dry run is younger than the requested time span: it has been running for {}.</p>\n",
-                summary.span()
-            ),
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "<p>The dry run is younger than the requested time span: it has been running for {}.</p>",
+            summary.span()
         );
     }
     if summary.is_by_hours {
@@ -90,7 +89,7 @@ fn differences(summary: &Summary, zone: &Zone) -> String {
     let all = usize::try_from(summary.counts.differences()).unwrap_or(usize::MAX);
     let rest = all.saturating_sub(summary.differences.len().min(MOST));
     if rest > 0 {
-        put(&mut text, format_args!("<p class=\"note\">and {rest} more</p>\n"));
+        let _ = writeln!(text, "<p class=\"note\">and {rest} more</p>");
     }
     text.push_str("</section>\n");
     text
@@ -126,7 +125,7 @@ fn doubts(summary: &Summary, zone: &Zone) -> String {
     }
     let mut text = "<section>\n<h2>Not judged</h2>\n<ul>\n".to_owned();
     for (doubt, count) in &summary.doubts {
-        put(&mut text, format_args!("<li>{count} × {}</li>\n", doubt.as_str()));
+        let _ = writeln!(text, "<li>{count} × {}</li>", doubt.as_str());
     }
     text.push_str("</ul>\n");
     if !summary.not_judged.is_empty() {
@@ -159,19 +158,14 @@ fn table(summary: &Summary) -> String {
     };
     for namespace in &summary.namespaces {
         let name = html(&namespace.name);
-        put(
-            &mut text,
-            format_args!(
-                "<tbody>\n<tr class=\"sum\"><th scope=\"rowgroup\">{name}</th><td></td>{}</tr>\n",
-                cells(&namespace.counts)
-            ),
+        let _ = writeln!(
+            text,
+            "<tbody>\n<tr class=\"sum\"><th scope=\"rowgroup\">{name}</th><td></td>{}</tr>",
+            cells(&namespace.counts)
         );
         for hpa in &namespace.hpas {
             let name = if hpa.name.is_empty() { "(others)".into() } else { html(&hpa.name) };
-            put(
-                &mut text,
-                format_args!("<tr><td></td><th scope=\"row\">{name}</th>{}</tr>\n", cells(&hpa.counts)),
-            );
+            let _ = writeln!(text, "<tr><td></td><th scope=\"row\">{name}</th>{}</tr>", cells(&hpa.counts));
         }
         text.push_str("</tbody>\n");
     }
@@ -185,16 +179,8 @@ fn flags(summary: &Summary) -> String {
                     flags:</p>\n<ul>\n"
             .to_owned();
     for (name, value) in summary::flags(&summary.controller) {
-        put(
-            &mut text,
-            format_args!("<li><code>--horizontal-pod-autoscaler-{name}={}</code></li>\n", html(&value)),
-        );
+        let _ = writeln!(text, "<li><code>--horizontal-pod-autoscaler-{name}={}</code></li>", html(&value));
     }
     text.push_str("</ul>\n</footer>\n");
     text
-}
-
-/// Appends formatted text. Writing to a String cannot fail.
-fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    let _ = text.write_fmt(arguments);
 }
