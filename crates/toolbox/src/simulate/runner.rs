@@ -306,21 +306,15 @@ fn prelude(scenario: &Scenario) -> Duration {
 
 /// Shifts the failures of a model by the prelude, because scenarios count time from the start.
 fn shift_model(model: &WorkloadModel, prelude: Duration) -> WorkloadModel {
-    let failure = |failure: &Failure| match failure.clone() {
-        Failure::CrashLoop { during, fraction, runs_for } => {
-            Failure::CrashLoop { during: shift_span(&during, prelude), fraction, runs_for }
-        }
-        Failure::NeverReady { created, fraction } => {
-            Failure::NeverReady { created: shift_span(&created, prelude), fraction }
-        }
-        Failure::Unready { during, fraction } => {
-            Failure::Unready { during: shift_span(&during, prelude), fraction }
-        }
-        Failure::SlowPull { created, pull } => {
-            Failure::SlowPull { created: shift_span(&created, prelude), pull }
-        }
-    };
-    WorkloadModel { failures: model.failures.iter().map(failure).collect(), ..model.clone() }
+    let mut model = model.clone();
+    for failure in &mut model.failures {
+        let (Failure::CrashLoop { during: span, .. }
+        | Failure::NeverReady { created: span, .. }
+        | Failure::Unready { during: span, .. }
+        | Failure::SlowPull { created: span, .. }) = failure;
+        *span = shift_span(span, prelude);
+    }
+    model
 }
 
 /// Shifts a span by the prelude. A span that starts at 0 also covers the prelude, so that it is in effect at

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::scenario::document::{Content, Location, Node};
+use super::scenario::document::{Content, Location, Node, Step};
 use super::scenario::{Problem, suggestion};
 
 /// The maximum number of variants of one command line.
@@ -29,13 +29,6 @@ pub struct Setting {
 pub struct Sweep {
     /// One setting per value.
     pub settings: Vec<Setting>,
-}
-
-/// One step of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    Name(String),
-    Index(usize),
 }
 
 /// The error of a setting.
@@ -161,14 +154,14 @@ pub(super) fn set(document: &mut Node, setting: &Setting, flag: &str) -> Result<
     let into_hpa = setting.hpa.is_some() || is_into_hpa(&steps);
     if into_hpa {
         let index = hpa_index(document, setting.hpa.as_deref()).map_err(&wrong)?;
-        steps.splice(0..0, [Step::Name("hpas".to_owned()), Step::Index(index)]);
+        steps.splice(0..0, [Step::Key("hpas".to_owned()), Step::Index(index)]);
     }
     name_workload(document, &steps, &location).map_err(&wrong)?;
     put(document, &steps, value, &location).map_err(wrong)
 }
 
 fn is_into_hpa(steps: &[Step]) -> bool {
-    matches!(steps.first(), Some(Step::Name(name)) if name == "spec" || name == "metadata")
+    matches!(steps.first(), Some(Step::Key(name)) if name == "spec" || name == "metadata")
 }
 
 /// Parses a path such as `a.b[0].c`. A dot within a name is written `\.`.
@@ -178,7 +171,7 @@ fn steps(path: &str) -> Result<Vec<Step>, SettingError> {
     for part in path.replace("\\.", "\u{0}").split('.') {
         let (name, indexes) = part.split_once('[').map_or((part, None), |(name, rest)| (name, Some(rest)));
         if !name.is_empty() {
-            steps.push(Step::Name(name.replace('\u{0}', ".")));
+            steps.push(Step::Key(name.replace('\u{0}', ".")));
         } else if indexes.is_none() {
             return Err(wrong());
         }
@@ -217,7 +210,7 @@ fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, SettingError>
 
 /// Adds a description of a workload that only its HPA names so far, so that a path can lead into it.
 fn name_workload(document: &mut Node, steps: &[Step], location: &Location) -> Result<(), SettingError> {
-    let [Step::Name(list), Step::Name(name), ..] = steps else { return Ok(()) };
+    let [Step::Key(list), Step::Key(name), ..] = steps else { return Ok(()) };
     if list != "workloads" {
         return Ok(());
     }
@@ -253,14 +246,14 @@ fn put(node: &mut Node, steps: &[Step], value: Node, location: &Location) -> Res
             Step::Index(index) => {
                 items.get_mut(*index).ok_or(SettingError::NoItem { length, index: *index })?
             }
-            Step::Name(name) => items
+            Step::Key(name) => items
                 .iter_mut()
                 .find(|item| is_named(item, name))
                 .ok_or_else(|| SettingError::NoNamedItem { length, name: name.clone() })?,
         };
         return put(item, rest, value, location);
     }
-    let Step::Name(name) = step else {
+    let Step::Key(name) = step else {
         return Err(SettingError::NoList);
     };
     if !matches!(node.content, Content::Map(_) | Content::Null) {

@@ -87,8 +87,13 @@ impl Node {
     pub(crate) fn read_all(source: &Arc<str>, text: &str) -> Result<Vec<Self>, Problem> {
         let mut options = Options::default();
         options.with_snippet = false;
-        match serde_saphyr::from_multiple_with_options::<Spanned<Raw>>(text, options) {
-            Ok(documents) => Ok(documents.into_iter().map(|raw| Self::from_raw(raw, source)).collect()),
+        match serde_saphyr::from_multiple_with_options::<Self>(text, options) {
+            Ok(mut documents) => {
+                for document in &mut documents {
+                    document.change_locations(&|location| location.source = Arc::clone(source));
+                }
+                Ok(documents)
+            }
             Err(error) => {
                 let line = error.location().map_or(0, |location| location.line());
                 let text = error.to_string();
@@ -127,29 +132,6 @@ impl Node {
     /// Builds a list from a source without lines. Its items keep their locations.
     pub(crate) fn list(source: &Arc<str>, items: Vec<Self>) -> Self {
         Self { location: Location { source: Arc::clone(source), line: 0 }, content: Content::List(items) }
-    }
-
-    fn from_raw(raw: Spanned<Raw>, source: &Arc<str>) -> Self {
-        let location = Location { source: Arc::clone(source), line: raw.referenced.line() };
-        let content = match raw.value {
-            Raw::Null => Content::Null,
-            Raw::Bool(value) => Content::Bool(value),
-            Raw::Number(number) => Content::Number(number),
-            Raw::Text(text) => Content::Text(text),
-            Raw::List(items) => {
-                Content::List(items.into_iter().map(|item| Self::from_raw(item, source)).collect())
-            }
-            Raw::Map(fields) => Content::Map(
-                fields
-                    .into_iter()
-                    .map(|(key, value)| {
-                        let location = Location { source: Arc::clone(source), line: key.referenced.line() };
-                        (Key { name: key.value, location }, Self::from_raw(value, source))
-                    })
-                    .collect(),
-            ),
-        };
-        Self { location, content }
     }
 
     /// Converts the tree to JSON, without locations.
@@ -217,13 +199,17 @@ impl Node {
 
     /// Sets the location of the value and of everything in it.
     pub(crate) fn set_location(&mut self, location: &Location) {
-        self.location = location.clone();
+        self.change_locations(&|old| *old = location.clone());
+    }
+
+    fn change_locations(&mut self, change: &impl Fn(&mut Location)) {
+        change(&mut self.location);
         match &mut self.content {
-            Content::List(items) => items.iter_mut().for_each(|item| item.set_location(location)),
+            Content::List(items) => items.iter_mut().for_each(|item| item.change_locations(change)),
             Content::Map(fields) => {
                 for (key, value) in fields {
-                    key.location = location.clone();
-                    value.set_location(location);
+                    change(&mut key.location);
+                    value.change_locations(change);
                 }
             }
             Content::Null | Content::Bool(_) | Content::Number(_) | Content::Text(_) => {}
@@ -296,70 +282,74 @@ pub(crate) fn steps(path: &str) -> Vec<Step> {
     path.split(['.', '[']).map(part).collect()
 }
 
-/// A value from the YAML parser.
-#[derive(Debug)]
-enum Raw {
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(String),
-    List(Vec<Spanned<Self>>),
-    Map(Vec<(Spanned<String>, Spanned<Self>)>),
+/// Reads the line of a value. The parser does not know the source.
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Spanned { value: content, referenced, .. } = Spanned::deserialize(from)?;
+        Ok(Self { location: Location { source: Arc::default(), line: referenced.line() }, content })
+    }
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let Spanned { value: name, referenced, .. } = Spanned::deserialize(from)?;
+        Ok(Self { location: Location { source: Arc::default(), line: referenced.line() }, name })
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct AnyValue;
 
         impl<'de> Visitor<'de> for AnyValue {
-            type Value = Raw;
+            type Value = Content;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a value")
             }
 
-            fn visit_unit<E>(self) -> Result<Raw, E> {
-                Ok(Raw::Null)
+            fn visit_unit<E>(self) -> Result<Content, E> {
+                Ok(Content::Null)
             }
 
-            fn visit_none<E>(self) -> Result<Raw, E> {
-                Ok(Raw::Null)
+            fn visit_none<E>(self) -> Result<Content, E> {
+                Ok(Content::Null)
             }
 
-            fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
-                Ok(Raw::Bool(value))
+            fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
+                Ok(Content::Bool(value))
             }
 
-            fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
-                Ok(Raw::Number(value.into()))
+            fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
+                Ok(Content::Number(value.into()))
             }
 
-            fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
-                Ok(Raw::Number(value.into()))
+            fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
+                Ok(Content::Number(value.into()))
             }
 
-            fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
-                Ok(Number::from_f64(value).map_or_else(|| Raw::Text(value.to_string()), Raw::Number))
+            fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
+                Ok(Number::from_f64(value).map_or_else(|| Content::Text(value.to_string()), Content::Number))
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
-                Ok(Raw::Text(text.to_owned()))
+            fn visit_str<E>(self, text: &str) -> Result<Content, E> {
+                Ok(Content::Text(text.to_owned()))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
                 let mut list = Vec::new();
                 while let Some(item) = items.next_element()? {
                     list.push(item);
                 }
-                Ok(Raw::List(list))
+                Ok(Content::List(list))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Raw, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Content, A::Error> {
                 let mut map = Vec::new();
                 while let Some(field) = fields.next_entry()? {
                     map.push(field);
                 }
-                Ok(Raw::Map(map))
+                Ok(Content::Map(map))
             }
         }
 
