@@ -1,6 +1,7 @@
 //! Explains the last decision of a Concertina controller without access to the cluster. The record that the
 //! controller serves contains the decision, the flags and the history.
 
+use std::error::Error;
 use std::path::Path;
 
 use autoscaling::WriteOutcome;
@@ -8,8 +9,9 @@ use autoscaling::event::EventKind;
 use autoscaling::settings::Settings;
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::SignedDuration;
-use kube::config::{AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig};
-use kube::config::{NamedAuthInfo, NamedCluster, NamedContext};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde::Deserialize as _;
+use serde_json::json;
 
 use super::flags;
 use super::situation::{EventContent, FlagOrigin, HistoryEntry, Memory, Origin, Past, Situation, Source};
@@ -156,40 +158,23 @@ pub(crate) async fn connect(address: &Address) -> Result<(Clients, String), Reco
             }
         },
     };
-    let cluster = Cluster {
-        server: Some(url.clone()),
-        certificate_authority: text("--certificate-authority", address.certificate_authority.as_deref())?,
-        insecure_skip_tls_verify: Some(address.insecure_skip_tls_verify),
-        ..Cluster::default()
-    };
-    let user =
-        AuthInfo { token_file: text("--token-file", address.token_file.as_deref())?, ..AuthInfo::default() };
-    let name = "from".to_owned();
-    let context = Context { cluster: name.clone(), user: Some(name.clone()), ..Context::default() };
-    let config = Kubeconfig {
-        clusters: vec![NamedCluster {
-            name: name.clone(),
-            cluster: Some(cluster),
-            ..NamedCluster::default()
-        }],
-        auth_infos: vec![NamedAuthInfo {
-            name: name.clone(),
-            auth_info: Some(user),
-            ..NamedAuthInfo::default()
-        }],
-        contexts: vec![NamedContext {
-            name: name.clone(),
-            context: Some(context),
-            ..NamedContext::default()
-        }],
-        current_context: Some(name),
-        ..Kubeconfig::default()
-    };
-    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
-    let config = config.map_err(|error| RecordError::Connection(error.to_string()))?;
-    let options = reads_only();
-    let clients =
-        Clients::new(&config, &options).map_err(|error| RecordError::Connection(error.to_string()))?;
+    let kubeconfig = json!({
+        "clusters": [{ "name": "from", "cluster": {
+            "server": url,
+            "certificate-authority": text("--certificate-authority", address.certificate_authority.as_deref())?,
+            "insecure-skip-tls-verify": address.insecure_skip_tls_verify,
+        } }],
+        "users": [{ "name": "from", "user": {
+            "tokenFile": text("--token-file", address.token_file.as_deref())?,
+        } }],
+        "contexts": [{ "name": "from", "context": { "cluster": "from", "user": "from" } }],
+        "current-context": "from",
+    });
+    let connection = |error: &dyn Error| RecordError::Connection(error.to_string());
+    let kubeconfig = Kubeconfig::deserialize(kubeconfig).map_err(|error| connection(&error))?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let config = config.map_err(|error| connection(&error))?;
+    let clients = Clients::new(&config, &reads_only()).map_err(|error| connection(&error))?;
     Ok((clients, url))
 }
 
