@@ -10,6 +10,7 @@ pub mod explain;
 pub mod forward;
 pub mod options;
 pub mod parity;
+mod pointer;
 pub mod process;
 pub mod simulate;
 pub mod why;

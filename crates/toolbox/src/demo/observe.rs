@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use autoscaling::quantity::Quantity;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::pointer::{at, list, quantity, text};
 use controller::reconcile::ConcludedSync;
 use fake_cluster::Cluster;
 
@@ -262,8 +262,8 @@ fn metrics(hpa: &Value) -> Vec<MetricState> {
             let current = shown
                 .get(index)
                 .filter(|entry| text(entry, "/type") == kind)
-                .and_then(|entry| amount(entry.pointer(&format!("/{field}/current/{value}"))?));
-            let target = amount(metric.pointer(&format!("/{field}/target/{value}")).unwrap_or(&Value::Null));
+                .and_then(|entry| quantity(at(entry, &format!("/{field}/current/{value}"))));
+            let target = quantity(at(metric, &format!("/{field}/target/{value}")));
             let print = |amount: f64| print(amount, name, is_percent);
             MetricState {
                 name: name.to_owned(),
@@ -273,14 +273,6 @@ fn metrics(hpa: &Value) -> Vec<MetricState> {
             }
         })
         .collect()
-}
-
-/// Parses a number, or a quantity in text form.
-fn amount(value: &Value) -> Option<f64> {
-    match value {
-        Value::String(text) => text.parse::<Quantity>().ok().map(Quantity::as_f64),
-        number => number.as_f64(),
-    }
 }
 
 /// Formats an amount in the unit of its metric.
@@ -315,14 +307,6 @@ fn resource_of(kind: &str) -> Option<&'static str> {
     }
 }
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
 fn int(object: &Value, pointer: &str) -> Option<i64> {
-    object.pointer(pointer).and_then(Value::as_i64)
-}
-
-fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    at(object, pointer).as_i64()
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use self::measure::Measured;
 use super::scenario::Node;
 use crate::options;
+use crate::pointer::{at, text};
 use cluster::call::Call;
 use cluster::client::{ClientError, Clients};
 use cluster::error::ApiError;
@@ -86,18 +87,18 @@ async fn read_objects(
     let hpa = ["apis", "autoscaling", "v2", "namespaces", namespace, "horizontalpodautoscalers", name];
     let hpa = Call::get(hpa).about("horizontalpodautoscalers.autoscaling", name);
     let hpa = get(clients, &hpa, format!("the HPA {namespace}/{name}")).await?;
-    let text = |pointer: &str| hpa.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (version, kind) = (text("/spec/scaleTargetRef/apiVersion"), text("/spec/scaleTargetRef/kind"));
-    let target_name = text("/spec/scaleTargetRef/name");
+    let reference = at(&hpa, "/spec/scaleTargetRef");
+    let (version, kind) = (text(reference, "/apiVersion"), text(reference, "/kind"));
+    let target_name = text(reference, "/name");
     let what = format!("{kind} {namespace}/{target_name}");
 
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let mapper = Mapper::new(clients.discovery.clone());
-    let mappings = mapper.mappings(group, &kind).await?;
+    let mappings = mapper.mappings(group, kind).await?;
     let mapping = mappings.first().ok_or_else(|| FromClusterError::NoScale(what.clone()))?;
     let scales = Scales::new(clients.scale.clone(), String::new());
     let scale = scales
-        .get(scales.turn(namespace).await, mapping, namespace, &target_name)
+        .get(scales.turn(namespace).await, mapping, namespace, target_name)
         .await
         .map_err(|source| FromClusterError::Read { what: format!("the scale of {what}"), source })?;
 
@@ -106,8 +107,8 @@ async fn read_objects(
         None => None,
         Some(named) => {
             let resource = format!("{}s", named.to_lowercase());
-            let path = ["apis", "apps", "v1", "namespaces", namespace, &resource, &target_name];
-            let call = Call::get(path).about(format!("{resource}.apps"), &target_name);
+            let path = ["apis", "apps", "v1", "namespaces", namespace, &resource, target_name];
+            let call = Call::get(path).about(format!("{resource}.apps"), target_name);
             Some(get(clients, &call, what).await?)
         }
     };
@@ -140,9 +141,6 @@ fn items(list: Value) -> Vec<Value> {
 /// Builds the scenario file, with its fields in the usual order.
 fn scenario(objects: &ClusterObjects) -> Node {
     let source: Arc<str> = "the scenario from the cluster".into();
-    let text = |object: &Value, pointer: &str| {
-        object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
     let (namespace, name) = (text(&objects.hpa, "/metadata/namespace"), text(&objects.hpa, "/metadata/name"));
     let measured = Measured::from_objects(objects);
     let map = |fields: Vec<(&str, Value)>| {
@@ -154,14 +152,14 @@ fn scenario(objects: &ClusterObjects) -> Node {
     };
 
     let mut spec = objects.hpa.get("spec").cloned().unwrap_or_default();
-    let kind = text(&spec, "/scaleTargetRef/kind");
-    let target = text(&spec, "/scaleTargetRef/name");
-    let is_workload = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"].contains(&&*kind);
+    let kind = text(&objects.hpa, "/spec/scaleTargetRef/kind");
+    let target = text(&objects.hpa, "/spec/scaleTargetRef/name");
+    let is_workload = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"].contains(&kind);
     if !is_workload && let Some(reference) = spec.get_mut("scaleTargetRef") {
         // The Deployment controller replaces the unknown owner, because pods start and stop in the same way.
         *reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": target});
     }
-    let kind = if is_workload { kind } else { "Deployment".to_owned() };
+    let kind = if is_workload { kind } else { "Deployment" };
     let hpa = map(vec![("metadata", json!({"name": name, "namespace": namespace})), ("spec", spec)]);
     let workload = map(vec![
         ("name", json!(target)),

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::ClusterObjects;
+use crate::pointer::{at, list, quantity, text};
 
 /// The longest plausible startup. A later change of the Ready condition means that a pod became ready again.
 const LONGEST_START: Duration = Duration::from_hours(1);
@@ -52,26 +52,6 @@ impl Measured {
             rolling_update: rolling_update(objects),
             loads: loads.into_iter().map(|(_, load)| load).collect(),
         }
-    }
-}
-
-fn at<'a>(object: &'a Value, pointer: &str) -> &'a Value {
-    object.pointer(pointer).unwrap_or(&Value::Null)
-}
-
-fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    at(object, pointer).as_array().map_or(&[], Vec::as_slice)
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    at(object, pointer).as_str().unwrap_or_default()
-}
-
-/// Parses a quantity, as text or as a number.
-fn quantity(value: &Value) -> Option<f64> {
-    match value {
-        Value::String(text) => text.parse::<Quantity>().ok().map(Quantity::as_f64),
-        number => number.as_f64(),
     }
 }
 
