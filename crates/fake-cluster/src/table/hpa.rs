@@ -2,34 +2,23 @@
 
 use serde_json::Value;
 
-use super::{AGE, Column, NAME};
-use crate::object::{at, int, list, meta, text};
-
-/// The columns of HPAs.
-pub(super) const COLUMNS: &[Column] = &[
-    NAME,
-    ("Reference", "string", false),
-    ("Targets", "string", false),
-    ("MinPods", "string", false),
-    ("MaxPods", "string", false),
-    ("Replicas", "string", false),
-    AGE,
-];
+use super::{Cell, cell};
+use crate::object::{at, int, list, text};
 
 /// Maximum number of metrics before `+ N more...`.
 const SHOWN: usize = 2;
 
 /// Returns the cells of one HPA.
-pub(super) fn cells(hpa: &Value, age: Value) -> Vec<Value> {
+pub(super) fn cells(hpa: &Value, name: Cell, age: Cell) -> Vec<Cell> {
     let target = |key: &str| text(hpa, &["spec", "scaleTargetRef", key]);
     let min = int(hpa, &["spec", "minReplicas"]).map_or_else(|| "<unset>".to_owned(), |min| min.to_string());
     vec![
-        meta(hpa, "name").into(),
-        format!("{}/{}", target("kind"), target("name")).into(),
-        targets(hpa).into(),
-        min.into(),
-        int(hpa, &["spec", "maxReplicas"]).unwrap_or(0).into(),
-        int(hpa, &["status", "currentReplicas"]).unwrap_or(0).into(),
+        name,
+        cell("Reference", format!("{}/{}", target("kind"), target("name"))),
+        cell("Targets", targets(hpa)),
+        cell("MinPods", min),
+        cell("MaxPods", int(hpa, &["spec", "maxReplicas"]).unwrap_or(0)),
+        cell("Replicas", int(hpa, &["status", "currentReplicas"]).unwrap_or(0)),
         age,
     ]
 }

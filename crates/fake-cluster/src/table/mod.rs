@@ -35,110 +35,75 @@ impl Include {
     }
 }
 
-/// A column: name, type, and whether only `-o wide` shows it.
-type Column = (&'static str, &'static str, bool);
-
-const NAME: Column = ("Name", "string", false);
-const AGE: Column = ("Age", "string", false);
-const CONTAINERS: Column = ("Containers", "string", true);
-const IMAGES: Column = ("Images", "string", true);
-const SELECTOR: Column = ("Selector", "string", true);
-
-fn columns(ty: &ResourceType) -> &'static [Column] {
-    match ty.kind {
-        "HorizontalPodAutoscaler" => hpa::COLUMNS,
-        "Pod" => pods::COLUMNS,
-        "Deployment" => &[
-            NAME,
-            ("Ready", "string", false),
-            ("Up-to-date", "string", false),
-            ("Available", "string", false),
-            AGE,
-            CONTAINERS,
-            IMAGES,
-            SELECTOR,
-        ],
-        "StatefulSet" => &[NAME, ("Ready", "string", false), AGE, CONTAINERS, IMAGES],
-        "ReplicaSet" | "ReplicationController" => &[
-            NAME,
-            ("Desired", "integer", false),
-            ("Current", "integer", false),
-            ("Ready", "integer", false),
-            AGE,
-            CONTAINERS,
-            IMAGES,
-            SELECTOR,
-        ],
-        "Event" => &[
-            ("Last Seen", "string", false),
-            ("Type", "string", false),
-            ("Reason", "string", false),
-            ("Object", "string", false),
-            ("Subobject", "string", true),
-            ("Source", "string", true),
-            ("Message", "string", false),
-            ("First Seen", "string", true),
-            ("Count", "string", true),
-            ("Name", "string", true),
-        ],
-        "Namespace" => &[NAME, ("Status", "string", false), AGE],
-        "Lease" => &[NAME, ("Holder", "string", false), AGE],
-        "ConfigMap" => &[NAME, ("Data", "string", false), AGE],
-        "Service" => &[
-            NAME,
-            ("Type", "string", false),
-            ("Cluster-IP", "string", false),
-            ("External-IP", "string", false),
-            ("Port(s)", "string", false),
-            AGE,
-            SELECTOR,
-        ],
-        _ => &[NAME, AGE],
-    }
+/// A cell of a row, with the definition of its column.
+struct Cell {
+    name: &'static str,
+    kind: &'static str,
+    /// Whether only `-o wide` shows the column.
+    wide: bool,
+    value: Value,
 }
 
-fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Value> {
-    let name = meta(object, "name").into();
-    let age: Value = age::since(meta(object, "creationTimestamp"), now).into();
+fn cell(name: &'static str, value: impl Into<Value>) -> Cell {
+    Cell { name, kind: "string", wide: false, value: value.into() }
+}
+
+fn integer(name: &'static str, value: i64) -> Cell {
+    Cell { kind: "integer", ..cell(name, value) }
+}
+
+fn wide(name: &'static str, value: impl Into<Value>) -> Cell {
+    Cell { wide: true, ..cell(name, value) }
+}
+
+/// Returns the cells of one object. An absent object also has all columns.
+fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Cell> {
+    let name = cell("Name", meta(object, "name"));
+    let age = cell("Age", age::since(meta(object, "creationTimestamp"), now));
     let count = |path: &[&str]| int(object, path).unwrap_or(0);
-    let ready =
-        || Value::from(format!("{}/{}", count(&["status", "readyReplicas"]), count(&["spec", "replicas"])));
-    let containers = |key: &str| -> Value {
+    let ready = || format!("{}/{}", count(&["status", "readyReplicas"]), count(&["spec", "replicas"]));
+    let containers = |key: &str| {
         let containers = list(object, &["spec", "template", "spec", "containers"]);
-        containers.iter().map(|container| text(container, &[key])).collect::<Vec<_>>().join(",").into()
+        containers.iter().map(|container| text(container, &[key])).collect::<Vec<_>>().join(",")
     };
-    let selector = || at(object, &["spec", "selector"]).map(selector_text).unwrap_or_default().into();
-    let labels = || at(object, &["spec", "selector"]).map_or_else(|| "<none>".to_owned(), labels_text).into();
+    let selector = || at(object, &["spec", "selector"]).map(selector_text).unwrap_or_default();
+    let labels = || at(object, &["spec", "selector"]).map_or_else(|| "<none>".to_owned(), labels_text);
     match ty.kind {
-        "HorizontalPodAutoscaler" => hpa::cells(object, age),
-        "Pod" => pods::cells(object, now, age),
+        "HorizontalPodAutoscaler" => hpa::cells(object, name, age),
+        "Pod" => pods::cells(object, now, name, age),
         "Deployment" => vec![
             name,
-            ready(),
-            count(&["status", "updatedReplicas"]).into(),
-            count(&["status", "availableReplicas"]).into(),
+            cell("Ready", ready()),
+            cell("Up-to-date", count(&["status", "updatedReplicas"])),
+            cell("Available", count(&["status", "availableReplicas"])),
             age,
-            containers("name"),
-            containers("image"),
-            selector(),
+            wide("Containers", containers("name")),
+            wide("Images", containers("image")),
+            wide("Selector", selector()),
         ],
-        "StatefulSet" => vec![name, ready(), age, containers("name"), containers("image")],
+        "StatefulSet" => vec![
+            name,
+            cell("Ready", ready()),
+            age,
+            wide("Containers", containers("name")),
+            wide("Images", containers("image")),
+        ],
         "ReplicaSet" | "ReplicationController" => vec![
             name,
-            count(&["spec", "replicas"]).into(),
-            count(&["status", "replicas"]).into(),
-            count(&["status", "readyReplicas"]).into(),
+            integer("Desired", count(&["spec", "replicas"])),
+            integer("Current", count(&["status", "replicas"])),
+            integer("Ready", count(&["status", "readyReplicas"])),
             age,
-            containers("name"),
-            containers("image"),
-            if ty.kind == "ReplicaSet" { selector() } else { labels() },
+            wide("Containers", containers("name")),
+            wide("Images", containers("image")),
+            wide("Selector", if ty.kind == "ReplicaSet" { selector() } else { labels() }),
         ],
         "Event" => event_cells(object, now),
-        "Namespace" => vec![name, text(object, &["status", "phase"]).into(), age],
-        "Lease" => vec![name, text(object, &["spec", "holderIdentity"]).into(), age],
+        "Namespace" => vec![name, cell("Status", text(object, &["status", "phase"])), age],
+        "Lease" => vec![name, cell("Holder", text(object, &["spec", "holderIdentity"])), age],
         "ConfigMap" => {
             let entries = |key| at(object, &[key]).and_then(Value::as_object).map_or(0, serde_json::Map::len);
-            vec![name, (entries("data") + entries("binaryData")).into(), age]
+            vec![name, cell("Data", entries("data") + entries("binaryData")), age]
         }
         "Service" => {
             let ports = list(object, &["spec", "ports"]).iter().map(|port| {
@@ -148,19 +113,19 @@ fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Value> {
             let ports = ports.collect::<Vec<_>>().join(",");
             vec![
                 name,
-                text(object, &["spec", "type"]).into(),
-                or_none(text(object, &["spec", "clusterIP"])).into(),
-                "<none>".into(),
-                or_none(&ports).into(),
+                cell("Type", text(object, &["spec", "type"])),
+                cell("Cluster-IP", or_none(text(object, &["spec", "clusterIP"]))),
+                cell("External-IP", "<none>"),
+                cell("Port(s)", or_none(&ports)),
                 age,
-                labels(),
+                wide("Selector", labels()),
             ]
         }
         _ => vec![name, age],
     }
 }
 
-fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
+fn event_cells(event: &Value, now: Timestamp) -> Vec<Cell> {
     let first_time = match text(event, &["firstTimestamp"]) {
         "" => text(event, &["eventTime"]),
         time => time,
@@ -175,16 +140,16 @@ fn event_cells(event: &Value, now: Timestamp) -> Vec<Value> {
     let source = [text(event, &["source", "component"]), text(event, &["source", "host"])];
     let source = source.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
     vec![
-        last.into(),
-        text(event, &["type"]).into(),
-        text(event, &["reason"]).into(),
-        if name.is_empty() { kind } else { format!("{kind}/{name}") }.into(),
-        text(event, &["involvedObject", "fieldPath"]).into(),
-        source.into(),
-        text(event, &["message"]).trim().into(),
-        first.into(),
-        int(event, &["count"]).unwrap_or(1).into(),
-        meta(event, "name").into(),
+        cell("Last Seen", last),
+        cell("Type", text(event, &["type"])),
+        cell("Reason", text(event, &["reason"])),
+        cell("Object", if name.is_empty() { kind } else { format!("{kind}/{name}") }),
+        wide("Subobject", text(event, &["involvedObject", "fieldPath"])),
+        wide("Source", source),
+        cell("Message", text(event, &["message"]).trim()),
+        wide("First Seen", first),
+        wide("Count", int(event, &["count"]).unwrap_or(1)),
+        wide("Name", meta(event, "name")),
     ]
 }
 
@@ -192,10 +157,10 @@ fn or_none(text: &str) -> &str {
     if text.is_empty() { "<none>" } else { text }
 }
 
-fn definitions(ty: &ResourceType) -> Value {
-    columns(ty)
+fn definitions(ty: &ResourceType, now: Timestamp) -> Value {
+    cells(ty, &Value::Null, now)
         .iter()
-        .map(|(name, kind, wide)| {
+        .map(|Cell { name, kind, wide, .. }| {
             json!({
                 "name": name,
                 "type": kind,
@@ -209,7 +174,8 @@ fn definitions(ty: &ResourceType) -> Value {
 
 fn row(stored: &StoredObject, include: Include, now: Timestamp) -> Value {
     let object = stored.value();
-    let cells = cells(stored.ty, &object, now);
+    let cells = cells(stored.ty, &object, now).into_iter().map(|cell| cell.value);
+    let cells: Vec<_> = cells.collect();
     let object = match include {
         Include::Nothing => Value::Null,
         Include::Metadata => partial(&object),
@@ -231,7 +197,7 @@ pub(crate) fn table<'a>(
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        "columnDefinitions": if header { definitions(ty) } else { Value::Null },
+        "columnDefinitions": if header { definitions(ty, now) } else { Value::Null },
         "rows": objects.map(|stored| row(stored, include, now)).collect::<Vec<_>>(),
     })
 }

@@ -3,24 +3,11 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{AGE, Column, NAME, age, or_none};
-use crate::object::{at, int, list, meta, text};
-
-/// The columns of pods.
-pub(super) const COLUMNS: &[Column] = &[
-    NAME,
-    ("Ready", "string", false),
-    ("Status", "string", false),
-    ("Restarts", "string", false),
-    AGE,
-    ("IP", "string", true),
-    ("Node", "string", true),
-    ("Nominated Node", "string", true),
-    ("Readiness Gates", "string", true),
-];
+use super::{Cell, age, cell, or_none, wide};
+use crate::object::{at, int, list, text};
 
 /// Returns the cells of one pod.
-pub(super) fn cells(pod: &Value, now: Timestamp, age: Value) -> Vec<Value> {
+pub(super) fn cells(pod: &Value, now: Timestamp, name: Cell, age: Cell) -> Vec<Cell> {
     let statuses = list(pod, &["status", "containerStatuses"]);
     let inits = list(pod, &["spec", "initContainers"]);
     let restartable = |name: &str| {
@@ -48,15 +35,15 @@ pub(super) fn cells(pod: &Value, now: Timestamp, age: Value) -> Vec<Value> {
         None => restarts.to_string(),
     };
     vec![
-        meta(pod, "name").into(),
-        format!("{ready}/{total}").into(),
-        reason(pod, statuses).into(),
-        restarts.into(),
+        name,
+        cell("Ready", format!("{ready}/{total}")),
+        cell("Status", reason(pod, statuses)),
+        cell("Restarts", restarts),
         age,
-        or_none(text(pod, &["status", "podIP"])).into(),
-        or_none(text(pod, &["spec", "nodeName"])).into(),
-        or_none(text(pod, &["status", "nominatedNodeName"])).into(),
-        "<none>".into(),
+        wide("IP", or_none(text(pod, &["status", "podIP"]))),
+        wide("Node", or_none(text(pod, &["spec", "nodeName"]))),
+        wide("Nominated Node", or_none(text(pod, &["status", "nominatedNodeName"]))),
+        wide("Readiness Gates", "<none>"),
     ]
 }
 
