@@ -10,7 +10,7 @@ use crate::plan::{Hpa, PlannedMetric};
 use crate::quantity::{Format, Quantity};
 use crate::query::{Answer, CustomValue, ExternalValue, PodUsage, QueryError};
 use crate::readiness::Sample;
-use crate::replicas::{Calculator, ComputedReplicas};
+use crate::replicas::Calculator;
 use crate::selector::go_print;
 use crate::settings::{Settings, Version};
 use crate::spec::{MetricSource, ResourceTarget, UNKNOWN_TYPE, ValueTarget};
@@ -115,17 +115,20 @@ pub(crate) fn compute(
             is_spec: invalid.reason == UNKNOWN_TYPE,
         }),
     }?;
-    let Measured { status, name, computed } = measured;
-    Ok(Proposal { status, reading: reading(metric, name, computed, calculator) })
+    let Measured { status, name, reading } = measured;
+    Ok(Proposal {
+        status,
+        reading: MetricReading { subject: metric.subject(), name: name.into(), ..reading },
+    })
 }
 
-/// A metric with its computed values.
+/// A metric with its reading, which lacks the subject and the name.
 #[derive(Debug)]
 struct Measured {
     status: MetricStatus,
     /// The name in conditions.
     name: String,
-    computed: ComputedReplicas,
+    reading: MetricReading,
 }
 
 /// The reason why an answer is missing.
@@ -171,7 +174,7 @@ impl ResourceSource<'_> {
         answer: Result<&Answer, Unread>,
         calculator: &Calculator<'_>,
     ) -> Result<Measured, MetricFailure> {
-        let computed = self
+        let (reading, average) = self
             .usages(answer)
             .and_then(|usages| {
                 let samples = samples_of(usages, self.resource, self.container.map(|name| &**name));
@@ -188,15 +191,8 @@ impl ResourceSource<'_> {
             }
             (ResourceTarget::AverageValue(_), _) => format!("{resource} resource"),
         };
-        let (average, utilization) = match computed.value {
-            Measure::Percent(percent) => (computed.average.unwrap_or(0), Some(percent)),
-            Measure::Milli(average) | Measure::MilliPerPod(average) => (average, None),
-        };
-        let current = MetricValueStatus {
-            value: None,
-            average_value: Some(amount(resource, average)),
-            average_utilization: utilization,
-        };
+        let current =
+            MetricValueStatus { average_value: Some(amount(resource, average)), ..current(reading.value) };
         let status = match self.container {
             None => MetricStatus {
                 kind: "Resource".to_owned(),
@@ -213,7 +209,7 @@ impl ResourceSource<'_> {
                 ..MetricStatus::default()
             },
         };
-        Ok(Measured { status, name, computed })
+        Ok(Measured { status, name, reading })
     }
 
     fn usages<'r>(&self, answer: Result<&'r Answer, Unread>) -> Result<&'r [PodUsage], Failure> {
@@ -293,7 +289,7 @@ fn pods(
         Ok(_) => Err(wrong_answer(unable)),
         Err(unread) => Err(unread.failure(unable, "custom")),
     };
-    let computed = values
+    let reading = values
         .and_then(|values| {
             let samples = values
                 .iter()
@@ -315,10 +311,10 @@ fn pods(
         })?;
     let status = MetricStatus {
         kind: "Pods".to_owned(),
-        pods: Some(Box::new(PodsMetricStatus { metric: metric.clone(), current: current(computed.value) })),
+        pods: Some(Box::new(PodsMetricStatus { metric: metric.clone(), current: current(reading.value) })),
         ..MetricStatus::default()
     };
-    Ok(Measured { status, name: format!("pods metric {}", metric.name), computed })
+    Ok(Measured { status, name: format!("pods metric {}", metric.name), reading })
 }
 
 fn object(
@@ -355,7 +351,7 @@ fn object(
         Err(unread) => Err(unread),
     };
     let value = value.map_err(|unread| unread.failure(unable, "custom"));
-    let computed = value.and_then(|value| calculator.single(value, target)).map_err(|failure| {
+    let reading = value.and_then(|value| calculator.single(value, target)).map_err(|failure| {
         let detail = match target {
             ValueTarget::Value(_) => String::new(),
             ValueTarget::AverageValue(_) => format!("failed to get {} object metric: ", metric.name),
@@ -370,12 +366,12 @@ fn object(
         kind: "Object".to_owned(),
         object: Some(Box::new(ObjectMetricStatus {
             metric: metric.clone(),
-            current: current(computed.value),
+            current: current(reading.value),
             described_object: described.clone(),
         })),
         ..MetricStatus::default()
     };
-    Ok(Measured { status, name, computed })
+    Ok(Measured { status, name, reading })
 }
 
 fn object_failure(detail: &str, failure: Failure) -> MetricFailure {
@@ -401,7 +397,7 @@ fn external(
         Ok(_) => Err(wrong_answer(unable)),
         Err(unread) => Err(unread.failure(unable, "external")),
     };
-    let computed = values.and_then(|values| calculator.external(sum_to_overflow(values), target)).map_err(
+    let reading = values.and_then(|values| calculator.external(sum_to_overflow(values), target)).map_err(
         |failure| {
             let name = &metric.name;
             let detail = match target {
@@ -417,11 +413,11 @@ fn external(
         kind: "External".to_owned(),
         external: Some(Box::new(PodsMetricStatus {
             metric: metric.clone(),
-            current: current(computed.value),
+            current: current(reading.value),
         })),
         ..MetricStatus::default()
     };
-    Ok(Measured { status, name: external_name(metric), computed })
+    Ok(Measured { status, name: external_name(metric), reading })
 }
 
 /// The sum of all series in milli-units. As in upstream, a sum that exceeds the range of an i64 stays at the
@@ -464,29 +460,4 @@ fn current(value: Measure) -> MetricValueStatus {
         Measure::Percent(percent) => current.average_utilization = Some(percent),
     }
     current
-}
-
-fn reading(
-    metric: &MetricSource,
-    name: String,
-    computed: ComputedReplicas,
-    calculator: &Calculator<'_>,
-) -> MetricReading {
-    MetricReading {
-        subject: metric.subject(),
-        name: name.into(),
-        target: computed.target,
-        value: computed.value,
-        total: computed.total,
-        ratio: computed.ratio,
-        lowest_tolerated: calculator.tolerance.lowest,
-        highest_tolerated: calculator.tolerance.highest,
-        pods: computed.pods,
-        unlisted: Vec::new(),
-        unmatched: computed.unmatched,
-        ready_pods: computed.ready_pods,
-        corrected: computed.corrected,
-        why: computed.why,
-        proposal: computed.proposal,
-    }
 }

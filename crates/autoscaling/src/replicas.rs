@@ -6,7 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::explanation::{
-    Assumed, Corrected, Measure, PodGroup, PodVerdict, ProposalReason, UnmatchedSamples,
+    Assumed, Corrected, Measure, MetricReading, PodGroup, PodVerdict, ProposalReason, Subject,
+    UnmatchedSamples,
 };
 use crate::failure::{Failure, MetricFailureClass, NO_PODS, NO_SAMPLES, NO_VALUES};
 use crate::number::{ceil_to_count, ceil_to_milli, length_to_i64, saturate_to_i32, saturate_to_milli};
@@ -16,7 +17,8 @@ use crate::requests::request_of;
 use crate::settings::Settings;
 use crate::spec::{Behavior, ResourceTarget, ValueTarget};
 
-/// The inputs of one metric's computation, except for its samples.
+/// The inputs of one metric's computation, except for its samples. The computed readings lack the metric's subject
+/// and name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Calculator<'a> {
     /// `spec.replicas` of the Scale.
@@ -37,25 +39,6 @@ pub(crate) struct Tolerance {
     pub(crate) highest: f64,
 }
 
-/// The result of one metric's computation.
-#[derive(Debug)]
-pub(crate) struct ComputedReplicas {
-    pub(crate) target: Measure,
-    /// The value in the status, before missing and unready pods are filled in.
-    pub(crate) value: Measure,
-    /// The average per pod in milli-units, for a target in percent.
-    pub(crate) average: Option<i64>,
-    pub(crate) ratio: f64,
-    pub(crate) pods: Vec<PodVerdict>,
-    pub(crate) unmatched: Option<UnmatchedSamples>,
-    /// The undivided value, for a metric that is divided by the replicas.
-    pub(crate) total: Option<i64>,
-    pub(crate) ready_pods: Option<i64>,
-    pub(crate) corrected: Option<Corrected>,
-    pub(crate) why: ProposalReason,
-    pub(crate) proposal: i32,
-}
-
 impl Tolerance {
     /// The tolerance of `behavior.*.tolerance` if it is set, otherwise the tolerance of the flag.
     pub(crate) fn new(behavior: Option<&Behavior>, settings: &Settings) -> Self {
@@ -74,14 +57,14 @@ impl Tolerance {
 }
 
 impl Calculator<'_> {
-    /// Computes Resource and ContainerResource metrics.
+    /// Computes Resource and ContainerResource metrics. Also returns the average per pod in milli-units.
     pub(crate) fn resource(
         &self,
         samples: Vec<Sample<'_>>,
         resource: &str,
         container: Option<&str>,
         target: ResourceTarget,
-    ) -> Result<ComputedReplicas, Failure> {
+    ) -> Result<(MetricReading, i64), Failure> {
         let grouped = self.group(samples, resource == "cpu")?;
         match target {
             ResourceTarget::Utilization(percent) => self.utilization(grouped, resource, container, percent),
@@ -94,12 +77,12 @@ impl Calculator<'_> {
         &self,
         samples: Vec<Sample<'_>>,
         target_milli: i64,
-    ) -> Result<ComputedReplicas, Failure> {
-        Ok(self.average(self.group(samples, false)?, target_milli))
+    ) -> Result<MetricReading, Failure> {
+        Ok(self.average(self.group(samples, false)?, target_milli).0)
     }
 
     /// Computes Object and External metrics. `value` is in milli-units.
-    pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<ComputedReplicas, Failure> {
+    pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
         match target {
             ValueTarget::Value(target) => self.ratio_of_value(value, target.milli_value()),
             ValueTarget::AverageValue(target) => Ok(self.value_per_pod(value, target.milli_value())),
@@ -108,7 +91,7 @@ impl Calculator<'_> {
 
     /// Computes an External metric. `total` is in milli-units. The status shows the undivided total at
     /// the end of the range, as upstream does.
-    pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<ComputedReplicas, Failure> {
+    pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
         let mut computed = self.single(total, target)?;
         if total as f64 >= i64::MAX as f64
             && let Measure::MilliPerPod(shown) = &mut computed.value
@@ -135,7 +118,7 @@ impl Calculator<'_> {
         resource: &str,
         container: Option<&str>,
         target: i32,
-    ) -> Result<ComputedReplicas, Failure> {
+    ) -> Result<(MetricReading, i64), Failure> {
         for (verdict, pod) in grouped.pods.iter_mut().zip(self.pods) {
             verdict.request = Some(request_of(pod, resource, container, self.settings.pod_level_resources)?);
         }
@@ -166,26 +149,20 @@ impl Calculator<'_> {
             }
             utilization_ratio(usage, requests, target).map_or(ratio, |(_, ratio)| ratio)
         });
-        Ok(ComputedReplicas {
-            target: Measure::Percent(target),
-            value: Measure::Percent(percent),
-            average: Some(average),
-            ratio,
+        let (target, value) = (Measure::Percent(target), Measure::Percent(percent));
+        let reading = MetricReading {
             unmatched: unmatched_samples(&grouped),
             pods: grouped.pods,
-            total: None,
-            ready_pods: None,
             corrected,
-            why,
-            proposal,
-        })
+            ..self.reading(target, value, ratio, proposal, why)
+        };
+        Ok((reading, average))
     }
 
-    fn average(&self, grouped: GroupedPods, target: i64) -> ComputedReplicas {
+    fn average(&self, grouped: GroupedPods, target: i64) -> (MetricReading, i64) {
         let usage = grouped.ready_sum() + grouped.unmatched_sum;
         let count = length_to_i64(grouped.samples_left());
         let (average, ratio) = average_ratio(usage, count, target);
-        let unmatched = unmatched_samples(&grouped);
         let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
             let assumed = match fill.missing {
                 Some(Assumed::Target) => i128::from(target) * i128::from(length_to_i64(grouped.missing)),
@@ -193,19 +170,14 @@ impl Calculator<'_> {
             };
             average_ratio(usage + assumed, fill.values, target).1
         });
-        ComputedReplicas {
-            target: Measure::MilliPerPod(target),
-            value: Measure::MilliPerPod(average),
-            average: None,
-            ratio,
+        let (target, value) = (Measure::MilliPerPod(target), Measure::MilliPerPod(average));
+        let reading = MetricReading {
+            unmatched: unmatched_samples(&grouped),
             pods: grouped.pods,
-            unmatched,
-            total: None,
-            ready_pods: None,
             corrected,
-            why,
-            proposal,
-        }
+            ..self.reading(target, value, ratio, proposal, why)
+        };
+        (reading, average)
     }
 
     /// Turns the first ratio into a proposal. `refill` computes the ratio after missing and unready pods are
@@ -251,7 +223,7 @@ impl Calculator<'_> {
         (proposal, ProposalReason::CorrectedRatio, corrected)
     }
 
-    fn ratio_of_value(&self, value: i64, target: i64) -> Result<ComputedReplicas, Failure> {
+    fn ratio_of_value(&self, value: i64, target: i64) -> Result<MetricReading, Failure> {
         let ratio = value as f64 / target as f64;
         let mut ready_pods = None;
         let (proposal, why) = if self.current == 0 {
@@ -263,22 +235,11 @@ impl Calculator<'_> {
             ready_pods = Some(ready);
             (ceil_to_count(ratio * ready as f64), ProposalReason::Ratio)
         };
-        Ok(ComputedReplicas {
-            target: Measure::Milli(target),
-            value: Measure::Milli(value),
-            average: None,
-            ratio,
-            pods: Vec::new(),
-            unmatched: None,
-            total: None,
-            ready_pods,
-            corrected: None,
-            why,
-            proposal,
-        })
+        let (target, value) = (Measure::Milli(target), Measure::Milli(value));
+        Ok(MetricReading { ready_pods, ..self.reading(target, value, ratio, proposal, why) })
     }
 
-    fn value_per_pod(&self, value: i64, target: i64) -> ComputedReplicas {
+    fn value_per_pod(&self, value: i64, target: i64) -> MetricReading {
         let replicas = f64::from(self.status_replicas);
         let ratio = value as f64 / (target as f64 * replicas);
         let (proposal, why) = if self.status_replicas != 0 && self.tolerance.holds(ratio) {
@@ -288,14 +249,30 @@ impl Calculator<'_> {
         };
         // The total cannot be divided by zero replicas, so the status shows the undivided total.
         let shown = if self.status_replicas == 0 { value } else { ceil_to_milli(value as f64 / replicas) };
-        ComputedReplicas {
-            target: Measure::MilliPerPod(target),
-            value: Measure::MilliPerPod(shown),
-            average: None,
+        let (target, shown) = (Measure::MilliPerPod(target), Measure::MilliPerPod(shown));
+        MetricReading { total: Some(value), ..self.reading(target, shown, ratio, proposal, why) }
+    }
+
+    fn reading(
+        &self,
+        target: Measure,
+        value: Measure,
+        ratio: f64,
+        proposal: i32,
+        why: ProposalReason,
+    ) -> MetricReading {
+        MetricReading {
+            subject: Subject::default(),
+            name: Arc::default(),
+            target,
+            value,
+            total: None,
             ratio,
+            lowest_tolerated: self.tolerance.lowest,
+            highest_tolerated: self.tolerance.highest,
             pods: Vec::new(),
+            unlisted: Vec::new(),
             unmatched: None,
-            total: Some(value),
             ready_pods: None,
             corrected: None,
             why,
