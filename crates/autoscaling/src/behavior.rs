@@ -16,6 +16,13 @@ pub(crate) struct Bounds {
     pub(crate) max: i32,
 }
 
+impl LimitStep {
+    /// Creates a step without policies.
+    pub(crate) fn new(before: i32, after: i32, limit: Limit) -> Self {
+        Self { before, after, limit, direction: None, select: None, policies: Vec::new(), rate_allows: None }
+    }
+}
+
 /// Limits a count without `behavior` to the larger of 4 and twice the current count, within min and max.
 pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     let rate = saturate_to_i32((2 * i128::from(bounds.current)).max(4));
@@ -28,15 +35,7 @@ pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     } else {
         (desired, Limit::WithinRange)
     };
-    LimitStep {
-        before: desired,
-        after,
-        limit,
-        direction: None,
-        select: None,
-        policies: Vec::new(),
-        rate_allows: Some(rate),
-    }
+    LimitStep { rate_allows: Some(rate), ..LimitStep::new(desired, after, limit) }
 }
 
 /// Limits a count by the policies of its direction, within min and max.
@@ -47,15 +46,7 @@ pub(crate) fn with_behavior(
     history: &History,
     now: Timestamp,
 ) -> LimitStep {
-    let mut step = LimitStep {
-        before: desired,
-        after: desired,
-        limit: Limit::WithinRange,
-        direction: None,
-        select: None,
-        policies: Vec::new(),
-        rate_allows: None,
-    };
+    let mut step = LimitStep::new(desired, desired, Limit::WithinRange);
     if desired > bounds.current {
         let rate = Rate { up: true, rules: &behavior.scale_up, current: bounds.current, history, now };
         (step.direction, step.select) = (Some(Direction::Up), Some(rate.rules.select_policy));

@@ -59,7 +59,7 @@ pub struct Conclusion {
 
 /// Creates the event for a failed status write.
 pub fn failed_update_status(error: &str) -> EventIntent {
-    EventIntent { kind: EventKind::Warning, reason: "FailedUpdateStatus", message: error.to_owned() }
+    EventIntent::warning("FailedUpdateStatus", error.to_owned())
 }
 
 /// Concludes a sync.
@@ -103,11 +103,7 @@ pub fn conclude(
     let mut status = match verdict {
         Verdict::NoScale => Status { conditions: Vec::new(), ..hpa.status.clone() },
         Verdict::NoCount(message) => {
-            last_event = Some(EventIntent {
-                kind: EventKind::Warning,
-                reason: "FailedComputeMetricsReplicas",
-                message,
-            });
+            last_event = Some(EventIntent::warning("FailedComputeMetricsReplicas", message));
             rebuilt(hpa.status.desired_replicas, metrics, false)
         }
         Verdict::Disabled => {
@@ -120,11 +116,8 @@ pub fn conclude(
         Verdict::Rescale { to, reason } => match outcome {
             WriteOutcome::Failed(text) | WriteOutcome::Unknown(text) => {
                 ConditionUpdate::failed_update_scale(text).set(&mut list, now);
-                events.push(EventIntent {
-                    kind: EventKind::Warning,
-                    reason: "FailedRescale",
-                    message: format!("New size: {to}; reason: {reason}; error: {text}"),
-                });
+                let message = format!("New size: {to}; reason: {reason}; error: {text}");
+                events.push(EventIntent::warning("FailedRescale", message));
                 error = ErrorLabel::Internal;
                 if let (Some(_), WriteOutcome::Unknown(_)) = (&hpa.spec.behavior, outcome) {
                     changes.unsettled = Some(PendingWrite { at: now, from: current, to });

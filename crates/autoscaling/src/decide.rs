@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::behavior::{self, Bounds};
 use crate::condition::{ConditionUpdate, Limit};
 use crate::evaluation::{Evaluation, FirstFailure, MetricResult};
-use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent, EventKind};
+use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent};
 use crate::explanation::{DecisionPath, Explanation, LimitStep, MetricExplanation};
 use crate::failure::ScaleFailureClass;
 use crate::history::{AddedEntry, Changes, History, Recommendation};
@@ -256,7 +256,7 @@ fn without_scale(hpa: &Hpa<'_>, plan: &Plan) -> Decision {
         current: 0,
         min: plan.min,
         conditions: vec![ConditionUpdate::failed_get_scale(&message)],
-        events: vec![EventIntent { kind: EventKind::Warning, reason: "FailedGetScale", message }],
+        events: vec![EventIntent::warning("FailedGetScale", message)],
         unsent_events: BTreeMap::new(),
         metrics: Vec::new(),
         changes: Changes::default(),
@@ -290,21 +290,13 @@ impl Decision {
     /// Rescales to a violated bound at once, without metrics, stabilization or rates.
     fn bound(&mut self, to: i32, limit: Limit) {
         let reason = if limit == Limit::Maximum { ABOVE_MAX } else { BELOW_MIN };
-        self.explanation.limit = Some(LimitStep {
-            before: self.current,
-            after: to,
-            limit,
-            direction: None,
-            select: None,
-            policies: Vec::new(),
-            rate_allows: None,
-        });
+        self.explanation.limit = Some(LimitStep::new(self.current, to, limit));
         self.verdict = Verdict::Rescale { to, reason: reason.to_owned() };
     }
 
     fn no_count(&mut self, event: Option<&'static str>, message: String) {
         if let Some(reason) = event {
-            self.events.push(EventIntent { kind: EventKind::Warning, reason, message: message.clone() });
+            self.events.push(EventIntent::warning(reason, message.clone()));
         }
         self.error = ErrorLabel::Internal;
         self.explanation.failure = Some(message.as_str().into());
@@ -376,8 +368,7 @@ impl Decision {
                         error: if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal },
                     });
                     if failures <= MAX_FAILURE_EVENTS {
-                        let message = failed.error.to_string();
-                        self.events.push(EventIntent { kind: EventKind::Warning, reason, message });
+                        self.events.push(EventIntent::warning(reason, failed.error.to_string()));
                     } else {
                         *self.unsent_events.entry(reason).or_default() += 1;
                     }

@@ -13,6 +13,12 @@ pub struct EventIntent {
     pub message: String,
 }
 
+impl EventIntent {
+    pub(crate) fn warning(reason: &'static str, message: String) -> Self {
+        Self { kind: EventKind::Warning, reason, message }
+    }
+}
+
 /// The `type` of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventKind {

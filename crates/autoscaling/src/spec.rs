@@ -271,10 +271,10 @@ mod wire {
                 invalid(&kind, format!("invalid {kind} metric source: the field {field} is missing"), &kind)
             };
             match kind.as_str() {
-                "Resource" => self.resource.map_or_else(|| missing("resource"), Resource::read),
+                "Resource" => self.resource.map_or_else(|| missing("resource"), |source| source.read(&kind)),
                 "ContainerResource" => self
                     .container_resource
-                    .map_or_else(|| missing("containerResource"), Resource::read_container),
+                    .map_or_else(|| missing("containerResource"), |source| source.read(&kind)),
                 "Pods" => self.pods.map_or_else(|| missing("pods"), Custom::read_pods),
                 "Object" => self.object.map_or_else(|| missing("object"), Custom::read_object),
                 "External" => self.external.map_or_else(|| missing("external"), Custom::read_external),
@@ -289,33 +289,22 @@ mod wire {
     }
 
     impl Resource {
-        fn read(self) -> MetricSource {
-            match self.target.resource() {
-                Some(target) => MetricSource::Resource { resource: self.name.into(), target },
-                None => invalid(
-                    "Resource",
+        fn read(self, kind: &str) -> MetricSource {
+            let is_container = kind == "ContainerResource";
+            let Some(target) = self.target.resource() else {
+                return invalid(
+                    kind,
                     "invalid resource metric source: neither an average utilization target nor an average value \
                      (usage) target was set"
                         .to_owned(),
-                    &self.name,
-                ),
-            }
-        }
-
-        fn read_container(self) -> MetricSource {
-            match self.target.resource() {
-                Some(target) => MetricSource::ContainerResource {
-                    resource: self.name.into(),
-                    container: self.container.into(),
-                    target,
-                },
-                None => invalid(
-                    "ContainerResource",
-                    "invalid resource metric source: neither an average utilization target nor an average value \
-                     (usage) target was set"
-                        .to_owned(),
-                    &self.container,
-                ),
+                    if is_container { &self.container } else { &self.name },
+                );
+            };
+            let (resource, container) = (self.name.into(), self.container.into());
+            if is_container {
+                MetricSource::ContainerResource { resource, container, target }
+            } else {
+                MetricSource::Resource { resource, target }
             }
         }
     }
