@@ -335,6 +335,11 @@ impl Cluster {
         self.lock().restore(version);
     }
 
+    /// Advances the resourceVersion by `versions`, as writes of types that the cluster does not store would.
+    pub fn skip_versions(&self, versions: u64) {
+        self.lock().skip(versions);
+    }
+
     /// Keeps at most `changes` changes of each resource type as starting points of watches. The default is
     /// 10,000. Long runs need a lower limit, because each change holds a whole object.
     pub fn keep_history(&self, changes: usize) {

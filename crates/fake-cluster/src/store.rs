@@ -290,6 +290,12 @@ impl State {
             table.watchers.clear();
         }
         self.newest = version;
+        self.changed.send_replace(version);
+    }
+
+    /// Advances the newest version without a change.
+    pub(crate) fn skip(&mut self, versions: u64) {
+        self.newest += versions;
     }
 
     /// Sets the number of retained changes per type. The limit takes effect at the next change of each type.

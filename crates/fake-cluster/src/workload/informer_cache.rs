@@ -53,6 +53,11 @@ impl InformerCache {
         }
     }
 
+    /// Whether the cluster has ended the feeds, as a restore does.
+    pub(super) fn is_closed(&self) -> bool {
+        self.pod_feed.is_closed()
+    }
+
     /// Processes the cluster's changes and queues the objects that are due.
     pub(super) fn update(&mut self, now: Duration) {
         for index in 0..self.owner_feeds.len() {

@@ -230,6 +230,9 @@ pub(super) async fn sleep_until(instant: Option<Instant>) {
 impl Pass<'_> {
     /// Processes changes and reconciles until no work is left, including the work that these writes cause.
     fn run_to_completion(&mut self) {
+        if self.state.cache.is_closed() {
+            self.state.cache = InformerCache::open(self.cluster);
+        }
         loop {
             self.state.cache.update(self.now.at);
             if let Some(id) = self.state.cache.next_owner() {

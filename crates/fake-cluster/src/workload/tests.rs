@@ -112,6 +112,22 @@ fn deployment(replicas: u32) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
+async fn workloads_follow_the_cluster_after_a_restore() {
+    let world = World::start();
+    create(&world.cluster, deployment(2));
+    after(20_000).await;
+    let backup = world.cluster.resource_version();
+    world.scale("apps/deployments", "web", 5);
+    after(20_000).await;
+    assert_eq!(world.phases(), (0, 0, 5));
+    world.cluster.restore(backup);
+    assert_eq!(world.phases(), (0, 0, 2));
+    world.scale("apps/deployments", "web", 3);
+    after(20_000).await;
+    assert_eq!(world.phases(), (0, 0, 3));
+}
+
+#[tokio::test(start_paused = true)]
 async fn deployment_pods_become_ready_after_their_start_up() {
     let world = World::start();
     create(&world.cluster, deployment(3));

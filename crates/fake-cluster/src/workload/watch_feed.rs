@@ -37,6 +37,11 @@ impl Feed {
         Self { existing, live }
     }
 
+    /// Whether the cluster has ended the feed, as a restore does.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.is_closed() && live.is_empty())
+    }
+
     /// Returns the events since the previous call, in order.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = FeedEvent> {
         let live = self.live.as_mut().into_iter();
