@@ -191,9 +191,10 @@ impl Machine {
                     self.silent = true;
                     Duration::ZERO
                 }
+                // The server sends no bookmarks, or has lost the version of the watch. A list is right for both.
                 Bookmarks::Unknown | Bookmarks::Missing => {
                     self.bookmarks = Bookmarks::Missing;
-                    Duration::ZERO
+                    self.relist(view_age)
                 }
             },
             Outcome::Expired { view_age } if matches!(self.state, State::Watching { .. }) => {
@@ -368,6 +369,12 @@ mod tests {
         machine.step(listed("5"));
         assert_eq!(machine.max_silence(), Some(MAX_SILENCE));
         assert_eq!(machine.step(silent()), Duration::ZERO);
+        assert_eq!(
+            *machine.state(),
+            State::Listing { next: String::new() },
+            "the server may have lost the version"
+        );
+        machine.step(listed("5"));
         assert_eq!((machine.max_silence(), machine.state()), (None, &watching("5")));
         machine.step(progress("6", false));
         assert_eq!(machine.max_silence(), None);
