@@ -12,6 +12,8 @@
 mod api_link;
 #[path = "simulation/clock.rs"]
 mod clock;
+#[path = "simulation/etcd.rs"]
+mod etcd;
 #[path = "simulation/faults.rs"]
 mod faults;
 #[path = "simulation/generate.rs"]
@@ -27,6 +29,8 @@ mod metrics_backend;
 #[path = "support/network.rs"]
 #[expect(dead_code, reason = "other test binaries use the rest")]
 mod network;
+#[path = "simulation/other_controller.rs"]
+mod other_controller;
 #[path = "simulation/panics.rs"]
 mod panics;
 #[path = "simulation/peer_link.rs"]
@@ -51,6 +55,8 @@ mod seeded_bugs;
 mod seeds;
 #[path = "simulation/shrink.rs"]
 mod shrink;
+#[path = "simulation/tenants.rs"]
+mod tenants;
 #[path = "simulation/world.rs"]
 mod world;
 
@@ -65,6 +71,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Number of seeds that are tried for each planted bug.
 const SEARCHED: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
+
+/// Number of ordinary seeds that are tried for all planted bugs.
+const ORDINARY: u64 = if cfg!(debug_assertions) { 2 } else { 300 };
 
 /// Seeds of a run without `CONCERTINA_SEEDS`.
 const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 30 } else { 3000 };
@@ -116,6 +125,22 @@ fn every_planted_bug_is_found() {
     }
     let missed: Vec<_> = found.iter().filter(|(_, found)| found.is_none()).map(|(name, _)| *name).collect();
     assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn ordinary_seeds_find_half_of_the_planted_bugs() {
+    let found = seeds::ordinary_finds(0..ORDINARY);
+    for (plant, seed) in &found {
+        let favoured = if plant.is_favoured() { " (favoured elsewhere)" } else { "" };
+        match seed {
+            Some(seed) => seeds::print(&format!("{}{favoured}: found by ordinary seed {seed}", plant.name())),
+            None => {
+                seeds::print(&format!("{}{favoured}: not found by {ORDINARY} ordinary seeds", plant.name()));
+            }
+        }
+    }
+    let count = found.iter().filter(|(_, seed)| seed.is_some()).count();
+    assert!(cfg!(debug_assertions) || count * 2 >= found.len(), "{count} of {} found", found.len());
 }
 
 #[test]

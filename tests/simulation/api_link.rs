@@ -19,6 +19,10 @@ use crate::plan::{Class, FaultKind};
 use crate::request_log::{Entry, Subject};
 use crate::rng::hash;
 use crate::run::Run;
+use crate::tenants::{self, Response};
+
+/// Time after which a hanging metrics API closes the connection: more than the time limit of a request.
+const NO_ANSWER: Duration = Duration::from_mins(2);
 
 /// The connection of one life of a process.
 #[derive(Debug)]
@@ -118,7 +122,11 @@ impl ApiLink {
             return Answer::Broken;
         }
         self.wait_latency(draw).await;
-        if let Some(early) = self.before(subject).await {
+        let early = match self.before(subject).await {
+            None => answer_tenant(&exchange).await,
+            early => early,
+        };
+        if let Some(early) = early {
             let answer = early;
             self.run.answered(number, answer.code(), false);
             return answer;
@@ -178,8 +186,9 @@ impl ApiLink {
         {
             return Some(Answer::status(&Status::conflict("", "things", "thing")));
         }
-        let strike = self.hit(&[K::ResetBefore, K::Throttle, K::Storm], subject)?;
+        let strike = self.hit(&[K::ResetBefore, K::Throttle, K::Storm, K::Unauthorized], subject)?;
         Some(match strike.kind {
+            K::Unauthorized => Answer::status(&Status::new(401, "Unauthorized", "Unauthorized")),
             K::Throttle => {
                 Answer::status(&Status::too_many_requests(u32::try_from(strike.amount % 4).unwrap()))
             }
@@ -248,6 +257,19 @@ impl ApiLink {
             }
             Some((piece, lines))
         }))
+    }
+}
+
+/// The response to a query of a hostile tenant that does not reach the backend.
+async fn answer_tenant(exchange: &Exchange) -> Option<Answer> {
+    let metric = exchange.path.rsplit('/').next().filter(|_| tenants::owns(&exchange.path))?;
+    match tenants::response(metric)? {
+        Response::Value => None,
+        Response::None => {
+            sleep(NO_ANSWER).await;
+            Some(Answer::Broken)
+        }
+        Response::Error => Some(Answer::text(500, "no such series: ".repeat(100))),
     }
 }
 
@@ -324,7 +346,12 @@ impl Lines {
                     () = link.cut.cancelled() => return broken(),
                     () = sleep_until(at) => {}
                     // The piece is dropped.
-                    _ = self.pieces.next() => continue,
+                    piece = self.pieces.next() => {
+                        if piece.is_none() {
+                            self.pieces = Box::pin(futures::stream::pending());
+                        }
+                        continue;
+                    }
                 }
                 if kind == K::WatchCut {
                     return broken();

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::etcd;
 use crate::plan::{Class, Fault, FaultKind};
 use crate::request_log::Subject;
+
+/// Time after which a process replaces a silent watch, with the time of the next one's start.
+const SILENCE: Duration = Duration::from_secs(95);
 
 /// The active faults.
 #[derive(Debug, Default)]
@@ -42,6 +46,11 @@ impl ActiveFaults {
         self.active.is_empty()
     }
 
+    /// The active faults with their numbers in the plan.
+    pub(crate) fn active(&self) -> impl Iterator<Item = (usize, &Fault)> {
+        self.active.iter().map(|active| (active.number, &active.fault))
+    }
+
     /// Counts a hit of a fault that does not concern requests.
     pub(crate) fn count(&mut self, number: usize) {
         *self.hits.entry(number).or_default() += 1;
@@ -72,9 +81,13 @@ fn hangs(kind: FaultKind, amount: u64) -> bool {
 
 impl Fault {
     /// Time after the end of the fault until which its effect lasts: a process notices a watch that hangs after
-    /// 90 s of silence.
+    /// 90 s of silence. Two such watches in a row cause the list that shows a restore of etcd.
     pub(crate) fn aftermath(&self) -> Duration {
-        if hangs(self.kind, self.amount) { Duration::from_secs(90) } else { Duration::ZERO }
+        let watches = match self.kind {
+            FaultKind::EtcdRestored if !etcd::raises_versions(self.amount) => 2,
+            kind => u32::from(hangs(kind, self.amount)),
+        };
+        SILENCE * watches
     }
 
     fn concerns(&self, process: usize, subject: Subject) -> bool {

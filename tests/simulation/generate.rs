@@ -17,9 +17,11 @@ const PERIOD: Duration = Duration::from_secs(15);
 
 /// Time after a fault or a restart until standbys have copied all histories.
 const IMPAIRED: Duration = Duration::from_secs(25);
-/// Maximum time until a process acts with `--takeover=wait`: twenty periods until a wrong status is a proof, and
-/// the syncs before and after.
-const TAKEOVER: Duration = Duration::from_secs(22 * 15);
+/// Minimum time after all faults: until syncs must be on time again and requests are few, and four periods.
+const CALM: Duration = Duration::from_mins(2);
+
+/// Time after all other faults for which a tenant stays: until syncs must be on time again, and two periods.
+const TENANT: Duration = Duration::from_secs(60 + 30);
 
 /// Generates the plan of a seed. With a planted bug, the scene and the faults are those that can expose it.
 pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
@@ -42,12 +44,14 @@ pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let restarts = unimpaired_restarts(&scene, seed, &faults);
     let quiet = restarts.iter().map(|restart| restart.until + SECOND).fold(quiet, Duration::max);
     faults.extend(restarts);
+    for fault in faults.iter_mut().filter(|fault| fault.kind.is_tenant()) {
+        fault.until = quiet + TENANT;
+    }
     let closing = closing(&scene, seed, quiet);
-    let longest = scene.hpas.iter().map(HpaPlan::longest).max().unwrap_or_default().max(scene.downscale);
-    let takeover = if scene.takeover == TakeOver::Wait { TAKEOVER } else { Duration::ZERO };
-    let end = quiet + takeover + SETTLED + longest + PERIOD * 6;
     let reach = scene.hpas.iter().map(HpaPlan::longest_wait).max().unwrap_or_default() + scene.downscale;
-    Plan { seed, scene, actions, faults, closing, quiet, end, settle_time: reach + PERIOD * 2 }
+    let settle_time = reach + PERIOD * 2;
+    let end = quiet + (SETTLED + settle_time).max(CALM);
+    Plan { seed, scene, actions, faults, closing, quiet, end, settle_time }
 }
 
 /// A plan with steady load and without faults: `hpas` HPAs with `pods` pods each, until `end`.
@@ -206,6 +210,8 @@ const POISONS: &[InvalidSpec] = &[
     InvalidSpec::MinAboveMax,
     InvalidSpec::NegativeMax,
     InvalidSpec::ManyMetrics,
+    InvalidSpec::DifferentMetrics,
+    InvalidSpec::MetricsTimesPods,
     InvalidSpec::OddQuantity("9223372036854775808"),
     InvalidSpec::OddQuantity("1e30"),
     InvalidSpec::OddQuantity("-1"),
@@ -307,7 +313,7 @@ fn length(kind: FaultKind, dice: &mut Rng) -> Duration {
     let (low, high) = match kind {
         K::CrashBefore | K::CrashAfter | K::ResetBefore | K::ResetAfter | K::Conflict => (20_000, 60_000),
         K::WatchCut | K::WatchHole | K::WatchLate => (1_000, 20_000),
-        K::Restart | K::ClockJump | K::LeaseDeleted | K::LeaseStolen => (100, 100),
+        K::Restart | K::ClockJump | K::LeaseDeleted | K::LeaseStolen | K::EtcdRestored => (100, 100),
         _ => (2_000, 60_000),
     };
     Duration::from_millis(dice.between(low, high))
@@ -400,13 +406,6 @@ impl HpaPlan {
     /// Whether `behavior` has a tolerance above the values of the flag.
     fn tolerates_much(&self) -> bool {
         self.rules().any(|rules| rules["tolerance"] == "0.2")
-    }
-
-    /// Maximum time until a count is final: three policy periods, or twice the longest window, since a count
-    /// that went down rises in two steps as its pods become ready.
-    fn longest(&self) -> Duration {
-        let periods = self.periods().map(|period| period * 3);
-        Duration::from_secs(periods.chain(self.windows().map(|window| window * 2)).max().unwrap_or(0))
     }
 
     /// Maximum time between two steps towards the final count: a window followed by a period.

@@ -33,7 +33,7 @@ impl PeerTransport for PeerLink {
     fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
         let unreachable =
             || TransportError::Unreachable { peer: peer.address, reason: "injected fault".to_owned() };
-        let subject = Subject { class: Class::Peer, hpa: None };
+        let subject = Subject { class: Class::Peer, hpa: None, is_tenant: false };
         let kinds = [FaultKind::PeerDown, FaultKind::PeerSlow];
         Box::pin(async move {
             if self.run.plant == Some(SeededBug::HistoryLost) {

@@ -7,6 +7,11 @@ use std::time::Duration;
 use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
+/// Time in which processes start and sync all HPAs.
+const START: Duration = Duration::from_secs(30);
+/// The number of the first metric of [`InvalidSpec::DifferentMetrics`].
+pub(crate) const DIFFERENT: usize = 100;
+
 /// One run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -23,6 +28,21 @@ pub(crate) struct Plan {
     pub(crate) end: Duration,
     /// Time since the last rescale after which no further rescale is expected.
     pub(crate) settle_time: Duration,
+}
+
+impl Plan {
+    /// The same initial and final state, without actions, faults and a takeover.
+    pub(crate) fn without_path(&self) -> Self {
+        let mut plan = self.clone();
+        (plan.actions, plan.faults) = (Vec::new(), Vec::new());
+        plan.scene.takeover = TakeOver::Off;
+        let earlier = self.quiet.saturating_sub(START);
+        for action in &mut plan.closing {
+            action.at -= earlier;
+        }
+        (plan.quiet, plan.end) = (self.quiet - earlier, self.end - earlier);
+        plan
+    }
 }
 
 /// The initial state.
@@ -119,7 +139,12 @@ pub(crate) enum InvalidSpec {
     InvalidSelector,
     MinAboveMax,
     NegativeMax,
+    /// Hundreds of copies of the metrics.
     ManyMetrics,
+    /// Hundreds of different metrics, half of them without values.
+    DifferentMetrics,
+    /// Hundreds of resource metrics over a hundred more pods.
+    MetricsTimesPods,
     OddQuantity(&'static str),
     NoSource,
     UnknownType,
@@ -170,6 +195,7 @@ fault_kinds! {
     Conflict: "409",
     Throttle: "429",
     Storm: "5xx storm",
+    Unauthorized: "401",
     Slow: "slow answers",
     Hang: "no answers",
     WatchCut: "events lost, connection broken",
@@ -195,6 +221,13 @@ fault_kinds! {
     LeaseStolen: "Lease stolen",
     PeerDown: "replicas cannot reach each other",
     PeerSlow: "replicas reach each other slowly",
+    EtcdRestored: "etcd restored",
+    OtherController: "another controller",
+    TenantMetrics: "tenant with many metrics",
+    TenantHangs: "tenant with metrics that hang",
+    TenantFails: "tenant with metrics that fail",
+    TenantEdits: "tenant that edits its HPAs",
+    TenantSelector: "tenant that selects other pods",
 }
 
 impl FaultKind {

@@ -7,7 +7,7 @@ use clock::SharedClock;
 use cluster::client::{ClientOptions, Clients};
 use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
-use concertina::cli::config::Election;
+use concertina::cli::config::{Election, TakeOver};
 use concertina::serve::options::Serving;
 use controller::assembly::Phase;
 use controller::history::checkpoint::CheckpointPlace;
@@ -95,6 +95,11 @@ impl Process {
         self.running = Some(tokio::spawn(running));
     }
 
+    /// Whether this life acts with `--takeover=wait`.
+    pub(crate) fn acts(&self) -> bool {
+        self.telemetry.render().lines().any(|line| line == "concertina_takeover_state{state=\"acting\"} 1")
+    }
+
     /// Number of watches that this life replaced after a silence.
     pub(crate) fn silent_watches(&self) -> u64 {
         let text = self.telemetry.render();
@@ -123,7 +128,7 @@ fn config(run: &Run) -> Config {
     let scene = &run.plan.scene;
     let mut config = Config {
         serving: Serving { port: 0, ..Serving::default() },
-        takeover: scene.takeover,
+        takeover: if run.plant == Some(SeededBug::TakeoverIgnored) { TakeOver::Off } else { scene.takeover },
         election: scene.election.then(Election::default),
         history_checkpoint: scene.checkpoint.then(CheckpointPlace::default),
         ..Config::default()

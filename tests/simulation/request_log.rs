@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::metrics_backend::hpa_of_selector;
 use crate::plan::{Class, InitialState};
+use crate::tenants;
 
 /// One request as its process sent it.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub(crate) struct Entry {
     pub(crate) life: u32,
     pub(crate) class: Class,
     pub(crate) hpa: Option<usize>,
+    /// Whether the request concerns the namespace of hostile tenants.
+    pub(crate) is_tenant: bool,
     pub(crate) verb: &'static str,
     /// Path, for the story.
     pub(crate) path: String,
@@ -43,7 +46,9 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subject {
     pub(crate) class: Class,
+    /// The HPA, unless it belongs to a hostile tenant.
     pub(crate) hpa: Option<usize>,
+    pub(crate) is_tenant: bool,
 }
 
 impl Subject {
@@ -77,7 +82,8 @@ impl Subject {
             ("get", ["api" | "apis", ..]) => (Class::Discovery, None),
             _ => (Class::Other, None),
         };
-        Self { class, hpa }
+        let is_tenant = tenants::owns(path);
+        Self { class, hpa: hpa.filter(|_| !is_tenant), is_tenant }
     }
 }
 
@@ -95,6 +101,7 @@ impl Entry {
             life,
             class: subject.class,
             hpa: subject.hpa,
+            is_tenant: subject.is_tenant,
             verb: exchange.verb,
             path: exchange.path.clone(),
             version: String::new(),

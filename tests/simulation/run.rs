@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::etcd::Backups;
 use crate::faults::ActiveFaults;
 use crate::ideal_history::IdealHistories;
 use crate::invariants::Invariants;
@@ -40,6 +41,7 @@ pub(crate) struct Run {
     pub(crate) ledger: Mutex<Vec<Entry>>,
     pub(crate) judge: Mutex<Invariants>,
     pub(crate) memory: IdealHistories,
+    pub(crate) backups: Mutex<Backups>,
     /// The current life of each process.
     lives: Mutex<Vec<Option<Life>>>,
     /// Lives that have ended.
@@ -97,6 +99,7 @@ impl Run {
         Arc::new(Self {
             judge: Mutex::new(Invariants::new(&plan)),
             memory: IdealHistories::new(&plan.scene),
+            backups: Mutex::new(Backups::new(&plan)),
             plan,
             plant,
             started: Instant::now(),
@@ -198,11 +201,12 @@ impl Run {
         let has_standby = (0..self.plan.scene.processes).any(was_there);
         let is_unimpaired = *self.handover_impaired_until.lock() <= end.at;
         let last_foreign_change = self.last_foreign_change(hpa);
-        let name = InitialState::number(&hpa.key.name);
+        // A hostile tenant changes its HPAs all the time.
+        let Some(name) = InitialState::number(&hpa.key.name) else { return false };
         let ledger = self.ledger.lock();
         let its_requests = || {
-            let is_its = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == name;
-            ledger.iter().rev().take(2_000).filter(is_its)
+            let is_its = |entry: &&Entry| (entry.process, entry.life) == from && entry.hpa == Some(name);
+            ledger.iter().rev().filter(|entry| !entry.is_tenant).take(2_000).filter(is_its)
         };
         let is_last = |at: Duration| at + UNCOPIED > end.at;
         let is_recent = || is_last(synced) || its_requests().any(|entry| entry.answered.is_none_or(is_last));
@@ -318,6 +322,11 @@ impl Run {
     /// Whether no fault is active.
     pub(crate) fn is_fault_free(&self) -> bool {
         self.faults.lock().is_clear()
+    }
+
+    /// Whether a hostile tenant is active.
+    pub(crate) fn has_tenant(&self) -> bool {
+        self.faults.lock().active().any(|(_, fault)| fault.kind.is_tenant())
     }
 
     /// `spec.replicas` of a target, or `None` if it does not exist.

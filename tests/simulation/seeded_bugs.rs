@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use concertina::cli::config::TakeOver;
 use fake_cluster::{Answer, Exchange, Pieces, Server, Whole};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -75,6 +76,10 @@ plants! {
     PastHidden: "past-hidden",
     /// A sync panics. The process contains the panic.
     SyncPanics: "sync-panics",
+    /// Requests for other tenants wait for those of a hostile tenant.
+    TenantFirst: "tenant-first",
+    /// A process writes while another controller is active.
+    TakeoverIgnored: "takeover-ignored",
 }
 
 impl SeededBug {
@@ -98,8 +103,16 @@ impl SeededBug {
                 &[K::Restart, K::CrashBefore, K::CrashAfter]
             }
             Self::CheckpointUnwritten | Self::CheckpointStale | Self::CheckpointUnread => &[K::Restart],
+            Self::TenantFirst => &[K::TenantMetrics, K::TenantHangs, K::TenantEdits],
+            Self::TakeoverIgnored => &[K::OtherController],
             _ => &[],
         }
+    }
+
+    /// Whether the seeds of [`prepare`](Self::prepare) and of [`exposing_faults`](Self::exposing_faults) differ
+    /// from ordinary seeds.
+    pub(crate) fn is_favoured(self) -> bool {
+        !self.exposing_faults().is_empty()
     }
 
     /// Changes the scene so that the bug can be exposed.
@@ -111,6 +124,7 @@ impl SeededBug {
             Self::HistoryLost | Self::ClockMisread => {
                 (scene.processes, scene.election, scene.checkpoint) = (2, true, false);
             }
+            Self::TakeoverIgnored => scene.takeover = TakeOver::Wait,
             Self::PastHidden => {
                 (scene.processes, scene.checkpoint) = (1, false);
                 let slow = json!({
@@ -264,6 +278,10 @@ impl SeededBug {
                 let believed = exchange.body.clone();
                 let answer = link.forward(exchange, server).await;
                 if answer.code() == Some(409) { Answer::json(200, believed) } else { answer }
+            }
+            (Self::TenantFirst, _) if subject.hpa.is_some() && link.run.has_tenant() => {
+                sleep(Duration::from_secs(20)).await;
+                link.forward(exchange, server).await
             }
             (Self::StaleScale, Class::ScaleGet) => {
                 let answer = Arc::clone(&link).forward(exchange, server).await;

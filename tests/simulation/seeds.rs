@@ -15,7 +15,7 @@ use crate::generate::generate;
 use crate::ideal_history::Handovers;
 use crate::plan::{FaultKind, Plan, Selection};
 use crate::rng::hash;
-use crate::seed_check::{SeedResult, attempt};
+use crate::seed_check::{SeedResult, attempt, attempt_beside};
 use crate::seeded_bugs::SeededBug;
 use crate::shrink::shrink;
 
@@ -60,7 +60,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, plan: &Plan, trial: &SeedResult) {
+    fn add(&mut self, plan: &Plan, trial: &SeedResult, digest: u64) {
         self.seeds += 1;
         self.syncs += trial.syncs;
         self.requests += trial.outcome.requests as u64;
@@ -69,7 +69,7 @@ impl Tally {
         self.handovers.judged += trial.outcome.handovers.judged;
         self.simulated += trial.simulated;
         self.failures += u64::from(trial.violation.is_some());
-        self.digest ^= digest(plan.seed, trial);
+        self.digest ^= digest;
         let hits = &trial.outcome.hits;
         for (number, times) in hits {
             *self.faults.entry(plan.faults[*number].kind).or_default() += times;
@@ -112,8 +112,9 @@ impl Tally {
 /// Hash over the requests of a seed, their times and their responses. `CONCERTINA_DIGESTS` prints it.
 fn digest(seed: u64, trial: &SeedResult) -> u64 {
     let log = trial.outcome.run.log();
-    let digest =
-        log.iter().flat_map(|line| line.bytes()).fold(seed, |digest, byte| hash(digest, u64::from(byte)));
+    let words = log.iter().flat_map(|line| line.as_bytes().chunks(8));
+    let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+    let digest = words.fold(seed, |digest, bytes| hash(digest, word(bytes)));
     if std::env::var_os("CONCERTINA_DIGESTS").is_some() {
         print(&format!("seed {seed}: digest {digest:016x}"));
         if std::env::var("CONCERTINA_DIGESTS").is_ok_and(|value| value == "full") {
@@ -142,8 +143,9 @@ pub(crate) fn run(seeds: &Range<u64>, plant: Option<SeededBug>) -> u64 {
                     let plan = Arc::new(generate(seed, plant));
                     let kept = kept(&plan);
                     let trial = attempt(&plan, &kept, plant);
+                    let digest = digest(plan.seed, &trial);
                     let failed = tally.lock().failures;
-                    tally.lock().add(&plan, &trial);
+                    tally.lock().add(&plan, &trial, digest);
                     if trial.violation.is_some() && failed < FULL_REPORTS {
                         let (kept, trial) = shrink(&plan, kept, trial, plant);
                         print(&failure_report(&plan, &kept, &trial, plant));
@@ -166,6 +168,42 @@ pub(crate) fn finds(plant: SeededBug, seeds: Range<u64>) -> Option<(u64, &'stati
         let trial = attempt(&plan, &Selection::all(&plan), Some(plant));
         trial.violation.map(|violation| (seed, violation.invariant))
     })
+}
+
+/// The first ordinary seed of `seeds` that finds each planted bug.
+pub(crate) fn ordinary_finds(seeds: Range<u64>) -> Vec<(SeededBug, Option<u64>)> {
+    let found: Mutex<BTreeMap<usize, u64>> = Mutex::default();
+    let next = AtomicU64::new(seeds.start);
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let plan = Arc::new(generate(seed, None));
+                    let mut fault_free = None;
+                    for (number, plant) in SeededBug::ALL.iter().enumerate() {
+                        let is_found =
+                            |found: &BTreeMap<_, _>| found.get(&number).is_some_and(|at| *at < seed);
+                        if is_found(&found.lock()) {
+                            continue;
+                        }
+                        let all = Selection::all(&plan);
+                        if attempt_beside(&mut fault_free, &plan, &all, Some(*plant)).violation.is_some() {
+                            let mut found = found.lock();
+                            let first = found.entry(number).or_insert(seed);
+                            *first = seed.min(*first);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let found = found.into_inner();
+    SeededBug::ALL.iter().enumerate().map(|(number, plant)| (*plant, found.get(&number).copied())).collect()
 }
 
 /// The report of a failure: the violation and the events that led to it.

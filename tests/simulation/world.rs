@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use concertina::cli::config::TakeOver;
 use fake_cluster::workload::WorkloadModel;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -14,14 +15,19 @@ use crate::ideal_history::Handovers;
 use crate::invariants::Finding;
 use crate::panics;
 use crate::plan::{
-    Action, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, Plan, Selection, TimedAction,
+    Action, DIFFERENT, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, Plan, Selection, TimedAction,
 };
 use crate::process::Process;
 use crate::run::{Run, Violation};
 use crate::seeded_bugs::SeededBug;
+use crate::{etcd, other_controller, tenants};
 
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const SECOND: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(15);
+/// Maximum time until a process acts with `--takeover=wait`: twenty periods until a wrong status is a proof, and
+/// the syncs before and after.
+const TAKEOVER: Duration = Duration::from_secs(22 * 15);
 /// Maximum time by which a run may exceed its planned end.
 const MAX_OVERTIME: Duration = Duration::from_mins(15);
 
@@ -71,12 +77,18 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
         }
         apply_step(&run, &mut processes, step);
     }
-    wait_until(&run, &mut processes, plan.end).await;
+    // The final state takes as long as without a takeover, from the time at which a process acts.
+    while !run.over.is_cancelled() && run.now() < plan.quiet + TAKEOVER && !acts(plan, &processes) {
+        wait_until(&run, &mut processes, run.now() + PERIOD).await;
+    }
+    let delay = if plan.scene.takeover == TakeOver::Wait { run.now() - plan.quiet } else { Duration::ZERO };
+    wait_until(&run, &mut processes, plan.end + delay).await;
     // A write in flight may overwrite a foreign change. The final count then takes more steps than planned.
     while !run.over.is_cancelled() && run.now() < plan.end + MAX_OVERTIME && !run.is_settled() {
         wait_until(&run, &mut processes, run.now() + SECOND).await;
     }
     let simulated = run.now();
+    run.report(metrics_name_no_tenant(&run, &processes));
     let end = if run.over.is_cancelled() { BTreeMap::new() } else { final_state(&run) };
     for process in 0..plan.scene.processes {
         if let Some(life) = run.life(process) {
@@ -92,6 +104,11 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
     let silent_watches = processes.iter().map(Process::silent_watches).sum();
     let (syncs, handovers) = (run.memory.syncs(), run.memory.handovers());
     Outcome { violations, end, syncs, handovers, requests, silent_watches, hits, simulated, run }
+}
+
+/// Whether a process acts, which takes its time with `--takeover=wait`.
+fn acts(plan: &Plan, processes: &[Process]) -> bool {
+    plan.scene.takeover == TakeOver::Off || processes.iter().any(Process::acts)
 }
 
 /// All steps in order.
@@ -151,6 +168,12 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
             run.put_bare(hpa, scale.spec_replicas, scale.spec_replicas);
         }
     }
+    etcd::back_up(run);
+    let active: Vec<_> = run.faults.lock().active().map(|(number, fault)| (number, fault.clone())).collect();
+    for (number, fault) in &active {
+        other_controller::sync(run, fault);
+        tenants::edit(&run.cluster, *number, fault, now.as_secs());
+    }
     for process in processes.iter_mut() {
         process.poll_exit(run, SECOND).await;
         if process.starts.is_some_and(|at| at <= now) {
@@ -177,6 +200,14 @@ fn metrics_name_no_deleted_hpa(deleted: &[usize], processes: &[Process]) -> Find
     Some(("metrics name no deleted HPA", format!("h{left} is deleted and still in the metrics")))
 }
 
+/// 9. No metric names the namespace of a hostile tenant that has gone.
+fn metrics_name_no_tenant(run: &Run, processes: &[Process]) -> Finding {
+    let had_tenant = run.plan.faults.iter().any(|fault| fault.kind.is_tenant());
+    let is_named = |process: &Process| process.telemetry.render().contains(tenants::NAMESPACE);
+    (had_tenant && !run.over.is_cancelled() && processes.iter().any(is_named))
+        .then(|| ("metrics name no deleted HPA", "a tenant has gone and is still in the metrics".to_owned()))
+}
+
 fn apply_step(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
     match step {
         Step::TimedAction(act) => {
@@ -190,6 +221,7 @@ fn apply_step(run: &Arc<Run>, processes: &mut [Process], step: Step<'_>) {
         Step::End(number, fault) => {
             run.record_event(format!("f{number} ends"));
             run.faults.lock().stop(number);
+            tenants::stop(&run.cluster, number, fault);
             if fault.kind == FaultKind::ClockDrift {
                 processes[fault.process.unwrap_or(0)].clock.drift(0);
             }
@@ -202,6 +234,8 @@ fn start_fault(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: 
     run.judge.lock().fault_started(fault, run.now());
     match fault.kind {
         FaultKind::Restart | FaultKind::CrashBefore | FaultKind::CrashAfter => {}
+        kind if kind.is_tenant() => {}
+        FaultKind::EtcdRestored => run.impair_handover_until(fault.until + fault.aftermath()),
         // From now on two clocks differ by an amount that no process can determine exactly.
         FaultKind::ClockJump | FaultKind::ClockDrift => run.impair_handover_until(run.plan.end),
         _ => run.impair_handover_until(fault.until),
@@ -224,6 +258,15 @@ fn start_fault(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: 
         FaultKind::ClockDrift => {
             count_hit();
             processes[process].clock.drift(amount - 50_000);
+        }
+        FaultKind::EtcdRestored => {
+            count_hit();
+            etcd::restore(run, fault.amount);
+        }
+        FaultKind::OtherController => count_hit(),
+        kind if kind.is_tenant() => {
+            count_hit();
+            tenants::start(&run.cluster, number, fault);
         }
         FaultKind::LeaseDeleted
             if run.cluster.delete("coordination.k8s.io/leases", "kube-system", "concertina").is_ok() =>
@@ -270,6 +313,9 @@ fn perform(run: &Arc<Run>, act: &TimedAction) {
             }
         }
         Action::InvalidSpec(poison) => {
+            if *poison == InvalidSpec::MetricsTimesPods {
+                create_ended_pods(run, number);
+            }
             if let Some(mut object) = run.cluster.get(HPAS, InitialState::namespace(number), &name) {
                 poison.apply_to(number, &mut object["spec"]);
                 let generation = object["metadata"]["generation"].as_i64().unwrap_or(1);
@@ -343,6 +389,23 @@ fn create_target(run: &Arc<Run>, number: usize, replicas: i64) {
     run.cluster.create(deployment).unwrap_or_else(|status| panic!("{status:?}"));
 }
 
+/// Creates pods that have ended. They are selected and counted, and never evaluated.
+fn create_ended_pods(run: &Run, number: usize) {
+    for pod in 0..100 {
+        let phase = if pod % 2 == 0 { "Succeeded" } else { "Failed" };
+        let name = InitialState::name(number);
+        run.cluster.put_raw(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "namespace": InitialState::namespace(number), "name": format!("{name}-ended-{pod}"),
+                "labels": {"app": name},
+            },
+            "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "100m"}}}]},
+            "status": {"phase": phase},
+        }));
+    }
+}
+
 impl InvalidSpec {
     fn apply_to(self, hpa: usize, spec: &mut Value) {
         match self {
@@ -361,6 +424,22 @@ impl InvalidSpec {
             Self::ManyMetrics => {
                 let metrics = spec["metrics"].as_array().cloned().unwrap_or_default();
                 spec["metrics"] = metrics.into_iter().cycle().take(200).collect();
+            }
+            Self::DifferentMetrics => {
+                let metric = |metric: usize| {
+                    let name = InitialState::metric(hpa, DIFFERENT + metric);
+                    json!({"type": "External", "external": {
+                        "metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": "10"},
+                    }})
+                };
+                spec["metrics"] = (0..100).map(metric).collect();
+            }
+            Self::MetricsTimesPods => {
+                let metric = |metric: usize| {
+                    let target = json!({"type": "AverageValue", "averageValue": format!("{}m", metric + 1)});
+                    json!({"type": "Resource", "resource": {"name": "cpu", "target": target}})
+                };
+                spec["metrics"] = (0..200).map(metric).collect();
             }
             Self::OddQuantity(text) => {
                 spec["metrics"] = json!([{"type": "External", "external": {

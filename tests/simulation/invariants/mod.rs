@@ -6,6 +6,7 @@ mod rules;
 
 use std::time::Duration;
 
+use concertina::cli::config::TakeOver;
 use serde_json::Value;
 
 use self::hpa_state::HpaState;
@@ -33,6 +34,8 @@ const SLOW_WRITE: Duration = Duration::from_secs(30);
 /// Requests of a process per period while nothing changes, without those for its HPAs: eight for the Lease,
 /// eight for discovery, four for watches that end.
 const CALM: usize = 20;
+/// Requests of a process for hostile tenants per period: four clients with 20 a second and bursts of 30.
+const TENANTS: usize = 4 * (20 * 15 + 30);
 /// The longest policy period plus a margin.
 const LONGEST_PERIOD: Duration = Duration::from_secs(400);
 
@@ -45,6 +48,10 @@ pub(crate) struct Invariants {
     hpas: Vec<HpaState>,
     processes: Vec<ProcessState>,
     has_election: bool,
+    /// Whether processes run with `--takeover=wait`.
+    waits: bool,
+    /// Time of the last status write by another controller.
+    other_controller: Option<Duration>,
     /// Whether a checkpoint is read and written.
     has_checkpoint: bool,
     /// Maximum age of a view while a fault affects watches.
@@ -87,8 +94,12 @@ impl Invariants {
             lease_writer: None,
             leaders_doubtful_until: Duration::ZERO,
             hpas: scene.hpas.iter().map(|_| HpaState::default()).collect(),
-            processes: (0..scene.processes).map(|_| ProcessState::new(0, scene.hpas.len())).collect(),
+            processes: (0..scene.processes)
+                .map(|_| ProcessState::new(0, scene.hpas.len(), Duration::ZERO))
+                .collect(),
             has_election: scene.election,
+            waits: scene.takeover == TakeOver::Wait,
+            other_controller: None,
             has_checkpoint: scene.checkpoint,
             longest_lag: LONG_LAG + plan.faults.iter().map(Fault::aftermath).max().unwrap_or_default(),
             views_late_until: Duration::ZERO,
@@ -105,7 +116,7 @@ impl Invariants {
 
     /// Records that a process starts a life.
     pub(crate) fn life_started(&mut self, process: usize, life: u32, now: Duration) {
-        self.processes[process] = ProcessState::new(life, self.hpas.len());
+        self.processes[process] = ProcessState::new(life, self.hpas.len(), now);
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);
     }
 
@@ -140,8 +151,24 @@ impl Invariants {
         self.hpas[hpa].update(object.map(Rules::from_object), now);
     }
 
+    /// Records that another controller writes a status.
+    pub(crate) fn other_controller_wrote(&mut self, now: Duration) {
+        self.other_controller = Some(now);
+    }
+
+    /// Records that the cluster has lost its last changes.
+    pub(crate) fn etcd_restored(&mut self, now: Duration) {
+        for hpa in &mut self.hpas {
+            hpa.has_status = false;
+        }
+        self.rescaled = now;
+    }
+
     pub(crate) fn fault_started(&mut self, fault: &Fault, now: Duration) {
         use FaultKind as K;
+        if fault.kind.is_tenant() {
+            return;
+        }
         let ends = fault.until.max(now) + fault.aftermath();
         let late = |until: &mut Duration, by: Duration| *until = (*until).max(ends + by);
         match fault.kind {
@@ -158,13 +185,14 @@ impl Invariants {
             }
             K::Throttle => late(&mut self.throttled_until, PERIOD),
             K::WatchLate => late(&mut self.late_events_until, Duration::from_millis(fault.amount)),
-            K::LeaseDeleted | K::LeaseStolen => {
+            K::LeaseDeleted | K::LeaseStolen | K::EtcdRestored => {
                 late(&mut self.rates_doubtful_until, LONGEST_PERIOD);
                 late(&mut self.leaders_doubtful_until, RENEW_DEADLINE + PERIOD);
             }
             _ => {}
         }
-        let delay_decisions = [K::MetricsSlow, K::Slow, K::Hang, K::Throttle, K::Storm, K::ResetBefore];
+        let delay_decisions =
+            [K::MetricsSlow, K::Slow, K::Hang, K::Throttle, K::Storm, K::Unauthorized, K::ResetBefore];
         if delay_decisions.contains(&fault.kind) {
             late(&mut self.decisions_late_until, AFTERMATH);
         }
@@ -173,6 +201,7 @@ impl Invariants {
             K::Hang,
             K::Slow,
             K::Storm,
+            K::Unauthorized,
             K::Throttle,
             K::ResetBefore,
             K::ResetAfter,
@@ -186,6 +215,7 @@ impl Invariants {
             K::Restart,
             K::CrashBefore,
             K::CrashAfter,
+            K::EtcdRestored,
         ];
         let affect_one_metric = [
             K::MetricsDown,
@@ -229,6 +259,7 @@ impl Invariants {
         let finding = self
             .no_write_after_the_deadline(entry)
             .or_else(|| self.only_the_lease_writer_writes(entry))
+            .or_else(|| self.no_write_beside_another_controller(entry))
             .or_else(|| self.replicas_fit_int32(entry))
             .or_else(|| self.requests_are_bounded(entry))
             .or_else(|| self.no_requests_for_deleted_hpas(entry))
@@ -394,6 +425,20 @@ impl Invariants {
             .then(|| ("only the Lease writer writes", format!("{entry}; {writer:?} wrote the Lease last")))
     }
 
+    /// 5. With `--takeover=wait`, a process writes no Scale and no status for two periods after a write of
+    ///    another controller.
+    fn no_write_beside_another_controller(&self, entry: &Entry) -> Finding {
+        if !self.waits || !matches!(entry.class, Class::ScalePut | Class::StatusPut) {
+            return None;
+        }
+        let wrote = self.other_controller?;
+        let is_observed = self.processes[entry.process].started + AFTERMATH < wrote;
+        let is_quiet = entry.sent > wrote + LAG && entry.sent < wrote + PERIOD * 2;
+        (is_observed && is_quiet && entry.sent > self.views_late_until).then(|| {
+            ("no write beside another controller", format!("{entry}; another controller wrote at {wrote:?}"))
+        })
+    }
+
     /// 1. A count outside of int32 is not even sent, unless the HPA has it as a bound, which no API server
     ///    accepts either.
     fn replicas_fit_int32(&self, entry: &Entry) -> Finding {
@@ -469,12 +514,13 @@ impl Invariants {
         let since = entry.sent.saturating_sub(PERIOD);
         let needed: usize = self.hpas.iter().map(|hpa| hpa.requests(since)).sum();
         let standing = self.current_life(entry)?;
-        let made = standing.in_a_period(entry.sent, PERIOD);
+        let made = standing.in_a_period(entry, PERIOD);
+        let needed = if entry.is_tenant { TENANTS } else { needed };
         // A checkpoint adds two requests per part, and one more after a failure.
         let most = 60 + 2 * needed + if self.has_checkpoint { 40 } else { 0 };
         // Each throttled request is retried at most ten times, as in client-go.
         let most = if entry.sent < self.throttled_until { 11 * most } else { most };
-        let most = if self.is_calm(entry.sent) { self.calm_requests() } else { most };
+        let most = if self.is_calm(entry.sent) && !entry.is_tenant { self.calm_requests() } else { most };
         (made > most).then(|| {
             ("requests are bounded", format!("{made} requests in a period, the last one is {entry}"))
         })

@@ -13,14 +13,15 @@ const SHARED: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct ProcessState {
     pub(super) life: u32,
+    pub(super) started: Duration,
     /// Time at which the process sent its last successful renewal of the Lease.
     pub(super) renewed: Option<Duration>,
     /// Object versions that the process received.
     pub(super) versions: BTreeSet<String>,
     /// Last read of each HPA's Scale, by HPA.
     pub(super) scales: Vec<ScaleRead>,
-    /// Times of the process's recent requests.
-    recent: VecDeque<Duration>,
+    /// Times of the process's recent requests: without and for hostile tenants.
+    recent: [VecDeque<Duration>; 2],
 }
 
 /// Observations since a process read a Scale.
@@ -51,22 +52,25 @@ impl ScaleRead {
 }
 
 impl ProcessState {
-    pub(super) fn new(life: u32, hpas: usize) -> Self {
+    pub(super) fn new(life: u32, hpas: usize, started: Duration) -> Self {
         Self {
             life,
+            started,
             renewed: None,
             versions: BTreeSet::new(),
             scales: vec![ScaleRead::default(); hpas],
-            recent: VecDeque::new(),
+            recent: Default::default(),
         }
     }
 
-    pub(super) fn in_a_period(&mut self, now: Duration, period: Duration) -> usize {
-        self.recent.push_back(now);
-        while self.recent.front().is_some_and(|at| *at + period < now) {
-            self.recent.pop_front();
+    /// Number of requests within `period`, for hostile tenants or for all other HPAs as `entry` is.
+    pub(super) fn in_a_period(&mut self, entry: &Entry, period: Duration) -> usize {
+        let recent = &mut self.recent[usize::from(entry.is_tenant)];
+        recent.push_back(entry.sent);
+        while recent.front().is_some_and(|at| *at + period < entry.sent) {
+            recent.pop_front();
         }
-        self.recent.len()
+        recent.len()
     }
 
     pub(super) fn sent(&mut self, entry: &Entry) {

@@ -1,0 +1,132 @@
+//! Hostile tenants: HPAs in a namespace of their own, which must not affect the HPAs of other namespaces.
+
+use fake_cluster::{BareScale, Cluster, ScalePath};
+use serde_json::{Value, json};
+
+use crate::plan::{Fault, FaultKind, InitialState};
+
+/// The namespace of all hostile tenants.
+pub(crate) const NAMESPACE: &str = "mall";
+const HPAS: &str = "autoscaling/horizontalpodautoscalers";
+
+/// What a tenant creates, and whether it edits each of its HPAs every second.
+#[derive(Debug, Clone, Copy)]
+struct Behavior {
+    hpas: usize,
+    metrics: usize,
+    edits: bool,
+}
+
+/// Returns the behavior of a tenant, or `None` for other faults.
+fn behavior(kind: FaultKind) -> Option<Behavior> {
+    Some(match kind {
+        FaultKind::TenantMetrics => Behavior { hpas: 1, metrics: 50, edits: true },
+        FaultKind::TenantHangs => Behavior { hpas: 20, metrics: 8, edits: false },
+        FaultKind::TenantFails => Behavior { hpas: 2, metrics: 40, edits: true },
+        FaultKind::TenantEdits => Behavior { hpas: 20, metrics: 0, edits: true },
+        FaultKind::TenantSelector => Behavior { hpas: 3, metrics: 0, edits: false },
+        _ => return None,
+    })
+}
+
+impl FaultKind {
+    pub(crate) fn is_tenant(self) -> bool {
+        behavior(self).is_some()
+    }
+}
+
+/// Creates the HPAs of a tenant and their targets.
+pub(crate) fn start(cluster: &Cluster, number: usize, fault: &Fault) {
+    let Some(Behavior { hpas, metrics, .. }) = behavior(fault.kind) else { return };
+    for hpa in 0..hpas {
+        let name = name(number, hpa);
+        let selector = match fault.kind {
+            FaultKind::TenantSelector => format!("app={}", InitialState::name(fault.hpa.unwrap_or(0))),
+            _ => format!("app={name}"),
+        };
+        cluster.put_scale(&path(&name), BareScale { spec_replicas: 1, status_replicas: 1, selector });
+        let metrics: Vec<_> = (0..metrics).map(|metric| metric_spec(fault.kind, &name, metric)).collect();
+        let object = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"namespace": NAMESPACE, "name": name},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                "minReplicas": 1, "maxReplicas": 2, "metrics": metrics,
+            },
+        });
+        cluster.create(object).unwrap_or_else(|status| panic!("{status:?}"));
+    }
+}
+
+/// Edits the HPAs of a tenant. Every edit of an HPA without metrics makes the controller scale its target.
+pub(crate) fn edit(cluster: &Cluster, number: usize, fault: &Fault, second: u64) {
+    let Some(Behavior { hpas, edits: true, .. }) = behavior(fault.kind) else { return };
+    for hpa in 0..hpas {
+        // A restore of etcd removes HPAs, and brings them back after the tenant has gone.
+        if let Some(mut object) = cluster.get(HPAS, NAMESPACE, &name(number, hpa)) {
+            let least = if second.is_multiple_of(2) { 1 } else { 5 };
+            object["spec"]["minReplicas"] = least.into();
+            object["spec"]["maxReplicas"] = (least + 1).into();
+            cluster.update(object).unwrap_or_else(|status| panic!("{status:?}"));
+        }
+    }
+}
+
+/// Deletes the HPAs of a tenant and their targets.
+pub(crate) fn stop(cluster: &Cluster, number: usize, fault: &Fault) {
+    let Some(Behavior { hpas, .. }) = behavior(fault.kind) else { return };
+    for hpa in 0..hpas {
+        let name = name(number, hpa);
+        cluster.remove_scale(&path(&name));
+        let _ = cluster.delete(HPAS, NAMESPACE, &name);
+    }
+}
+
+/// The response of the metrics API to a query of a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Response {
+    Value,
+    None,
+    Error,
+}
+
+/// Returns the response to a query for `metric`, or `None` if no tenant has the metric.
+pub(crate) fn response(metric: &str) -> Option<Response> {
+    Some(match metric.split_once('-')?.0 {
+        "value" => Response::Value,
+        "hang" => Response::None,
+        "fail" => Response::Error,
+        _ => return None,
+    })
+}
+
+/// Whether a path belongs to a tenant.
+pub(crate) fn owns(path: &str) -> bool {
+    path.split('/').any(|part| part == NAMESPACE)
+}
+
+fn metric_spec(kind: FaultKind, hpa: &str, metric: usize) -> Value {
+    let word = match kind {
+        FaultKind::TenantHangs => "hang",
+        FaultKind::TenantFails => "fail",
+        _ => "value",
+    };
+    let name = format!("{word}-{hpa}-{metric}");
+    json!({"type": "External", "external": {
+        "metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": "10"},
+    }})
+}
+
+fn name(number: usize, hpa: usize) -> String {
+    format!("t{number}-{hpa}")
+}
+
+fn path(name: &str) -> ScalePath {
+    ScalePath {
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        resource: "deployments".to_owned(),
+        namespace: NAMESPACE.to_owned(),
+        name: name.to_owned(),
+    }
+}
