@@ -6,6 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use crate::Failure;
 use crate::controller::CommandLine;
+use crate::hostile::{self, Hostile};
 use crate::options::{Options, flag, measured, read_measured, switch, text};
 use crate::real::minimum_cost::Floor;
 use crate::real::rounds::Rounds;
@@ -18,6 +19,10 @@ pub(crate) enum Task {
     Simulated(Box<Options>),
     /// Runs against a real API server.
     Real(Box<Real>),
+    /// Runs with hostile tenants and clients.
+    Hostile(Box<Hostile>),
+    /// The process of hostile clients: the way as JSON, the address, the seconds, and the folder of certificates.
+    Flood([String; 4]),
     /// Status writes without a controller.
     Floor(Floor),
     /// Lists with and without compression.
@@ -54,6 +59,8 @@ fn command() -> Command {
         .arg(Arg::new("bench").long("bench").action(ArgAction::SetTrue).hide(true).global(true))
         .subcommand(simulated)
         .subcommand(real::command())
+        .subcommand(hostile::command())
+        .subcommand(hostile::flood_command())
         .subcommand(real::minimum_cost::command())
         .subcommand(real::lists::command())
         .subcommand(Command::new("server").hide(true).args(["workload", "kubeconfig"].map(Arg::new)))
@@ -70,6 +77,11 @@ pub(crate) fn read() -> Result<Task, Failure> {
     Ok(match matches.subcommand() {
         Some(("simulated", matches)) => Task::Simulated(Box::new(simulated(matches)?)),
         Some(("real", matches)) => Task::Real(Box::new(real::read(matches)?)),
+        Some(("hostile", matches)) => Task::Hostile(Box::new(hostile::read(matches)?)),
+        Some(("flood", matches)) => {
+            let word = |name| matches.get_one::<String>(name).cloned().unwrap_or_default();
+            Task::Flood(["way", "address", "seconds", "folder"].map(word))
+        }
         Some(("floor", matches)) => Task::Floor(real::minimum_cost::read(matches)?),
         Some(("lists", matches)) => Task::Lists(Rounds::read(matches)?),
         Some(("server", matches)) => {

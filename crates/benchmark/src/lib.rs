@@ -10,6 +10,7 @@
 //! - `simulated --workload W1`: the embedded API server over TCP and TLS on one machine.
 //! - `real`: etcd and kube-apiserver, with several controllers one after the other. `--search` finds the
 //!   maximum number of HPAs that each controller keeps on time.
+//! - `hostile`: hostile tenants and clients in front of the embedded API server.
 //! - `floor`: the cost of status writes for the API server.
 //! - `lists`: the cost of compressed lists.
 //! - `table REPORT...`, `chart REPORT...`: a comparison of stored reports, as text or as an SVG.
@@ -20,6 +21,7 @@
 mod chart;
 mod command_line;
 mod controller;
+mod hostile;
 mod measure;
 mod median;
 mod observation_log;
@@ -70,6 +72,8 @@ pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
         }
         Task::Floor(floor) => runtime.block_on(real::minimum_cost::run(&floor)),
         Task::Lists(rounds) => runtime.block_on(real::lists::run(&rounds)),
+        Task::Hostile(hostile) => runtime.block_on(hostile::run(&hostile)),
+        Task::Flood(words) => runtime.block_on(hostile::flood(&words)),
         Task::Server(workload, kubeconfig) => {
             runtime.block_on(server::run(&serde_json::from_str(&workload)?, &kubeconfig))
         }

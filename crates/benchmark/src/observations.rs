@@ -36,6 +36,12 @@ pub(crate) struct Observations {
     pub(crate) creations: Vec<PendingReaction>,
     /// Statuses that are awaited after a spec change and that observe it.
     pub(crate) spec_changes: Vec<PendingReaction>,
+    /// Writes of the Lease in the measured time.
+    #[serde(default)]
+    pub(crate) renewals: Vec<Micros>,
+    /// The number of actions of a hostile tenant in the measured time.
+    #[serde(default)]
+    pub(crate) actions: u64,
     /// CPU seconds of the server in the measured time.
     pub(crate) cpu: f64,
     /// Resident bytes of the server.

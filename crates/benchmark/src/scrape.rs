@@ -9,10 +9,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::WantsClientCert;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme};
 
 use crate::Failure;
 
@@ -51,7 +52,7 @@ impl Page {
             if !self.secure {
                 return self.ask(stream).await;
             }
-            let config = trusting()?;
+            let config = trusting()?.with_no_client_auth();
             let name = ServerName::IpAddress(self.address.ip().into());
             self.ask(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
         };
@@ -78,13 +79,12 @@ impl Page {
     }
 }
 
-/// A TLS configuration that accepts any certificate.
-pub(crate) fn trusting() -> Result<ClientConfig, Failure> {
+/// A TLS configuration that accepts any certificate, without a certificate of the client yet.
+pub(crate) fn trusting() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Failure> {
     Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(OwnProcess))
-        .with_no_client_auth())
+        .with_custom_certificate_verifier(Arc::new(OwnProcess)))
 }
 
 fn sums(page: &str) -> BTreeMap<String, f64> {

@@ -13,13 +13,14 @@ use crate::measure::Report;
 use crate::observations::Observations;
 use crate::options::Options;
 use crate::run::{self, ServerUnderLoad};
+use crate::workload::Workload;
 
 /// The name of the embedded server in reports.
 pub(crate) const SERVER: &str = "embedded";
 
 /// The server process, which is killed on drop.
 #[derive(Debug)]
-struct Server {
+pub(crate) struct Server {
     _child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
@@ -27,15 +28,16 @@ struct Server {
 }
 
 impl Server {
-    async fn start(options: &Options, kubeconfig: PathBuf) -> Result<Self, Failure> {
+    /// Starts the server of a workload. `pin` binds it to its own core.
+    pub(crate) async fn start(workload: &Workload, pin: bool, kubeconfig: PathBuf) -> Result<Self, Failure> {
         let executable = std::env::current_exe()?.display().to_string();
-        let before = pinned(options.controller.pin, Core::Server).iter().copied();
+        let before = pinned(pin, Core::Server).iter().copied();
         let command_line: Vec<_> = before.chain([executable.as_str()]).collect();
         let (program, rest) = command_line.split_first().ok_or("the path of this program is empty")?;
         let mut child = Command::new(program)
             .args(rest)
             .arg("server")
-            .arg(serde_json::to_string(&options.workload)?)
+            .arg(serde_json::to_string(workload)?)
             .arg(&kubeconfig)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -46,6 +48,11 @@ impl Server {
         let mut server = Self { _child: child, input, output, kubeconfig };
         server.line().await?;
         Ok(server)
+    }
+
+    /// Starts the measured time like [`ServerUnderLoad::measure`], with the hostile tenant.
+    pub(crate) async fn attack(&mut self, time: Duration) -> Result<(), Failure> {
+        Ok(self.input.write_all(format!("attack {}\n", time.as_secs_f64()).as_bytes()).await?)
     }
 
     async fn line(&mut self) -> Result<String, Failure> {
@@ -93,7 +100,7 @@ pub(crate) async fn run(options: &Options) -> Result<Vec<Report>, Failure> {
             workload.pods
         );
         let kubeconfig = folder.join(format!("{}.kubeconfig", std::process::id()));
-        let mut server = Server::start(options, kubeconfig).await?;
+        let mut server = Server::start(workload, options.controller.pin, kubeconfig).await?;
         reports.push(run::run(options, &mut server, &folder).await?);
     }
     Ok(reports)

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::hostile::longest_gap;
 use crate::measure::{Report, Run};
 use crate::median;
 use crate::observations::{HpaObservations, Observations, PendingReaction, RequestCount};
@@ -136,4 +137,18 @@ fn every_figure_of_several_runs_is_the_median() {
     assert_eq!(median.requests.len(), 2);
     assert_eq!((median.requests[0].verb.as_str(), median.requests[1].requests), ("get", 0.0));
     assert_eq!(median.on_time, all[2].on_time);
+}
+
+#[test]
+fn time_without_renewal_includes_both_ends() {
+    let gap = |renewals: &[i64]| {
+        let renewals = renewals.iter().map(|second| second * SECOND).collect();
+        longest_gap(&Observations {
+            begin: 100 * SECOND,
+            end: 110 * SECOND,
+            renewals,
+            ..Observations::default()
+        })
+    };
+    assert_eq!([gap(&[]), gap(&[102, 104]), gap(&[107, 109]), gap(&[101, 106, 108])], [10.0, 6.0, 7.0, 5.0]);
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hostile::way::Way;
+
 /// Pods per HPA in the large namespace of a skewed cluster.
 pub(crate) const FEW_PODS: usize = 3;
 
@@ -56,6 +58,9 @@ pub(crate) struct Workload {
     /// The number of HPAs that are created, and of HPAs with a spec change, in the measured time.
     /// Neither counts for lateness.
     pub(crate) probes: usize,
+    /// What a hostile tenant or client does in the second part of the measured time.
+    #[serde(default)]
+    pub(crate) hostile: Option<Way>,
 }
 
 impl Workload {
@@ -79,6 +84,7 @@ impl Workload {
             standby: false,
             unchanged: false,
             probes: 30,
+            hostile: None,
         };
         let external = Self { kind: Kind::External, queries: 50, pods: 3, ..basis.clone() };
         let (title, workload) = match basis.name.as_str() {

@@ -50,7 +50,7 @@ impl Server {
             }
             let stream = TcpStream::connect(&self.address).await?;
             stream.set_nodelay(true)?;
-            let mut config = trusting()?;
+            let mut config = trusting()?.with_no_client_auth();
             config.alpn_protocols = match http {
                 Http::One => Vec::new(),
                 Http::Two => vec![b"h2".to_vec()],

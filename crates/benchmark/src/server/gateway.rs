@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
+use crate::hostile::way::{HOSTILE, Way};
 use crate::observation_log::ObservationLog;
 use crate::observations::{Micros, Observations, RequestCount, now, request_title};
 use crate::workload::{POISONED, Workload};
@@ -84,6 +85,7 @@ impl Gateway {
         tally.counts.clear();
         tally.seconds.clear();
         tally.sightings.seen.begin = now();
+        tally.sightings.seen.renewals.clear();
     }
 
     /// All observations until now.
@@ -104,6 +106,11 @@ impl Gateway {
 
     fn delay(&self, subject: &Subject<'_>) -> Duration {
         match subject.group {
+            "external.metrics.k8s.io"
+                if self.workload.hostile == Some(Way::Hanging) && subject.namespace == HOSTILE =>
+            {
+                Duration::MAX
+            }
             "external.metrics.k8s.io" => self.workload.slowness,
             "metrics.k8s.io" if self.workload.poisoned && subject.namespace == POISONED => Duration::MAX,
             _ => Duration::ZERO,
@@ -147,6 +154,7 @@ impl Link for Gateway {
                             self.world.resize(server.cluster(), subject.namespace, subject.name, replicas);
                         }
                     }
+                    ("leases", _) => self.sightings(|it| it.seen.renewals.push(now())),
                     _ => {}
                 }
             }

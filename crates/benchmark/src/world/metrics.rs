@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::objects::{QUEUE_PER_POD, REQUESTS, labels, queue};
 use super::{App, State, World};
+use crate::hostile::way::{ABSENT_METRIC, HOSTILE};
 
 /// The label by which Deployments select their pods.
 const APP_LABEL: &str = "app.kubernetes.io/name";
@@ -122,6 +123,13 @@ impl State {
     }
 
     fn external(&self, request: &MetricsRequest<'_>, metric: &str, moved: u64) -> MetricsReply {
+        if request.namespace == HOSTILE {
+            return if metric == ABSENT_METRIC {
+                MetricsReply::Absent
+            } else {
+                self.value(request, metric, "", 10_000)
+            };
+        }
         let queried = request.label_selector.strip_prefix("queue=").unwrap_or("");
         let number = queried.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).unwrap_or(0);
         if queried != queue(number) {
@@ -131,8 +139,13 @@ impl State {
         let whole = u64::try_from(usual).unwrap_or(1) * factor * QUEUE_PER_POD * 1000;
         // At most 4.4 % above the HPA's target.
         let value = whole + whole * moved / 500;
+        self.value(request, metric, queried, value)
+    }
+
+    /// The response with one value, in thousandths.
+    fn value(&self, request: &MetricsRequest<'_>, metric: &str, queue: &str, value: u64) -> MetricsReply {
         let item = serde_json::json!({
-            "metricName": metric, "metricLabels": {"queue": queried}, "timestamp": self.stamp.1,
+            "metricName": metric, "metricLabels": {"queue": queue}, "timestamp": self.stamp.1,
             "value": format!("{value}m"),
         });
         MetricsReply::Json(serde_json::json!({

@@ -15,6 +15,7 @@ use fake_cluster::Cluster;
 use parking_lot::Mutex;
 use serde_json::Value;
 
+use crate::hostile::way::{HOSTILE, Way};
 use crate::workload::{FEW_PODS, Kind, POISONED, Workload};
 
 /// The apps with their pods, and the backend of their metrics.
@@ -60,12 +61,14 @@ impl App {
 }
 
 impl World {
-    /// Creates the apps of a workload and of its probes, but no objects in a cluster.
+    /// Creates the apps of a workload, of its probes and of its hostile tenant, but no objects in a cluster.
     pub(crate) fn new(workload: &Workload) -> Self {
         let all = workload.all_hpas();
         let mut state =
             State { apps: Vec::new(), indexes: BTreeMap::new(), created: 0, stamp: (0, String::new()) };
-        for number in 0..all + workload.probes {
+        let (of_tenant, pods_of_tenant) = workload.hostile.map_or((0, 0), Way::apps);
+        for number in 0..all + workload.probes + of_tenant {
+            let is_of_tenant = number >= all + workload.probes;
             let is_in_large = workload.skewed && number < all / 10;
             let small = workload.namespaces.saturating_sub(1).max(1);
             let namespace = match number {
@@ -76,13 +79,18 @@ impl World {
                 number => number % workload.namespaces.max(1),
             };
             let is_measured = number < workload.hpas;
+            let namespace = if is_of_tenant { HOSTILE.to_owned() } else { format!("team-{namespace:03}") };
             let app = App {
-                namespace: format!("team-{namespace:03}"),
+                namespace,
                 name: format!("checkout-{number:05}"),
                 kind: if is_measured { workload.kind } else { Kind::Cpu },
                 query: number % workload.queries.max(1),
                 pods: Vec::new(),
-                usual: if is_in_large { FEW_PODS } else { workload.pods },
+                usual: match () {
+                    () if is_of_tenant => pods_of_tenant,
+                    () if is_in_large => FEW_PODS,
+                    () => workload.pods,
+                },
                 factor: 1,
                 labels: metrics::labels_text(&format!("checkout-{number:05}")),
             };
@@ -92,10 +100,11 @@ impl World {
         Self { workload: workload.clone(), state: Mutex::new(state) }
     }
 
-    /// Creates all objects in a cluster except the HPAs of probes.
+    /// Creates all objects in a cluster except the HPAs of probes and of a hostile tenant.
     pub(crate) fn build(&self, cluster: &Cluster) {
         let all = self.workload.all_hpas();
-        for number in 0..all + self.workload.probes {
+        let apps = self.state.lock().apps.len();
+        for number in 0..apps {
             for object in self.objects_of_app(number) {
                 cluster.put_raw(object);
             }
@@ -124,7 +133,7 @@ impl World {
         Some(objects::hpa(&app.namespace, &app.name, app.kind, app.query))
     }
 
-    /// The keys of the initial HPAs, and the keys of the probes' HPAs.
+    /// The keys of the initial HPAs, and the keys of the HPAs of probes and of a hostile tenant.
     pub(crate) fn keys(&self) -> (Vec<String>, Vec<String>) {
         let mut all: Vec<_> = self.state.lock().apps.iter().map(App::key).collect();
         let probes = all.split_off(self.workload.all_hpas());
@@ -134,6 +143,11 @@ impl World {
     /// The key of an app's HPA.
     pub(crate) fn key(&self, number: usize) -> String {
         self.state.lock().apps.get(number).map(App::key).unwrap_or_default()
+    }
+
+    /// The name of an app's first pod.
+    pub(crate) fn pod(&self, number: usize) -> Option<String> {
+        Some(self.state.lock().apps.get(number)?.pods.first()?.name.clone())
     }
 
     /// Creates the HPA of an app.

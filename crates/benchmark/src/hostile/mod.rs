@@ -1,0 +1,281 @@
+//! Hostile tenants and clients: what they cost the controller and all other HPAs.
+//!
+//! Each way has a cluster of its own with 1,500 HPAs in 50 namespaces, a fifth of them by external metrics. The
+//! controller runs at default flags. It is measured first without the tenant, then with the tenant, in the same
+//! process, so that the two are comparable on a busy machine.
+
+mod flood;
+mod table;
+pub(crate) mod tenant;
+pub(crate) mod way;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use tokio::time::{Instant, sleep};
+
+use self::flood::Flood;
+use self::table::{Part, Row};
+use self::way::{ALL, Way};
+use crate::Failure;
+use crate::controller::{CommandLine, Controller, Placeholders};
+use crate::measure::Run;
+use crate::observations::{Micros, Observations};
+use crate::options::{flag, text};
+use crate::process::Usage;
+use crate::run::ServerUnderLoad as _;
+use crate::simulated::{SERVER, Server};
+use crate::workload::{Kind, Workload};
+
+/// The sampling interval of the controller's memory.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
+/// The resident memory at which the controller is killed, as by the limit of a container. The limit of the shipped
+/// manifests is lower, but the peak should be visible.
+const MEMORY_LIMIT: u64 = 3 << 30;
+/// The pause before a controller that has exited is started again.
+const RESTART_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The options of the benchmark.
+#[derive(Debug, Clone)]
+pub(crate) struct Hostile {
+    ways: Vec<(Way, &'static str)>,
+    flags: Vec<String>,
+    hpas: usize,
+    period: Duration,
+    warm_up: Duration,
+    calm: Duration,
+    hostile: Duration,
+    folder: PathBuf,
+}
+
+/// The arguments.
+pub(crate) fn command() -> Command {
+    let names = ALL.map(|(name, ..)| name);
+    Command::new("hostile")
+        .about("Measures all other HPAs while a tenant or a client is hostile, at default flags")
+        .arg(Arg::new("way").num_args(0..).value_parser(names).help("Ways; all if none is named"))
+        .arg(
+            Arg::new("hpas")
+                .long("hpas")
+                .value_parser(value_parser!(usize))
+                .default_value("1500")
+                .help("Number of other HPAs"),
+        )
+        .arg(text("period", "Sync period in seconds").default_value("15"))
+        .arg(text("warm-up", "Seconds before the measurement").default_value("25"))
+        .arg(text("calm", "Seconds measured without the tenant").default_value("18"))
+        .arg(text("hostile", "Seconds measured with the tenant").default_value("45"))
+        .arg(flag("Flag to append to the command line of the controller; repeatable"))
+        .arg(text("out", "Folder for the table").default_value("target/scale"))
+}
+
+/// Reads the arguments.
+pub(crate) fn read(matches: &ArgMatches) -> Result<Hostile, Failure> {
+    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
+    let seconds =
+        |name: &str| -> Result<Duration, Failure> { Ok(Duration::try_from_secs_f64(text(name).parse()?)?) };
+    let named: Vec<_> = matches.get_many::<String>("way").into_iter().flatten().collect();
+    let ways = ALL.iter().filter(|(name, ..)| named.is_empty() || named.iter().any(|it| it == name));
+    Ok(Hostile {
+        ways: ways.map(|(_, way, title)| (*way, *title)).collect(),
+        flags: matches.get_many::<String>("flag").into_iter().flatten().cloned().collect(),
+        hpas: matches.get_one::<usize>("hpas").copied().unwrap_or(0),
+        period: seconds("period")?,
+        warm_up: seconds("warm-up")?,
+        calm: seconds("calm")?,
+        hostile: seconds("hostile")?,
+        folder: text("out").into(),
+    })
+}
+
+/// The arguments of the process that floods a port.
+pub(crate) fn flood_command() -> Command {
+    Command::new("flood").hide(true).args(["way", "address", "seconds", "folder"].map(Arg::new))
+}
+
+/// Runs the process that floods a port.
+pub(crate) async fn flood(words: &[String; 4]) -> Result<(), Failure> {
+    let [way, address, seconds, folder] = words;
+    let time = Duration::try_from_secs_f64(seconds.parse()?)?;
+    flood::run(serde_json::from_str(way)?, address.parse()?, time, Path::new(folder)).await
+}
+
+/// Measures all ways one after the other. Prints the table after each, and stores it.
+pub(crate) async fn run(options: &Hostile) -> Result<(), Failure> {
+    std::fs::create_dir_all(&options.folder)?;
+    let folder = std::fs::canonicalize(&options.folder)?;
+    let mut rows = Vec::new();
+    for (way, title) in &options.ways {
+        eprintln!("{title}");
+        let row = measure(options, *way, title, &folder).await?;
+        eprint!("{}", table::render(std::slice::from_ref(&row)));
+        rows.push(row);
+        std::fs::write(folder.join("hostile.txt"), table::render(&rows))?;
+    }
+    print!("{}", table::render(&rows));
+    Ok(())
+}
+
+/// One controller, which is started again when it exits.
+struct Guarded<'a> {
+    command: CommandLine,
+    places: Placeholders<'a>,
+    log: PathBuf,
+    controller: Controller,
+    /// CPU seconds of earlier processes.
+    cpu: f64,
+    last: Usage,
+    exits: usize,
+}
+
+impl Guarded<'_> {
+    /// The usage of the process and the CPU seconds of all processes. Starts the controller again if it has exited
+    /// or takes too much memory.
+    async fn sample(&mut self) -> Result<(f64, u64), Failure> {
+        match self.controller.usage() {
+            Ok(usage) if usage.resident < MEMORY_LIMIT => self.last = usage,
+            usage => {
+                self.last = usage.unwrap_or(self.last);
+                let resident = self.last.resident;
+                self.cpu += self.last.cpu;
+                self.exits += 1;
+                sleep(RESTART_INTERVAL).await;
+                let controller = self.command.start(&self.places, &self.log)?;
+                // The process that is replaced may have exited already.
+                let _ = std::mem::replace(&mut self.controller, controller).kill().await;
+                self.last = Usage::default();
+                return Ok((self.cpu, resident));
+            }
+        }
+        Ok((self.cpu + self.last.cpu, self.last.resident))
+    }
+}
+
+async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Result<Row, Failure> {
+    let external = options.hpas / 5;
+    let workload = Workload {
+        name: "hostile".to_owned(),
+        title: title.to_owned(),
+        kind: Kind::External,
+        hpas: external,
+        others: options.hpas - external,
+        pods: 3,
+        namespaces: 50,
+        queries: 50,
+        slowness: Duration::from_millis(5),
+        probes: 0,
+        hostile: Some(way),
+        ..Workload::named("W1").ok_or("no workload W1")?
+    };
+    let kubeconfig = folder.join(format!("{}.kubeconfig", std::process::id()));
+    let mut server = Server::start(&workload, false, kubeconfig.clone()).await?;
+    // The port is free now, and another process is unlikely to take it before the controller does.
+    let address: SocketAddr = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let mut command = CommandLine::own(vec!["--leader-elect=true".to_owned()]);
+    if way.floods_port() {
+        flood::certificates(folder).await?;
+        let file = |name: &str| folder.join(name).display().to_string();
+        command.flags.extend([
+            format!("--secure-port={}", address.port()),
+            format!("--bind-address={}", address.ip()),
+            format!("--tls-cert-file={}", file("server.crt")),
+            format!("--tls-private-key-file={}", file("server.key")),
+            format!("--client-ca-file={}", file("authority.crt")),
+            "--authentication-skip-lookup=true".to_owned(),
+        ]);
+    }
+    command.flags.extend(options.flags.iter().cloned());
+    let places = Placeholders { kubeconfig: &kubeconfig, folder, period: options.period };
+    let log = folder.join(format!("hostile-{}.log", std::process::id()));
+    let controller = command.start(&places, &log)?;
+    let mut guarded =
+        Guarded { command, places, log, controller, cpu: 0.0, last: Usage::default(), exits: 0 };
+    sleep(options.warm_up).await;
+
+    server.measure(options.calm, guarded.controller.pid).await?;
+    let (calm, _) = part(options, &workload, &mut server, &mut guarded, options.calm).await?;
+    let flood = match way.floods_port() {
+        true => Some(Flood::start(way, address, options.hostile, folder)?),
+        false => None,
+    };
+    server.attack(options.hostile).await?;
+    let (hostile, actions) = part(options, &workload, &mut server, &mut guarded, options.hostile).await?;
+    let (made, answered) = match flood {
+        Some(flood) => {
+            let (begun, answered) = flood.end().await?;
+            (begun, Some(answered as f64 / options.hostile.as_secs_f64()))
+        }
+        None => (actions, None),
+    };
+    guarded.controller.stop().await?;
+    Ok(Row {
+        title: title.to_owned(),
+        wanted: way.rate(),
+        made: made as f64 / options.hostile.as_secs_f64(),
+        answered,
+        calm,
+        hostile,
+        exits: guarded.exits,
+    })
+}
+
+/// Samples the controller until the measured time is over. Returns the number of the tenant's actions as well.
+async fn part(
+    options: &Hostile,
+    workload: &Workload,
+    server: &mut Server,
+    guarded: &mut Guarded<'_>,
+    time: Duration,
+) -> Result<(Part, u64), Failure> {
+    let (start, mut resident) = (Instant::now(), Vec::new());
+    let (first, _) = guarded.sample().await?;
+    while start.elapsed() + SAMPLE_INTERVAL < time {
+        sleep(SAMPLE_INTERVAL).await;
+        resident.push(guarded.sample().await?.1);
+    }
+    let observed = server.observed().await?;
+    let (last, _) = guarded.sample().await?;
+    let measured = (observed.end - observed.begin) as f64 / 1e6;
+    let (lease, actions, server_cpu) = (longest_gap(&observed), observed.actions, observed.cpu);
+    let peak = resident.iter().max().copied().unwrap_or(0);
+    let report = Run {
+        workload,
+        label: String::new(),
+        controller: String::new(),
+        period: options.period.as_secs_f64(),
+        started: guarded.controller.since,
+        restarted: None,
+        observed: &observed,
+        cpu: last - first,
+        instructions: None,
+        resident,
+        last: guarded.last,
+        own_syncs: None,
+        own_on_time: None,
+    }
+    .report(SERVER);
+    let cores = |cpu: f64| cpu / measured;
+    Ok((
+        Part {
+            on_time: report.on_time.unwrap_or(0.0),
+            lateness: report.lateness,
+            done: report.done,
+            resident: report.resident,
+            peak: peak as f64,
+            controller: cores(last - first),
+            server: cores(server_cpu),
+            lease,
+        },
+        actions,
+    ))
+}
+
+/// The longest time in seconds without a write of the Lease.
+pub(crate) fn longest_gap(observed: &Observations) -> f64 {
+    let times = || observed.renewals.iter().copied();
+    let starts = std::iter::once(observed.begin).chain(times());
+    let gaps = starts.zip(times().chain([observed.end])).map(|(from, to): (Micros, Micros)| to - from);
+    gaps.max().unwrap_or(0) as f64 / 1e6
+}

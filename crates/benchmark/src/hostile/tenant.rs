@@ -1,0 +1,167 @@
+//! The hostile tenant, in the process of the server.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fake_cluster::Cluster;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::way::{ABSENT_METRIC, HOSTILE, Shape, Way};
+use crate::workload::Workload;
+use crate::world::World;
+
+const HPAS: &str = "autoscaling/horizontalpodautoscalers";
+/// The interval between two rounds of actions.
+const ROUND: Duration = Duration::from_millis(10);
+/// The share of the server's time for actions of the tenant. The server has one thread, so a larger share would
+/// delay the responses to the controller.
+const SHARE: f64 = 0.4;
+/// The kinds between which a target changes.
+const KINDS: [&str; 3] = ["ReplicaSet", "StatefulSet", "Deployment"];
+
+/// The tenant with its apps.
+#[derive(Debug)]
+pub(crate) struct Tenant<'a> {
+    way: Way,
+    cluster: &'a Cluster,
+    world: &'a World,
+    /// Numbers of its apps in the world.
+    first: usize,
+    apps: usize,
+}
+
+impl<'a> Tenant<'a> {
+    /// The tenant of a workload, if it has one.
+    pub(crate) fn of(workload: &Workload, cluster: &'a Cluster, world: &'a World) -> Option<Self> {
+        let way = workload.hostile?;
+        let first = workload.all_hpas() + workload.probes;
+        Some(Self { way, cluster, world, first, apps: way.apps().0 })
+    }
+
+    /// Creates the objects that exist before the attack, except those of the apps.
+    pub(crate) fn prepare(&self, workload: &Workload) {
+        if self.way != Way::Kinds {
+            return;
+        }
+        // A view of another kind costs as much as the objects of that kind in the whole cluster.
+        for number in (0..workload.all_hpas()).chain(self.first..self.first + self.apps) {
+            let key = self.world.key(number);
+            let Some((namespace, name)) = key.split_once('/') else { continue };
+            let Some(deployment) = self.cluster.get("apps/deployments", namespace, name) else { continue };
+            for kind in ["ReplicaSet", "StatefulSet"] {
+                let (spec, metadata) = (&deployment["spec"], &deployment["metadata"]);
+                self.cluster.put_raw(json!({
+                    "apiVersion": "apps/v1", "kind": kind,
+                    "metadata": {"namespace": namespace, "name": name, "labels": metadata["labels"]},
+                    "spec": {"replicas": spec["replicas"], "selector": spec["selector"],
+                             "serviceName": name, "template": spec["template"]},
+                    "status": {"replicas": spec["replicas"], "readyReplicas": spec["replicas"]},
+                }));
+            }
+        }
+    }
+
+    /// Creates the HPAs and then acts until it is dropped. `actions` counts what the tenant did.
+    pub(crate) async fn attack(&self, actions: &AtomicU64) {
+        for number in 0..self.apps {
+            let start = Instant::now();
+            self.create(number);
+            sleep(rest_after(start.elapsed())).await;
+        }
+        let rate = self.way.rate();
+        if rate == 0.0 || self.apps == 0 {
+            return std::future::pending().await;
+        }
+        let (start, mut made) = (Instant::now(), 0_u64);
+        loop {
+            let round = Instant::now();
+            let due = start.elapsed().as_secs_f64() * rate;
+            while (made as f64) < due && round.elapsed() < ROUND.mul_f64(SHARE) {
+                self.act(made);
+                made += 1;
+                actions.fetch_add(1, Ordering::Relaxed);
+            }
+            sleep(ROUND.saturating_sub(round.elapsed()).max(rest_after(round.elapsed()))).await;
+        }
+    }
+
+    fn name(&self, number: usize) -> String {
+        let key = self.world.key(self.first + number % self.apps.max(1));
+        key.split('/').next_back().unwrap_or_default().to_owned()
+    }
+
+    fn create(&self, number: usize) {
+        let name = self.name(number);
+        let external = |metric: String| {
+            json!({"type": "External", "external": {
+                "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "10"},
+            }})
+        };
+        let cpu = json!({"type": "Resource", "resource": {
+            "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
+        }});
+        let metrics: Vec<Value> = match self.way {
+            Way::Queries => (0..10_000).map(|metric| external(format!("queue_{metric}"))).collect(),
+            Way::Hanging => vec![external(format!("queue_{number}"))],
+            Way::Large(Shape::Metrics, _) => vec![cpu; 30_000],
+            Way::Large(Shape::Failures, _) => vec![external(ABSENT_METRIC.to_owned()); 20_000],
+            Way::Large(Shape::Product, _) => vec![cpu; 10_000],
+            _ => vec![cpu],
+        };
+        let hpa = json!({
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"namespace": HOSTILE, "name": name},
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                "minReplicas": 1, "maxReplicas": 2_000, "metrics": metrics,
+            },
+        });
+        if let Err(status) = self.cluster.create(hpa) {
+            eprintln!("{HOSTILE}/{name}: {status}");
+        }
+    }
+
+    fn act(&self, number: u64) {
+        let (turn, apps) = (usize::try_from(number).unwrap_or(0), self.apps.max(1));
+        let round = turn / apps;
+        match self.way {
+            Way::Edits => self.change(turn, |spec| {
+                let replicas = if round.is_multiple_of(2) { 5 } else { 3 };
+                (spec["minReplicas"], spec["maxReplicas"]) = (replicas.into(), replicas.into());
+            }),
+            Way::Kinds => self.change(turn, |spec| {
+                spec["scaleTargetRef"]["kind"] = KINDS.get(round % KINDS.len()).copied().into();
+            }),
+            Way::Large(..) => self.change(turn, |spec| spec["maxReplicas"] = (2_001 + round).into()),
+            Way::Events if turn.is_multiple_of(5) => {
+                self.annotate(HPAS, &self.name(turn / 5), turn);
+            }
+            Way::Events => {
+                if let Some(pod) = self.world.pod(self.first + turn % apps) {
+                    self.annotate("pods", &pod, turn);
+                }
+            }
+            Way::Pods => self.world.replace_pod(self.cluster, self.first + turn % apps),
+            Way::Queries | Way::Hanging | Way::Handshakes | Way::Tokens => {}
+        }
+    }
+
+    fn change(&self, turn: usize, change: impl FnOnce(&mut Value)) {
+        let Some(mut hpa) = self.cluster.get(HPAS, HOSTILE, &self.name(turn)) else { return };
+        change(&mut hpa["spec"]);
+        // The controller writes the same object, so a conflict is possible and ignored.
+        let _ = self.cluster.update(hpa);
+    }
+
+    fn annotate(&self, resource: &str, name: &str, turn: usize) {
+        let Some(mut object) = self.cluster.get(resource, HOSTILE, name) else { return };
+        object["metadata"]["annotations"]["example.com/turn"] = turn.to_string().into();
+        let _ = self.cluster.update(object);
+    }
+}
+
+/// The pause that leaves the rest of the server's time to the controller after work of the tenant.
+fn rest_after(busy: Duration) -> Duration {
+    busy.mul_f64(1.0 / SHARE - 1.0)
+}
