@@ -6,7 +6,8 @@ use autoscaling::query::QueryError;
 use concertina::cli::Config;
 use controller::reconcile::{ConcludedSync, Observer};
 use controller::record::{Answer, Asked};
-use fake_cluster::{FaultAction, Status};
+use controller::store::Key;
+use fake_cluster::{FaultAction, FaultRule, Status};
 use http::StatusCode;
 use parking_lot::Mutex;
 
@@ -81,4 +82,47 @@ async fn large_responses_are_built_one_at_a_time() {
     assert_eq!(answer("api").status, StatusCode::OK);
     drop(large);
     assert_eq!(answer("web").status, StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_specs_are_kept_compressed_and_written_back_whole() {
+    let stage = Fixture::new();
+    stage.target("web", 3);
+    stage.external("queue", "90");
+    let mut metrics = vec![external(&"absent".repeat(10), "10"); 5000];
+    metrics.push(external("queue", "10"));
+    stage.create(hpa("web", &metrics));
+    let rig = Harness::start(stage);
+    rig.pass(60.0).await;
+
+    let kept = rig.assembly.controller.hpas.get(&Key::new("shop", "web")).unwrap();
+    assert_eq!((kept.spec_raw.get(), kept.spec.metrics.len()), ("null", 0));
+    assert_eq!(kept.unpack().unwrap().spec.metrics.len(), 5001);
+    // The last metric of the spec scales up, and status writes change nothing else.
+    assert_eq!(rig.replicas("web"), 9);
+    assert_eq!(rig.hpa("web")["spec"]["metrics"].as_array().unwrap().len(), 5001);
+    assert_eq!(rig.hpa("web")["status"]["currentMetrics"].as_array().unwrap().len(), 5001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_hpas_of_a_namespace_are_synced_one_at_a_time() {
+    let stage = Fixture::new();
+    for name in ["web", "api"] {
+        stage.target(name, 3);
+        let metrics: Vec<_> =
+            (0..3000).map(|index| external(&format!("{name}-{index:0100}"), "10")).collect();
+        stage.create(hpa(name, &metrics));
+    }
+    stage
+        .cluster
+        .faults()
+        .add(FaultRule::new(FaultAction::Silence).path_contains("/external.metrics.k8s.io/v1beta1/"));
+    let rig = Harness::start(stage);
+    rig.pass(20.0).await;
+    // One sync has eight queries in flight.
+    assert_eq!(
+        rig.times(|request| request.path.contains("/namespaces/shop/") && request.path.contains("external"))
+            .len(),
+        8
+    );
 }

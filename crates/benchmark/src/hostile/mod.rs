@@ -184,6 +184,8 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
             format!("--tls-private-key-file={}", file("server.key")),
             format!("--client-ca-file={}", file("authority.crt")),
             "--authentication-skip-lookup=true".to_owned(),
+            "--authentication-kubeconfig={kubeconfig}".to_owned(),
+            "--authorization-kubeconfig={kubeconfig}".to_owned(),
         ]);
     }
     command.flags.extend(options.flags.iter().cloned());

@@ -56,9 +56,28 @@ impl Controller {
     /// Syncs one HPA. The permit is released while the sync waits for metrics or for a token of the rate
     /// limit, and when it sends the status.
     pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
+        // Decoded large specs take much memory, so these HPAs wait for each other. The HPA may change meanwhile.
+        let is_large = self.hpas.get(key).is_some_and(|record| record.packed.is_some());
+        let large = is_large.then(|| self.workers.large.acquire(&key.namespace));
+        let _large = match large {
+            Some(large) => {
+                permit.release();
+                let large = large.await;
+                permit.acquire(&key.namespace).await;
+                Some(large)
+            }
+            None => None,
+        };
         let Some(record) = self.hpas.get(key) else {
             self.forget_key(key);
             return Next::Gone;
+        };
+        let record = match record.unpack() {
+            Ok(record) => record,
+            Err(error) => {
+                tracing::error!(hpa = %key, %error, "failed to read the stored spec");
+                return Next::Period;
+            }
         };
         if self.stale_guard && self.hpas.is_stale(key) {
             self.telemetry.stale_skip();
@@ -320,6 +339,9 @@ impl Controller {
                     self.telemetry.sync_failed(event.reason);
                     self.events.record(about.clone(), event);
                     needs_refresh = error.is_conflict() || error.outcome_unknown();
+                    if !error.outcome_unknown() {
+                        self.hpas.unsent(&record.key, &record.uid);
+                    }
                 }
             }
         }

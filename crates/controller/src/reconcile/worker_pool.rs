@@ -13,6 +13,8 @@ const RESERVED_FRACTION: usize = 5;
 /// Minimum number of status writes in flight, each on a separate connection. Concurrent writes cost server
 /// and client a fifth less than sequential ones. Twice this number costs the same, and 3 MB more.
 const MIN_INFLIGHT_STATUSES: usize = 16;
+/// Number of syncs with a large spec. With two, each namespace has at most one.
+const LARGE_SYNCS: usize = 2;
 
 /// All worker permits.
 #[derive(Debug, Clone)]
@@ -21,6 +23,8 @@ pub struct Workers {
     pub any: WorkerPool,
     /// Workers for new or changed HPAs only.
     pub fresh: Option<WorkerPool>,
+    /// The syncs of HPAs with large specs, one of a namespace.
+    pub large: Arc<FairSemaphore>,
 }
 
 impl Workers {
@@ -32,6 +36,7 @@ impl Workers {
         Self {
             any: WorkerPool::new(count - fresh, statuses - reserved),
             fresh: (fresh > 0).then(|| WorkerPool::new(fresh, reserved)),
+            large: Arc::new(FairSemaphore::new(LARGE_SYNCS, Share::AsFree)),
         }
     }
 }

@@ -45,6 +45,7 @@ impl Stage {
                 generation: Some(1),
                 resource_version: "1".to_owned(),
                 metadata: to_raw_value(&()).unwrap(),
+                packed: None,
                 spec_raw: to_raw_value(&()).unwrap().into(),
                 spec: spec(&json!([cpu(50)]), &Value::Null),
                 status: Arc::default(),

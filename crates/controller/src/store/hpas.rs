@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::Key;
 use super::list_tracker::{OpenLists, within};
+use super::packed::PackedSpec;
 
 /// One HPA as received.
 #[derive(Debug, Clone)]
@@ -25,10 +26,12 @@ pub struct HpaRecord {
     pub resource_version: String,
     /// `metadata`, byte for byte. A status PUT must send all of it, or the server deletes the missing parts.
     pub metadata: Box<RawValue>,
-    /// `spec`, byte for byte.
+    /// `spec`, byte for byte; `null` if it is packed.
     pub spec_raw: Arc<RawValue>,
-    /// `spec`, decoded.
+    /// `spec`, decoded; without metrics if it is packed.
     pub spec: Arc<Spec>,
+    /// `spec` if it is large.
+    pub packed: Option<PackedSpec>,
     /// `status`, decoded.
     pub status: Arc<Status>,
     /// Writers of `status`, from `managedFields`.
@@ -267,6 +270,14 @@ impl Hpas {
         }
     }
 
+    /// Drops the last status that was sent, because the server has refused it.
+    pub fn unsent(&self, key: &Key, uid: &str) {
+        let mut state = self.state.write();
+        if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
+            cached.sent = None;
+        }
+    }
+
     /// Records the `resourceVersion` after our own write of an HPA's status (feature gate
     /// StaleControllerConsistencyHPA). Does nothing if the object was deleted.
     pub fn wrote(&self, key: &Key, uid: &str, resource_version: &str) {
@@ -325,7 +336,7 @@ impl HpaRecord {
         }
         let same_spec = match (old.generation, self.generation) {
             (Some(old), Some(new)) => old == new,
-            _ => old.spec == self.spec,
+            _ => old.spec == self.spec && old.packed == self.packed,
         };
         if !same_spec {
             Change::SpecChanged

@@ -16,6 +16,7 @@ mod intern;
 mod list_tracker;
 mod namespace;
 mod overlap;
+mod packed;
 mod pods;
 mod targets;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub(crate) use hpas::is_older;
 pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update};
 pub use input::{ContainerInput, PodInput};
 pub use overlap::Overlap;
+pub use packed::{LARGE_SPEC, PackedSpec};
 pub use pods::{Pods, Stats};
 pub use targets::{Target, TargetInput, Targets};
 

@@ -311,6 +311,7 @@ mod tests {
             generation: None,
             resource_version: String::new(),
             metadata: object.metadata,
+            packed: None,
             spec_raw: object.spec_raw,
             spec: object.spec,
             status: object.status,
