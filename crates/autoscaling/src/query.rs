@@ -68,6 +68,22 @@ pub enum Api {
     External,
 }
 
+impl Api {
+    /// The API with a group.
+    pub fn from_group(group: &str) -> Option<Self> {
+        [Self::Resource, Self::Custom, Self::External].into_iter().find(|api| api.group() == group)
+    }
+
+    /// The API group.
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Resource => "metrics.k8s.io",
+            Self::Custom => "custom.metrics.k8s.io",
+            Self::External => "external.metrics.k8s.io",
+        }
+    }
+}
+
 impl Query {
     /// The size of all texts of the query, in bytes.
     pub fn text_bytes(&self) -> usize {

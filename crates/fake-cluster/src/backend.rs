@@ -2,36 +2,12 @@
 
 use std::fmt::Debug;
 
+pub use autoscaling::query::Api as MetricsApi;
 use bytes::Bytes;
 use serde_json::Value;
 
 use super::Cluster;
 use super::status::Status;
-
-/// One of the three metrics groups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum MetricsApi {
-    /// `metrics.k8s.io`.
-    Resource,
-    /// `custom.metrics.k8s.io`.
-    Custom,
-    /// `external.metrics.k8s.io`.
-    External,
-}
-
-impl MetricsApi {
-    pub(crate) fn from_group(group: &str) -> Option<Self> {
-        [Self::Resource, Self::Custom, Self::External].into_iter().find(|api| api.group() == group)
-    }
-
-    pub(crate) fn group(self) -> &'static str {
-        match self {
-            Self::Resource => "metrics.k8s.io",
-            Self::Custom => "custom.metrics.k8s.io",
-            Self::External => "external.metrics.k8s.io",
-        }
-    }
-}
 
 /// One GET of a metrics group.
 #[derive(Debug, Clone, Copy)]

@@ -21,7 +21,7 @@ use super::history::{self, Evidence};
 use super::leader::{self, Leader};
 use super::lists::{ExtraMetadata, Lists};
 use super::objects::Objects;
-use super::refusals::{Refusals, group};
+use super::refusals::Refusals;
 use super::situation::{EventContent, FlagUse, HistoryEntry, Memory, Origin, Past, SKEW, Situation, Source};
 use super::{Scope, WhyError};
 use crate::options::decision::DecisionFlags;
@@ -346,7 +346,7 @@ impl Reader {
         }
         let groups = apis.get_or_init(|| self.groups()).await;
         // An empty set means that the groups could not be read, because every cluster serves some groups.
-        failed.retain(|api| !groups.is_empty() && !groups.contains(group(*api)));
+        failed.retain(|api| !groups.is_empty() && !groups.contains(api.group()));
         failed
     }
 

@@ -14,19 +14,6 @@ use cluster::client::RequestObserver;
 use cluster::error::ApiError;
 use controller::store::{HpaRecord, Key};
 
-const RESOURCE_METRICS: &str = "metrics.k8s.io";
-const CUSTOM_METRICS: &str = "custom.metrics.k8s.io";
-const EXTERNAL_METRICS: &str = "external.metrics.k8s.io";
-
-/// Returns the API group of a metrics API.
-pub(super) fn group(api: Api) -> &'static str {
-    match api {
-        Api::Resource => RESOURCE_METRICS,
-        Api::Custom => CUSTOM_METRICS,
-        Api::External => EXTERNAL_METRICS,
-    }
-}
-
 /// Collects the reads that fail with 403.
 #[derive(Debug, Default)]
 pub struct Refusals {
@@ -85,8 +72,8 @@ fn refused(path: &str, text: String) -> Refused {
         resource = format!("{resource}/{subresource}");
     }
     let decides = match group.as_str() {
-        RESOURCE_METRICS | CUSTOM_METRICS | EXTERNAL_METRICS => true,
         "" => resource == "pods",
+        group if Api::from_group(group).is_some() => true,
         _ => resource.ends_with("/scale"),
     };
     let verb = if name.is_some() { "get" } else { "list" };
@@ -101,19 +88,19 @@ fn concerns(refused: &Refused, record: &HpaRecord) -> bool {
         return false;
     }
     let has_metric = |is_kind: fn(&MetricSource) -> bool| record.spec.metrics.iter().any(is_kind);
-    match group.as_str() {
-        RESOURCE_METRICS => has_metric(|metric| {
+    match Api::from_group(group) {
+        Some(Api::Resource) => has_metric(|metric| {
             matches!(metric, MetricSource::Resource { .. } | MetricSource::ContainerResource { .. })
         }),
-        CUSTOM_METRICS => {
+        Some(Api::Custom) => {
             has_metric(|metric| matches!(metric, MetricSource::Pods { .. } | MetricSource::Object { .. }))
         }
-        EXTERNAL_METRICS => record.spec.metrics.iter().any(
+        Some(Api::External) => record.spec.metrics.iter().any(
             |metric| matches!(metric, MetricSource::External { metric, .. } if metric.name == *resource),
         ),
         // The Scale of another HPA's target only determines whether the other HPA shares pods.
-        _ if resource.ends_with("/scale") => name.as_deref() == Some(&*record.spec.target.name),
-        _ => true,
+        None if resource.ends_with("/scale") => name.as_deref() == Some(&*record.spec.target.name),
+        None => true,
     }
 }
 

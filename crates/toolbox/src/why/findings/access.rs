@@ -3,7 +3,6 @@
 use autoscaling::explanation::Span;
 use autoscaling::query::Api;
 
-use super::super::refusals::group;
 use super::super::situation::{Refused, SKEW};
 use super::{Finding, FindingId, Situation};
 
@@ -29,7 +28,7 @@ pub(super) fn missing_apis(situation: &Situation) -> Vec<Finding> {
                 }
             };
             let message =
-                format!("the cluster does not serve {}, which a metric of this HPA needs", group(api));
+                format!("the cluster does not serve {}, which a metric of this HPA needs", api.group());
             Finding::error(FindingId::MissingMetricsApi, message, advice)
         })
         .collect()

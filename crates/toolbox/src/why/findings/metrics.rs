@@ -9,7 +9,6 @@ use autoscaling::query::{Answer, Api};
 use autoscaling::spec::{MetricSource, ResourceTarget};
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::refusals::group;
 use super::{Finding, FindingId, Situation, counted, listed, target_name};
 
 /// Maximum delay of a sample after its window. Metrics APIs collect at least once a minute.
@@ -110,7 +109,7 @@ fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
         _ => Api::Custom,
     };
     let (group, backend) =
-        (group(api), if api == Api::Resource { "metrics-server" } else { "the adapter that serves it" });
+        (api.group(), if api == Api::Resource { "metrics-server" } else { "the adapter that serves it" });
     match class {
         MetricFailureClass::MissingRequest | MetricFailureClass::NoContainer => {
             // A record contains no pods, but the error names one of them.
