@@ -131,6 +131,8 @@ async fn leader_that_hangs_is_replaced_and_a_standby_that_hangs_does_not_lead() 
         beats.beat();
     }
     assert_eq!(rig.holder(), "a");
+    pass(18).await;
+    assert!(a.task.is_finished(), "the leader still renews");
     let CandidateExit::Lost(LostReason::Unresponsive { silence, .. }) = a.task.await.unwrap() else {
         panic!()
     };
