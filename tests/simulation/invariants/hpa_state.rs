@@ -73,6 +73,12 @@ impl HpaState {
         self.rules(since).map(most).max().unwrap_or(0)
     }
 
+    /// Time that its queries may take: each needs a token, and few are in flight at once.
+    pub(super) fn own_delay(&self) -> Duration {
+        let queries = self.now().map_or(0, |rules| rules.queries);
+        Duration::from_millis(100) * u32::try_from(queries).unwrap()
+    }
+
     /// Number of requests per period while nothing changes: the queries, the Scale and the status.
     pub(super) fn calm_requests(&self) -> usize {
         self.now().map_or(0, |rules| rules.queries + 2)

@@ -489,7 +489,8 @@ impl Invariants {
             return None;
         }
         let is_late = |hpa: &HpaState| {
-            now > hpa.disturbed_until.max(hpa.synced) + PERIOD + MAX_LATENESS && hpa.is_due()
+            let latest = hpa.disturbed_until.max(hpa.synced) + PERIOD + MAX_LATENESS + hpa.own_delay();
+            now > latest && hpa.is_due()
         };
         let late = self.hpas.iter().position(is_late)?;
         Some(("syncs are on time", format!("h{late} was last synced at {:?}", self.hpas[late].synced)))
