@@ -47,22 +47,33 @@ async fn stale_hpa_is_synced_without_the_guard() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_is_synced_after_a_restore_of_etcd() {
+    check_restore(100.0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpa_is_synced_after_a_restore_before_the_first_bookmark() {
+    // After the status write of the second period, and a minute before bookmarks.
+    check_restore(20.0).await;
+}
+
+/// Restores etcd as it was `backup_at` seconds after the start, with the loss of many versions.
+async fn check_restore(backup_at: f64) {
     let stage = Fixture::new();
     stage.target("web", 2);
     stage.external("queue", "20");
     stage.create(hpa("web", &[external("queue", "10")]));
     let rig = Harness::start(stage);
-    rig.pass(100.0).await;
+    rig.pass(backup_at).await;
     let backup = rig.cluster.resource_version();
     for _ in 0..1000 {
         rig.cluster.put_raw(pod("other", 0));
     }
     rig.external("queue", "40");
-    rig.pass(60.0).await;
+    rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
     rig.cluster.restore(backup);
-    // The watches resume at versions that the server has lost. They are silent, and two silent watches cause a
-    // list.
+    // The watches resume at versions that the server has lost. They are silent. Two silent watches cause a
+    // list, or one before the first bookmark.
     rig.pass(200.0).await;
     rig.external("queue", "60");
     rig.until("the target grows", 15.1, |stage| stage.replicas("web") == 6).await;
