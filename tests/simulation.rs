@@ -73,7 +73,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const SEARCHED: u64 = if cfg!(debug_assertions) { 200 } else { 1000 };
 
 /// Number of ordinary seeds that are tried for all planted bugs.
-const ORDINARY: u64 = if cfg!(debug_assertions) { 2 } else { 300 };
+const ORDINARY: u64 = if cfg!(debug_assertions) { 2 } else { 200 };
 
 /// Seeds of a run without `CONCERTINA_SEEDS`.
 const SEEDS: std::ops::Range<u64> = 0..if cfg!(debug_assertions) { 30 } else { 3000 };

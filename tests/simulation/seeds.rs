@@ -192,7 +192,13 @@ pub(crate) fn ordinary_finds(seeds: Range<u64>) -> Vec<(SeededBug, Option<u64>)>
                             continue;
                         }
                         let all = Selection::all(&plan);
-                        if attempt_beside(&mut fault_free, &plan, &all, Some(*plant)).violation.is_some() {
+                        let trial = attempt_beside(&mut fault_free, &plan, &all, Some(*plant));
+                        if let Some(violation) = trial.violation {
+                            print(&format!(
+                                "{}: found by seed {seed}: {}",
+                                plant.name(),
+                                violation.invariant
+                            ));
                             let mut found = found.lock();
                             let first = found.entry(number).or_insert(seed);
                             *first = seed.min(*first);
