@@ -107,7 +107,7 @@ pub(crate) async fn certificates(folder: &Path) -> Result<(), Failure> {
 /// Floods an address for some time and prints the numbers of begun and of answered actions.
 pub(crate) async fn run(way: Way, address: SocketAddr, time: Duration, folder: &Path) -> Result<(), Failure> {
     let counters = Arc::new(Counters::default());
-    let connector = connector(folder)?;
+    let connector = connector(way, folder)?;
     let (start, mut clients) = (Instant::now(), JoinSet::new());
     let connections = if way == Way::Tokens { TOKEN_CONNECTIONS } else { HANDSHAKE_CONNECTIONS };
     let hello = Arc::new(hello()?);
@@ -201,8 +201,12 @@ async fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// A connector with the client's certificate that accepts any certificate of the server.
-fn connector(folder: &Path) -> Result<TlsConnector, Failure> {
+/// A connector that accepts any certificate of the server. A client with a token has no certificate, which would
+/// take precedence.
+fn connector(way: Way, folder: &Path) -> Result<TlsConnector, Failure> {
+    if way == Way::Tokens {
+        return Ok(TlsConnector::from(Arc::new(trusting()?.with_no_client_auth())));
+    }
     let certificate = CertificateDer::from_pem_file(folder.join("client.crt"))?;
     let key = PrivateKeyDer::from_pem_file(folder.join("client.key"))?;
     let config = trusting()?.with_client_auth_cert(vec![certificate], key)?;
