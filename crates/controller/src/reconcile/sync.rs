@@ -339,9 +339,6 @@ impl Controller {
                     self.telemetry.sync_failed(event.reason);
                     self.events.record(about.clone(), event);
                     needs_refresh = error.is_conflict() || error.outcome_unknown();
-                    if !error.outcome_unknown() {
-                        self.hpas.unsent(&record.key, &record.uid);
-                    }
                 }
             }
         }

@@ -262,19 +262,11 @@ impl Hpas {
     }
 
     /// Records a status before its write, because the watch may deliver the status before the response
-    /// arrives. Does nothing if the object was deleted.
+    /// arrives. Does nothing if the object was deleted, and for a large HPA, whose status may be as large.
     pub fn sends(&self, key: &Key, uid: &str, status: Arc<Status>) {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
-            cached.sent = Some(status);
-        }
-    }
-
-    /// Drops the last status that was sent, because the server has refused it.
-    pub fn unsent(&self, key: &Key, uid: &str) {
-        let mut state = self.state.write();
-        if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
-            cached.sent = None;
+            cached.sent = cached.record.packed.is_none().then_some(status);
         }
     }
 
