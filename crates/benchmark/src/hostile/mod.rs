@@ -46,7 +46,7 @@ pub(crate) struct Hostile {
     period: Duration,
     warm_up: Duration,
     calm: Duration,
-    hostile: Duration,
+    attacked: Duration,
     folder: PathBuf,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Hostile, Failure> {
         period: seconds("period")?,
         warm_up: seconds("warm-up")?,
         calm: seconds("calm")?,
-        hostile: seconds("hostile")?,
+        attacked: seconds("hostile")?,
         folder: text("out").into(),
     })
 }
@@ -198,16 +198,14 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
 
     server.measure(options.calm, guarded.controller.pid).await?;
     let (calm, _) = part(options, &workload, &mut server, &mut guarded, options.calm).await?;
-    let flood = match way.floods_port() {
-        true => Some(Flood::start(way, address, options.hostile, folder)?),
-        false => None,
-    };
-    server.attack(options.hostile).await?;
-    let (hostile, actions) = part(options, &workload, &mut server, &mut guarded, options.hostile).await?;
+    let flood =
+        if way.floods_port() { Some(Flood::start(way, address, options.attacked, folder)?) } else { None };
+    server.attack(options.attacked).await?;
+    let (hostile, actions) = part(options, &workload, &mut server, &mut guarded, options.attacked).await?;
     let (made, answered) = match flood {
         Some(flood) => {
             let (begun, answered) = flood.end().await?;
-            (begun, Some(answered as f64 / options.hostile.as_secs_f64()))
+            (begun, Some(answered as f64 / options.attacked.as_secs_f64()))
         }
         None => (actions, None),
     };
@@ -215,7 +213,7 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
     Ok(Row {
         title: title.to_owned(),
         wanted: way.rate(),
-        made: made as f64 / options.hostile.as_secs_f64(),
+        made: made as f64 / options.attacked.as_secs_f64(),
         answered,
         calm,
         hostile,

@@ -51,7 +51,7 @@ impl HpaRecord {
                 metrics: Box::default(),
                 behavior: behavior.clone(),
             });
-            self.spec_raw = Arc::from(Box::<RawValue>::from(RawValue::NULL.to_owned()));
+            self.spec_raw = RawValue::NULL.to_owned().into();
             self.packed = Some(packed);
         }
         self
