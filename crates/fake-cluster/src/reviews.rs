@@ -55,8 +55,8 @@ impl Reviews {
     /// Adds a token of a user with groups, issued for `audiences`.
     pub fn add_token_for(&self, audiences: &[&str], token: &str, user: &str, groups: &[&str]) {
         let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        let owner = Token { user: user.to_owned(), groups: owned(groups), audiences: owned(audiences) };
-        self.0.lock().tokens.insert(token.to_owned(), owner);
+        let record = Token { user: user.to_owned(), groups: owned(groups), audiences: owned(audiences) };
+        self.0.lock().tokens.insert(token.to_owned(), record);
     }
 
     /// Makes all reviews ignore audiences, as those of an authenticator that does not know them.
