@@ -9,6 +9,7 @@
 pub mod assembly;
 mod codec;
 pub mod election;
+pub mod handover;
 pub mod history;
 pub mod options;
 pub mod page;

@@ -1,0 +1,196 @@
+//! The scope: which HPAs this instance is in charge of, by the labels of an HPA and of its namespace. No clock,
+//! no client.
+//!
+//! | label of the HPA | label of its namespace | membership |
+//! |---|---|---|
+//! | this instance | any | in scope by the HPA |
+//! | `built-in` | any | out of scope |
+//! | any other value | any | out of scope: another instance |
+//! | none | this instance | in scope by the namespace |
+//! | none | none, or `built-in` | out of scope |
+//! | none | any other value | out of scope: another instance |
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The label of HPAs and namespaces. Its value is the name of the instance in charge.
+pub const LABEL: &str = "concertina.dev/controller";
+/// The value of [`LABEL`] that leaves an HPA to the built-in controller, although its namespace is in scope.
+pub const BUILT_IN: &str = "built-in";
+/// The default of `--controller-name`.
+pub const DEFAULT_NAME: &str = "concertina";
+/// Maximum length of the value of a label in Kubernetes.
+const MAX_LABEL_VALUE: usize = 63;
+
+/// `--scope`: the HPAs that an instance is in charge of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// All HPAs of the watched namespaces.
+    #[default]
+    All,
+    /// HPAs with the label of this instance, or in a namespace with that label.
+    Labelled,
+}
+
+impl Scope {
+    /// The value of the flag.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Labelled => "labelled",
+        }
+    }
+}
+
+/// `--controller-name`: the value of [`LABEL`] that puts an HPA in charge of this instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControllerName(Arc<str>);
+
+/// A name that cannot be the name of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// The value of a label must have this form.
+    #[error(
+        "must be 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends, because it is the \
+         value of a label"
+    )]
+    NotALabelValue,
+    /// The value that leaves an HPA to the built-in controller.
+    #[error(
+        "must not be \"built-in\", because this value of the label leaves an HPA to the built-in controller"
+    )]
+    BuiltIn,
+}
+
+impl ControllerName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// Returns [`NameError`] if the name is no value of a label, or is [`BUILT_IN`].
+    pub fn new(name: &str) -> Result<Self, NameError> {
+        let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let bytes = name.as_bytes();
+        let ends = bytes.first().zip(bytes.last());
+        let has_valid_ends =
+            ends.is_some_and(|(first, last)| first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric());
+        if bytes.len() > MAX_LABEL_VALUE || !has_valid_ends || !bytes.iter().copied().all(is_inner) {
+            return Err(NameError::NotALabelValue);
+        }
+        if name == BUILT_IN { Err(NameError::BuiltIn) } else { Ok(Self(name.into())) }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for ControllerName {
+    fn default() -> Self {
+        Self(DEFAULT_NAME.into())
+    }
+}
+
+impl fmt::Display for ControllerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether an HPA is in scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Membership {
+    /// In scope.
+    In(By),
+    /// Out of scope.
+    Out(Why),
+}
+
+/// The object with the label that puts an HPA in scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// The HPA itself.
+    Hpa,
+    /// Its namespace.
+    Namespace,
+}
+
+impl By {
+    /// The name in `/handover`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Hpa => "hpa",
+            Self::Namespace => "namespace",
+        }
+    }
+}
+
+/// The reason why an HPA is out of scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Neither the HPA nor its namespace has a label.
+    NoLabel,
+    /// The label of the HPA is [`BUILT_IN`].
+    Excluded,
+    /// The label has the name of another instance.
+    OtherInstance,
+}
+
+impl Membership {
+    /// Whether the HPA is in scope.
+    pub fn is_in(self) -> bool {
+        matches!(self, Self::In(_))
+    }
+}
+
+/// Decides by the values of [`LABEL`] of an HPA and of its namespace.
+pub fn membership(
+    hpa_label: Option<&str>,
+    namespace_label: Option<&str>,
+    name: &ControllerName,
+) -> Membership {
+    match (hpa_label, namespace_label) {
+        (Some(label), _) if label == name.as_str() => Membership::In(By::Hpa),
+        (Some(BUILT_IN), _) => Membership::Out(Why::Excluded),
+        (Some(_), _) => Membership::Out(Why::OtherInstance),
+        (None, Some(label)) if label == name.as_str() => Membership::In(By::Namespace),
+        (None, None | Some(BUILT_IN)) => Membership::Out(Why::NoLabel),
+        (None, Some(_)) => Membership::Out(Why::OtherInstance),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_of_the_hpa_comes_before_that_of_its_namespace() {
+        let name = ControllerName::default();
+        let cases = [
+            (Some("concertina"), None, Membership::In(By::Hpa)),
+            (Some("concertina"), Some("another"), Membership::In(By::Hpa)),
+            (Some("built-in"), Some("concertina"), Membership::Out(Why::Excluded)),
+            (Some("another"), Some("concertina"), Membership::Out(Why::OtherInstance)),
+            (Some(""), Some("concertina"), Membership::Out(Why::OtherInstance)),
+            (Some("Concertina"), None, Membership::Out(Why::OtherInstance)),
+            (None, Some("concertina"), Membership::In(By::Namespace)),
+            (None, Some("another"), Membership::Out(Why::OtherInstance)),
+            (None, Some("built-in"), Membership::Out(Why::NoLabel)),
+            (None, None, Membership::Out(Why::NoLabel)),
+        ];
+        for (hpa, namespace, expected) in cases {
+            assert_eq!(membership(hpa, namespace, &name), expected, "{hpa:?} in {namespace:?}");
+        }
+    }
+
+    #[test]
+    fn name_must_be_a_value_of_a_label() {
+        for name in ["concertina", "a", "Blue.2_b-c", &"x".repeat(63)] {
+            assert_eq!(ControllerName::new(name).unwrap().as_str(), name);
+        }
+        for name in ["", "-a", "a-", "a/b", "a b", "ä", &"x".repeat(64)] {
+            assert_eq!(ControllerName::new(name), Err(NameError::NotALabelValue), "{name}");
+        }
+        assert_eq!(ControllerName::new("built-in"), Err(NameError::BuiltIn));
+    }
+}
