@@ -23,6 +23,7 @@ use super::body;
 use super::call::Call;
 use super::decode::DecodeError;
 use super::error::{ApiError, is_broken};
+use super::gate::WritePermit;
 use super::items::{Envelope, ItemScanner};
 use super::limit::TokenBucket;
 
@@ -131,7 +132,7 @@ impl Client {
     pub async fn turn(&self, namespace: &str) -> RatePermit {
         let since = Instant::now();
         self.take_token(namespace).await;
-        RatePermit { since }
+        RatePermit { since, write: None }
     }
 
     /// Sends a request and passes the items of the response to `item` as they arrive.
@@ -160,7 +161,7 @@ impl Client {
     pub async fn open(&self, call: &Call) -> Result<Response<Incoming>, ApiError> {
         self.take_token(call.namespace()).await;
         let deadline = self.deadline(call);
-        match timeout_at(deadline, self.attempt(call)).await {
+        match timeout_at(deadline, self.attempt(call, None)).await {
             Ok(result) => result.map_err(|failure| failure.error),
             Err(_) => Err(ApiError::timed_out(call, &self.base)),
         }
@@ -192,7 +193,7 @@ impl Client {
         call.sent.now();
         let deadline = self.deadline(call);
         let answered = async {
-            let answer = self.repeat(call, deadline).await?;
+            let answer = self.repeat(call, turn.write.as_ref(), deadline).await?;
             read(answer).await
         };
         let result = match timeout_at(deadline, answered).await {
@@ -225,12 +226,17 @@ impl Client {
     }
 
     /// Sends a request until its response needs no repetition.
-    async fn repeat(&self, call: &Call, deadline: Instant) -> Result<Response<Incoming>, ApiError> {
+    async fn repeat(
+        &self,
+        call: &Call,
+        write: Option<&WritePermit>,
+        deadline: Instant,
+    ) -> Result<Response<Incoming>, ApiError> {
         let is_read = call.method == Method::GET;
         let mut earlier = None;
         let mut repeats = 0;
         loop {
-            let failure = match self.attempt(call).await {
+            let failure = match self.attempt(call, write).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -262,11 +268,12 @@ impl Client {
     }
 
     /// Builds the request and sends it once.
-    async fn attempt(&self, call: &Call) -> Result<Response<Incoming>, Failure> {
-        match self.request(call) {
-            Ok(request) => self.send(call, request).await,
-            Err(error) => Err(error.into()),
+    async fn attempt(&self, call: &Call, write: Option<&WritePermit>) -> Result<Response<Incoming>, Failure> {
+        let mut request = self.request(call)?;
+        if let Some(write) = write {
+            request.extensions_mut().insert(write.clone());
         }
+        self.send(call, request).await
     }
 
     async fn send(&self, call: &Call, request: Request<Body>) -> Result<Response<Incoming>, Failure> {
@@ -336,6 +343,15 @@ impl Client {
 pub struct RatePermit {
     /// Start of the wait for the token.
     since: Instant,
+    /// The permission that the gate asks. `None` for a request that needs none.
+    write: Option<WritePermit>,
+}
+
+impl RatePermit {
+    /// Attaches the permission of a write, which the gate asks for each attempt.
+    pub fn for_write(self, write: Option<WritePermit>) -> Self {
+        Self { write, ..self }
+    }
 }
 
 /// An error, and the wait before the request is repeated. `None` if it is not repeated.

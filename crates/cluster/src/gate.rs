@@ -4,7 +4,8 @@
 //! closing it also stops requests that already wait. A request that then waits for credentials or a
 //! connection is aborted at the renew deadline. Three independent reasons close the gate: `--dry-run`,
 //! another controller that acts on the same objects, and a Lease that this replica does not hold or may have
-//! lost.
+//! lost. A controller that is in charge of some HPAs only also attaches a [`WritePermit`] to every write about
+//! an HPA, and the gate asks it for each attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,6 +31,24 @@ pub enum Refusal {
     NotLeader,
     /// Another controller still acts or may act on the same objects.
     TakeOver,
+    /// This controller is not in charge of the HPA.
+    NotInCharge,
+}
+
+/// Whether a write about one HPA is permitted.
+pub trait Permission: fmt::Debug + Send + Sync + 'static {
+    /// Asked immediately before each attempt to send the write. Must not block.
+    fn may_write(&self) -> bool;
+}
+
+/// The permission of a write, as an extension of its request.
+#[derive(Debug, Clone)]
+pub struct WritePermit(pub Arc<dyn Permission>);
+
+/// Gives the permissions of writes about HPAs.
+pub trait Permits: fmt::Debug + Send + Sync + 'static {
+    /// The permission for writes about an HPA that a sync decides now.
+    fn permit(&self, namespace: &Arc<str>, name: &Arc<str>) -> WritePermit;
 }
 
 /// The kinds of writes. Some refusals stop only some kinds.
@@ -51,7 +70,7 @@ impl Writes {
     fn are_stopped_by(self, refusal: Refusal) -> bool {
         match self {
             Self::Autoscaling => true,
-            Self::Notices | Self::Checkpoint => refusal != Refusal::TakeOver,
+            Self::Notices | Self::Checkpoint => !matches!(refusal, Refusal::TakeOver | Refusal::NotInCharge),
             Self::Lease | Self::Account => refusal == Refusal::DryRun,
         }
     }
@@ -63,6 +82,7 @@ impl fmt::Display for Refusal {
             Self::DryRun => "not written: dry run",
             Self::NotLeader => "not written: this replica is not the leader",
             Self::TakeOver => "not written: another controller still acts on the same objects",
+            Self::NotInCharge => "not written: this controller is not in charge of the HPA",
         })
     }
 }
@@ -85,6 +105,8 @@ struct State {
     closed: BTreeSet<Refusal>,
     /// The deadline of the right to write, unless the Lease is renewed. `None` without leader election.
     leads_until: Option<Instant>,
+    /// Whether every write about an HPA needs a permit.
+    needs_permits: bool,
     refused: BTreeMap<VerbAndResource, u64>,
 }
 
@@ -104,6 +126,11 @@ impl Gate {
     /// Closes the gate for a reason. Stops every request that has not reached the connection.
     pub fn close(&self, reason: Refusal) {
         self.state.lock().closed.insert(reason);
+    }
+
+    /// From now on refuses writes about HPAs without a [`WritePermit`].
+    pub fn require_permits(&self) {
+        self.state.lock().needs_permits = true;
     }
 
     /// Removes a reason. The gate is open when no reason is left.
@@ -138,8 +165,12 @@ impl Gate {
         if is_read_only(request.method(), request.uri().path()) {
             return Ok(WriteDeadline::Unlimited);
         }
+        let permit = request.extensions().get::<WritePermit>();
+        let is_permitted = permit.map(|permit| permit.0.may_write());
         let mut state = self.state.lock();
-        let Some(refusal) = state.refusal(writes) else {
+        let is_forbidden = !is_permitted.unwrap_or(!state.needs_permits);
+        let not_in_charge = (is_forbidden && writes == Writes::Autoscaling).then_some(Refusal::NotInCharge);
+        let Some(refusal) = state.refusal(writes).or(not_in_charge) else {
             let is_limited = state.leads_until.is_some() && writes.are_stopped_by(Refusal::NotLeader);
             return Ok(if is_limited { WriteDeadline::Leadership } else { WriteDeadline::Unlimited });
         };
@@ -333,6 +364,47 @@ mod tests {
         assert_eq!(passes(&gate, Method::PUT, SCALE), Err(Refusal::NotLeader));
         gate.open_for(Refusal::NotLeader);
         assert!(passes(&gate, Method::PUT, SCALE).is_ok());
+    }
+
+    #[derive(Debug)]
+    struct Fixed(bool);
+
+    impl Permission for Fixed {
+        fn may_write(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[test]
+    fn permit_of_a_write_is_asked() {
+        let gate = Gate::open();
+        let passes = |permit: Option<bool>, method: Method, writes| {
+            let mut request = request(method, SCALE);
+            request.extensions_mut().extend(
+                permit
+                    .map(|may| {
+                        let mut extensions = http::Extensions::new();
+                        extensions.insert(WritePermit(Arc::new(Fixed(may))));
+                        extensions
+                    })
+                    .unwrap_or_default(),
+            );
+            gate.pass(&request, writes).map(drop)
+        };
+        assert!(passes(None, Method::PUT, Writes::Autoscaling).is_ok());
+        gate.require_permits();
+        for (permit, expected) in [
+            (None, Err(Refusal::NotInCharge)),
+            (Some(false), Err(Refusal::NotInCharge)),
+            (Some(true), Ok(())),
+        ] {
+            assert_eq!(passes(permit, Method::PUT, Writes::Autoscaling), expected, "{permit:?}");
+            assert_eq!(passes(permit, Method::GET, Writes::Autoscaling), Ok(()));
+            assert_eq!(passes(permit, Method::PUT, Writes::Lease), Ok(()));
+            assert_eq!(passes(permit, Method::POST, Writes::Notices), Ok(()));
+        }
+        gate.close(Refusal::NotLeader);
+        assert_eq!(passes(Some(true), Method::PUT, Writes::Autoscaling), Err(Refusal::NotLeader));
     }
 
     #[test]

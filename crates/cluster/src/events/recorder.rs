@@ -15,7 +15,7 @@ use super::EventTarget;
 use super::correlate::{CACHE, ObjectKey};
 use super::sender::Sender;
 use crate::client::Client;
-use crate::gate::Gate;
+use crate::gate::{Gate, Permits};
 use clock::SharedClock;
 
 /// Maximum total size of queued messages, in bytes. Further events are dropped.
@@ -39,6 +39,9 @@ pub struct EventOptions {
     /// The write gate. While it is closed because of another controller, events are dropped before they count
     /// towards the rate limits. The first events after the gate opens are then not dropped as spam.
     pub gate: Option<Arc<Gate>>,
+    /// Gives the permission for the events of each HPA. An event without permission is dropped like while the
+    /// gate is closed because of another controller. `None` permits all.
+    pub permits: Option<Arc<dyn Permits>>,
 }
 
 impl Default for EventOptions {
@@ -49,6 +52,7 @@ impl Default for EventOptions {
             tries: 12,
             wait: Duration::from_secs(10),
             gate: None,
+            permits: None,
         }
     }
 }

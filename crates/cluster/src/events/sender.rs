@@ -21,7 +21,7 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::error::ApiError;
 use crate::fair::Rotation;
-use crate::gate::Refusal;
+use crate::gate::{Refusal, WritePermit};
 
 /// Maximum number of namespaces with an event in flight. An event whose delivery takes long, such as one that
 /// the server refuses with an interval until the next attempt, delays those of its namespace only.
@@ -133,12 +133,12 @@ impl Sender {
                 None => {
                     self.unfinished.remove(&number);
                 }
-                Some((is_new, correlated)) => {
+                Some((is_new, correlated, permit)) => {
                     self.busy.insert(Arc::clone(&namespace));
                     let delivery = Arc::clone(&self.delivery);
                     self.in_flight.push(Box::pin(async move {
                         let Queued { target, intent, .. } = event;
-                        let result = delivery.deliver(&target, &intent, &correlated, is_new).await;
+                        let result = delivery.deliver(&target, &intent, &correlated, is_new, permit).await;
                         Delivered { number, namespace, result, target, reason: intent.reason }
                     }));
                 }
@@ -162,10 +162,16 @@ impl Sender {
         self.counters.remembered.store(self.correlator.len(), Ordering::Relaxed);
     }
 
-    /// The event to send, and whether it is created. `None` if it is not sent.
-    fn correlate(&mut self, Queued { target, intent, at }: &Queued) -> Option<(bool, Correlated)> {
+    /// The event to send, whether it is created, and its permit. `None` if it is not sent.
+    fn correlate(
+        &mut self,
+        Queued { target, intent, at }: &Queued,
+    ) -> Option<(bool, Correlated, Option<WritePermit>)> {
         let gate = self.delivery.options.gate.as_ref();
-        if gate.and_then(|gate| gate.refusal()) == Some(Refusal::TakeOver) {
+        let permit = self.delivery.permit(target);
+        if gate.and_then(|gate| gate.refusal()) == Some(Refusal::TakeOver)
+            || permit.as_ref().is_some_and(|permit| !permit.0.may_write())
+        {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -183,8 +189,8 @@ impl Sender {
                 self.counters.spam.fetch_add(1, Ordering::Relaxed);
                 None
             }
-            Verdict::Create(event) => Some((true, event)),
-            Verdict::Update(event) => Some((false, event)),
+            Verdict::Create(event) => Some((true, event, permit)),
+            Verdict::Update(event) => Some((false, event, permit)),
         }
     }
 
@@ -213,6 +219,11 @@ impl Sender {
 }
 
 impl Delivery {
+    fn permit(&self, target: &EventTarget) -> Option<WritePermit> {
+        let permits = self.options.permits.as_ref()?;
+        Some(permits.permit(&target.namespace, &target.name))
+    }
+
     /// Sends one event. Retries while the server is unreachable. An event that the server rejects, whatever
     /// the code, is dropped.
     async fn deliver(
@@ -221,12 +232,14 @@ impl Delivery {
         intent: &EventIntent,
         event: &Correlated,
         new: bool,
+        permit: Option<WritePermit>,
     ) -> Result<(), ApiError> {
         let mut create = new;
         let mut tries = 1;
         loop {
             let call = if create { self.create(target, intent, event) } else { patch(target, event) };
-            match self.client.bytes(&call).await {
+            let turn = self.client.turn(call.namespace()).await.for_write(permit.clone());
+            match self.client.bytes_in(turn, &call).await {
                 Ok(_) => return Ok(()),
                 // Events expire after an hour, so the event to update may be gone.
                 Err(error) if !create && error.is_not_found() => create = true,

@@ -64,6 +64,10 @@ pub trait Watched: Send + Sync + 'static {
     /// The resource with its group, as in RBAC rules and error texts: `pods`,
     /// `horizontalpodautoscalers.autoscaling`.
     fn name(&self) -> Arc<str>;
+    /// A label selector. Empty selects everything. An object that no longer matches counts as deleted.
+    fn labels(&self) -> &str {
+        ""
+    }
     /// Decodes one object.
     fn decode<'a>(&self, object: &'a [u8]) -> Result<Self::Object<'a>, DecodeError>;
     /// `metadata.resourceVersion`.
@@ -252,8 +256,13 @@ where
         if next.is_empty() {
             self.start_list();
         }
-        let call =
-            self.call().query("continue", next).query("limit", PAGE).within(PAGE_TIMEOUT).at_most(MAX_PAGE);
+        let call = self
+            .call()
+            .query("continue", next)
+            .query("labelSelector", self.intake.watched.labels())
+            .query("limit", PAGE)
+            .within(PAGE_TIMEOUT)
+            .at_most(MAX_PAGE);
         let intake = &mut self.intake;
         let listed = self.client.items(&call, |item| {
             intake.apply(item);
@@ -299,6 +308,7 @@ where
         let call = self
             .call()
             .query("allowWatchBookmarks", "true")
+            .query("labelSelector", self.intake.watched.labels())
             .query("resourceVersionMatch", "NotOlderThan")
             .query("sendInitialEvents", "true")
             .query("timeoutSeconds", &seconds.as_secs().to_string())
@@ -352,6 +362,7 @@ where
         let call = self
             .call()
             .query("allowWatchBookmarks", "true")
+            .query("labelSelector", self.intake.watched.labels())
             .query("resourceVersion", resource_version)
             .query("timeoutSeconds", &seconds.as_secs().to_string())
             .query("watch", "true")
