@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::handover::HandoverSetup;
 use super::leader::LeaderElection;
 use super::takeover_setup::TakeoverSetup;
 use crate::permissions::check::Findings;
@@ -54,6 +55,14 @@ pub(super) fn add(
     health.add("shutdown", Scope::Ready, move || {
         if stop.is_cancelled() { Err(NotReady("shutting down".to_owned())) } else { Ok(()) }
     });
+}
+
+/// Adds the state of the handover. A replica that is in charge of no HPA is ready.
+pub(super) fn add_handover(health: &Health, handover: Option<&HandoverSetup>) {
+    if let Some(handover) = handover {
+        let handover = handover.handover();
+        health.note("handover", Scope::Ready, move || Ok(handover.detail()));
+    }
 }
 
 /// Creates a check that fails with the names of the namespaces that are not listed yet, or whose watch is silent.

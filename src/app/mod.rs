@@ -5,6 +5,7 @@
 //! syncs in flight, flush events, release the Lease, and stop serving last.
 
 mod checks;
+mod handover;
 mod history_restore;
 mod leader;
 mod replication;
@@ -21,6 +22,7 @@ use futures::FutureExt;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use self::handover::HandoverSetup;
 use self::history_restore::HistoryRestore;
 pub use self::leader::ElectionRuntime;
 use self::leader::LeaderElection;
@@ -36,6 +38,7 @@ use cluster::jitter::Jitter;
 use cluster::kubeconfig::{self, KubeconfigError};
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::election;
+use controller::handover::page::{HANDOVER, page as handover_page};
 use controller::history::replica::peers::Peers;
 use controller::history::replica::transport::{Connect, PeerTransport, ServedPages};
 use controller::history::replica::{Handover, Source};
@@ -195,6 +198,7 @@ pub async fn run_with(
         phase,
     };
     let assembly = Assembly::start(parts, &watches);
+    let handover = HandoverSetup::prepare(config, clients, Arc::clone(&clock), &assembly);
     let findings = permissions::check::Findings::default();
     let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
     let tasks = assembly.controller.tasks.clone();
@@ -205,9 +209,11 @@ pub async fn run_with(
     let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone(), election);
     let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
+    checks::add_handover(&health, handover.as_ref());
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
         .with_json(PARITY, Parity::page(assembly.parity.clone()))
+        .with_json(HANDOVER, handover_page(assembly.controller.hpas.charges().cloned()))
         .with_history(Source::page(source.clone()), config.controller.watch_namespaces.clone());
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     if let Some(link) = &link {
@@ -233,7 +239,8 @@ pub async fn run_with(
         let replication = Replication::new(source, link, &leading, &assembly.controller, &telemetry);
         (leading, replication)
     });
-    let work = work(&assembly, leading, guard, past, &server, &telemetry, [&stop, &watches]);
+    let guards = (guard, handover);
+    let work = work(&assembly, leading, guards, past, &server, &telemetry, [&stop, &watches]);
     // Boxed, because the future is large and moves into the supervision.
     let result = supervised(&tasks, Box::pin(work), &stop).await;
 
@@ -276,7 +283,7 @@ async fn supervised(
 async fn work(
     assembly: &Assembly,
     leading: Option<(LeaderElection, Replication)>,
-    guard: Option<TakeoverSetup>,
+    (guard, handover): (Option<TakeoverSetup>, Option<HandoverSetup>),
     past: Option<HistoryRestore>,
     server: &str,
     telemetry: &Telemetry,
@@ -289,9 +296,13 @@ async fn work(
     let controller = &assembly.controller;
     tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "caches synced");
     let takeover = guard.map(|guard| guard.start(controller, watches));
+    let handover = handover.map(|handover| handover.start(controller, watches));
     let Some((leading, mut replication)) = leading else {
         if let Some(takeover) = &takeover {
             takeover.leads(None);
+        }
+        if let Some(handover) = &handover {
+            handover.leads(None);
         }
         sync_until(assembly, past, Handover::Nothing, stop).await;
         return Ok(());
@@ -302,6 +313,9 @@ async fn work(
         replication.leads();
         if let Some(takeover) = &takeover {
             takeover.leads(candidacy.since_others());
+        }
+        if let Some(handover) = &handover {
+            handover.leads(candidacy.since_others());
         }
         // A former leader stops at once, because any further write could conflict with the new leader.
         tokio::select! {

@@ -15,6 +15,7 @@ use clock::SharedClock;
 use cluster::client::{Client, Clients};
 use cluster::events::{EventOptions, Recorder};
 use controller::assembly::STATUS_MANAGER;
+use controller::handover::scope::Scope;
 use controller::reconcile::{Controller, Observers};
 use controller::takeover::{Parts, TakeOver};
 use controller::telemetry::metrics::Metrics as Telemetry;
@@ -29,8 +30,8 @@ pub(super) struct TakeoverSetup {
 }
 
 impl TakeoverSetup {
-    /// Builds the takeover safety that `--takeover` selects. Returns `None` for `off` and for a dry run,
-    /// which writes nothing.
+    /// Builds the takeover safety that `--takeover` selects. Returns `None` for `off`, for a dry run, which
+    /// writes nothing, and for `--scope=labelled`, which decides for each HPA.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,
@@ -38,7 +39,7 @@ impl TakeoverSetup {
         telemetry: &Telemetry,
     ) -> Option<Self> {
         let holds_back = match config.takeover {
-            _ if config.controller.dry_run => return None,
+            _ if config.controller.dry_run || config.controller.scope == Scope::Labelled => return None,
             Mode::Off => return None,
             Mode::Wait => true,
             Mode::Warn => false,

@@ -117,6 +117,12 @@ pub enum Reason {
     /// The flag requires another flag.
     #[error("needs --{0}")]
     Needs(&'static str),
+    /// The guard would refuse the writes of this controller itself.
+    #[error(
+        "cannot be used with --handover-guard=webhook and --handover-guard=policy: they refuse writes of {0}, as \
+         which this controller would write too; run it as a ServiceAccount of its own"
+    )]
+    GuardRefuses(String),
     /// A namespace has an invalid name.
     #[error("{0:?} is not a valid namespace name")]
     Namespace(String),

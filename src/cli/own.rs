@@ -5,6 +5,7 @@ use super::config::checks::{
     above_zero, at_least_one, at_least_zero, decisions, field_manager, path, response_size, scale_source,
     status_qps, takeover,
 };
+use super::config::handover::{BUILT_IN_USERS_TEXT, built_in_users, controller_name, guard, scope};
 use super::config::identity::{namespaces, scale_targets};
 use super::config::serving::{advertised, health_address};
 use super::flags::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
@@ -19,6 +20,27 @@ pub fn flags() -> Vec<Flag> {
             AUTOSCALING,
             "Reaction to another controller that acts on the same HPAs: wait, warn or off.",
         ),
+        flag("scope", TEXT, "all", scope, |d| &mut d.config.controller.scope).help(
+            AUTOSCALING,
+            "HPAs to act on: all, or labelled (HPAs with the label concertina.dev/controller, or in a \
+                 namespace with it).",
+        ),
+        flag("controller-name", TEXT, "concertina", controller_name, |d| {
+            &mut d.config.controller.controller_name
+        })
+        .help(AUTOSCALING, "Value of the label concertina.dev/controller that puts an HPA in scope."),
+        flag("handover-guard", TEXT, "", guard, |d| &mut d.guard).help(
+            AUTOSCALING,
+            "What keeps the built-in loop from writing HPAs in scope: webhook or policy (with \
+                 --scope=labelled), rbac or flag (with --scope=all), or none; if empty, webhook with \
+                 --scope=labelled, otherwise none.",
+        ),
+        flag("built-in-users", STRINGS, BUILT_IN_USERS_TEXT, built_in_users, |d| {
+            &mut d.config.handover.built_in_users
+        })
+        .help(AUTOSCALING, "Users as which the built-in loop writes, for --handover-guard."),
+        flag("shadow-others", BOOL, "false", Ok, |d| &mut d.config.controller.shadow_others)
+            .help(AUTOSCALING, "With --scope=labelled, decide for HPAs out of scope too, and write nothing."),
         flag("watch-namespaces", STRINGS, "", namespaces, |d| &mut d.config.controller.watch_namespaces)
             .help(CLUSTER, "Comma-separated namespaces to act in; if unset, all."),
         flag("scale-targets", STRINGS, "[*]", scale_targets, |d| &mut d.config.scale_targets).help(

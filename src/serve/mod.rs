@@ -13,6 +13,7 @@
 //! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | may get this path |
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | may list or get these HPAs |
 //! | `/parity` | the comparison of a dry run | may list all HPAs |
+//! | `/handover` | the state of each HPA in scope | may list all HPAs |
 //! | `/history` | the histories of the leader, for standby replicas | may list all HPAs |
 //!
 //! `docs/reference/decisions-api.md` describes the pages for decisions and comparisons,

@@ -14,6 +14,7 @@ use http_body_util::Full;
 use super::component::Component;
 use super::health::{Health, Scope, all_checks, one_check};
 use cluster::reviews::{Action, ResourceAction};
+use controller::handover::page::HANDOVER;
 use controller::page::{HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
 use controller::record::{Answer, Asked, Decisions};
 use controller::telemetry::metrics::Metrics;
@@ -58,8 +59,8 @@ impl Endpoints {
         self
     }
 
-    /// Adds a page at a path of one segment. [`PARITY`] needs the permission to list all HPAs, any other page
-    /// the permission to get its path.
+    /// Adds a page at a path of one segment. [`PARITY`] and [`HANDOVER`] need the permission to list all HPAs,
+    /// any other page the permission to get its path.
     #[must_use]
     pub fn with_json(mut self, path: &'static str, page: JsonPage) -> Self {
         self.json.insert(path, page);
@@ -146,8 +147,8 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
     let asked = match Page::from_path(path) {
         Some(Page::Decisions(rest)) => Asked::parse(rest, uri.query()).ok()?,
-        // Both pages show every HPA.
-        Some(Page::History | Page::Json(PARITY)) => Asked::parse("", None).ok()?,
+        // These pages show every HPA.
+        Some(Page::History | Page::Json(PARITY | HANDOVER)) => Asked::parse("", None).ok()?,
         _ => {
             let verb = method.as_str().to_ascii_lowercase();
             return Some(Action::NonResourceAttributes { path: path.to_owned(), verb });

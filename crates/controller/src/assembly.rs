@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::handover::charges::ChargePermits;
+use crate::handover::{self, Handover, NamespaceIntake, Namespaces};
 use crate::options::{Options, ScaleSource};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
@@ -21,6 +23,7 @@ use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Clients;
 use cluster::events::{EventOptions, Recorder};
+use cluster::gate::Permits;
 use cluster::jitter::Jitter;
 use cluster::mapper::Mapper;
 use cluster::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
@@ -74,6 +77,8 @@ pub struct Assembly {
     pub decisions: Option<Decisions>,
     /// The comparison of a dry run with another controller; `None` outside of a dry run.
     pub parity: Option<Parity>,
+    /// The handover of single HPAs; `None` if all HPAs are in scope.
+    pub handover: Option<Arc<Handover>>,
 }
 
 impl Parts<'_> {
@@ -89,7 +94,7 @@ impl Parts<'_> {
         self,
         compares: bool,
         stop: Option<&CancellationToken>,
-    ) -> (Arc<Controller>, Option<Arc<Shadow>>) {
+    ) -> (Arc<Controller>, Option<Arc<Shadow>>, Option<Arc<Handover>>) {
         let Self { clients, options, clock, telemetry, mut observers, seed, phase } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
@@ -115,7 +120,24 @@ impl Parts<'_> {
             observer: Some(Arc::new(telemetry.clone())),
             sharing,
         };
-        let event_options = EventOptions { gate: Some(Arc::clone(&clients.gate)), ..EventOptions::default() };
+        let charges = options.charges(&clock);
+        if charges.is_some() {
+            clients.gate.require_permits();
+        }
+        let permits = charges.clone().map(|charges| Arc::new(ChargePermits(charges)) as Arc<dyn Permits>);
+        let event_options =
+            EventOptions { gate: Some(Arc::clone(&clients.gate)), permits, ..EventOptions::default() };
+        let handover = charges.clone().map(|charges| {
+            Handover::new(handover::Parts {
+                charges,
+                period: options.sync_period,
+                manager: STATUS_MANAGER,
+                telemetry: telemetry.clone(),
+                clock: Arc::clone(&clock),
+            })
+        });
+        // The first observer, so that an HPA is contested before any other reaction to a foreign write.
+        observers.splice(..0, handover.clone().map(|handover| handover as Arc<dyn Observer>));
         let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
         // The sender outlives the watches, so that events recorded during the shutdown are still sent.
         let tasks = Tasks::default();
@@ -147,7 +169,7 @@ impl Parts<'_> {
             .map(|at_least| Following { period: options.sync_period, at_least });
         observers.extend(shadow.clone().map(|shadow| shadow as Arc<dyn Observer>));
         let controller = Arc::new(Controller {
-            hpas: Arc::new(Hpas::new()),
+            hpas: Arc::new(Hpas::scoped(charges)),
             pods,
             overlap: Arc::new(Overlap::new()),
             mapper: Arc::clone(&mapper),
@@ -169,7 +191,10 @@ impl Parts<'_> {
             workers: Workers::new(options.concurrent_syncs),
             tasks,
         });
-        (controller, shadow)
+        if let Some(handover) = &handover {
+            handover.begin(&controller);
+        }
+        (controller, shadow, handover)
     }
 }
 
@@ -194,7 +219,7 @@ impl Assembly {
         let watched = parts.options.watch_namespaces.clone();
         // A dry run writes nothing, because another controller acts on the same HPAs now or later.
         let dry_run = parts.options.dry_run;
-        let (controller, shadow) = parts.build(dry_run, Some(stop));
+        let (controller, shadow, handover) = parts.build(dry_run, Some(stop));
         let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
         let comparisons = parity.clone().map(|parity| Arc::new(parity) as Arc<dyn Comparisons>);
         let decisions =
@@ -210,6 +235,14 @@ impl Assembly {
             jitter: Jitter::seeded(seeds.next().unwrap_or(seed)),
             ..WatchOptions::default()
         };
+        // The labels of namespaces are cluster-scoped, so a controller for some namespaces cannot watch them.
+        let labels = handover.as_ref().filter(|_| watched.is_none()).map(|_| {
+            let intake = NamespaceIntake::new(Arc::clone(&controller));
+            let (watch, watching) =
+                watch::watch::<Namespaces, _>(watch_client.clone(), watch_options(&None), intake);
+            controller.tasks.spawn_until(stop, "watch of namespaces", watching);
+            watch
+        });
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());
         for namespace in namespaces {
             let known: Arc<dyn watch::HpaCache> = Arc::clone(&controller.hpas) as _;
@@ -225,6 +258,7 @@ impl Assembly {
                 PodIntake::new(Arc::clone(&controller.pods), namespace.clone()),
             );
             let pods_first = namespace.is_some().then(|| pod_watch.clone());
+            let labels_first = labels.clone();
             let tasks = &controller.tasks;
             tasks.spawn_until(stop, "watch of pods", watching_pods);
             tasks.spawn_until(stop, "watch of HPAs", async move {
@@ -233,6 +267,10 @@ impl Assembly {
                 if let Some(pods) = pods_first {
                     pods.wait_synced().await;
                 }
+                // An HPA that is listed before the label of its namespace would have to be read again.
+                if let Some(labels) = labels_first {
+                    labels_known(&labels).await;
+                }
                 watching_hpas.await;
             });
             hpas.push(hpa_watch);
@@ -240,7 +278,7 @@ impl Assembly {
         }
         let (hpas, pods) = (Informer::new(hpas), Informer::new(pods));
         controller.register_gauges(vec![hpas.clone(), pods.clone()]);
-        Self { controller, hpas, pods, decisions, parity }
+        Self { controller, hpas, pods, decisions, parity, handover }
     }
 
     /// Waits until every resource is listed. With several namespaces, a forbidden or missing namespace does
@@ -255,6 +293,20 @@ impl Assembly {
                 };
                 let _ = timeout(SYNCED_CHECK_INTERVAL, all).await;
             }
+        }
+    }
+}
+
+/// Waits until the labels of namespaces are listed, or until it is clear that they may not be listed.
+async fn labels_known(labels: &Handle) {
+    let is_forbidden = || labels.status().error.is_some_and(|error| error.is_forbidden());
+    while timeout(SYNCED_CHECK_INTERVAL, labels.wait_synced()).await.is_err() {
+        if is_forbidden() {
+            tracing::warn!(
+                "not permitted to list and watch namespaces: only labels of HPAs put HPAs in scope, labels of \
+                 namespaces have no effect"
+            );
+            return;
         }
     }
 }

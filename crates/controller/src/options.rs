@@ -2,9 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::settings::Settings;
+
+use crate::handover::charges::Charges;
+use crate::handover::scope::{ControllerName, Scope};
+use clock::SharedClock;
 
 /// The options of a controller. The process guarantees the bounds that the fields state.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +28,12 @@ pub struct Options {
     pub status_qps: Option<f64>,
     /// `--dry-run`: decide everything, write nothing.
     pub dry_run: bool,
+    /// `--scope`: the HPAs to act on.
+    pub scope: Scope,
+    /// `--controller-name`: the name of this instance in the label of HPAs and namespaces.
+    pub controller_name: ControllerName,
+    /// `--shadow-others`: decide for HPAs out of scope too, and write nothing.
+    pub shadow_others: bool,
     /// `--watch-namespaces`; `None` means all namespaces.
     pub watch_namespaces: Option<BTreeSet<String>>,
     /// `--scale-source`: the source of target Scales in syncs without a change.
@@ -44,6 +55,17 @@ pub struct Options {
     pub decisions_per_hpa: usize,
 }
 
+impl Options {
+    /// The registry of the HPAs in scope. `None` if all HPAs are in scope.
+    pub(crate) fn charges(&self, clock: &SharedClock) -> Option<Arc<Charges>> {
+        let new = || {
+            let name = self.controller_name.clone();
+            Charges::new(name, self.sync_period, self.shadow_others, Arc::clone(clock))
+        };
+        (self.scope == Scope::Labelled).then(new)
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -54,6 +76,9 @@ impl Default for Options {
             qps: Some(20.0),
             status_qps: None,
             dry_run: false,
+            scope: Scope::All,
+            controller_name: ControllerName::default(),
+            shadow_others: false,
             watch_namespaces: None,
             scale_source: ScaleSource::Auto,
             field_manager: "kube-controller-manager".to_owned(),

@@ -7,14 +7,16 @@ use std::time::Duration;
 use autoscaling::settings::Version;
 use clap::ArgMatches;
 use controller::election::{Timing, TimingError};
+use controller::handover::scope::Scope;
 use controller::history::checkpoint::CheckpointPlace;
 use rustls::{CipherSuite, NamedGroup};
 
 use super::election::{FOREIGN_LEASE, LEASE};
-use super::{Config, Election};
+use super::{Config, Election, HandoverGuard, TakeOver};
 use crate::cli::error::{FlagError, Reason};
 use crate::cli::flags::last_text;
 use crate::cli::gates::Gates;
+use crate::permissions::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use crate::serve::options::{CertificateFiles, FrontProxy, FrontProxyHeaders};
 use crate::serve::tls::options::{Supported, TlsOptions};
 
@@ -33,6 +35,8 @@ pub struct Draft {
     pub(in crate::cli) lease_name: Option<String>,
     pub(in crate::cli) timing: Timing,
     pub(in crate::cli) checkpoints: bool,
+    /// `--handover-guard`. `None` selects the guard by the scope.
+    pub(in crate::cli) guard: Option<HandoverGuard>,
     pub(in crate::cli) certificate: Option<PathBuf>,
     pub(in crate::cli) private_key: Option<PathBuf>,
     pub(in crate::cli) front_proxy_ca: Option<PathBuf>,
@@ -60,6 +64,7 @@ impl Default for Draft {
             lease_name: None,
             timing: Timing::default(),
             checkpoints: false,
+            guard: None,
             certificate: None,
             private_key: None,
             front_proxy_ca: None,
@@ -102,6 +107,8 @@ impl Draft {
         gates.apply(&mut options.settings);
         options.stale_consistency = gates.stale_consistency;
         options.metric_sharing = self.shares_metrics.then_some(self.snapshot_age);
+
+        handover(&mut config, self.guard, &invalid)?;
 
         let namespace = self.lease_namespace.unwrap_or_else(|| "kube-system".to_owned());
         let is_foreign = self.lease_name.as_deref() == Some(FOREIGN_LEASE);
@@ -148,6 +155,50 @@ impl Draft {
         };
         Ok(config)
     }
+}
+
+/// Selects the guard, and refuses flags that cannot work together.
+fn handover(
+    config: &mut Config,
+    guard: Option<HandoverGuard>,
+    invalid: &impl Fn(&str, Reason) -> FlagError,
+) -> Result<(), FlagError> {
+    let Config { controller, handover, takeover, warnings, .. } = config;
+    let is_labelled = controller.scope == Scope::Labelled;
+    let default = if is_labelled { HandoverGuard::Webhook } else { HandoverGuard::None };
+    handover.guard = guard.unwrap_or(default);
+    match handover.guard {
+        HandoverGuard::Webhook | HandoverGuard::Policy if !is_labelled => {
+            return Err(invalid("handover-guard", Reason::Needs("scope=labelled")));
+        }
+        HandoverGuard::Rbac | HandoverGuard::Flag if is_labelled => {
+            return Err(invalid("handover-guard", Reason::Needs("scope=all")));
+        }
+        _ => {}
+    }
+    if controller.shadow_others && !is_labelled {
+        return Err(invalid("shadow-others", Reason::Needs("scope=labelled")));
+    }
+    if is_labelled && *takeover != TakeOver::Wait {
+        return Err(invalid("takeover", Reason::MustBe("wait with --scope=labelled")));
+    }
+    if handover.guard.checks_users() {
+        if handover.built_in_users.is_empty() {
+            let reason = "at least one user with --handover-guard=webhook and --handover-guard=policy";
+            return Err(invalid("built-in-users", Reason::MustBe(reason)));
+        }
+        let own = format!("system:serviceaccount:{ACCOUNT_NAMESPACE}:{ACCOUNT_NAME}");
+        if config.service_account_credentials && handover.built_in_users.contains(&own) {
+            return Err(invalid("use-service-account-credentials", Reason::GuardRefuses(own)));
+        }
+    }
+    if is_labelled && controller.watch_namespaces.is_some() {
+        warnings.push(
+            "--scope=labelled with --watch-namespaces: labels of namespaces have no effect, only labels of HPAs"
+                .to_owned(),
+        );
+    }
+    Ok(())
 }
 
 /// Returns the supported entries of a list. The others cause a warning.

@@ -4,6 +4,7 @@
 pub(super) mod checks;
 mod draft;
 mod election;
+pub(super) mod handover;
 pub(super) mod identity;
 pub(super) mod serving;
 
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::draft::Draft;
 pub use self::election::{Election, TakeOver};
+pub use self::handover::{HandoverGuard, HandoverOptions};
 pub use self::identity::{GroupResource, ScaleTargets};
 pub(super) use self::serving::named_certificate;
 use super::{kcm, own};
@@ -36,6 +38,8 @@ pub struct Config {
     pub burst: u32,
     /// `--takeover`: the reaction to another controller that acts on the same HPAs.
     pub takeover: TakeOver,
+    /// `--handover-guard` and `--built-in-users`.
+    pub handover: HandoverOptions,
     /// `--leader-elect*`. With `None`, the process assumes that it is the only replica.
     pub election: Option<Election>,
     /// `--use-service-account-credentials`: act as a ServiceAccount, with tokens requested by the configured
@@ -65,6 +69,7 @@ impl Default for Config {
             master: None,
             burst: 30,
             takeover: TakeOver::Wait,
+            handover: HandoverOptions::default(),
             election: Some(Election::default()),
             service_account_credentials: false,
             scale_targets: ScaleTargets::All,

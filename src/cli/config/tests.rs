@@ -161,6 +161,55 @@ fn own_flags_are_read() {
 }
 
 #[test]
+fn scope_selects_the_guard() {
+    let guard = |words: &[&str]| read(words).map(|config| config.handover.guard);
+    assert_eq!(guard(&[]), Ok(HandoverGuard::None));
+    assert_eq!(guard(&["--scope=labelled"]), Ok(HandoverGuard::Webhook));
+    assert_eq!(guard(&["--scope=labelled", "--handover-guard=policy"]), Ok(HandoverGuard::Policy));
+    assert_eq!(guard(&["--handover-guard=rbac"]), Ok(HandoverGuard::Rbac));
+    assert_eq!(guard(&["--scope=labelled", "--handover-guard=none"]), Ok(HandoverGuard::None));
+    let config =
+        read(&["--scope=labelled", "--controller-name=blue", "--built-in-users=a,b", "--shadow-others"])
+            .unwrap();
+    assert_eq!(config.controller.controller_name.as_str(), "blue");
+    assert_eq!(config.handover.built_in_users, ["a", "b"]);
+    assert!(config.controller.shadow_others);
+}
+
+#[test]
+fn flags_that_cannot_hand_over_are_refused() {
+    let error = |words: &[&str]| read(words).unwrap_err();
+    assert_eq!(reason("--scope", "some"), "must be all or labelled");
+    assert_eq!(reason("--handover-guard", "webhook"), "needs --scope=labelled");
+    assert_eq!(reason("--handover-guard", "x"), "must be webhook, policy, rbac, flag or none");
+    assert_eq!(
+        error(&["--scope=labelled", "--handover-guard=flag"]),
+        "invalid argument \"flag\" for \"--handover-guard\" flag: needs --scope=all"
+    );
+    assert_eq!(
+        error(&["--shadow-others"]),
+        "invalid argument \"true\" for \"--shadow-others\" flag: needs --scope=labelled"
+    );
+    assert_eq!(
+        error(&["--scope=labelled", "--takeover=warn"]),
+        "invalid argument \"warn\" for \"--takeover\" flag: must be wait with --scope=labelled"
+    );
+    assert!(reason("--controller-name", "a b").starts_with("must be 1 to 63 letters"));
+    assert!(reason("--controller-name", "built-in").starts_with("must not be \"built-in\""));
+    let own = error(&["--scope=labelled", "--use-service-account-credentials"]);
+    assert!(
+        own.contains("--use-service-account-credentials") && own.contains("--handover-guard=webhook"),
+        "{own}"
+    );
+    assert!(
+        read(&["--scope=labelled", "--use-service-account-credentials", "--handover-guard=none"]).is_ok()
+    );
+    assert!(error(&["--scope=labelled", "--built-in-users="]).contains("must be at least one user"));
+    let warned = read(&["--scope=labelled", "--watch-namespaces=a"]).unwrap().warnings;
+    assert!(warned[0].contains("labels of namespaces have no effect"), "{warned:?}");
+}
+
+#[test]
 fn checkpoint_uses_the_namespace_and_name_of_the_lease() {
     let names = |words: &[&str]| {
         let checkpoint = read(words).unwrap().history_checkpoint?;

@@ -5,20 +5,23 @@
 //! one lookup or one change, and never across an `await`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::status::CrossVersionObjectReference;
 use autoscaling::target_group;
 use jiff::Timestamp;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::machine::{Charge, Guard, Input, Output, State};
-use super::scope::{By, ControllerName, Membership, membership};
+use super::outside::Outside;
+use super::scope::{self, By, ControllerName, Membership, membership};
 use crate::store::{HpaRecord, Key, StatusWriter};
 use clock::SharedClock;
+use cluster::gate::{Permission, Permits, WritePermit};
 
 /// The result of the last check of the guard's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -84,9 +87,26 @@ pub struct Counts {
 pub struct Charges {
     name: ControllerName,
     period: Duration,
+    /// `--shadow-others`: HPAs out of scope stay in the store.
+    keeps_others: bool,
     clock: SharedClock,
     inner: Mutex<Inner>,
     changed: Notify,
+    moving: Mutex<()>,
+}
+
+/// Where an HPA belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// In the store of HPAs.
+    Store {
+        /// Whether the HPA has just entered the scope.
+        is_new: bool,
+    },
+    /// Not in the store.
+    Outside,
+    /// Nowhere else than before, because the version is older than the known one.
+    Unchanged,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +116,9 @@ struct Inner {
     guard: GuardProof,
     /// The label's value by namespace. Only namespaces with the label.
     namespaces: BTreeMap<Arc<str>, Arc<str>>,
+    /// Namespaces that are new in scope, with HPAs that are not in the store.
+    adopting: BTreeSet<Arc<str>>,
+    outside: Outside,
     hpas: BTreeMap<Key, Entry>,
     /// Namespace, name of the target, name of the HPA.
     by_target: BTreeSet<(Arc<str>, Arc<str>, Arc<str>)>,
@@ -105,12 +128,14 @@ struct Inner {
     outputs: VecDeque<(Key, Output)>,
     /// Number of charges so far.
     terms: u64,
+    last_proof: Option<Timestamp>,
 }
 
 /// An HPA in scope.
 #[derive(Debug)]
 struct Entry {
     uid: Arc<str>,
+    version: Option<u64>,
     by: By,
     target: CrossVersionObjectReference,
     charge: Charge,
@@ -123,10 +148,17 @@ struct Entry {
 }
 
 impl Charges {
-    /// Creates a registry without HPAs. `period`: `--horizontal-pod-autoscaler-sync-period`.
-    pub fn new(name: ControllerName, period: Duration, clock: SharedClock) -> Arc<Self> {
-        let inner = Mutex::default();
-        Arc::new(Self { name, period, clock, inner, changed: Notify::new() })
+    /// Creates a registry without HPAs. `period`: `--horizontal-pod-autoscaler-sync-period`. `keeps_others`:
+    /// whether HPAs out of scope stay in the store, for `--shadow-others`.
+    pub fn new(name: ControllerName, period: Duration, keeps_others: bool, clock: SharedClock) -> Arc<Self> {
+        let (inner, changed, moving) = (Mutex::default(), Notify::new(), Mutex::default());
+        Arc::new(Self { name, period, keeps_others, clock, inner, changed, moving })
+    }
+
+    /// Keeps HPAs from entering or leaving the scope in another task. The store of HPAs and this registry change
+    /// under this lock together.
+    pub fn moving(&self) -> MutexGuard<'_, ()> {
+        self.moving.lock()
     }
 
     /// The name of this instance.
@@ -174,6 +206,7 @@ impl Charges {
         self.change(|inner| {
             if let Some(entry) = inner.hpas.get_mut(&key) {
                 entry.last_refused_write = Some(at);
+                inner.last_proof = Some(at);
                 inner.step(&key, Input::Refused, now, at);
             }
         });
@@ -183,6 +216,9 @@ impl Charges {
     pub fn guard(&self, proof: GuardProof) {
         let (now, at) = (Instant::now(), self.clock.now());
         self.change(|inner| {
+            if matches!(proof, GuardProof::Proven { .. }) {
+                inner.last_proof = Some(at);
+            }
             if inner.guard == proof {
                 return;
             }
@@ -213,7 +249,7 @@ impl Charges {
     /// Number of HPAs by state. On a standby all HPAs in scope are [`State::Claiming`].
     pub fn counts(&self) -> Counts {
         let inner = self.inner.lock();
-        let mut counts = Counts::default();
+        let mut counts = Counts { outside: inner.outside.len(), ..Counts::default() };
         for entry in inner.hpas.values() {
             match entry.charge.state() {
                 State::Claiming => counts.claiming += 1,
@@ -224,70 +260,112 @@ impl Charges {
         counts
     }
 
-    /// Decides whether an HPA is in scope. `label`: the value of the label of the HPA.
-    pub fn membership(&self, namespace: &str, label: Option<&str>) -> Membership {
-        let inner = self.inner.lock();
-        membership(label, inner.namespaces.get(namespace).map(|label| &**label), &self.name)
+    /// Puts an HPA in or out of scope by its labels. `is_listed`: whether the HPA is from a list, which counts
+    /// even if its version is older than the known one, as after a restore of etcd.
+    pub fn sort(&self, hpa: &HpaRecord, is_listed: bool) -> Placement {
+        let (now, at) = (Instant::now(), self.clock.now());
+        let version = hpa.resource_version.parse().ok();
+        let label = scope::label_of(&hpa.metadata);
+        self.change(|inner| {
+            let known = inner.hpas.get(&hpa.key).map(|entry| entry.version);
+            let known = known.or_else(|| Some(inner.outside.get(&hpa.key)?.version)).flatten();
+            if !is_listed && version < known && version.is_some() {
+                return Placement::Unchanged;
+            }
+            let namespace = inner.namespaces.get(&hpa.key.namespace).map(|label| &**label);
+            match membership(label.as_deref(), namespace, &self.name) {
+                Membership::In(by) => {
+                    inner.outside.remove(&hpa.key);
+                    let is_new = inner.enter(hpa, version, by, self.period, at);
+                    if is_new && inner.leads {
+                        inner.step(&hpa.key, Input::Lead { hand_over: false }, now, at);
+                    }
+                    Placement::Store { is_new }
+                }
+                Membership::Out(_) => {
+                    inner.remove(&hpa.key);
+                    if self.keeps_others {
+                        return Placement::Store { is_new: false };
+                    }
+                    inner.outside.put(&hpa.key, version, &hpa.spec.target);
+                    Placement::Outside
+                }
+            }
+        })
     }
 
-    /// Puts an HPA in scope, or updates its target.
-    pub fn enter(&self, hpa: &HpaRecord, by: By) {
-        let (now, at) = (Instant::now(), self.clock.now());
+    /// Drops a deleted HPA. `uid`: the UID of the deleted object.
+    pub fn delete(&self, key: &Key, uid: &str) {
         self.change(|inner| {
-            if inner.hpas.get(&hpa.key).is_some_and(|entry| entry.uid != hpa.uid) {
-                inner.remove(&hpa.key);
-            }
-            let target = &hpa.spec.target;
-            if let Some(entry) = inner.hpas.get_mut(&hpa.key) {
-                entry.by = by;
-                if entry.target != *target {
-                    let old = std::mem::replace(&mut entry.target, target.clone());
-                    inner.by_target.remove(&index(&hpa.key, &old));
-                    inner.by_target.insert(index(&hpa.key, target));
-                }
-                return;
-            }
-            let charge = Charge::new(hpa.key.clone(), self.period, inner.guard.state());
-            let entry = Entry {
-                uid: Arc::clone(&hpa.uid),
-                by,
-                target: target.clone(),
-                charge,
-                since: at,
-                term: None,
-                timer: None,
-                last_foreign_write: None,
-                last_refused_write: None,
-            };
-            inner.by_target.insert(index(&hpa.key, target));
-            inner.hpas.insert(hpa.key.clone(), entry);
-            if inner.leads {
-                inner.step(&hpa.key, Input::Lead { hand_over: false }, now, at);
+            inner.outside.remove(key);
+            if inner.hpas.get(key).is_some_and(|entry| *entry.uid == *uid) {
+                inner.remove(key);
             }
         });
     }
 
-    /// Takes an HPA out of scope. From now on none of its writes is sent. Returns whether it was in scope.
-    pub fn leave(&self, key: &Key) -> bool {
-        self.change(|inner| inner.remove(key))
+    /// Drops the HPAs out of scope that a list of a namespace, or of all, did not contain.
+    pub fn retain_outside(&self, namespace: Option<&str>, listed: &BTreeSet<Key>) {
+        self.inner.lock().outside.retain(namespace, listed);
+    }
+
+    /// Whether an HPA is known and out of scope.
+    pub fn is_outside(&self, key: &Key) -> bool {
+        self.inner.lock().outside.get(key).is_some()
+    }
+
+    /// The target of an HPA out of scope, in a namespace with HPAs in scope, which may share its pods.
+    pub fn neighbour(&self, key: &Key) -> Option<CrossVersionObjectReference> {
+        let inner = self.inner.lock();
+        let hpa = inner.outside.get(key)?;
+        inner.has_hpas_in(&key.namespace).then(|| hpa.target())
+    }
+
+    /// The HPAs out of scope in namespaces with HPAs in scope. `namespace`: only of this one.
+    pub fn neighbours(&self, namespace: Option<&Arc<str>>) -> Vec<Key> {
+        let inner = self.inner.lock();
+        let mut namespaces: Vec<_> = inner.hpas.keys().map(|key| Arc::clone(&key.namespace)).collect();
+        namespaces.dedup();
+        namespaces.retain(|name| namespace.is_none_or(|only| only == name));
+        namespaces.iter().flat_map(|namespace| inner.outside.keys_in(namespace)).collect()
     }
 
     /// Records the label of a namespace, or that it has none. Returns whether that is a change.
     pub fn label_namespace(&self, namespace: &str, label: Option<&str>) -> bool {
-        let namespaces = &mut self.inner.lock().namespaces;
-        if namespaces.get(namespace).map(|label| &**label) == label {
-            return false;
-        }
-        match label {
-            Some(label) => namespaces.insert(namespace.into(), label.into()),
-            None => namespaces.remove(namespace),
-        };
-        true
+        self.change(|inner| {
+            if inner.namespaces.get(namespace).map(|label| &**label) == label {
+                return false;
+            }
+            let namespace: Arc<str> = namespace.into();
+            let is_ours = label == Some(self.name.as_str());
+            if is_ours && inner.outside.keys_in(&namespace).next().is_some() {
+                inner.adopting.insert(Arc::clone(&namespace));
+                self.changed.notify_one();
+            }
+            match label {
+                Some(label) => inner.namespaces.insert(namespace, label.into()),
+                None => inner.namespaces.remove(&namespace),
+            };
+            true
+        })
     }
 
     /// The namespaces with the label.
     pub fn labelled_namespaces(&self) -> Vec<Arc<str>> {
         self.inner.lock().namespaces.keys().cloned().collect()
+    }
+
+    /// The next namespace with HPAs to read, because the namespace is new in scope.
+    pub fn adopting(&self) -> Option<Arc<str>> {
+        self.inner.lock().adopting.pop_first()
+    }
+
+    /// Reads the HPAs of a namespace later, because an earlier attempt failed.
+    pub fn adopt_again(&self, namespace: Arc<str>) {
+        let mut inner = self.inner.lock();
+        if inner.namespaces.get(&namespace).is_some_and(|label| **label == *self.name.as_str()) {
+            inner.adopting.insert(namespace);
+        }
     }
 
     /// Records that this replica leads. `hand_over`: whether another replica led until shortly before.
@@ -343,9 +421,30 @@ impl Charges {
         self.inner.lock().outputs.pop_front()
     }
 
+    /// Ends the wait of [`Self::changed`].
+    pub fn wake(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Time of the last proof that the guard works, as seen by this replica: a check of its objects, or a
+    /// refused write about an HPA in scope.
+    pub fn last_proof(&self) -> Option<Timestamp> {
+        self.inner.lock().last_proof
+    }
+
     /// Waits until a machine may have an output or another due time.
     pub async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// Whether this replica leads.
+    pub fn leads(&self) -> bool {
+        self.inner.lock().leads
+    }
+
+    /// The state of an HPA. `None` if it is out of scope.
+    pub fn state(&self, key: &Key) -> Option<State> {
+        Some(self.inner.lock().hpas.get(key)?.charge.state())
     }
 
     /// Identifies the current time in charge of an HPA. `None` if this instance is not in charge of it.
@@ -376,6 +475,50 @@ impl GuardProof {
 }
 
 impl Inner {
+    /// Puts an HPA in scope, or updates it. Returns whether it is new in scope.
+    fn enter(
+        &mut self,
+        hpa: &HpaRecord,
+        version: Option<u64>,
+        by: By,
+        period: Duration,
+        at: Timestamp,
+    ) -> bool {
+        if self.hpas.get(&hpa.key).is_some_and(|entry| entry.uid != hpa.uid) {
+            self.remove(&hpa.key);
+        }
+        let target = &hpa.spec.target;
+        if let Some(entry) = self.hpas.get_mut(&hpa.key) {
+            (entry.by, entry.version) = (by, version);
+            if entry.target != *target {
+                let old = std::mem::replace(&mut entry.target, target.clone());
+                self.by_target.remove(&index(&hpa.key, &old));
+                self.by_target.insert(index(&hpa.key, target));
+            }
+            return false;
+        }
+        let entry = Entry {
+            uid: Arc::clone(&hpa.uid),
+            version,
+            by,
+            target: target.clone(),
+            charge: Charge::new(hpa.key.clone(), period, self.guard.state()),
+            since: at,
+            term: None,
+            timer: None,
+            last_foreign_write: None,
+            last_refused_write: None,
+        };
+        self.by_target.insert(index(&hpa.key, target));
+        self.hpas.insert(hpa.key.clone(), entry);
+        true
+    }
+
+    fn has_hpas_in(&self, namespace: &Arc<str>) -> bool {
+        let from = Key { namespace: Arc::clone(namespace), name: Arc::default() };
+        self.hpas.range(from..).next().is_some_and(|(key, _)| key.namespace == *namespace)
+    }
+
     fn keys(&self) -> Vec<Key> {
         self.hpas.keys().cloned().collect()
     }
@@ -423,6 +566,37 @@ impl Entry {
             last_foreign_write: self.last_foreign_write.clone(),
             last_refused_write: self.last_refused_write,
         }
+    }
+}
+
+/// Gives the permissions of writes from the registry.
+#[derive(Debug, Clone)]
+pub struct ChargePermits(pub Arc<Charges>);
+
+impl Permits for ChargePermits {
+    fn permit(&self, namespace: &Arc<str>, name: &Arc<str>) -> WritePermit {
+        let key = Key { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        let term = self.0.term(&key);
+        WritePermit(Arc::new(TermPermit { charges: Arc::clone(&self.0), key, term }))
+    }
+}
+
+/// Permits the writes about an HPA for the time in charge in which they were decided.
+struct TermPermit {
+    charges: Arc<Charges>,
+    key: Key,
+    term: Option<u64>,
+}
+
+impl Permission for TermPermit {
+    fn may_write(&self) -> bool {
+        self.term.is_some() && self.charges.term(&self.key) == self.term
+    }
+}
+
+impl fmt::Debug for TermPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TermPermit").field("key", &self.key).field("term", &self.term).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state machine of one HPA in scope, which decides when this instance may write the HPA. It has no clock
 //! and no client.
 //!
-//! The built-in loop goes on for the HPAs out of scope, so its silence proves nothing. One of four proofs
+//! The built-in loop still acts on the HPAs out of scope, so its silence proves nothing. One of four proofs
 //! counts: the guard's objects are right, the guard refused a write about this HPA, another replica of this
 //! instance was in charge until shortly before, or a change stayed unanswered. The last one is the proof of
 //! [`takeover::machine`](crate::takeover::machine), here with the writes of a single HPA.
@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use crate::store::Key;
 use crate::takeover::machine as evidence;
 
-/// Time without a foreign write before a guarded HPA is written. Until then every replica has seen the label,
+/// Time without a foreign write before a guarded HPA is written. Until then every replica has received the label,
 /// and requests that the built-in loop sent before have ended. At most a quarter of a period.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Quiet time in periods.

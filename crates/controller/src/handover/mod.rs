@@ -2,8 +2,18 @@
 //!
 //! A label on an HPA or on its namespace puts the HPA in scope. [`scope`] decides by the labels, [`machine`]
 //! decides when an HPA in scope may be written, and [`charges`] holds the machines and answers for every write
-//! whether it may be sent.
+//! whether it may be sent. `outside` keeps what the detection of shared pods needs of HPAs out of scope. `moves`
+//! moves HPAs between the store and the outside, `namespaces` watches the labels of namespaces, and [`Handover`]
+//! drives the machines and reports.
 
 pub mod charges;
+mod driver;
 pub mod machine;
+mod moves;
+mod namespaces;
+mod outside;
+pub mod page;
 pub mod scope;
+
+pub use self::driver::{Handover, Parts};
+pub use self::namespaces::{NamespaceIntake, Namespaces};

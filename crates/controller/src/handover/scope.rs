@@ -10,8 +10,13 @@
 //! | none | none, or `built-in` | out of scope |
 //! | none | any other value | out of scope: another instance |
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// The label of HPAs and namespaces. Its value is the name of the instance in charge.
 pub const LABEL: &str = "concertina.dev/controller";
@@ -159,6 +164,18 @@ pub fn membership(
     }
 }
 
+/// The value of [`LABEL`] in `metadata`.
+pub fn label_of(metadata: &RawValue) -> Option<Box<str>> {
+    #[derive(Deserialize)]
+    struct Metadata<'a> {
+        #[serde(borrow, default)]
+        labels: Option<BTreeMap<Cow<'a, str>, &'a RawValue>>,
+    }
+    let metadata: Metadata<'_> = serde_json::from_str(metadata.get()).ok()?;
+    let label = metadata.labels?.remove(LABEL)?;
+    serde_json::from_str(label.get()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +198,18 @@ mod tests {
         for (hpa, namespace, expected) in cases {
             assert_eq!(membership(hpa, namespace, &name), expected, "{hpa:?} in {namespace:?}");
         }
+    }
+
+    #[test]
+    fn label_is_read_from_metadata() {
+        let label = |json: &str| label_of(&RawValue::from_string(json.to_owned()).unwrap());
+        let labels = r#"{"name":"web","labels":{"a":"b","concertina.dev/controller":"blue"}}"#;
+        assert_eq!(label(labels).as_deref(), Some("blue"));
+        assert_eq!(label(r#"{"labels":{"concertina.dev\/controller":"blue"}}"#).as_deref(), Some("blue"));
+        for none in [r#"{"labels":{"a":"b"}}"#, r#"{"labels":null}"#, "{}", "null", r#"{"labels":[]}"#] {
+            assert_eq!(label(none), None, "{none}");
+        }
+        assert_eq!(label(r#"{"labels":{"concertina.dev/controller":1}}"#), None);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Feeds the watches into the stores and the queue.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use autoscaling::history::History;
 
 use super::Controller;
+use crate::handover::charges::Placement;
 use crate::store::{Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update};
 use cluster::decode::{CachedHpa, HpaObject, WireContainer, WirePod};
 use cluster::watch::{Deleted, HpaCache, Sink};
@@ -14,13 +16,15 @@ use cluster::watch::{Deleted, HpaCache, Sink};
 pub struct HpaIntake {
     controller: Arc<Controller>,
     namespace: Option<Arc<str>>,
+    /// HPAs out of scope in the list in progress. `None` between lists, or if all HPAs are in scope.
+    outside: Option<BTreeSet<Key>>,
 }
 
 impl HpaIntake {
     /// Creates the intake of a controller for the HPAs of a namespace, or of all. The lists cover the same
     /// scope.
     pub fn new(controller: Arc<Controller>, namespace: Option<Arc<str>>) -> Self {
-        Self { controller, namespace }
+        Self { controller, namespace, outside: None }
     }
 }
 
@@ -28,12 +32,21 @@ impl Controller {
     /// Applies an HPA that was read after a failed status write, if the HPA is newer than the watch. This
     /// repairs lost and late events.
     pub(super) fn apply_fresh(&self, stale: &HpaRecord, object: HpaObject) {
-        if let Some(update) = self.hpas.apply_fresh(&stale.uid, HpaRecord::from(object)) {
+        let record = HpaRecord::from(object);
+        let charges = self.hpas.charges();
+        let _moving = charges.map(|charges| charges.moving());
+        if let Some(charges) = charges {
+            let is_stored = self.hpas.get(&record.key).is_some_and(|stored| stored.uid == record.uid);
+            if !is_stored || self.sort(charges, &record, false) == Placement::Outside {
+                return;
+            }
+        }
+        if let Some(update) = self.hpas.apply_fresh(&stale.uid, record) {
             self.changed(&update);
         }
     }
 
-    fn changed(&self, update: &Update) {
+    pub(crate) fn changed(&self, update: &Update) {
         if let Some(new) = &update.new {
             let old = update.old.as_deref().filter(|old| old.uid == new.uid);
             for observer in &self.observers {
@@ -106,16 +119,41 @@ impl From<HpaObject> for HpaRecord {
 impl Sink<HpaObject> for HpaIntake {
     fn start(&mut self) {
         self.controller.hpas.begin(self.namespace.as_deref());
+        self.outside = self.controller.hpas.charges().map(|_| BTreeSet::new());
     }
 
     fn apply(&mut self, object: HpaObject) {
-        if let Some(update) = self.controller.hpas.apply(HpaRecord::from(object)) {
-            self.controller.changed(&update);
+        let controller = &self.controller;
+        let record = HpaRecord::from(object);
+        let charges = controller.hpas.charges();
+        let _moving = charges.map(|charges| charges.moving());
+        let placement = charges.map(|charges| controller.sort(charges, &record, self.outside.is_some()));
+        if let Some(Placement::Outside | Placement::Unchanged) = placement {
+            if let Some(outside) = &mut self.outside {
+                outside.insert(record.key);
+            }
+            return;
+        }
+        let is_new = placement == Some(Placement::Store { is_new: true });
+        let key = is_new.then(|| record.key.clone());
+        if let Some(update) = controller.hpas.apply(record) {
+            controller.changed(&update);
+            if let Some(key) = key {
+                controller.queue.add(&key);
+            }
         }
     }
 
     fn delete(&mut self, object: Deleted) {
         let key = Key::new(object.namespace, object.name);
+        let charges = self.controller.hpas.charges();
+        let _moving = charges.map(|charges| charges.moving());
+        if let Some(charges) = charges {
+            charges.delete(&key, &object.uid);
+            if let Some(outside) = &mut self.outside {
+                outside.remove(&key);
+            }
+        }
         if let Some(record) = self.controller.hpas.delete(&key, &object.uid) {
             let change = Change::Deleted { uid: Arc::clone(&record.uid) };
             self.controller.changed(&Update { change, old: Some(record), new: None, lost_write: false });
@@ -123,6 +161,8 @@ impl Sink<HpaObject> for HpaIntake {
     }
 
     fn done(&mut self) {
+        let charges = self.controller.hpas.charges();
+        let _moving = charges.map(|charges| charges.moving());
         let updates = self.controller.hpas.finish(self.namespace.as_deref());
         let lost = updates.iter().filter(|update| update.lost_write).count();
         if lost > 0 {
@@ -132,7 +172,17 @@ impl Sink<HpaObject> for HpaIntake {
             );
         }
         for update in updates {
+            if let (Some(charges), Change::Deleted { uid }, Some(old)) =
+                (charges, &update.change, &update.old)
+                && !charges.is_outside(&old.key)
+            {
+                charges.delete(&old.key, uid);
+            }
             self.controller.changed(&update);
+        }
+        if let (Some(charges), Some(outside)) = (charges, self.outside.take()) {
+            charges.retain_outside(self.namespace.as_deref(), &outside);
+            self.controller.claim_neighbours(charges, None);
         }
         self.controller.count();
     }

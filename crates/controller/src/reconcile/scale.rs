@@ -12,6 +12,7 @@ use super::worker_pool::WorkerPermit;
 use crate::store::Key;
 use cluster::client::RatePermit;
 use cluster::error::ApiError;
+use cluster::gate::WritePermit;
 use cluster::mapper::{MapError, Mapping};
 
 /// The Scale of a target and its source.
@@ -38,7 +39,13 @@ impl Controller {
         hpa: &Hpa<'_>,
         permit: &mut WorkerPermit,
     ) -> ResolvedScale {
-        self.scale_of(key, hpa, ScaleTokens { controller: self, key, permit: Some(permit) }, true).await
+        self.scale_of(
+            key,
+            hpa,
+            ScaleTokens { controller: self, key, charge: None, permit: Some(permit) },
+            true,
+        )
+        .await
     }
 
     /// Returns the Scale from the API server, by the first of the target's mappings that succeeds. If all
@@ -49,7 +56,7 @@ impl Controller {
         hpa: &Hpa<'_>,
         permit: Option<&mut WorkerPermit>,
     ) -> ResolvedScale {
-        self.scale_of(key, hpa, ScaleTokens { controller: self, key, permit }, false).await
+        self.scale_of(key, hpa, ScaleTokens { controller: self, key, charge: None, permit }, false).await
     }
 
     async fn scale_of(
@@ -135,9 +142,10 @@ impl Controller {
         key: &Key,
         target: Target,
         to: i32,
+        charge: Option<&WritePermit>,
         permit: &mut WorkerPermit,
     ) -> WriteOutcome {
-        let tokens = ScaleTokens { controller: self, key, permit: Some(permit) };
+        let tokens = ScaleTokens { controller: self, key, charge, permit: Some(permit) };
         let (outcome, version) = rescale(&self.scales, tokens, target, to).await;
         if let Some(targets) = &self.targets {
             match (&outcome, version) {
@@ -161,6 +169,8 @@ impl Controller {
 pub(super) struct ScaleTokens<'a> {
     controller: &'a Controller,
     pub(super) key: &'a Key,
+    /// The permission of writes. `None` for reads, or if all HPAs are in scope.
+    charge: Option<&'a WritePermit>,
     /// The worker of the sync, if it has one.
     permit: Option<&'a mut WorkerPermit>,
 }
@@ -169,17 +179,20 @@ impl ScaleTokens<'_> {
     /// Waits for a token. A sync that has to wait releases its worker, and the queue bounds the number of
     /// such syncs.
     pub(super) async fn next(&mut self) -> RatePermit {
-        let Self { controller, key, permit } = self;
+        let Self { controller, key, charge, permit } = self;
         let mut token = pin!(controller.scales.turn(&key.namespace));
-        if let Poll::Ready(token) = futures::poll!(&mut token) {
-            return token;
-        }
-        let Some(permit) = permit else { return token.await };
-        let waiting = controller.queue.token_wait(key);
-        permit.release();
-        let token = token.await;
-        drop(waiting);
-        permit.acquire(&key.namespace).await;
-        token
+        let token = if let Poll::Ready(token) = futures::poll!(&mut token) {
+            token
+        } else if let Some(permit) = permit {
+            let waiting = controller.queue.token_wait(key);
+            permit.release();
+            let token = token.await;
+            drop(waiting);
+            permit.acquire(&key.namespace).await;
+            token
+        } else {
+            token.await
+        };
+        token.for_write(charge.cloned())
     }
 }

@@ -11,6 +11,8 @@ use autoscaling::explanation::LimitingStep;
 use autoscaling::history::History;
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Api};
+use autoscaling::spec::Spec;
+use autoscaling::status::Status;
 use autoscaling::{
     Answers, Conclusion, Decision, ErrorLabel, Evaluation, Hpa, Overlap, Plan, Scale, ScaleFailure, Verdict,
     WriteOutcome, conclude, failed_update_status, plan,
@@ -28,7 +30,9 @@ use super::rescale::Target;
 use super::scale::ResolvedScale;
 use super::worker_pool::WorkerPermit;
 use super::{Controller, event_target};
+use crate::handover::charges::ChargePermits;
 use crate::store::{HpaRecord, Key};
+use cluster::gate::{Permits, WritePermit};
 use cluster::status::StatusTarget;
 
 /// A decision and its inputs.
@@ -41,6 +45,15 @@ struct Evaluated {
     decided: Instant,
     history: History,
     decision: Decision,
+}
+
+/// The circumstances of the writes of a sync.
+struct Writes<'a> {
+    /// Time of the decision.
+    moment: ClockReading,
+    /// The permission to write about the HPA. `None` if all HPAs are in scope.
+    charge: Option<WritePermit>,
+    permit: &'a mut WorkerPermit,
 }
 
 /// The state of a key after its sync.
@@ -69,8 +82,7 @@ impl Controller {
             None => None,
         };
         let Some(record) = self.hpas.get(key) else {
-            self.forget_key(key);
-            return Next::Gone;
+            return self.claim_outside(key, permit).await;
         };
         let record = match record.unpack() {
             Ok(record) => record,
@@ -84,6 +96,8 @@ impl Controller {
             return Next::Period;
         }
         let started = Instant::now();
+        // Asked before anything is read, so that nothing read before the charge is written in it.
+        let charge = self.charge(key);
         let hpa = view(&record);
         let before = self.comparator.as_ref().and_then(|comparator| comparator.before(&record));
         let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa, permit).await;
@@ -115,7 +129,7 @@ impl Controller {
         let (target, at) = (target.filter(|_| before.is_none()), moment.at);
         let answers = Answers { metrics: answers, pods: &pods };
         self.count_ages(&answers, at);
-        let outcome = self.rescale(key, &decision, target, permit).await;
+        let outcome = self.rescale(key, &decision, target, charge.as_ref(), permit).await;
         // The end of the sync uses the same clock offset as the decision.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, ended);
@@ -146,7 +160,8 @@ impl Controller {
         }
         // The observers have read the steps, and the status write may wait.
         conclusion.explanation.metrics = Vec::new();
-        let status_written = self.finish(record, moment, &outcome, &conclusion, permit).await;
+        let writes = Writes { moment, charge, permit };
+        let status_written = self.finish(record, &outcome, &conclusion, writes).await;
         if !self.is_there(record) {
             // The HPA was deleted during the sync. State recorded since then would otherwise never be
             // dropped.
@@ -174,6 +189,43 @@ impl Controller {
             let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa, None).await;
             plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         }
+    }
+
+    /// The permission for the writes of a sync that starts now. `None` if all HPAs are in scope.
+    fn charge(&self, key: &Key) -> Option<WritePermit> {
+        let charges = self.hpas.charges()?;
+        Some(ChargePermits(Arc::clone(charges)).permit(&key.namespace, &key.name))
+    }
+
+    /// Claims the selector of an HPA out of scope that may share pods with HPAs in scope. Drops the state of
+    /// any other key without an HPA.
+    async fn claim_outside(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
+        let Some(target) = self.hpas.charges().and_then(|charges| charges.neighbour(key)) else {
+            self.forget_key(key);
+            return Next::Gone;
+        };
+        let spec =
+            Spec { target, min_replicas: None, max_replicas: 1, metrics: Box::default(), behavior: None };
+        let status = Status::default();
+        let hpa = Hpa {
+            namespace: &key.namespace,
+            name: &key.name,
+            generation: None,
+            spec: &spec,
+            status: &status,
+        };
+        let resolved = self.cached_scale(key, &hpa, permit).await;
+        // A target without replicas has no pods to share. The built-in loop claims nothing for it either.
+        if let Some(scale) = resolved.scale.ok().filter(|scale| scale.replicas > 0) {
+            self.overlap(key, &scale.selector);
+        }
+        if self.hpas.charges().and_then(|charges| charges.neighbour(key)).is_none()
+            && self.hpas.get(key).is_none()
+        {
+            self.forget_key(key);
+            return Next::Gone;
+        }
+        Next::Period
     }
 
     /// Plans, gathers and decides. `earlier`: the previous evaluation of this sync. Its answers are reused if
@@ -233,7 +285,8 @@ impl Controller {
     fn overlap(&self, key: &Key, selector: &Arc<autoscaling::selector::Selector>) -> Overlap {
         let sharing = self.overlap.claim(key, selector, &self.pods);
         // Check after the claim: a deletion first removes the HPA and then releases its claim.
-        if self.hpas.get(key).is_none() {
+        let is_neighbour = || self.hpas.charges().is_some_and(|charges| charges.neighbour(key).is_some());
+        if self.hpas.get(key).is_none() && !is_neighbour() {
             self.overlap.release(key, &self.pods);
             return Overlap::Deleted;
         }
@@ -278,10 +331,13 @@ impl Controller {
         key: &Key,
         decision: &Decision,
         target: Option<Target>,
+        charge: Option<&WritePermit>,
         permit: &mut WorkerPermit,
     ) -> WriteOutcome {
         match (decision.verdict(), target) {
-            (Verdict::Rescale { to, .. }, Some(target)) => self.write_scale(key, target, *to, permit).await,
+            (Verdict::Rescale { to, .. }, Some(target)) => {
+                self.write_scale(key, target, *to, charge, permit).await
+            }
             // Another controller has rescaled the target.
             (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
             _ => WriteOutcome::NotNeeded,
@@ -293,13 +349,13 @@ impl Controller {
     async fn finish(
         &self,
         record: &HpaRecord,
-        moment: ClockReading,
         outcome: &WriteOutcome,
         conclusion: &Conclusion,
-        permit: &mut WorkerPermit,
+        writes: Writes<'_>,
     ) -> bool {
+        let moment = writes.moment;
         // The gate may have opened since: a status must not report a rescale that was withheld.
-        let published = *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, permit).await;
+        let published = *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, writes).await;
         if self.is_there(record) {
             self.histories.commit(&record.uid, &conclusion.changes, moment);
             // A sync without a count, or with a failed write, leaves the series unchanged, as upstream does.
@@ -312,7 +368,8 @@ impl Controller {
     }
 
     /// Sends events and status. Returns false if the status write failed.
-    async fn publish(&self, record: &HpaRecord, conclusion: &Conclusion, permit: &mut WorkerPermit) -> bool {
+    async fn publish(&self, record: &HpaRecord, conclusion: &Conclusion, writes: Writes<'_>) -> bool {
+        let Writes { charge, permit, .. } = writes;
         let about = event_target(record);
         let (mut needs_refresh, mut written) = (false, true);
         for event in &conclusion.events {
@@ -322,7 +379,7 @@ impl Controller {
             // A sync that waits at the rate limit keeps its status permit, so that new HPAs find a short queue
             // at the limit.
             permit.send_status(&record.key.namespace).await;
-            let permission = self.statuses.turn(&record.key.namespace).await;
+            let permission = self.statuses.turn(&record.key.namespace).await.for_write(charge);
             self.hpas.sends(&record.key, &record.uid, Arc::clone(status));
             match self.statuses.put(permission, status_target(record), status).await {
                 Ok(resource_version) => self.hpas.wrote(&record.key, &record.uid, &resource_version),

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::Key;
 use super::list_tracker::{OpenLists, within};
 use super::packed::PackedSpec;
+use crate::handover::charges::Charges;
 
 /// One HPA as received.
 #[derive(Debug, Clone)]
@@ -95,6 +96,8 @@ pub struct Update {
 #[derive(Debug, Default)]
 pub struct Hpas {
     state: RwLock<State>,
+    /// The HPAs in scope, with `--scope=labelled`.
+    charges: Option<Arc<Charges>>,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +143,16 @@ impl Hpas {
     /// Creates an empty store that is not synced.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates an empty store of the HPAs in scope.
+    pub fn scoped(charges: Option<Arc<Charges>>) -> Self {
+        Self { charges, ..Self::default() }
+    }
+
+    /// The registry of the HPAs in scope. `None` if all HPAs are in scope.
+    pub fn charges(&self) -> Option<&Arc<Charges>> {
+        self.charges.as_ref()
     }
 
     /// Starts a list of a namespace, or of all. Readers keep the previous content until [`Self::finish`].
@@ -244,6 +257,13 @@ impl Hpas {
             .iter()
             .map(|(key, cached)| (key.clone(), Arc::clone(&cached.record)))
             .collect()
+    }
+
+    /// The HPAs of a namespace, by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<HpaRecord>> {
+        let state = self.state.read();
+        let from = state.cached.range(Key::new(namespace, "")..).map(|(_, cached)| &cached.record);
+        from.take_while(|record| *record.key.namespace == *namespace).cloned().collect()
     }
 
     /// Number of HPAs.

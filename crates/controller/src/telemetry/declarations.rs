@@ -304,6 +304,18 @@ metrics! {
             "Writes of another controller to the status of an HPA or to the scale of a target.",
             "Writes of another controller to the status of an HPA or to the scale of a target.",
         );
+        handover: GaugeVec = gauge(
+            "concertina_hpas",
+            &["state"],
+            "HPAs by the controller in charge with --scope=labelled: outside, claiming, in_charge, contested.",
+            "HPAs by state, with `--scope=labelled`. On a standby all HPAs in scope are `claiming`.",
+        );
+        handover_proof: GaugeVec = gauge(
+            "concertina_handover_last_proof_timestamp_seconds",
+            &[],
+            "Time of the last proof that the built-in loop's writes of HPAs in scope are refused.",
+            "Time of the last proof that the built-in loop's writes of HPAs in scope are refused.",
+        );
         shadow: CounterVec = counter(
             "concertina_shadow_decisions_total",
             &["result"],

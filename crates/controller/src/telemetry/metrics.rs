@@ -10,12 +10,15 @@ use std::time::Duration;
 use autoscaling::query::Api;
 use autoscaling::{Action, ErrorLabel};
 use http::{Method, StatusCode};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use prometheus::{Counter, Gauge, Histogram, Registry};
 
 use super::declarations::Families;
 pub use super::negotiation::Format;
 use super::{exposition, process};
+use crate::handover::charges::Counts;
+use crate::handover::machine::State;
 use cluster::call::Call;
 use cluster::metrics::ApiObserver;
 
@@ -234,6 +237,24 @@ impl Metrics {
     pub fn takeover(&self, now: TakeoverState) {
         for state in TakeoverState::ALL {
             self.families().takeover.with_label_values(&[state.as_str()]).set((state == now).into());
+        }
+    }
+
+    /// Sets the number of HPAs by state, and the time of the last proof that the guard works.
+    pub fn handover(&self, counts: Counts, proven: Option<Timestamp>) {
+        let Counts { outside, claiming, in_charge, contested } = counts;
+        let states = [
+            ("outside", outside),
+            (State::Claiming.as_str(), claiming),
+            (State::InCharge.as_str(), in_charge),
+            (State::Contested.as_str(), contested),
+        ];
+        for (state, count) in states {
+            self.families().handover.with_label_values(&[state]).set(count as f64);
+        }
+        if let Some(proven) = proven {
+            let proof = self.families().handover_proof.with_label_values(&NO_LABELS);
+            proof.set(proven.as_second() as f64);
         }
     }
 

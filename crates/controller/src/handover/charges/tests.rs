@@ -6,10 +6,14 @@ use serde_json::value::RawValue;
 use super::*;
 
 fn registry() -> Arc<Charges> {
-    Charges::new(ControllerName::default(), Duration::from_secs(15), Arc::new(SystemClock))
+    Charges::new(ControllerName::default(), Duration::from_secs(15), false, Arc::new(SystemClock))
 }
 
 fn hpa(name: &str, uid: &str, target: &str) -> HpaRecord {
+    labelled(name, uid, target, json!({"concertina.dev/controller": "concertina"}))
+}
+
+fn labelled(name: &str, uid: &str, target: &str, labels: serde_json::Value) -> HpaRecord {
     let spec: Spec = serde_json::from_value(json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}, "maxReplicas": 3,
     }))
@@ -19,7 +23,7 @@ fn hpa(name: &str, uid: &str, target: &str) -> HpaRecord {
         uid: uid.into(),
         generation: None,
         resource_version: "1".to_owned(),
-        metadata: RawValue::from_string("{}".to_owned()).unwrap(),
+        metadata: RawValue::from_string(json!({ "labels": labels }).to_string()).unwrap(),
         spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
         spec: Arc::new(spec),
         status: Arc::default(),
@@ -35,14 +39,16 @@ fn targets(charges: &Charges, name: &str) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn targets_follow_the_hpas_in_scope() {
     let charges = registry();
-    charges.enter(&hpa("a", "1", "web"), By::Hpa);
-    charges.enter(&hpa("b", "2", "web"), By::Namespace);
-    charges.enter(&hpa("c", "3", "web-2"), By::Hpa);
+    charges.sort(&hpa("a", "1", "web"), false);
+    charges.sort(&hpa("b", "2", "web"), false);
+    charges.sort(&hpa("c", "3", "web-2"), false);
     assert_eq!(targets(&charges, "web"), ["apps Deployment a", "apps Deployment b"]);
-    charges.enter(&hpa("a", "1", "web-2"), By::Hpa);
+    charges.sort(&hpa("a", "1", "web-2"), false);
     assert_eq!(targets(&charges, "web"), ["apps Deployment b"]);
     assert_eq!(targets(&charges, "web-2"), ["apps Deployment a", "apps Deployment c"]);
-    assert!(charges.leave(&Key::new("shop", "b")) && !charges.leave(&Key::new("shop", "b")));
+    charges.delete(&Key::new("shop", "b"), "another");
+    assert_eq!(targets(&charges, "web"), ["apps Deployment b"]);
+    assert_eq!(charges.sort(&labelled("b", "2", "web", json!({})), false), Placement::Outside);
     assert!(targets(&charges, "web").is_empty() && charges.targets("other", "web-2").is_empty());
     assert!(charges.is_in_scope("shop", "a") && !charges.is_in_scope("shop", "b"));
 }
@@ -52,7 +58,7 @@ async fn each_time_in_charge_is_another_term() {
     let (charges, key) = (registry(), Key::new("shop", "a"));
     charges.guard(GuardProof::Proven { since: Timestamp::UNIX_EPOCH });
     charges.lead(false);
-    charges.enter(&hpa("a", "1", "web"), By::Hpa);
+    charges.sort(&hpa("a", "1", "web"), false);
     assert_eq!((charges.term(&key), charges.counts()), (None, Counts { claiming: 1, ..Counts::default() }));
     let settled = async |charges: &Charges| {
         tokio::time::sleep_until(charges.next().unwrap()).await;
@@ -64,13 +70,13 @@ async fn each_time_in_charge_is_another_term() {
     assert_eq!(charges.counts(), Counts { in_charge: 1, ..Counts::default() });
     assert!(matches!(charges.output(), Some((_, Output::InCharge { .. }))));
     // The label goes and returns at once.
-    charges.leave(&key);
+    charges.sort(&labelled("a", "1", "web", json!(null)), false);
     assert_eq!(charges.term(&key), None);
-    charges.enter(&hpa("a", "1", "web"), By::Hpa);
+    charges.sort(&hpa("a", "1", "web"), false);
     let second = settled(&charges).await;
     assert!(second.is_some() && second != first);
     // Another HPA of the same name.
-    charges.enter(&hpa("a", "2", "web"), By::Hpa);
+    charges.sort(&hpa("a", "2", "web"), false);
     assert_eq!(charges.term(&key), None);
     assert!(settled(&charges).await > second);
     let writer = StatusWriter { manager: "kube-controller-manager".into(), at: Timestamp::UNIX_EPOCH };
@@ -81,4 +87,50 @@ async fn each_time_in_charge_is_another_term() {
     charges.write_refused("shop", "a", Instant::now());
     assert!(charges.row(&key).unwrap().last_refused_write.is_some());
     charges.write_refused("shop", "unknown", Instant::now());
+}
+
+#[test]
+fn older_version_of_an_event_changes_no_membership() {
+    let charges = registry();
+    let at = |version: &str, labels| HpaRecord {
+        resource_version: version.to_owned(),
+        ..labelled("a", "1", "web", labels)
+    };
+    let ours = json!({"concertina.dev/controller": "concertina"});
+    assert_eq!(charges.sort(&at("10", json!({})), false), Placement::Outside);
+    assert_eq!(charges.sort(&at("9", ours.clone()), false), Placement::Unchanged);
+    assert!(charges.is_outside(&Key::new("shop", "a")));
+    assert_eq!(charges.sort(&at("11", ours.clone()), false), Placement::Store { is_new: true });
+    assert_eq!(charges.sort(&at("10", json!({})), false), Placement::Unchanged);
+    assert!(charges.is_in_scope("shop", "a") && !charges.is_outside(&Key::new("shop", "a")));
+    // A list after a restore of etcd.
+    assert_eq!(charges.sort(&at("5", json!({})), true), Placement::Outside);
+}
+
+#[test]
+fn neighbours_are_the_hpas_out_of_scope_beside_hpas_in_scope() {
+    let charges = registry();
+    let (a, b) = (Key::new("shop", "a"), Key::new("shop", "b"));
+    charges.sort(&labelled("b", "2", "web", json!({})), true);
+    assert_eq!((charges.neighbour(&b), charges.neighbours(None)), (None, vec![]));
+    charges.sort(&hpa("a", "1", "web"), true);
+    assert_eq!(charges.neighbour(&b).unwrap().name, "web");
+    assert_eq!((charges.neighbours(None), charges.neighbour(&a)), (vec![b], None));
+    charges.retain_outside(Some("other"), &BTreeSet::new());
+    assert_eq!(charges.counts().outside, 1);
+    charges.retain_outside(None, &BTreeSet::new());
+    assert_eq!(charges.neighbours(None), []);
+}
+
+#[test]
+fn namespace_new_in_scope_is_read_if_it_has_hpas_outside() {
+    let charges = registry();
+    assert!(charges.label_namespace("shop", Some("concertina")) && charges.label_namespace("shop", None));
+    assert_eq!(charges.adopting(), None);
+    charges.sort(&labelled("b", "2", "web", json!({})), true);
+    assert!(charges.label_namespace("shop", Some("another")));
+    assert_eq!(charges.adopting(), None);
+    assert!(charges.label_namespace("shop", Some("concertina")));
+    assert!(!charges.label_namespace("shop", Some("concertina")));
+    assert_eq!((charges.adopting().as_deref(), charges.adopting()), (Some("shop"), None));
 }

@@ -1,0 +1,125 @@
+//! Moves HPAs in and out of scope: the store of HPAs has those in scope, the registry what is needed of the
+//! others.
+//!
+//! The store drops an HPA that leaves the scope like a deleted one, except that its selector still counts
+//! for the detection of shared pods if other HPAs of its namespace are in scope. A worker then reads the selector
+//! once a period, from the watch of targets if it can.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::charges::{Charges, Placement};
+use super::scope::LABEL;
+use crate::reconcile::Controller;
+use crate::store::{Change, HpaRecord, Key, Update};
+use cluster::client::Client;
+use cluster::decode::hpa;
+use cluster::error::ApiError;
+use cluster::list::{Collection, each};
+
+impl Controller {
+    /// Puts an HPA in or out of scope, by a new version of it. The caller holds [`Charges::moving`], applies the
+    /// version to the store if the result is [`Placement::Store`], and makes a new HPA due.
+    pub(crate) fn sort(&self, charges: &Charges, hpa: &HpaRecord, is_listed: bool) -> Placement {
+        let placement = charges.sort(hpa, is_listed);
+        match placement {
+            Placement::Store { is_new: true } if !is_listed => {
+                self.claim_neighbours(charges, Some(&hpa.key.namespace));
+            }
+            Placement::Outside => self.take_out(charges, &hpa.key, is_listed),
+            Placement::Unchanged if !charges.is_outside(&hpa.key) => {
+                return Placement::Store { is_new: false };
+            }
+            Placement::Store { .. } | Placement::Unchanged => {}
+        }
+        placement
+    }
+
+    /// Removes an HPA that is out of scope from the store.
+    fn take_out(&self, charges: &Charges, key: &Key, is_listed: bool) {
+        let stored = self.hpas.get(key);
+        // While a list is collected, its end removes the HPA.
+        let removed = stored.and_then(|stored| self.hpas.delete(key, &stored.uid));
+        if let Some(removed) = removed {
+            let change = Change::Deleted { uid: Arc::clone(&removed.uid) };
+            self.changed(&Update { change, old: Some(removed), new: None, lost_write: false });
+        }
+        if !is_listed && charges.neighbour(key).is_some() {
+            self.queue.add(key);
+        }
+    }
+
+    /// Makes the HPAs out of scope due whose selectors count. `namespace`: only those of this one.
+    pub(crate) fn claim_neighbours(&self, charges: &Charges, namespace: Option<&Arc<str>>) {
+        for key in charges.neighbours(namespace) {
+            if !self.queue.has_time(&key) {
+                self.queue.add(&key);
+            }
+        }
+    }
+
+    /// Applies the label of a namespace, or its end. HPAs that are not in the store are read later, by
+    /// [`Self::adopt`].
+    pub(super) fn label_namespace(&self, charges: &Charges, namespace: &str, label: Option<&str>) {
+        let _moving = charges.moving();
+        if !charges.label_namespace(namespace, label) {
+            return;
+        }
+        for hpa in self.hpas.in_namespace(namespace) {
+            if self.sort(charges, &hpa, true) == (Placement::Store { is_new: true }) {
+                self.queue.add(&hpa.key);
+            }
+        }
+        self.claim_neighbours(charges, Some(&namespace.into()));
+    }
+
+    /// Reads the HPAs of a namespace that is new in scope into the store.
+    ///
+    /// # Errors
+    /// Returns [`ApiError`] if the namespace cannot be listed. The HPAs read until then are in the store.
+    pub(super) async fn adopt(
+        &self,
+        charges: &Charges,
+        client: &Client,
+        namespace: &str,
+    ) -> Result<(), ApiError> {
+        let collection = Collection {
+            group: "autoscaling",
+            version: "v2",
+            namespace: Some(namespace),
+            resource: "horizontalpodautoscalers",
+            fields: "",
+        };
+        let mut adopted = BTreeSet::new();
+        each(client, collection, |item| {
+            match hpa(item) {
+                Ok(object) => {
+                    let record = HpaRecord::from(object);
+                    let key = record.key.clone();
+                    if self.adopt_one(charges, record) {
+                        adopted.insert(key);
+                    }
+                }
+                // The watch reports such an object.
+                Err(error) => tracing::debug!(namespace, %error, "failed to decode an HPA of a namespace"),
+            }
+            Ok(())
+        })
+        .await?;
+        tracing::info!(namespace, hpas = adopted.len(), "namespace has the label {LABEL}");
+        self.claim_neighbours(charges, Some(&namespace.into()));
+        Ok(())
+    }
+
+    /// Puts an HPA that was read into the store, if the watch knows it. Only the watch can add a deleted HPA
+    /// again.
+    fn adopt_one(&self, charges: &Charges, hpa: HpaRecord) -> bool {
+        let _moving = charges.moving();
+        let is_new = charges.is_outside(&hpa.key)
+            && matches!(charges.sort(&hpa, false), Placement::Store { is_new: true });
+        if is_new && let Some(update) = self.hpas.apply(hpa) {
+            self.changed(&update);
+        }
+        is_new
+    }
+}

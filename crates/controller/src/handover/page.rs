@@ -1,0 +1,108 @@
+//! `/handover`: the state of each HPA in scope, as JSON.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::charges::{ChargeRow, Charges, GuardProof};
+use super::scope::Scope;
+use crate::page::JsonPage;
+use crate::record::Answer;
+
+/// The path of the page.
+pub const HANDOVER: &str = "/handover";
+
+/// The page. `None` if all HPAs are in scope.
+pub fn page(charges: Option<Arc<Charges>>) -> JsonPage {
+    Arc::new(move |_| {
+        let json = serde_json::to_vec(&charges.as_deref().map_or_else(Report::of_all, Report::new));
+        match json {
+            Ok(json) => Answer { status: StatusCode::OK, json: json.into() },
+            Err(error) => {
+                tracing::error!(%error, "failed to encode the page {HANDOVER}");
+                Answer { status: StatusCode::INTERNAL_SERVER_ERROR, json: "{}".into() }
+            }
+        }
+    })
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    scope: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    controller: Option<String>,
+    /// Whether this replica leads. A standby is in charge of no HPA.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leads: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guard: Option<GuardReport>,
+    hpas: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase", tag = "state")]
+enum GuardReport {
+    Unknown,
+    Proven { since: Timestamp },
+    Broken { reason: String },
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    namespace: Arc<str>,
+    name: Arc<str>,
+    by: &'static str,
+    state: &'static str,
+    since: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_foreign_write: Option<Write>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_refused_write: Option<Timestamp>,
+}
+
+#[derive(Debug, Serialize)]
+struct Write {
+    manager: Arc<str>,
+    at: Timestamp,
+}
+
+impl Report {
+    fn of_all() -> Self {
+        Self { scope: Scope::All.as_str(), controller: None, leads: None, guard: None, hpas: Vec::new() }
+    }
+
+    fn new(charges: &Charges) -> Self {
+        let guard = match charges.guard_proof() {
+            GuardProof::Unknown => GuardReport::Unknown,
+            GuardProof::Proven { since } => GuardReport::Proven { since },
+            GuardProof::Broken { reason } => GuardReport::Broken { reason },
+        };
+        Self {
+            scope: Scope::Labelled.as_str(),
+            controller: Some(charges.name().to_string()),
+            leads: Some(charges.leads()),
+            guard: Some(guard),
+            hpas: charges.rows().into_iter().map(Row::from).collect(),
+        }
+    }
+}
+
+impl From<ChargeRow> for Row {
+    fn from(row: ChargeRow) -> Self {
+        Self {
+            namespace: row.key.namespace,
+            name: row.key.name,
+            by: row.by.as_str(),
+            state: row.state.as_str(),
+            since: row.since,
+            last_foreign_write: row
+                .last_foreign_write
+                .map(|write| Write { manager: write.manager, at: write.at }),
+            last_refused_write: row.last_refused_write,
+        }
+    }
+}
