@@ -32,6 +32,8 @@ mod election_thread;
 mod exposed_metrics;
 #[path = "controller/fairness.rs"]
 mod fairness;
+#[path = "controller/handover.rs"]
+mod handover;
 #[path = "controller/identity.rs"]
 mod identity;
 #[path = "controller/large_hpas.rs"]

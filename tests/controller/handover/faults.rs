@@ -1,0 +1,133 @@
+//! Failovers, restarts and outages of the guard.
+
+use std::time::Duration;
+
+use concertina::cli::Config;
+use controller::handover::scope::Scope;
+
+use super::rig::{BuiltIn, Guarded, Replica, label, ours, theirs};
+use super::{move_for, stage};
+use crate::support::process::Process;
+
+const PERIOD: Duration = Duration::from_secs(15);
+const LEASE: Duration = Duration::from_secs(15);
+
+#[tokio::test(start_paused = true)]
+async fn standby_takes_over_within_two_periods_and_writes_nothing_before() {
+    let stage = stage(&["a"]);
+    label(&stage, "a", Some("concertina"));
+    let (first, second) = (Replica::start(&stage), Replica::start(&stage));
+    first.prove();
+    first.lead(None);
+    let guard = Guarded::by(&first);
+    let built_in = BuiltIn::start(&stage, Some(guard.clone()));
+    move_for(&stage, &["a"], 100).await;
+    assert!(theirs(&stage, "a").is_empty() && !ours(&stage, "a").is_empty());
+    assert_eq!((first.state("a"), second.state("a")), ("in_charge", "claiming"));
+    // The first replica dies. The second one still sees its Lease, and then leads. It knows nothing of the guard.
+    let died = stage.now();
+    first.kill();
+    guard.serve(Some(&second));
+    move_for(&stage, &["a"], 15).await;
+    assert!(ours(&stage, "a").iter().all(|at| *at <= died));
+    second.lead(Some(LEASE));
+    move_for(&stage, &["a"], 60).await;
+    let next = ours(&stage, "a").into_iter().find(|at| *at > died).unwrap();
+    assert!(next - died <= LEASE + 2 * PERIOD, "{:?}", next - died);
+    assert!(theirs(&stage, "a").is_empty());
+    drop(built_in);
+}
+
+#[tokio::test(start_paused = true)]
+async fn built_in_loop_acts_without_replicas_and_stops_when_one_returns() {
+    let stage = stage(&["a"]);
+    label(&stage, "a", Some("concertina"));
+    let first = Replica::start(&stage);
+    first.prove();
+    first.lead(None);
+    let guard = Guarded::by(&first);
+    let built_in = BuiltIn::start(&stage, Some(guard.clone()));
+    move_for(&stage, &["a"], 60).await;
+    let died = stage.now();
+    first.kill();
+    guard.serve(None);
+    move_for(&stage, &["a"], 100).await;
+    let rescued = theirs(&stage, "a")[0];
+    assert!(rescued - died <= PERIOD + Duration::from_secs(1), "{:?}", rescued - died);
+    // A replica returns: its webhook answers, and a minute later it leads.
+    let second = Replica::start(&stage);
+    second.prove();
+    guard.serve(Some(&second));
+    guard.lead(false);
+    move_for(&stage, &["a"], 60).await;
+    assert_eq!((second.state("a"), ours(&stage, "a").iter().all(|at| *at <= died)), ("claiming", true));
+    let back = stage.now();
+    guard.lead(true);
+    second.lead(None);
+    move_for(&stage, &["a"], 60).await;
+    let first = ours(&stage, "a").into_iter().find(|at| *at > died).unwrap();
+    assert!(first - back <= 2 * PERIOD, "{:?}", first - back);
+    assert!(theirs(&stage, "a").iter().all(|at| *at <= first));
+    drop(built_in);
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_guard_gives_the_hpa_back_until_it_is_mended() {
+    let stage = stage(&["a"]);
+    label(&stage, "a", Some("concertina"));
+    let replica = Replica::start(&stage);
+    replica.prove();
+    replica.lead(None);
+    let guard = Guarded::by(&replica);
+    let built_in = BuiltIn::start(&stage, Some(guard.clone()));
+    move_for(&stage, &["a"], 60).await;
+    // The check sees the broken configuration before the built-in loop writes.
+    guard.serve(None);
+    replica.disprove();
+    let broken = stage.now();
+    move_for(&stage, &["a"], 100).await;
+    assert!(ours(&stage, "a").iter().all(|at| *at <= broken));
+    assert!(theirs(&stage, "a").len() > 4);
+    assert_eq!(replica.state("a"), "contested");
+    assert!(replica.page()["guard"]["reason"].is_string());
+    guard.serve(Some(&replica));
+    replica.prove();
+    let mended = stage.now();
+    move_for(&stage, &["a"], 60).await;
+    let back = ours(&stage, "a").into_iter().find(|at| *at > mended).unwrap();
+    assert!(back - mended <= 2 * PERIOD, "{:?}", back - mended);
+    drop(built_in);
+}
+
+fn labelled_config() -> Config {
+    let mut config = Config::default();
+    config.controller.scope = Scope::Labelled;
+    config
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_hands_over_to_another_one() {
+    let stage = stage(&["a", "b"]);
+    label(&stage, "a", Some("concertina"));
+    let first = Process::start(&stage, "first", labelled_config());
+    move_for(&stage, &["a", "b"], 100).await;
+    assert!(!ours(&stage, "a").is_empty(), "an unanswered change is the proof without a guard");
+    let second = Process::start(&stage, "second", labelled_config());
+    move_for(&stage, &["a", "b"], 30).await;
+    // A crash.
+    let died = stage.now();
+    first.cut_off();
+    move_for(&stage, &["a", "b"], 60).await;
+    let next = ours(&stage, "a").into_iter().find(|at| *at > died).unwrap();
+    assert!(next - died <= LEASE + 2 * PERIOD, "{:?}", next - died);
+    // A rolling update.
+    let third = Process::start(&stage, "third", labelled_config());
+    move_for(&stage, &["a", "b"], 30).await;
+    let ended = stage.now();
+    second.end().await;
+    move_for(&stage, &["a", "b"], 60).await;
+    let next = ours(&stage, "a").into_iter().find(|at| *at > ended).unwrap();
+    assert!(next - ended <= 2 * PERIOD, "{:?}", next - ended);
+    assert!(ours(&stage, "b").is_empty());
+    third.end().await;
+}
