@@ -13,6 +13,7 @@ pub use self::manifest::{Account, manifest};
 use std::path::PathBuf;
 
 use cluster::permission::{Permission, Role, Subject, row};
+use controller::handover::scope::Scope;
 use controller::history::rebuild::event_list_permission;
 use controller::options::ScaleSource;
 use controller::targets::{definition_permission, target_watch_permission};
@@ -46,6 +47,7 @@ pub fn needed(config: &Config) -> Vec<Permission> {
             }
         }
     }
+    needed.extend(namespace_permissions(config));
     needed.extend(checkpoint_permissions(config));
     let mut rest = lease_permissions(config);
     rest.extend(server_permissions(config));
@@ -113,6 +115,16 @@ fn controller_permissions(config: &Config) -> Vec<Permission> {
         ]);
     }
     rows
+}
+
+/// Returns the permissions on namespaces, which are cluster-scoped.
+fn namespace_permissions(config: &Config) -> Option<Permission> {
+    let controller = &config.controller;
+    (controller.scope == Scope::Labelled && controller.watch_namespaces.is_none()).then(|| Permission {
+        why: "to find the namespaces with the label concertina.dev/controller",
+        without: "only labels of HPAs put HPAs in scope",
+        ..row("", "namespaces", &["list", "watch"])
+    })
 }
 
 fn target_permissions(config: &Config) -> Vec<Permission> {

@@ -73,7 +73,6 @@ async fn only_labelled_hpas_are_written_and_only_until_the_label_goes() {
     let back = theirs(&stage, "a").into_iter().find(|at| *at > off).unwrap();
     assert!(back - off <= Duration::from_secs(15));
     assert_eq!(replica.counts(), "outside 3");
-    assert!(!logs::with("in charge: the guard refuses the built-in loop's writes").is_empty());
     drop(built_in);
 }
 

@@ -16,8 +16,8 @@ const LEASE: Duration = Duration::from_secs(15);
 const IN_FLIGHT: Duration = Duration::from_millis(50);
 /// The silence before a write after one of the other controller.
 const SETTLE: Duration = Duration::from_millis(1000);
-/// Every write of a status needs a change, and a rescheduled sync may be half a period late.
-const SLACK: Duration = Duration::from_secs(10);
+/// The metrics change every five seconds.
+const SLACK: Duration = Duration::from_secs(6);
 
 /// SplitMix64.
 struct Random(u64);
@@ -45,8 +45,12 @@ struct World {
     is_reached: bool,
     /// Times at which an HPA came out of scope, and in scope, by name.
     labels: Vec<(Duration, &'static str, bool)>,
-    /// When the leader died.
+    /// When the last leader died.
     died: Option<Duration>,
+    /// When leaders died.
+    deaths: Vec<Duration>,
+    /// What happened, for failures.
+    log: Vec<String>,
 }
 
 impl World {
@@ -78,7 +82,8 @@ impl World {
             next.lead(self.died.map(|died| now - died));
             self.leader = Some(next);
         }
-        match random.below(10) {
+        let choice = random.below(10);
+        match choice {
             0..=3 => {
                 let name = NAMES[usize::try_from(random.below(3)).unwrap()];
                 let on = !self.is_labelled(name);
@@ -100,6 +105,7 @@ impl World {
                 if let Some(leader) = self.leader.take() {
                     leader.kill();
                     self.died = Some(now);
+                    self.deaths.push(now);
                 }
             }
             _ => {
@@ -109,6 +115,8 @@ impl World {
             }
         }
         self.serve();
+        let states = self.leader.as_ref().map(|leader| NAMES.map(|name| leader.state(name)));
+        self.log.push(format!("{now:?} {choice} reached {} {states:?}", self.is_reached));
     }
 }
 
@@ -128,6 +136,8 @@ async fn run(seed: u64) {
         is_reached: true,
         labels: Vec::new(),
         died: None,
+        deaths: Vec::new(),
+        log: Vec::new(),
     };
     move_for(&world.stage, &NAMES, 30).await;
     for _ in 0..40 {
@@ -173,14 +183,18 @@ fn check(world: &World, name: &str, seed: u64) {
     all.sort_unstable();
     for pair in all.windows(2) {
         let gap = pair[1] - pair[0];
-        let longest = 2 * PERIOD + LEASE + SLACK;
-        assert!(gap <= longest, "seed {seed}: {name} has no writer from {:?} for {gap:?}", pair[0]);
+        // After a death the built-in loop may have been refused until the end of the Lease, and then writes with
+        // its next sync.
+        let died = world.deaths.iter().any(|died| *died + LEASE >= pair[0] && *died <= pair[1]);
+        let longest = 2 * PERIOD + SLACK + if died { LEASE + PERIOD } else { Duration::ZERO };
+        let log = world.log.join("\n");
+        assert!(gap <= longest, "{log}\nseed {seed}: {name} has no writer from {:?} for {gap:?}", pair[0]);
     }
 }
 
 /// Number of schedules, or the value of `HANDOVER_SEEDS`.
 fn seeds() -> u64 {
-    std::env::var("HANDOVER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(30)
+    std::env::var("HANDOVER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20)
 }
 
 #[tokio::test(start_paused = true)]

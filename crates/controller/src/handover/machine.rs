@@ -29,7 +29,7 @@
 //!
 //! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong. The
 //! quiet time then doubles, up to `LONGEST_QUIET` periods, and a refused write counts only `QUIET` periods
-//! after it, so that two controllers never take turns at a high rate.
+//! after the foreign write, so that two controllers never take turns at a high rate.
 
 use std::time::Duration;
 
@@ -378,8 +378,8 @@ impl Charge {
         let silent = self.silent_since?;
         let settled = silent + SETTLE.min(self.period / 4);
         let refused = self.refused.map(|at| {
-            let at = if self.has_relapsed { at + self.period * QUIET } else { at };
-            (at.max(settled), Proof::Refused)
+            let quiet = if self.has_relapsed { silent + self.period * QUIET } else { settled };
+            (at.max(quiet), Proof::Refused)
         });
         let proven = (self.guard == Guard::Proven && self.checking.is_none()).then(|| {
             let at = if self.phase == Phase::Contested { silent + self.quiet } else { settled };

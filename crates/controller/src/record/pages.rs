@@ -14,6 +14,7 @@ use super::wire::{
     API_VERSION, Comparison, ControllerInfo, DECISION_LIST, DECISION_SUMMARY_LIST, DecisionEntry,
     DecisionList, DecisionSummary, DecisionSummaryList, Failure, HpaMetadata, PageMetadata,
 };
+use crate::handover::machine::State;
 use crate::reconcile::Controller;
 use crate::store::{HpaRecord, Key};
 
@@ -153,7 +154,12 @@ impl Decisions {
             history: self.controller.histories.get(&hpa.uid).into(),
             decisions: self.record.decisions(&hpa.uid),
             comparison: self.comparisons.as_ref().map(|comparisons| comparisons.comparison(key)),
+            handover: self.handover(key).map(|state| state.as_str().to_owned()),
         })
+    }
+
+    fn handover(&self, key: &Key) -> Option<State> {
+        self.controller.hpas.charges()?.state(key)
     }
 
     fn page(&self, page: &Page) -> Answer {

@@ -40,6 +40,10 @@ pub struct DecisionList {
     /// The comparison of a dry run with another controller's changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
+    /// The state of the handover of the HPA: `claiming`, `in_charge` or `contested`. `None` if all HPAs are in
+    /// scope, or if this one is out of scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handover: Option<String>,
 }
 
 /// The comparison of a dry run's decisions for an HPA with another controller's changes.

@@ -134,7 +134,7 @@ fn relapse_doubles_the_quiet_time_and_delays_a_refused_write() {
     let begin = [(0, Found(Guard::Proven)), (0, Lead(false)), (100, Foreign)];
     assert_eq!(run(&begin, 300), [(1000, InCharge), (100_000, Contested), (160_000, InCharge)]);
     let refused = [&begin[..], &[(105, Refused), (120, Refused)]].concat();
-    assert_eq!(run(&refused, 300), [(1000, InCharge), (100_000, Contested), (135_000, InCharge)]);
+    assert_eq!(run(&refused, 300), [(1000, InCharge), (100_000, Contested), (130_000, InCharge)]);
     // Sixteen periods at most.
     let mut story = begin.to_vec();
     let mut last = 0;
