@@ -27,9 +27,10 @@
 //!
 //! A standby never leaves `Claiming`, because it gets no `Lead`.
 //!
-//! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong. The
-//! quiet time then doubles, up to `LONGEST_QUIET` periods, and a refused write counts only `QUIET` periods
-//! after the foreign write, so that two controllers never take turns at a high rate.
+//! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong. A
+//! refused write then counts only at the end of the quiet time, so that two controllers never take turns at a
+//! high rate. The quiet time itself never grows: the guard may refuse writes through a replica that does not
+//! lead, of which the leader knows nothing, and the HPA has no writer until the leader is in charge again.
 
 use std::time::Duration;
 
@@ -46,8 +47,6 @@ const SETTLE: Duration = Duration::from_secs(1);
 const QUIET: u32 = 2;
 /// A foreign write within this many periods after the start of the charge shows that the start was premature.
 const RELAPSE: u32 = 10;
-/// Maximum quiet time in periods.
-const LONGEST_QUIET: u32 = 16;
 
 /// What this instance does with an HPA in scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,7 +164,6 @@ pub struct Charge {
     silent_since: Option<Instant>,
     /// Time of the first refused write since the last foreign write.
     refused: Option<Instant>,
-    quiet: Duration,
     has_relapsed: bool,
     /// The check in progress.
     checking: Option<Check>,
@@ -207,7 +205,6 @@ impl Charge {
             guard,
             silent_since: None,
             refused: None,
-            quiet: period * QUIET,
             has_relapsed: false,
             checking: None,
             next_check: None,
@@ -277,7 +274,7 @@ impl Charge {
         if guard != Guard::Broken || before == Guard::Broken || proof == Proof::Unanswered {
             return None;
         }
-        (self.quiet, self.has_relapsed) = (self.period * QUIET, false);
+        self.has_relapsed = false;
         self.contest(now);
         Some(Output::Contested(Cause::Guard))
     }
@@ -287,11 +284,6 @@ impl Charge {
         if let Phase::InCharge(since, proof) = self.phase {
             self.has_relapsed =
                 proof != Proof::HandOver && now.duration_since(since) <= self.period * RELAPSE;
-            self.quiet = if self.has_relapsed {
-                (self.quiet * 2).min(self.period * LONGEST_QUIET)
-            } else {
-                self.period * QUIET
-            };
             self.contest(now);
             if let Some(evidence) = &mut self.evidence {
                 evidence.step(evidence::Input::ForeignWrite(self.key.clone()), now);
@@ -377,12 +369,13 @@ impl Charge {
     fn due(&self) -> Option<(Instant, Proof)> {
         let silent = self.silent_since?;
         let settled = silent + SETTLE.min(self.period / 4);
+        let quiet = silent + self.period * QUIET;
         let refused = self.refused.map(|at| {
-            let quiet = if self.has_relapsed { silent + self.period * QUIET } else { settled };
-            (at.max(quiet), Proof::Refused)
+            let earliest = if self.has_relapsed { quiet } else { settled };
+            (at.max(earliest), Proof::Refused)
         });
         let proven = (self.guard == Guard::Proven && self.checking.is_none()).then(|| {
-            let at = if self.phase == Phase::Contested { silent + self.quiet } else { settled };
+            let at = if self.phase == Phase::Contested { quiet } else { settled };
             (at.max(self.next_check.unwrap_or(at)), Proof::Guard)
         });
         refused.into_iter().chain(proven).min_by_key(|(at, _)| *at)
