@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -101,6 +102,31 @@ pub enum LeaderState {
     },
 }
 
+/// Whether any replica leads, as this replica sees the Lease. Clones share one state.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseLife {
+    /// The end of the Lease by its last observation. `None` before the first one.
+    until: Arc<Mutex<Option<Instant>>>,
+    grace: Duration,
+}
+
+impl LeaseLife {
+    /// Creates the state before the first observation. `grace`: time after the end of a Lease in which a standby
+    /// acquires it, so that a change of the leader is no time without a leader.
+    fn new(grace: Duration) -> Self {
+        Self { until: Arc::default(), grace }
+    }
+
+    /// Whether a replica holds the Lease, or held it until so recently that a standby is about to acquire it.
+    pub fn is_live(&self) -> bool {
+        self.until.lock().is_some_and(|until| Instant::now() < until + self.grace)
+    }
+
+    fn observe(&self, until: Option<Instant>) {
+        *self.until.lock() = until;
+    }
+}
+
 /// The holder of the Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
@@ -191,6 +217,7 @@ pub struct Candidate {
     elector: Elector,
     leader_state: watch::Sender<LeaderState>,
     watching: Option<LeaseWatch>,
+    life: LeaseLife,
 }
 
 impl fmt::Debug for Candidate {
@@ -205,7 +232,14 @@ impl Candidate {
         parts.gate.leads_until(Instant::now());
         let elector = Elector::new(parts.identity.as_str(), parts.timing.lease);
         let (leader_state, receiver) = watch::channel(LeaderState::Standby(None));
-        (Self { parts, elector, leader_state, watching: None }, receiver)
+        // A standby retries within this time.
+        let life = LeaseLife::new(parts.timing.retry.mul_f64(1.0 + JITTER));
+        (Self { parts, elector, leader_state, watching: None, life }, receiver)
+    }
+
+    /// Whether any replica leads.
+    pub fn lease_life(&self) -> LeaseLife {
+        self.life.clone()
     }
 
     /// Runs until the Lease is lost. When `release` is cancelled, releases the Lease. All writers must have
@@ -260,6 +294,7 @@ impl Candidate {
                 change = Self::follow(&mut self.watching, &self.parts.leases) => match change {
                     Ok(Some(lease)) => {
                         self.elector.observe(lease, Instant::now());
+                        self.life.observe(self.elector.expires());
                         if self.elector.holder().is_none() {
                             return;
                         }
@@ -357,7 +392,10 @@ impl Candidate {
                 Input::Failed
             };
             input = match self.elector.step(input, Instant::now(), self.parts.clock.now()) {
-                Action::End(outcome) => return (outcome, started),
+                Action::End(outcome) => {
+                    self.life.observe(self.elector.expires());
+                    return (outcome, started);
+                }
                 Action::Read => match leases.get().await {
                     Ok(Some(lease)) => Input::Found(lease),
                     Ok(None) => Input::Absent,

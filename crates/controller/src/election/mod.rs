@@ -16,7 +16,7 @@ mod peer;
 pub mod record;
 
 pub use self::candidate::{
-    Candidate, CandidateExit, Holder, LeaderState, LostReason, Parts, Timing, TimingError,
+    Candidate, CandidateExit, Holder, LeaderState, LeaseLife, LostReason, Parts, Timing, TimingError,
 };
 pub use self::heartbeat::Heartbeat;
 pub use self::peer::Peer;
