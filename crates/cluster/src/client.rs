@@ -101,6 +101,8 @@ pub struct Clients {
     pub reviews: Client,
     /// Events about a replica that withholds writes because of another controller.
     pub notices: Client,
+    /// The objects of the guard against the built-in controller: certificates, webhook and policies.
+    pub guard: Client,
     /// The checkpoint of histories. A separate token bucket, so that large writes delay no other request.
     pub checkpoint: Client,
     /// The gate for all writes.
@@ -204,6 +206,7 @@ impl Clients {
             watch: unlimited.clone(),
             lease: Client { http: gated(lease, Writes::Lease), ..unlimited.clone() },
             reviews: Client { bucket: TokenBucket::new(options.qps, options.burst), ..account_client },
+            guard: Client { http: gated(http.clone(), Writes::Guard), ..client() },
             checkpoint: Client { http: gated(http.clone(), Writes::Checkpoint), ..client() },
             notices: Client { http: gated(http, Writes::Notices), ..unlimited },
             gate: Arc::clone(&options.gate),

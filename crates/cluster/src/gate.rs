@@ -64,6 +64,8 @@ pub enum Writes {
     Lease,
     /// Creation of the ServiceAccount that the controller acts as. Standbys need it too.
     Account,
+    /// The certificates of the guard against the built-in controller. Standbys need them too.
+    Guard,
 }
 
 impl Writes {
@@ -71,7 +73,7 @@ impl Writes {
         match self {
             Self::Autoscaling => true,
             Self::Notices | Self::Checkpoint => !matches!(refusal, Refusal::TakeOver | Refusal::NotInCharge),
-            Self::Lease | Self::Account => refusal == Refusal::DryRun,
+            Self::Lease | Self::Account | Self::Guard => refusal == Refusal::DryRun,
         }
     }
 }

@@ -46,7 +46,7 @@ impl Client {
     }
 
     /// Returns the API of the objects of a cluster-scoped resource. Requires a tokio runtime.
-    pub(super) fn cluster_scoped<K>(&self) -> Api<K>
+    pub fn cluster_scoped<K>(&self) -> Api<K>
     where
         K: Resource<Scope = ClusterResourceScope, DynamicType = ()>,
     {
