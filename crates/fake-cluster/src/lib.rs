@@ -15,10 +15,11 @@
 //!   bookmarks, 410 Gone), create (also by generateName), update, patch (merge, strategic merge, JSON),
 //!   delete, deletecollection, `dryRun=All`. Responses contain objects, metadata only, or the tables of
 //!   `kubectl get`. The types are:
-//!   - core: pods, namespaces, services, events, replicationcontrollers, configmaps, serviceaccounts,
+//!   - core: pods, namespaces, services, events, replicationcontrollers, configmaps, secrets, serviceaccounts,
 //!     endpoints,
 //!   - apps: deployments, replicasets, statefulsets, daemonsets,
 //!   - horizontalpodautoscalers (autoscaling/v2), leases, ingresses,
+//!   - admissionregistration.k8s.io/v1 webhook configurations, policies and bindings, without effect,
 //!   - example.com/v1 widgets (a custom resource with scale) and gadgets (one without).
 //! - The subresources `scale` and `status`, with their conflicts. A scale target can also exist without a
 //!   workload ([`Cluster::put_scale`]), with any text as its selector.

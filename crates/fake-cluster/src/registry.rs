@@ -95,6 +95,7 @@ pub(crate) static TYPES: &[ResourceType] = &[
         fields: &["status.replicas"],
         ..workload("ReplicationController", "replicationcontrollers", &["rc"])
     },
+    core("Secret", "secrets", &[]),
     core("ServiceAccount", "serviceaccounts", &["sa"]),
     ResourceType {
         categories: &["all"],
@@ -102,6 +103,9 @@ pub(crate) static TYPES: &[ResourceType] = &[
         fields: &["spec.clusterIP", "spec.type"],
         ..core("Service", "services", &["svc"])
     },
+    admission("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    admission("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    admission("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
     ResourceType { scale: None, ..workload("DaemonSet", "daemonsets", &["ds"]) },
     workload("Deployment", "deployments", &["deploy"]),
     ResourceType { fields: &["status.replicas"], ..workload("ReplicaSet", "replicasets", &["rs"]) },
@@ -151,6 +155,16 @@ const fn core(
         generation: false,
         custom: false,
         fields: &[],
+    }
+}
+
+/// A cluster-scoped type that configures admission. It is stored, and has no effect on requests.
+const fn admission(kind: &'static str, resource: &'static str) -> ResourceType {
+    ResourceType {
+        group: "admissionregistration.k8s.io",
+        namespaced: false,
+        generation: true,
+        ..core(kind, resource, &[])
     }
 }
 
