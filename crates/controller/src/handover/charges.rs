@@ -198,6 +198,18 @@ impl Charges {
         kinds.collect()
     }
 
+    /// The groups and kinds of all targets of HPAs in scope.
+    pub fn target_kinds(&self) -> BTreeSet<(String, String)> {
+        let inner = self.inner.lock();
+        let mut kinds = BTreeSet::new();
+        for Entry { target, .. } in inner.hpas.values() {
+            // A target with an invalid API version is never written.
+            let Ok(group) = target_group(target) else { continue };
+            kinds.insert((group.to_owned(), target.kind.clone()));
+        }
+        kinds
+    }
+
     /// Records that the guard refused a write of the built-in loop about an HPA, which proves the guard for it.
     /// Does nothing for an HPA out of scope.
     pub fn write_refused(&self, namespace: &str, hpa: &str, now: Instant) {

@@ -6,13 +6,16 @@
 //! moves HPAs between the store and the outside, `namespaces` watches the labels of namespaces, and [`Handover`]
 //! drives the machines and reports.
 
+pub mod admission;
 pub mod charges;
 mod driver;
 pub mod machine;
 mod moves;
 mod namespaces;
+pub mod objects;
 mod outside;
 pub mod page;
+pub mod proof;
 pub mod scope;
 
 pub use self::driver::{Handover, Parts};

@@ -316,6 +316,13 @@ metrics! {
             "Time of the last proof that the built-in loop's writes of HPAs in scope are refused.",
             "Time of the last proof that the built-in loop's writes of HPAs in scope are refused.",
         );
+        handover_refused: CounterVec = counter(
+            "concertina_handover_refused_total",
+            &["resource"],
+            "Writes of the built-in controller that this replica's webhook refused, by resource.",
+            "Writes of the built-in controller that the webhook of this replica refused: `scale`, `status` or \
+             `events`.",
+        );
         shadow: CounterVec = counter(
             "concertina_shadow_decisions_total",
             &["result"],

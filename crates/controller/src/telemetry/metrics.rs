@@ -263,6 +263,11 @@ impl Metrics {
         self.families().foreign_writes.with_label_values(&NO_LABELS).inc();
     }
 
+    /// Counts a write of the built-in controller that the webhook refused. `resource`: a value of a fixed set.
+    pub fn handover_refused(&self, resource: &'static str) {
+        self.families().handover_refused.with_label_values(&[resource]).inc();
+    }
+
     /// Counts a comparison of another controller's change with our decision. `result`: a value of a fixed
     /// set.
     pub fn shadow_decision(&self, result: &'static str) {

@@ -1,0 +1,208 @@
+//! The objects of the guards `webhook` and `policy`, as they should be in the cluster. The manifests contain
+//! them, and [`proof`](super::proof) compares them with the cluster's.
+
+use serde_json::{Value, json};
+
+use super::scope::{ControllerName, LABEL};
+
+/// The path of the webhook.
+pub const PATH: &str = "/handover";
+/// The name of the webhook in its configuration.
+pub const WEBHOOK: &str = "handover.concertina.dev";
+/// The port of the Service, which forwards to `--handover-webhook-port`.
+pub const SERVICE_PORT: u16 = 443;
+
+/// The users that the built-in loop writes as, by distribution.
+///
+/// | user | where |
+/// |---|---|
+/// | `system:serviceaccount:kube-system:horizontal-pod-autoscaler` | kubeadm, k3s, kOps, EKS |
+/// | `system:kube-controller-manager` | kube-controller-manager without credentials per controller |
+/// | `system:vpa-recommender` | GKE, by published roles |
+pub const BUILT_IN_USERS: [&str; 3] = [
+    "system:serviceaccount:kube-system:horizontal-pod-autoscaler",
+    "system:kube-controller-manager",
+    "system:vpa-recommender",
+];
+
+/// The name of an instance's guard objects, of its Service and of its Secret.
+pub fn object_name(controller: &ControllerName) -> String {
+    // Names of objects have no upper case and no underscore.
+    let valid = controller.as_str().to_ascii_lowercase().replace('_', "-");
+    format!("{valid}-handover")
+}
+
+/// What the guard objects of an instance depend on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuardObjects {
+    /// The name of the instance.
+    pub controller: ControllerName,
+    /// `--built-in-users`.
+    pub built_in_users: Vec<String>,
+    /// The namespace of the Service in front of the webhook.
+    pub namespace: String,
+}
+
+impl GuardObjects {
+    /// The name of the webhook configuration and the prefix of the policies.
+    pub fn name(&self) -> String {
+        object_name(&self.controller)
+    }
+
+    /// The ValidatingWebhookConfiguration, without `caBundle`.
+    pub fn webhook(&self) -> Value {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": self.name()},
+            "webhooks": [{
+                "name": WEBHOOK,
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                // Without Concertina the built-in loop goes on.
+                "failurePolicy": "Ignore",
+                "timeoutSeconds": 1,
+                "clientConfig": {
+                    "service": {
+                        "name": self.name(), "namespace": self.namespace, "path": PATH, "port": SERVICE_PORT,
+                    },
+                },
+                "matchConditions": [self.user_condition()],
+                "rules": [
+                    rule(&["*"], &["UPDATE"], "*/scale"),
+                    rule(&["autoscaling"], &["UPDATE"], "horizontalpodautoscalers/status"),
+                    rule(&["", "events.k8s.io"], &["CREATE", "UPDATE"], "events"),
+                ],
+            }],
+        })
+    }
+
+    /// The three ValidatingAdmissionPolicies: for scales, statuses and events.
+    pub fn policies(&self) -> [Value; 3] {
+        let scale = self.policy(
+            "scale",
+            true,
+            &[rule(&["*"], &["UPDATE"], "*/scale")],
+            // The plural of a kind is regular in the groups of Kubernetes. In other groups it may be any word, and
+            // the name decides.
+            "params.spec.scaleTargetRef.name != request.name || (has(params.spec.scaleTargetRef.apiVersion) && \
+             params.spec.scaleTargetRef.apiVersion.contains('/') ? \
+             params.spec.scaleTargetRef.apiVersion.split('/')[0] : '') != request.resource.group || \
+             (request.resource.group in ['', 'apps'] && params.spec.scaleTargetRef.kind.lowerAscii() + 's' != \
+             request.resource.resource)",
+            "this workload is scaled by Concertina",
+        );
+        let label = |object: &str| {
+            format!(
+                "has({object}.metadata.labels) && '{LABEL}' in {object}.metadata.labels ? \
+                 {object}.metadata.labels['{LABEL}'] : ''"
+            )
+        };
+        let status = self.policy(
+            "status",
+            false,
+            &[rule(&["autoscaling"], &["UPDATE"], "horizontalpodautoscalers/status")],
+            // The stored object counts, because a writer may send stale labels.
+            &format!(
+                "(has(oldObject.metadata.labels) && '{LABEL}' in oldObject.metadata.labels ? \
+                 oldObject.metadata.labels['{LABEL}'] : ({})) != '{}'",
+                label("namespaceObject"),
+                self.controller
+            ),
+            "this HPA is controlled by Concertina",
+        );
+        let events = self.policy(
+            "events",
+            true,
+            &[rule(&["", "events.k8s.io"], &["CREATE", "UPDATE"], "events")],
+            "!(has(object.involvedObject) ? object.involvedObject.kind == 'HorizontalPodAutoscaler' && \
+             object.involvedObject.name == params.metadata.name && object.involvedObject.namespace == \
+             params.metadata.namespace : has(object.regarding) && object.regarding.kind == \
+             'HorizontalPodAutoscaler' && object.regarding.name == params.metadata.name && \
+             object.regarding.namespace == params.metadata.namespace)",
+            "this HPA is controlled by Concertina",
+        );
+        [scale, status, events]
+    }
+
+    /// The bindings of the policies. A policy with HPAs as parameters has two bindings: for HPAs with the label,
+    /// and for HPAs without it in namespaces with the label.
+    pub fn bindings(&self) -> [Value; 5] {
+        let by_hpa = json!({"matchLabels": {LABEL: self.controller.as_str()}});
+        let without = json!({"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]});
+        let namespaces = json!({"matchLabels": {LABEL: self.controller.as_str()}});
+        let parameters = |selector: &Value| json!({"selector": selector, "parameterNotFoundAction": "Allow"});
+        let binding = |suffix: &str, policy: &str, rest: Value| {
+            let mut spec = json!({
+                "policyName": format!("{}-{policy}", self.name()), "validationActions": ["Deny"],
+            });
+            if let (Some(spec), Value::Object(rest)) = (spec.as_object_mut(), rest) {
+                spec.extend(rest);
+            }
+            json!({
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "ValidatingAdmissionPolicyBinding",
+                "metadata": {"name": format!("{}-{policy}{suffix}", self.name())},
+                "spec": spec,
+            })
+        };
+        let hpa = |policy| binding("", policy, json!({"paramRef": parameters(&by_hpa)}));
+        let namespace = |policy| {
+            let rest = json!({
+                "paramRef": parameters(&without), "matchResources": {"namespaceSelector": namespaces},
+            });
+            binding("-by-namespace", policy, rest)
+        };
+        [
+            hpa("scale"),
+            namespace("scale"),
+            binding("", "status", json!({})),
+            hpa("events"),
+            namespace("events"),
+        ]
+    }
+
+    fn policy(
+        &self,
+        suffix: &str,
+        has_parameter: bool,
+        rules: &[Value],
+        expression: &str,
+        message: &str,
+    ) -> Value {
+        let mut spec = json!({
+            // A policy that fails to evaluate lets the built-in loop go on.
+            "failurePolicy": "Ignore",
+            "matchConstraints": {"resourceRules": rules},
+            "matchConditions": [self.user_condition()],
+            "validations": [{"expression": expression, "message": message, "reason": "Forbidden"}],
+        });
+        if has_parameter {
+            spec["paramKind"] = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler"});
+        }
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": format!("{}-{suffix}", self.name())},
+            "spec": spec,
+        })
+    }
+
+    fn user_condition(&self) -> Value {
+        let users: Vec<_> = self.built_in_users.iter().map(|user| cel_string(user)).collect();
+        let expression = format!("request.userInfo.username in [{}]", users.join(", "));
+        json!({"name": "built-in-loop", "expression": expression})
+    }
+}
+
+fn rule(groups: &[&str], operations: &[&str], resource: &str) -> Value {
+    json!({
+        "apiGroups": groups, "apiVersions": ["*"], "operations": operations, "resources": [resource],
+        "scope": "Namespaced",
+    })
+}
+
+/// A string literal of CEL.
+fn cel_string(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}

@@ -1,0 +1,213 @@
+//! Whether the guard's objects in the cluster refuse the writes of the built-in loop. No clock, no I/O.
+//!
+//! An object proves the guard if it says what [`objects`](super::objects) says. Values that do not weaken the
+//! guard may differ: names, labels, messages, time limits, the failure policy, defaults that the API server adds,
+//! and further webhooks.
+
+use serde_json::Value;
+
+use super::objects::{GuardObjects, PATH};
+
+/// Fields that do not weaken the guard.
+const FREE: [&str; 8] = [
+    "timeoutSeconds",
+    "failurePolicy",
+    "message",
+    "messageExpression",
+    "reason",
+    "name",
+    "auditAnnotations",
+    "clientConfig",
+];
+/// Values that the API server adds, by field.
+const DEFAULTS: [(&str, &str); 4] =
+    [("matchPolicy", "Equivalent"), ("scope", "*"), ("namespaceSelector", "{}"), ("objectSelector", "{}")];
+/// Maximum length of a value in a message.
+const LONGEST: usize = 200;
+
+/// The reason why an object does not prove the guard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Defect {
+    /// The object does not exist.
+    #[error("{object} does not exist: apply the manifests of the guard")]
+    Missing {
+        /// Kind and name.
+        object: String,
+    },
+    /// A field lets writes of the built-in loop pass.
+    #[error("{object}: {field} is {actual}, not {expected}: apply the manifests of the guard")]
+    Differs {
+        /// Kind and name.
+        object: String,
+        /// The path of the field.
+        field: String,
+        /// The value in the cluster, as JSON, shortened.
+        actual: String,
+        /// The value in the manifests, as JSON, shortened.
+        expected: String,
+    },
+    /// The API server rejects the certificates of the replicas.
+    #[error(
+        "{object}: {field} does not trust the certificate of the webhook: let the leader write the field, which needs \
+         the verbs get and update on this object, or renew the files of --handover-webhook-cert-file"
+    )]
+    Untrusted {
+        /// Kind and name.
+        object: String,
+        /// The path of the field.
+        field: String,
+    },
+}
+
+/// Checks the ValidatingWebhookConfiguration. `None`: it does not exist. `trusts` returns whether a caBundle, in
+/// PEM, verifies the certificate that this replica serves.
+///
+/// # Errors
+/// Returns the first [`Defect`].
+pub fn webhook(
+    objects: &GuardObjects,
+    actual: Option<&Value>,
+    trusts: &dyn Fn(&str) -> bool,
+) -> Result<(), Defect> {
+    let expected = objects.webhook();
+    let object = object_of(&expected);
+    let Some(actual) = actual else { return Err(Defect::Missing { object }) };
+    let wanted = &expected["webhooks"][0];
+    let webhooks = actual["webhooks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let found = webhooks.iter().enumerate().find(|(_, webhook)| webhook["name"] == wanted["name"]);
+    let Some((index, webhook)) = found else {
+        let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].clone()).collect();
+        return Err(differs(&object, "webhooks[*].name", &names.into(), &wanted["name"]));
+    };
+    let path = format!("webhooks[{index}]");
+    compare(&object, &path, wanted, webhook)?;
+    let client = &webhook["clientConfig"];
+    // A URL is for API servers that do not resolve Services.
+    let has_url =
+        client["url"].as_str().is_some_and(|url| url.starts_with("https://") && url.ends_with(PATH));
+    if !has_url {
+        let service = &wanted["clientConfig"]["service"];
+        compare(&object, &format!("{path}.clientConfig.service"), service, &with_port(&client["service"]))?;
+    }
+    let bundle = client["caBundle"].as_str().unwrap_or_default();
+    if !trusts(bundle) {
+        return Err(Defect::Untrusted { object, field: format!("{path}.clientConfig.caBundle") });
+    }
+    Ok(())
+}
+
+/// Checks the policies and their bindings. `actual` returns an object by kind and name.
+///
+/// # Errors
+/// Returns the first [`Defect`].
+pub fn policies<'a>(
+    objects: &GuardObjects,
+    actual: &dyn Fn(&str, &str) -> Option<&'a Value>,
+) -> Result<(), Defect> {
+    for expected in objects.policies().iter().chain(&objects.bindings()) {
+        let object = object_of(expected);
+        let [kind, name] =
+            [&expected["kind"], &expected["metadata"]["name"]].map(|text| text.as_str().unwrap_or_default());
+        let Some(actual) = actual(kind, name) else { return Err(Defect::Missing { object }) };
+        compare(&object, "spec", &expected["spec"], &actual["spec"])?;
+    }
+    Ok(())
+}
+
+/// `ValidatingWebhookConfiguration concertina-handover`
+fn object_of(expected: &Value) -> String {
+    let [kind, name] =
+        [&expected["kind"], &expected["metadata"]["name"]].map(|text| text.as_str().unwrap_or_default());
+    format!("{kind} {name}")
+}
+
+/// Adds the default port of a service reference.
+fn with_port(service: &Value) -> Value {
+    let mut service = service.clone();
+    if let Some(fields) = service.as_object_mut() {
+        fields.entry("port").or_insert_with(|| 443.into());
+    }
+    service
+}
+
+/// Compares the fields of an object, and the elements of a list in their order.
+fn compare(object: &str, path: &str, expected: &Value, actual: &Value) -> Result<(), Defect> {
+    match (expected, actual) {
+        (Value::Object(wanted), Value::Object(fields)) => {
+            for (name, value) in wanted.iter().filter(|(name, _)| !is_free(name, path)) {
+                let field = fields.get(name).unwrap_or(&Value::Null);
+                if !is_default(name, field) || !is_namespaced_scope(name, value) {
+                    compare(object, &format!("{path}.{name}"), value, field)?;
+                }
+            }
+            let added = fields.iter().find(|(name, value)| {
+                !wanted.contains_key(*name)
+                    && !is_free(name, path)
+                    && !is_empty(value)
+                    && !is_default(name, value)
+            });
+            match added {
+                Some((name, value)) => Err(differs(object, &format!("{path}.{name}"), value, &Value::Null)),
+                None => Ok(()),
+            }
+        }
+        (Value::Array(wanted), Value::Array(items)) if wanted.len() == items.len() => {
+            let mut pairs = wanted.iter().zip(items).enumerate();
+            pairs.try_for_each(|(index, (wanted, item))| {
+                compare(object, &format!("{path}[{index}]"), wanted, item)
+            })
+        }
+        (Value::String(wanted), Value::String(text)) if words(wanted).eq(words(text)) => Ok(()),
+        _ if expected == actual => Ok(()),
+        _ => Err(differs(object, path, actual, expected)),
+    }
+}
+
+/// Whether the field does not weaken the guard. The name of a service, a policy or a webhook counts.
+fn is_free(name: &str, path: &str) -> bool {
+    FREE.contains(&name) && !(name == "name" && path.ends_with(".service"))
+}
+
+/// Whether a rule for namespaced objects was expected. A rule for all objects covers them.
+fn is_namespaced_scope(name: &str, expected: &Value) -> bool {
+    name == "scope" && expected == "Namespaced"
+}
+
+fn is_default(name: &str, value: &Value) -> bool {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    DEFAULTS.iter().any(|(field, default)| *field == name && *default == text)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// The words of an expression, which a formatter may wrap.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace()
+}
+
+fn differs(object: &str, field: &str, actual: &Value, expected: &Value) -> Defect {
+    let short = |value: &Value| {
+        let text = if value.is_null() { "unset".to_owned() } else { value.to_string() };
+        if text.chars().count() <= LONGEST {
+            text
+        } else {
+            text.chars().take(LONGEST).chain(['…']).collect()
+        }
+    };
+    Defect::Differs {
+        object: object.to_owned(),
+        field: field.to_owned(),
+        actual: short(actual),
+        expected: short(expected),
+    }
+}
+
+#[cfg(test)]
+mod tests;

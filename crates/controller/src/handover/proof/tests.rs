@@ -1,0 +1,173 @@
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::*;
+use crate::handover::objects::BUILT_IN_USERS;
+use crate::handover::scope::ControllerName;
+
+fn objects() -> GuardObjects {
+    GuardObjects {
+        controller: ControllerName::default(),
+        built_in_users: BUILT_IN_USERS.map(str::to_owned).into(),
+        namespace: "concertina-system".to_owned(),
+    }
+}
+
+/// The object as the API server returns it to the typed client.
+fn typed<T: Serialize + DeserializeOwned>(object: &Value) -> Value {
+    serde_json::to_value(serde_json::from_value::<T>(object.clone()).unwrap()).unwrap()
+}
+
+/// The configuration with the defaults of the API server.
+fn configuration() -> Value {
+    let mut webhook = typed::<ValidatingWebhookConfiguration>(&objects().webhook());
+    let entry = &mut webhook["webhooks"][0];
+    entry["clientConfig"]["caBundle"] = json!("good");
+    entry["matchPolicy"] = json!("Equivalent");
+    entry["namespaceSelector"] = json!({});
+    entry["objectSelector"] = json!({});
+    webhook
+}
+
+fn check(actual: &Value) -> Result<(), String> {
+    webhook(&objects(), Some(actual), &|bundle| bundle == "good").map_err(|defect| defect.to_string())
+}
+
+fn changed(change: impl FnOnce(&mut Value)) -> Result<(), String> {
+    let mut actual = configuration();
+    change(&mut actual["webhooks"][0]);
+    check(&actual)
+}
+
+#[test]
+fn webhook_of_the_manifests_is_proven() {
+    assert_eq!(check(&configuration()), Ok(()));
+    let mut shared = configuration();
+    let ours = shared["webhooks"][0].clone();
+    shared["webhooks"] = json!([{"name": "other.example.com"}, ours]);
+    shared["metadata"]["labels"] = json!({"team": "a"});
+    assert_eq!(check(&shared), Ok(()));
+    assert_eq!(
+        changed(|webhook| {
+            webhook["timeoutSeconds"] = json!(3);
+            webhook["failurePolicy"] = json!("Fail");
+            webhook["rules"][0]["scope"] = json!("*");
+            webhook["clientConfig"]["service"].as_object_mut().unwrap().remove("port");
+        }),
+        Ok(())
+    );
+    let url = json!({"url": "https://10.0.0.7:10250/handover", "caBundle": "good"});
+    assert_eq!(changed(|webhook| webhook["clientConfig"] = url), Ok(()));
+}
+
+#[test]
+fn changed_webhook_is_named_with_its_field() {
+    let fix = "apply the manifests of the guard";
+    let name = "ValidatingWebhookConfiguration concertina-handover";
+    let missing = webhook(&objects(), None, &|_| true).unwrap_err().to_string();
+    assert_eq!(missing, format!("{name} does not exist: {fix}"));
+    let field = |change: &dyn Fn(&mut Value)| {
+        let error = changed(change).unwrap_err();
+        error.strip_prefix(&format!("{name}: ")).unwrap().split(' ').next().unwrap().to_owned()
+    };
+    let selector = json!({"matchLabels": {"a": "b"}});
+    assert_eq!(
+        field(&|webhook| webhook["rules"][0]["resources"] = json!(["deployments/scale"])),
+        "webhooks[0].rules[0].resources[0]"
+    );
+    assert_eq!(field(&|webhook| webhook["rules"] = json!([])), "webhooks[0].rules");
+    assert_eq!(
+        field(&|webhook| webhook["rules"][1]["operations"] = json!(["CREATE"])),
+        "webhooks[0].rules[1].operations[0]"
+    );
+    assert_eq!(
+        field(&|webhook| webhook["namespaceSelector"] = selector.clone()),
+        "webhooks[0].namespaceSelector"
+    );
+    assert_eq!(field(&|webhook| webhook["objectSelector"] = selector.clone()), "webhooks[0].objectSelector");
+    assert_eq!(
+        field(&|webhook| webhook["matchConditions"][0]["expression"] = json!("false")),
+        "webhooks[0].matchConditions[0].expression"
+    );
+    assert_eq!(field(&|webhook| webhook["name"] = json!("other")), "webhooks[*].name");
+    assert_eq!(
+        field(&|webhook| webhook["clientConfig"]["service"]["name"] = json!("other")),
+        "webhooks[0].clientConfig.service.name"
+    );
+    assert_eq!(
+        field(&|webhook| webhook["clientConfig"]["caBundle"] = json!("other")),
+        "webhooks[0].clientConfig.caBundle"
+    );
+    assert_eq!(
+        changed(|webhook| webhook["rules"][1]["operations"] = json!(["CREATE"])).unwrap_err(),
+        format!("{name}: webhooks[0].rules[1].operations[0] is \"CREATE\", not \"UPDATE\": {fix}")
+    );
+}
+
+/// The policies and bindings as the API server returns them, changed at one JSON pointer.
+fn policies_with(object: &str, change: impl Fn(&mut Value)) -> Result<(), String> {
+    let expected = objects();
+    let mut actual: Vec<Value> = expected.policies().iter().map(typed::<ValidatingAdmissionPolicy>).collect();
+    actual.extend(expected.bindings().iter().map(typed::<ValidatingAdmissionPolicyBinding>));
+    for value in &mut actual {
+        if value["kind"] == "ValidatingAdmissionPolicy" {
+            value["spec"]["matchConstraints"]["matchPolicy"] = json!("Equivalent");
+            value["spec"]["matchConstraints"]["namespaceSelector"] = json!({});
+            value["spec"]["matchConstraints"]["objectSelector"] = json!({});
+        }
+        if object_of(value) == object {
+            change(value);
+        }
+    }
+    let find = |kind: &str, name: &str| {
+        actual.iter().find(|value| value["kind"] == kind && value["metadata"]["name"] == name)
+    };
+    policies(&expected, &find).map_err(|defect| defect.to_string())
+}
+
+#[test]
+fn policies_of_the_manifests_are_proven() {
+    assert_eq!(policies_with("", |_| ()), Ok(()));
+    let wrapped = |policy: &mut Value| {
+        let text = policy["spec"]["validations"][0]["expression"].as_str().unwrap().replace(' ', "\n  ");
+        policy["spec"]["validations"][0]["expression"] = json!(text);
+    };
+    assert_eq!(policies_with("ValidatingAdmissionPolicy concertina-handover-scale", wrapped), Ok(()));
+}
+
+#[test]
+fn changed_policy_is_named_with_its_field() {
+    let check = |object: &str, field: &str, change: &dyn Fn(&mut Value)| {
+        let error = policies_with(object, change).unwrap_err();
+        assert!(error.starts_with(&format!("{object}: {field} is ")), "{error}");
+    };
+    let policy = "ValidatingAdmissionPolicy concertina-handover-scale";
+    check(policy, "spec.paramKind", &|value| value["spec"]["paramKind"] = json!(null));
+    check(policy, "spec.validations[0].expression", &|value| {
+        value["spec"]["validations"][0]["expression"] = json!("true");
+    });
+    check(policy, "spec.matchConditions", &|value| {
+        value["spec"]["matchConditions"] = json!([]);
+    });
+    check(policy, "spec.matchConstraints.excludeResourceRules", &|value| {
+        value["spec"]["matchConstraints"]["excludeResourceRules"] = json!([{"resources": ["*/scale"]}]);
+    });
+    let binding = "ValidatingAdmissionPolicyBinding concertina-handover-events";
+    check(binding, "spec.validationActions[0]", &|value| {
+        value["spec"]["validationActions"] = json!(["Audit"])
+    });
+    check(binding, "spec.paramRef.selector.matchLabels.concertina.dev/controller", &|value| {
+        value["spec"]["paramRef"]["selector"]["matchLabels"] = json!({"concertina.dev/controller": "other"});
+    });
+    check(binding, "spec.policyName", &|value| value["spec"]["policyName"] = json!("other"));
+    check(binding, "spec.matchResources", &|value| {
+        value["spec"]["matchResources"] = json!({"namespaceSelector": {"matchLabels": {"a": "b"}}});
+    });
+    let by_namespace = "ValidatingAdmissionPolicyBinding concertina-handover-scale-by-namespace";
+    let gone = policies_with(by_namespace, |value| value["metadata"]["name"] = json!("other")).unwrap_err();
+    assert_eq!(gone, format!("{by_namespace} does not exist: apply the manifests of the guard"));
+}
