@@ -83,6 +83,49 @@ fn rules_of_the_lease_namespace_are_merged_into_one_role() {
 }
 
 #[test]
+fn guards_need_their_named_objects_only() {
+    let of_guard = |flags: &[&str]| {
+        let all =
+            objects(&[&["--scope=labelled", "--leader-elect-resource-namespace=scaling"], flags].concat());
+        let rules: Vec<_> = rules(&all).cloned().collect();
+        let guards = rules.into_iter().filter(|rule| {
+            rule["apiGroups"] == json!(["admissionregistration.k8s.io"])
+                || rule["resources"] == json!(["secrets"])
+        });
+        let rules = guards
+            .map(|rule| (rule["resources"][0].clone(), rule["resourceNames"].clone(), rule["verbs"].clone()));
+        rules.collect::<Vec<_>>()
+    };
+    let webhook =
+        (json!("validatingwebhookconfigurations"), json!(["blue-handover"]), json!(["get", "update"]));
+    let secret = (json!("secrets"), json!(["blue-handover"]), json!(["get", "update"]));
+    let flags = ["--controller-name=blue", "--handover-namespace=scaling"];
+    assert_eq!(of_guard(&flags), [webhook.clone(), secret]);
+    let files = ["--controller-name=blue", "--handover-webhook-cert-file=a", "--handover-webhook-key-file=b"];
+    assert_eq!(of_guard(&files), [(webhook.0, webhook.1, json!(["get"]))]);
+    let policy = of_guard(&["--handover-guard=policy"]);
+    assert_eq!(policy.len(), 2);
+    assert!(
+        policy
+            .iter()
+            .all(|(_, names, verbs)| *verbs == json!(["get"]) && names.as_array().unwrap().len() >= 3)
+    );
+    assert!(of_guard(&["--handover-guard=none"]).is_empty());
+}
+
+#[test]
+fn labelled_scope_needs_nothing_in_kube_system() {
+    let flags = [
+        "--scope=labelled",
+        "--leader-elect-resource-namespace=concertina-system",
+        "--authentication-skip-lookup",
+    ];
+    let manifest = objects(&flags);
+    assert!(manifest.iter().all(|object| object["metadata"]["namespace"] != "kube-system"));
+    assert!(rules(&manifest).any(|rule| rule["resources"] == json!(["namespaces"])));
+}
+
+#[test]
 fn scale_targets_narrow_the_scale_rules() {
     let manifest = objects(&["--scale-targets=deployments.apps,replicationcontrollers,rollouts.argoproj.io"]);
     let scales: Vec<_> = rules(&manifest)

@@ -12,3 +12,5 @@ mod harness;
 mod hostile_clients;
 #[path = "serving/replicas.rs"]
 mod replicas;
+#[path = "serving/webhook.rs"]
+mod webhook;

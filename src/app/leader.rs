@@ -17,7 +17,9 @@ use cluster::client::Clients;
 use cluster::gate::Gate;
 use cluster::jitter::Jitter;
 use controller::election::leases::{Advertised, Leases};
-use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, Parts, Timing};
+use controller::election::{
+    Candidate, CandidateExit, Heartbeat, LeaderState, LeaseLife, Parts, Timing,
+};
 use controller::history::replica::transport::PeerTransport;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
@@ -68,15 +70,16 @@ pub(super) struct Renewal {
 }
 
 impl ElectionRuntime {
-    /// Starts the candidate. The receiver gets the end of the candidacy.
-    fn start(
+    /// Starts a task on this runtime. `name` is that of a separate thread. The receiver gets the result.
+    pub(super) fn start<T: Send + 'static>(
         self,
-        candidate: impl Future<Output = CandidateExit> + Send + 'static,
-    ) -> io::Result<oneshot::Receiver<CandidateExit>> {
+        name: &str,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> io::Result<oneshot::Receiver<T>> {
         let (ended, running) = oneshot::channel();
         let run = async move {
             // An error means that the process no longer waits.
-            let _ = ended.send(candidate.await);
+            let _ = ended.send(task.await);
         };
         match self {
             Self::Shared => {
@@ -84,9 +87,7 @@ impl ElectionRuntime {
             }
             Self::Separate => {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                std::thread::Builder::new()
-                    .name("election".to_owned())
-                    .spawn(move || runtime.block_on(run))?;
+                std::thread::Builder::new().name(name.to_owned()).spawn(move || runtime.block_on(run))?;
             }
         }
         Ok(running)
@@ -148,6 +149,11 @@ impl LeaderElection {
         self.leader_state.clone()
     }
 
+    /// Whether any replica leads.
+    pub(super) fn lease_life(&self) -> LeaseLife {
+        self.candidate.lease_life()
+    }
+
     /// Returns the name of the Lease.
     pub(super) fn lease(&self) -> Arc<str> {
         Arc::clone(&self.renewal.lease)
@@ -170,8 +176,10 @@ impl LeaderElection {
                 }
             }))
         });
-        let running =
-            self.runtime.start(self.candidate.run(release.clone())).map_err(AppError::ElectionThread)?;
+        let running = self
+            .runtime
+            .start("election", self.candidate.run(release.clone()))
+            .map_err(AppError::ElectionThread)?;
         let telemetry = telemetry.clone();
         let leader_state = self.leader_state;
         Ok(Candidacy { leader_state, running, release, lease, telemetry, _heartbeat: heartbeat })

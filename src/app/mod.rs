@@ -5,6 +5,7 @@
 //! syncs in flight, flush events, release the Lease, and stop serving last.
 
 mod checks;
+mod guard;
 mod handover;
 mod history_restore;
 mod leader;
@@ -22,6 +23,7 @@ use futures::FutureExt;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use self::guard::GuardSetup;
 use self::handover::HandoverSetup;
 use self::history_restore::HistoryRestore;
 pub use self::leader::ElectionRuntime;
@@ -92,6 +94,9 @@ pub enum AppError {
     /// The thread of the election could not start.
     #[error("failed to start the thread of the election: {0}; raise the limit on threads")]
     ElectionThread(#[source] std::io::Error),
+    /// The thread of the webhook could not start.
+    #[error("failed to start the thread of the handover webhook: {0}; raise the limit on threads")]
+    WebhookThread(#[source] std::io::Error),
     /// The Lease was not released, so the next leader has to wait until it expires.
     #[error("failed to release Lease {0}; the next leader has to wait until it expires")]
     LeaseNotReleased(String),
@@ -182,6 +187,7 @@ pub async fn run_with(
         Arc::clone(&clock),
     )?;
     let listening = Server::bind(&config.serving)?;
+    let built_in_guard = GuardSetup::prepare(config, clients, &clock)?;
     let health = Health::new();
     let serving = CancellationToken::new();
     let watches = CancellationToken::new();
@@ -206,7 +212,12 @@ pub async fn run_with(
     let component =
         Component::new(config.controller.settings.version, config.flag_values(), Arc::clone(&clock));
     let past = HistoryRestore::prepare(config, clients, &clock, &telemetry);
+    let time = Arc::clone(&clock);
     let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone(), election);
+    if let Some(guard) = built_in_guard {
+        let shared = (clients, &time, &telemetry);
+        guard.start(shared, &assembly, leading.as_ref(), election, &serving)?;
+    }
     let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     checks::add_handover(&health, handover.as_ref());

@@ -6,8 +6,8 @@ use super::config::checks::{
     status_qps, takeover,
 };
 use super::config::handover::{BUILT_IN_USERS_TEXT, built_in_users, controller_name, guard, scope};
-use super::config::identity::{namespaces, scale_targets};
-use super::config::serving::{advertised, health_address};
+use super::config::identity::{namespace, namespaces, scale_targets};
+use super::config::serving::{advertised, health_address, port_above_zero};
 use super::flags::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
 use super::values::{BOOL, DURATION, FLOAT32, INT, QUANTITY, STRINGS, TEXT, VERSION};
 
@@ -100,6 +100,23 @@ pub fn flags() -> Vec<Flag> {
             "IP address at which other replicas fetch this replica's histories; if empty, \
                  --bind-address, or the local address that reaches the API server.",
         ),
+        flag("handover-namespace", TEXT, "concertina-system", namespace, |d| {
+            &mut d.config.handover_webhook.namespace
+        })
+        .help(SERVING, "Namespace of the Service and the Secret of the handover webhook."),
+        flag("handover-webhook-port", INT, "10250", port_above_zero, |d| &mut d.config.handover_webhook.port)
+            .help(
+                SERVING,
+                "HTTPS port of the handover webhook, on --bind-address; the control plane of a private GKE \
+                 cluster reaches 10250 and 443.",
+            ),
+        flag("handover-webhook-cert-file", TEXT, "", path, |d| &mut d.handover_certificate).help(
+            SERVING,
+            "Certificate of the handover webhook with its chain, in PEM, reloaded on change; if empty, \
+                 signed by an authority in a Secret.",
+        ),
+        flag("handover-webhook-key-file", TEXT, "", path, |d| &mut d.handover_key)
+            .help(SERVING, "Private key of --handover-webhook-cert-file, in PEM."),
         flag("decisions-per-hpa", INT, "40", decisions, |d| &mut d.config.controller.decisions_per_hpa).help(
             OPERATION,
             "Maximum number of recent decisions recorded per HPA and served at /decisions; 0 disables \

@@ -12,14 +12,17 @@ pub use self::manifest::{Account, manifest};
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+
 use cluster::permission::{Permission, Role, Subject, row};
+use controller::handover::objects::GuardObjects;
 use controller::handover::scope::Scope;
 use controller::history::rebuild::event_list_permission;
 use controller::options::ScaleSource;
 use controller::targets::{definition_permission, target_watch_permission};
 
 use crate::cli::Config;
-use crate::cli::config::ScaleTargets;
+use crate::cli::config::{HandoverGuard, HandoverWebhook, ScaleTargets};
 
 /// The namespace of the ServiceAccount of `--use-service-account-credentials`.
 pub const ACCOUNT_NAMESPACE: &str = "kube-system";
@@ -49,6 +52,7 @@ pub fn needed(config: &Config) -> Vec<Permission> {
     }
     needed.extend(namespace_permissions(config));
     needed.extend(checkpoint_permissions(config));
+    needed.extend(guard_permissions(config));
     let mut rest = lease_permissions(config);
     rest.extend(server_permissions(config));
     if config.service_account_credentials {
@@ -179,6 +183,58 @@ pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
         }
     }
     rows
+}
+
+/// Returns the permissions on the objects of the guard, by name.
+fn guard_permissions(config: &Config) -> Vec<Permission> {
+    const GROUP: &str = "admissionregistration.k8s.io";
+    let HandoverWebhook { namespace, certificate, .. } = &config.handover_webhook;
+    let objects = GuardObjects {
+        controller: config.controller.controller_name.clone(),
+        built_in_users: Vec::new(),
+        namespace: namespace.clone(),
+    };
+    let names = |objects: &[Value]| {
+        let names = objects.iter().filter_map(|object| object["metadata"]["name"].as_str());
+        names.map(str::to_owned).collect()
+    };
+    let check = Permission {
+        why: "to check that the guard refuses writes of the built-in controller",
+        without: "an HPA in scope is in charge only after two quiet periods, and a broken guard is seen only by \
+                  writes of the built-in controller",
+        ..row(GROUP, "", &["get"])
+    };
+    match config.handover.guard {
+        _ if config.controller.dry_run => Vec::new(),
+        HandoverGuard::Webhook => {
+            let mut rows = Vec::new();
+            if certificate.is_none() {
+                rows.push(Permission {
+                    namespace: Some(namespace.clone()),
+                    names: vec![objects.name()],
+                    why: "to share the certificate authorities of the webhook with the other replicas",
+                    without: "the webhook has no certificate, so the built-in controller goes on writing HPAs in scope",
+                    ..row("", "secrets", &["get", "update"])
+                });
+            }
+            let (verbs, why): (&'static [_], _) = match certificate {
+                Some(_) => (&["get"], check.why),
+                None => (&["get", "update"], "to check the webhook and to write its caBundle"),
+            };
+            let resource = "validatingwebhookconfigurations".to_owned();
+            rows.push(Permission { resource, verbs, why, names: vec![objects.name()], ..check });
+            rows
+        }
+        HandoverGuard::Policy => {
+            let policies = "validatingadmissionpolicies".to_owned();
+            let bindings = "validatingadmissionpolicybindings".to_owned();
+            vec![
+                Permission { resource: policies, names: names(&objects.policies()), ..check.clone() },
+                Permission { resource: bindings, names: names(&objects.bindings()), ..check },
+            ]
+        }
+        HandoverGuard::Rbac | HandoverGuard::Flag | HandoverGuard::None => Vec::new(),
+    }
 }
 
 /// Returns the permissions on the checkpoint's ConfigMaps. The manifest contains the ConfigMaps without data,

@@ -20,6 +20,16 @@ pub enum ServeError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// The port of the webhook is unavailable.
+    #[error(
+        "cannot listen on {address} (--bind-address, --handover-webhook-port): {source}; choose another port"
+    )]
+    ListenWebhook {
+        /// The address and port.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// The port without TLS is unavailable.
     #[error("cannot listen on {address} (--health-address): {source}")]
     ListenPlain {

@@ -34,6 +34,7 @@ mod sending;
 #[cfg(test)]
 mod tests;
 pub mod tls;
+pub mod webhook;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

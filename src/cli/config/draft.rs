@@ -39,6 +39,8 @@ pub struct Draft {
     pub(in crate::cli) guard: Option<HandoverGuard>,
     pub(in crate::cli) certificate: Option<PathBuf>,
     pub(in crate::cli) private_key: Option<PathBuf>,
+    pub(in crate::cli) handover_certificate: Option<PathBuf>,
+    pub(in crate::cli) handover_key: Option<PathBuf>,
     pub(in crate::cli) front_proxy_ca: Option<PathBuf>,
     pub(in crate::cli) headers: FrontProxyHeaders,
     /// Whether TLS 1.3 is the minimum, and an optional warning.
@@ -67,6 +69,8 @@ impl Default for Draft {
             guard: None,
             certificate: None,
             private_key: None,
+            handover_certificate: None,
+            handover_key: None,
             front_proxy_ca: None,
             headers: FrontProxyHeaders {
                 allowed_names: Vec::new(),
@@ -137,13 +141,21 @@ impl Draft {
             config.election = Some(Election { namespace, name, timing: self.timing });
         }
 
+        let files =
+            |certificate, key, [certificate_flag, key_flag]: [&'static str; 2]| match (certificate, key) {
+                (None, None) => Ok(None),
+                (Some(certificate), Some(key)) => Ok(Some(CertificateFiles { certificate, key })),
+                (Some(_), None) => Err(invalid(certificate_flag, Reason::Needs(key_flag))),
+                (None, Some(_)) => Err(invalid(key_flag, Reason::Needs(certificate_flag))),
+            };
+        config.handover_webhook.certificate = files(
+            self.handover_certificate,
+            self.handover_key,
+            ["handover-webhook-cert-file", "handover-webhook-key-file"],
+        )?;
         let serving = &mut config.serving;
-        serving.certificate = match (self.certificate, self.private_key) {
-            (None, None) => None,
-            (Some(certificate), Some(key)) => Some(CertificateFiles { certificate, key }),
-            (Some(_), None) => return Err(invalid("tls-cert-file", Reason::Needs("tls-private-key-file"))),
-            (None, Some(_)) => return Err(invalid("tls-private-key-file", Reason::Needs("tls-cert-file"))),
-        };
+        serving.certificate =
+            files(self.certificate, self.private_key, ["tls-cert-file", "tls-private-key-file"])?;
         let headers = self.headers;
         serving.authentication.front_proxy = self.front_proxy_ca.map(|ca| FrontProxy { ca, headers });
         let (only_tls13, warning) = self.minimum_tls;

@@ -1,5 +1,6 @@
 //! The handover of HPAs from the built-in loop: the scope, and the guard that refuses the built-in loop's writes.
 
+use controller::handover::objects::BUILT_IN_USERS;
 use controller::handover::scope::{ControllerName, Scope};
 
 use crate::cli::error::Reason;
@@ -29,12 +30,6 @@ pub struct HandoverOptions {
     pub built_in_users: Vec<String>,
 }
 
-/// The users as which the built-in loop writes: with credentials per controller, without, and on GKE.
-const BUILT_IN_USERS: [&str; 3] = [
-    "system:serviceaccount:kube-system:horizontal-pod-autoscaler",
-    "system:kube-controller-manager",
-    "system:vpa-recommender",
-];
 /// The default of `--built-in-users`, as pflag prints it.
 pub(in crate::cli) const BUILT_IN_USERS_TEXT: &str = "[system:serviceaccount:kube-system:horizontal-pod-autoscaler,\
      system:kube-controller-manager,system:vpa-recommender]";

@@ -38,6 +38,11 @@ pub(in crate::cli) fn namespaces(names: Vec<String>) -> Result<Option<BTreeSet<S
     if namespaces.is_empty() { Err(Reason::NoNamespace) } else { Ok(Some(namespaces)) }
 }
 
+/// Checks the name of one namespace.
+pub(in crate::cli) fn namespace(name: String) -> Result<String, Reason> {
+    if is_label(&name) { Ok(name) } else { Err(Reason::Namespace(name)) }
+}
+
 /// Checks `--scale-targets`.
 pub(in crate::cli) fn scale_targets(names: Vec<String>) -> Result<ScaleTargets, Reason> {
     if names == ["*"] {

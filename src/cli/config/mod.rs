@@ -18,7 +18,7 @@ pub use self::identity::{GroupResource, ScaleTargets};
 pub(super) use self::serving::named_certificate;
 use super::{kcm, own};
 use crate::logging::LogOptions;
-use crate::serve::options::Serving;
+use crate::serve::options::{CertificateFiles, Serving};
 use controller::history::checkpoint::CheckpointPlace;
 use controller::options::Options;
 
@@ -50,6 +50,8 @@ pub struct Config {
     pub scale_targets: ScaleTargets,
     /// The HTTPS server and its access control.
     pub serving: Serving,
+    /// The webhook of `--handover-guard=webhook`.
+    pub handover_webhook: HandoverWebhook,
     /// `--history-checkpoint`: the location of histories that survive a restart of all replicas. `None`
     /// disables the checkpoint.
     pub history_checkpoint: Option<CheckpointPlace>,
@@ -59,6 +61,23 @@ pub struct Config {
     pub logging: LogOptions,
     /// Warnings about given flags without effect. The process logs them once at startup.
     pub warnings: Vec<String>,
+}
+
+/// The options of the webhook that refuses writes of the built-in controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandoverWebhook {
+    /// `--handover-webhook-port`.
+    pub port: u16,
+    /// `--handover-namespace`: the namespace of its Service and its Secret.
+    pub namespace: String,
+    /// `--handover-webhook-cert-file`, `--handover-webhook-key-file`. `None`: signed by an authority in a Secret.
+    pub certificate: Option<CertificateFiles>,
+}
+
+impl Default for HandoverWebhook {
+    fn default() -> Self {
+        Self { port: 10250, namespace: "concertina-system".to_owned(), certificate: None }
+    }
 }
 
 impl Default for Config {
@@ -74,6 +93,7 @@ impl Default for Config {
             service_account_credentials: false,
             scale_targets: ScaleTargets::All,
             serving: Serving::default(),
+            handover_webhook: HandoverWebhook::default(),
             history_checkpoint: None,
             history_token_file: Some(HISTORY_TOKEN.into()),
             logging: LogOptions::default(),

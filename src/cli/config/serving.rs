@@ -14,6 +14,11 @@ pub(in crate::cli) fn port(port: i64) -> Result<u16, Reason> {
     u16::try_from(port).map_err(|_| Reason::MustBe("between 0 and 65535; 0 disables the port"))
 }
 
+pub(in crate::cli) fn port_above_zero(port: i64) -> Result<u16, Reason> {
+    let port = u16::try_from(port).ok().filter(|port| *port > 0);
+    port.ok_or(Reason::MustBe("between 1 and 65535"))
+}
+
 pub(in crate::cli) fn advertised(address: String) -> Result<Option<IpAddr>, Reason> {
     match address.parse::<IpAddr>() {
         _ if address.is_empty() => Ok(None),

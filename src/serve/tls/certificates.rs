@@ -26,7 +26,7 @@ const REREAD: Duration = Duration::from_mins(1);
 
 /// The certificates, which can be replaced while connections are accepted.
 #[derive(Debug)]
-pub(in crate::serve) struct Certificates {
+pub struct Certificates {
     provider: Arc<CryptoProvider>,
     /// The configured pairs of files. Pairs with names come first, the default pair comes last.
     sources: Vec<Source>,
@@ -87,6 +87,28 @@ impl Certificates {
         Ok(certificates)
     }
 
+    /// Reads one pair of files for all names.
+    ///
+    /// # Errors
+    /// Returns [`ServeError`] if the files cannot be read or are invalid.
+    pub(crate) fn from_files(
+        flag: &'static str,
+        files: CertificateFiles,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, ServeError> {
+        let sources = vec![Source { flag, files, names: None }];
+        let certificates = Self { provider, sources, own: None, shown: RwLock::default() };
+        let read =
+            certificates.sources.iter().map(|source| certificates.read(source)).collect::<Result<_, _>>()?;
+        certificates.show(read);
+        Ok(certificates)
+    }
+
+    /// The certificate for clients that request no other name.
+    pub(crate) fn default_key(&self) -> Option<Arc<CertifiedKey>> {
+        self.shown().default.clone()
+    }
+
     /// Returns the fingerprint of the default certificate, for clients that send no server name.
     pub(in crate::serve) fn fingerprint(&self) -> Option<Fingerprint> {
         self.shown().default.as_ref()?.cert.first().map(|certificate| Fingerprint::from_der(certificate))
@@ -94,7 +116,7 @@ impl Certificates {
 
     /// Rereads the files every minute. A broken pair is logged once per change, and the previous pair stays
     /// in use.
-    pub(in crate::serve) async fn keep_current(&self) {
+    pub(crate) async fn keep_current(&self) {
         let mut warned = BTreeMap::new();
         loop {
             tokio::time::sleep(REREAD).await;

@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
-pub(super) use self::certificates::Certificates;
+pub use self::certificates::Certificates;
 use super::error::ServeError;
 use crate::serve::options::Serving;
 

@@ -1,0 +1,130 @@
+//! The guard of this process, with `--scope=labelled`: the webhook, its certificate, and the check of the guard's
+//! objects. Every replica has them, from the start of the process to its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use tokio_util::sync::CancellationToken;
+
+use super::leader::LeaderElection;
+use super::{AppError, ElectionRuntime};
+use crate::cli::Config;
+use crate::cli::config::HandoverGuard;
+use crate::handover::certificate::Certificate;
+use crate::handover::proof::{Check, CheckedGuard};
+use crate::handover::review::{Plurals, Review};
+use crate::serve::webhook::Webhook;
+use clock::SharedClock;
+use cluster::client::Clients;
+use controller::assembly::Assembly;
+use controller::election::LeaderState;
+use controller::handover::objects::GuardObjects;
+use controller::telemetry::metrics::Metrics as Telemetry;
+
+/// The guard before its start.
+#[derive(Debug)]
+pub(super) struct GuardSetup {
+    objects: GuardObjects,
+    webhook: Option<(Webhook, Arc<Certificate>)>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl GuardSetup {
+    /// Binds the port of the webhook. `None` without a guard that this program checks, and for a dry run, which is in
+    /// charge of no HPA.
+    ///
+    /// # Errors
+    /// Returns [`AppError::Serve`] if the port is unavailable or the certificate's files are invalid.
+    pub(super) fn prepare(
+        config: &Config,
+        clients: &Clients,
+        clock: &SharedClock,
+    ) -> Result<Option<Self>, AppError> {
+        if config.controller.dry_run || !config.handover.guard.checks_users() {
+            return Ok(None);
+        }
+        let objects = GuardObjects {
+            controller: config.controller.controller_name.clone(),
+            built_in_users: config.handover.built_in_users.clone(),
+            namespace: config.handover_webhook.namespace.clone(),
+        };
+        let provider = Arc::new(config.serving.tls.provider());
+        let webhook = if config.handover.guard == HandoverGuard::Webhook {
+            let certificate = match &config.handover_webhook.certificate {
+                Some(files) => Certificate::from_files(files, Arc::clone(&provider))?,
+                None => {
+                    let (namespace, service) = (&objects.namespace, objects.name());
+                    let (clock, provider) = (Arc::clone(clock), Arc::clone(&provider));
+                    Certificate::signed(&clients.guard, namespace, &service, clock, provider)
+                }
+            };
+            let address = SocketAddr::new(config.serving.address, config.handover_webhook.port);
+            let webhook = Webhook::bind(address, &config.serving.tls, Arc::clone(&certificate) as Arc<_>)?;
+            Some((webhook, certificate))
+        } else {
+            None
+        };
+        Ok(Some(Self { objects, webhook, provider }))
+    }
+
+    /// Starts the guard, which runs until `stop`. A thread of its own serves the webhook, so that no other work of the
+    /// process delays an answer.
+    ///
+    /// # Errors
+    /// Returns [`AppError::WebhookThread`] if the thread cannot start.
+    pub(super) fn start(
+        self,
+        (clients, clock, telemetry): (&Clients, &SharedClock, &Telemetry),
+        assembly: &Assembly,
+        leading: Option<&LeaderElection>,
+        runtime: ElectionRuntime,
+        stop: &CancellationToken,
+    ) -> Result<(), AppError> {
+        let Some(handover) = &assembly.handover else { return Ok(()) };
+        let charges = handover.charges();
+        let tasks = &assembly.controller.tasks;
+        let leader_state = leading.map(LeaderElection::leader_state);
+        let leads = move || {
+            let is_leader = |state: &LeaderState| matches!(state, LeaderState::Leader { .. });
+            leader_state.as_ref().is_none_or(|state| is_leader(&state.borrow()))
+        };
+        let guard = match &self.webhook {
+            Some((_, certificate)) => CheckedGuard::Webhook(Arc::clone(certificate)),
+            None => CheckedGuard::Policy,
+        };
+        let check = Check {
+            guard,
+            client: clients.guard.clone(),
+            charges: Arc::clone(charges),
+            leads: Box::new(leads),
+            clock: Arc::clone(clock),
+            provider: self.provider,
+            objects: self.objects.clone(),
+        };
+        tasks.spawn_until(stop, "guard check", check.run());
+        let Some((webhook, certificate)) = self.webhook else { return Ok(()) };
+        tasks.spawn_until(stop, "webhook certificate", async move { certificate.keep_current().await });
+        let plurals = Arc::<Plurals>::default();
+        let review = Review {
+            charges: Arc::clone(charges),
+            built_in_users: self.objects.built_in_users.iter().cloned().collect(),
+            lease: leading.map(LeaderElection::lease_life),
+            plurals: Arc::clone(&plurals),
+            telemetry: telemetry.clone(),
+        };
+        let (charges, mapper) = (Arc::clone(charges), Arc::clone(&assembly.controller.mapper));
+        tasks.spawn_until(stop, "target kinds", async move { plurals.keep_current(&charges, &mapper).await });
+        tracing::info!(
+            address = webhook.address().map(tracing::field::display),
+            "serving the handover webhook"
+        );
+        let served = webhook.run(review.reviewer(), stop.clone());
+        let ended = runtime.start("webhook", served).map_err(AppError::WebhookThread)?;
+        tasks.spawn_until(stop, "handover webhook", async move {
+            // An error means that the thread panicked.
+            let _ = ended.await;
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! The certificate authorities of the webhook, and the serving certificates that they sign. No I/O.
+//!
+//! All replicas share the authorities through a Secret. Each replica has a serving certificate of its own, which
+//! never leaves the process. An authority signs from ten minutes after its creation, when the API server has its
+//! certificate, except for the first one. Its successor is created when two thirds of its life are over, and
+//! until then the API server trusts both.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use serde_json::{Value, json};
+
+const DAY: Duration = Duration::from_hours(24);
+/// Life of an authority.
+const LIFE: Duration = Duration::from_hours(365 * 24);
+/// Age of an authority at which its successor is created.
+const SUCCESSION: Duration = Duration::from_hours(243 * 24);
+/// Age from which an authority signs.
+const ACTIVATION: Duration = Duration::from_mins(10);
+/// Life of a serving certificate. It is renewed after two thirds of it.
+const SERVING_LIFE: Duration = Duration::from_hours(30 * 24);
+/// Second of the end of the year 9998.
+const MAX_SECOND: u64 = 253_370_764_799;
+/// Maximum number of authorities.
+const MAX: usize = 8;
+
+/// The reason why a certificate cannot be made or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuthorityError {
+    /// The contents of the Secret are invalid.
+    #[error("invalid certificate authorities: {0}; delete the key from the Secret to create others")]
+    Invalid(String),
+    /// A certificate could not be made.
+    #[error("failed to generate a certificate: {0}")]
+    Generate(String),
+}
+
+/// A certificate authority with its key.
+#[derive(Clone, PartialEq, Eq)]
+struct Authority {
+    /// Second of the creation.
+    created: i64,
+    /// DER.
+    certificate: Vec<u8>,
+    /// PKCS #8 in DER.
+    key: Vec<u8>,
+}
+
+/// The certificate authorities, oldest first.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Authorities(Vec<Authority>);
+
+impl std::fmt::Debug for Authorities {
+    /// Without keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|authority| authority.created)).finish()
+    }
+}
+
+/// A serving certificate.
+#[derive(Debug, Clone)]
+pub struct Serving {
+    /// The certificate and its key.
+    pub key: Arc<CertifiedKey>,
+    /// The authority that signed it.
+    issued_by: i64,
+    /// Second from which it is renewed.
+    renewal: i64,
+}
+
+impl Authorities {
+    /// Reads the contents of the Secret. Empty contents have no authority.
+    ///
+    /// # Errors
+    /// Returns [`AuthorityError::Invalid`] for contents that this program did not write.
+    pub fn parse(contents: &[u8]) -> Result<Self, AuthorityError> {
+        if contents.is_empty() {
+            return Ok(Self::default());
+        }
+        let invalid = |reason: &str| AuthorityError::Invalid(reason.to_owned());
+        let value: Value = serde_json::from_slice(contents).map_err(|error| invalid(&error.to_string()))?;
+        let list = value["authorities"].as_array().ok_or_else(|| invalid("no list of authorities"))?;
+        if list.len() > MAX {
+            return Err(invalid("more than eight"));
+        }
+        let bytes = |field: &Value| {
+            let text = field.as_str().ok_or_else(|| invalid("a field is no text"))?;
+            STANDARD.decode(text).map_err(|error| invalid(&error.to_string()))
+        };
+        let mut authorities = Vec::new();
+        for one in list {
+            let created = one["created"].as_i64().ok_or_else(|| invalid("no time of creation"))?;
+            let (certificate, key) = (bytes(&one["certificate"])?, bytes(&one["key"])?);
+            authorities.push(Authority { created, certificate, key });
+        }
+        authorities.sort_by_key(|authority| authority.created);
+        Ok(Self(authorities))
+    }
+
+    /// The contents of the Secret.
+    pub fn contents(&self) -> Vec<u8> {
+        let list: Vec<_> = self
+            .0
+            .iter()
+            .map(|authority| {
+                json!({
+                    "created": authority.created,
+                    "certificate": STANDARD.encode(&authority.certificate),
+                    "key": STANDARD.encode(&authority.key),
+                })
+            })
+            .collect();
+        json!({"authorities": list}).to_string().into_bytes()
+    }
+
+    /// Returns the authorities with a successor and without expired ones. `None` if nothing changes.
+    ///
+    /// # Errors
+    /// Returns [`AuthorityError::Generate`] if no authority can be made.
+    pub fn renewed(&self, now: Timestamp) -> Result<Option<Self>, AuthorityError> {
+        let mut next: Vec<_> = self.0.iter().filter(|one| !one.is_older(LIFE, now)).cloned().collect();
+        if next.last().is_none_or(|newest| newest.is_older(SUCCESSION, now)) {
+            next.push(Authority::new(now)?);
+        }
+        let next = Self(next);
+        Ok((next != *self).then_some(next))
+    }
+
+    /// The certificates in PEM, for `caBundle`.
+    pub fn bundle(&self) -> String {
+        let mut text = String::new();
+        for authority in &self.0 {
+            text.push_str("-----BEGIN CERTIFICATE-----\n");
+            for line in STANDARD.encode(&authority.certificate).as_bytes().chunks(64) {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "{}", String::from_utf8_lossy(line));
+            }
+            text.push_str("-----END CERTIFICATE-----\n");
+        }
+        text
+    }
+
+    /// The authority that signs: the newest one that is active, otherwise the oldest.
+    fn signer(&self, now: Timestamp) -> Option<&Authority> {
+        let is_active = |authority: &&Authority| authority.is_older(ACTIVATION, now);
+        self.0.iter().rev().find(is_active).or_else(|| self.0.first())
+    }
+
+    /// Whether a serving certificate must be replaced.
+    pub fn must_replace(&self, serving: &Serving, now: Timestamp) -> bool {
+        now.as_second() >= serving.renewal
+            || self.signer(now).is_none_or(|signer| signer.created != serving.issued_by)
+    }
+
+    /// Signs a serving certificate for the names. `None` without an authority.
+    ///
+    /// # Errors
+    /// Returns [`AuthorityError`] if the authority's key is invalid or the names are.
+    pub fn sign(
+        &self,
+        names: &[String],
+        now: Timestamp,
+        provider: &CryptoProvider,
+    ) -> Result<Option<Serving>, AuthorityError> {
+        let Some(signer) = self.signer(now) else { return Ok(None) };
+        let failed = |error: &dyn std::fmt::Display| AuthorityError::Generate(error.to_string());
+        let private = PrivatePkcs8KeyDer::from(signer.key.clone());
+        let key = KeyPair::try_from(&private).map_err(|error| AuthorityError::Invalid(error.to_string()))?;
+        let issuer = Issuer::new(parameters(signer.created)?, key);
+        let mut params = CertificateParams::new(names.to_vec()).map_err(|error| failed(&error))?;
+        params.distinguished_name = named("concertina");
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let now = now.as_second();
+        params.not_before = date_time_ymd(1970, 1, 1) + since_epoch(now.saturating_sub(seconds(DAY)));
+        params.not_after = date_time_ymd(1970, 1, 1) + since_epoch(now.saturating_add(seconds(SERVING_LIFE)));
+        let key = KeyPair::generate().map_err(|error| failed(&error))?;
+        let certificate = params.signed_by(&key, &issuer).map_err(|error| failed(&error))?;
+        let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let chain = vec![certificate.der().clone(), CertificateDer::from(signer.certificate.clone())];
+        let key = CertifiedKey::from_der(chain, private, provider).map_err(|error| failed(&error))?;
+        let renewal = now.saturating_add(seconds(SERVING_LIFE) / 3 * 2);
+        Ok(Some(Serving { key: Arc::new(key), issued_by: signer.created, renewal }))
+    }
+}
+
+impl Authority {
+    fn new(now: Timestamp) -> Result<Self, AuthorityError> {
+        let failed = |error: rcgen::Error| AuthorityError::Generate(error.to_string());
+        let created = now.as_second();
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = parameters(created)?.self_signed(&key).map_err(failed)?;
+        Ok(Self { created, certificate: certificate.der().to_vec(), key: key.serialize_der() })
+    }
+
+    fn is_older(&self, age: Duration, now: Timestamp) -> bool {
+        now.as_second().saturating_sub(self.created) >= seconds(age)
+    }
+}
+
+/// The parameters of an authority's certificate, which follow from its creation.
+fn parameters(created: i64) -> Result<CertificateParams, AuthorityError> {
+    let mut params =
+        CertificateParams::new(Vec::new()).map_err(|error| AuthorityError::Generate(error.to_string()))?;
+    params.distinguished_name = named(&format!("concertina-handover-ca-{created}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.not_before = date_time_ymd(1970, 1, 1) + since_epoch(created.saturating_sub(seconds(DAY)));
+    // A serving certificate never outlives its authority by more than its own life.
+    let end = created.saturating_add(seconds(LIFE)).saturating_add(seconds(SERVING_LIFE));
+    params.not_after = date_time_ymd(1970, 1, 1) + since_epoch(end);
+    Ok(params)
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
+}
+
+fn seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// The time since 1970, of a second up to the year 9999.
+fn since_epoch(second: i64) -> Duration {
+    Duration::from_secs(u64::try_from(second).unwrap_or(0).min(MAX_SECOND))
+}
+
+#[cfg(test)]
+mod tests;

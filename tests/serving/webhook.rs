@@ -1,0 +1,223 @@
+//! The webhook over real TLS, with the in-memory API server behind it.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::spec::Spec;
+use clock::{SharedClock, SystemClock};
+use cluster::client::{ClientOptions, Clients};
+use concertina::handover::certificate::Certificate;
+use concertina::handover::review::{Plurals, Review};
+use concertina::serve::tls::options::TlsOptions;
+use concertina::serve::webhook::Webhook;
+use controller::handover::admission::MAX_BODY;
+use controller::handover::charges::Charges;
+use controller::handover::scope::ControllerName;
+use controller::store::{HpaRecord, Key};
+use controller::telemetry::metrics::Metrics;
+use fake_cluster::Cluster;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{client, connect};
+
+const USER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
+const SERVICE: &str = "concertina-handover.concertina-system.svc";
+
+struct Rig {
+    address: SocketAddr,
+    certificate: Arc<Certificate>,
+    telemetry: Metrics,
+    charges: Arc<Charges>,
+    stop: CancellationToken,
+}
+
+impl Rig {
+    /// A webhook with HPA `shop/web-hpa` of Deployment `shop/web` in scope.
+    async fn start() -> Self {
+        let clock: SharedClock = Arc::new(SystemClock);
+        let cluster = Cluster::new(Arc::clone(&clock));
+        let metadata = json!({"namespace": "concertina-system", "name": "concertina-handover"});
+        cluster.create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})).unwrap();
+        let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
+        let provider = Arc::new(default_provider());
+        let certificate = Certificate::signed(
+            &clients.guard,
+            "concertina-system",
+            "concertina-handover",
+            Arc::clone(&clock),
+            provider,
+        );
+        let task = Arc::clone(&certificate);
+        tokio::spawn(async move { task.keep_current().await });
+        while certificate.bundle().is_none() {
+            tokio::task::yield_now().await;
+        }
+        let charges = Charges::new(ControllerName::default(), Duration::from_secs(15), false, clock);
+        charges.set_synced();
+        charges.sort(&hpa(), false);
+        let telemetry = Metrics::new();
+        let review = Review {
+            charges: Arc::clone(&charges),
+            built_in_users: BTreeSet::from([USER.to_owned()]),
+            lease: None,
+            plurals: Arc::new(Plurals::default()),
+            telemetry: telemetry.clone(),
+        };
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let webhook = Webhook::bind(any, &TlsOptions::default(), Arc::clone(&certificate) as Arc<_>).unwrap();
+        let (address, stop) = (webhook.address().unwrap(), CancellationToken::new());
+        tokio::spawn(webhook.run(review.reviewer(), stop.clone()));
+        Self { address, certificate, telemetry, charges, stop }
+    }
+
+    /// A connection of a client that trusts the bundle, as the API server does.
+    async fn connect(&self) -> TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        let bundle = self.certificate.bundle().unwrap();
+        roots
+            .add_parsable_certificates(CertificateDer::pem_slice_iter(bundle.as_bytes()).map(Result::unwrap));
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        connect(self.address, SERVICE, config).await.unwrap()
+    }
+
+    async fn post(&self, body: &[u8]) -> (u16, String) {
+        let mut stream = self.connect().await;
+        send(&mut stream, &format!("POST /handover HTTP/1.1\r\nContent-Length: {}\r\n", body.len()), body)
+            .await
+    }
+}
+
+fn hpa() -> HpaRecord {
+    let spec: Spec = serde_json::from_value(json!({
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 3,
+    }))
+    .unwrap();
+    let metadata = json!({"labels": {"concertina.dev/controller": "concertina"}});
+    HpaRecord {
+        key: Key::new("shop", "web-hpa"),
+        uid: "1".into(),
+        generation: None,
+        resource_version: "1".to_owned(),
+        metadata: RawValue::from_string(metadata.to_string()).unwrap(),
+        spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
+        spec: Arc::new(spec),
+        status: Arc::default(),
+        status_writers: Vec::new(),
+    }
+}
+
+/// A review of a scale PUT by the built-in loop.
+fn review(name: &str) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "7", "operation": "UPDATE", "namespace": "shop", "name": name, "subResource": "scale",
+            "resource": {"group": "apps", "version": "v1", "resource": "deployments"},
+            "userInfo": {"username": USER},
+        },
+    })
+}
+
+/// Sends a request and returns status and body of the response. Ends the reading with the connection.
+async fn send(stream: &mut TlsStream<TcpStream>, head: &str, body: &[u8]) -> (u16, String) {
+    let head = format!("{head}Host: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server may refuse the body before its end.
+    let _ = stream.write_all(body).await;
+    let mut text = Vec::new();
+    let ended = stream.read_to_end(&mut text).await;
+    assert!(ended.is_ok() || ended.is_err_and(|error| error.kind() != ErrorKind::InvalidInput));
+    let text = String::from_utf8(text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test]
+async fn webhook_refuses_with_a_certificate_that_the_bundle_verifies() {
+    let rig = Rig::start().await;
+    let (status, body) = rig.post(review("web").to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(false)));
+    assert!(answer["response"]["status"]["message"].as_str().unwrap().contains("\"shop/web-hpa\""));
+    let (status, body) = rig.post(review("other").to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &answer["response"]), (200, &json!({"uid": "7", "allowed": true})));
+    let mut dry_run = review("web");
+    dry_run["request"]["dryRun"] = json!(true);
+    let (_, body) = rig.post(dry_run.to_string().as_bytes()).await;
+    assert!(body.contains("\"allowed\":false"), "{body}");
+    // A dry run proves nothing.
+    let counted = "concertina_handover_refused_total{resource=\"scale\"} 1\n";
+    assert!(rig.telemetry.render().contains(counted), "{}", rig.telemetry.render());
+    assert!(rig.charges.rows()[0].last_refused_write.is_some());
+    rig.stop.cancel();
+}
+
+#[tokio::test]
+async fn webhook_survives_invalid_requests() {
+    let rig = Rig::start().await;
+    for (body, status) in [(&b"{"[..], 400), (b"", 400), (b"\xff\0", 400), (b"[[[[[[", 400)] {
+        assert_eq!(rig.post(body).await.0, status, "{body:?}");
+    }
+    let mut stream = rig.connect().await;
+    assert_eq!(send(&mut stream, "GET /handover HTTP/1.1\r\n", b"").await.0, 405);
+    let mut stream = rig.connect().await;
+    assert_eq!(send(&mut stream, "POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n", b"").await.0, 404);
+    let mut stream = rig.connect().await;
+    let large = format!("POST /handover HTTP/1.1\r\nContent-Length: {}\r\n", MAX_BODY + 1);
+    assert_eq!(send(&mut stream, &large, b"").await.0, 413);
+    // Without a declared length.
+    let mut stream = rig.connect().await;
+    let mut chunks = Vec::new();
+    for _ in 0..=MAX_BODY >> 16 {
+        chunks.extend_from_slice(b"10000\r\n");
+        chunks.extend_from_slice(&[b' '; 1 << 16]);
+        chunks.extend_from_slice(b"\r\n");
+    }
+    assert_eq!(
+        send(&mut stream, "POST /handover HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", &chunks).await.0,
+        413
+    );
+    assert_eq!(rig.post(review("web").to_string().as_bytes()).await.0, 200);
+    rig.stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn webhook_bounds_the_memory_and_time_of_bodies() {
+    let rig = Rig::start().await;
+    let head = format!("POST /handover HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_BODY}\r\n\r\n");
+    let part = vec![b' '; MAX_BODY - 1];
+    let mut slow = Vec::new();
+    for _ in 0..6 {
+        let mut stream = connect(rig.address, SERVICE, client(None)).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let _ = stream.write_all(&part).await;
+        slow.push(stream);
+    }
+    // Each of the first five holds 3 MiB of 16 MiB until its time limit, or the last one is refused at once.
+    let mut statuses = Vec::new();
+    for mut stream in slow {
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        statuses.push(String::from_utf8_lossy(&start[9..]).into_owned());
+    }
+    assert!(statuses.iter().all(|status| matches!(status.as_str(), "408" | "429")), "{statuses:?}");
+    assert_eq!(rig.post(review("web").to_string().as_bytes()).await.0, 200);
+    rig.stop.cancel();
+}
