@@ -15,6 +15,8 @@ mod audit;
 mod cluster;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
+#[path = "deploy/guards.rs"]
+mod guards;
 #[path = "deploy/monitoring.rs"]
 mod monitoring;
 #[path = "e2e/outcome.rs"]
@@ -91,7 +93,8 @@ fn probes_and_service_use_the_served_port() {
         for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
             assert_eq!(container[probe]["httpGet"]["port"], port["name"], "{}: {probe}", variant.folder);
         }
-        assert_eq!(only(&objects, "Service")["spec"]["ports"][0]["targetPort"], port["name"]);
+        let service = rendered::named(&objects, "Service", variant.release);
+        assert_eq!(service["spec"]["ports"][0]["targetPort"], port["name"]);
     }
 }
 
@@ -109,6 +112,14 @@ fn chart_refuses_invalid_values() {
         (&["image.repository=concertina:v1"], "'concertina:v1' does not match pattern"),
         (&["shadow=true", "serviceAccount.name=horizontal-pod-autoscaler"], "may write"),
         (&["shadow=true", "rbac.builtInRoles=true"], "rbac.builtInRoles cannot be combined with shadow"),
+        (&["scope=labelled", "shadow=true"], "scope=labelled cannot be combined with shadow"),
+        (&["scope=labelled", "watchNamespaces={shop}"], "scope=labelled cannot be combined with"),
+        (&["scope=labelled", "controlPlane=true"], "scope=labelled cannot be combined with"),
+        (&["scope=labelled", "handover.guard=rbac"], "value must be one of 'webhook', 'policy'"),
+        (
+            &["scope=labelled", "serviceAccount.name=horizontal-pod-autoscaler"],
+            "the guard refuses the writes of the account horizontal-pod-autoscaler",
+        ),
         (&["shadow=true", "historyCheckpoint=true"], "historyCheckpoint cannot be combined with shadow"),
         (
             &["controlPlane=true", "watchNamespaces={shop}"],

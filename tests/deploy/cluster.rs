@@ -17,7 +17,7 @@ const FOREIGN: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 #[ignore = "needs kubectl, HELM and KUBEBUILDER_ASSETS"]
 async fn api_server_accepts_the_shipped_objects() -> Outcome {
     let plane = ControlPlane::start().await?;
-    for name in ["team-a", "team-b"] {
+    for name in ["team-a", "team-b", "concertina-system"] {
         plane.admin.create("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await?;
     }
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});

@@ -46,6 +46,18 @@ pub(crate) const VARIANTS: &[Variant] = &[
         namespace: "team-a",
         values: &["watchNamespaces={team-a,team-b}"],
     },
+    Variant {
+        folder: "overlays/scope-labelled",
+        release: "concertina",
+        namespace: "concertina-system",
+        values: &["scope=labelled"],
+    },
+    Variant {
+        folder: "overlays/scope-labelled-policy",
+        release: "concertina",
+        namespace: "concertina-system",
+        values: &["scope=labelled", "handover.guard=policy"],
+    },
 ];
 
 /// The identity of an object.
@@ -140,6 +152,12 @@ pub(crate) fn only(objects: &Objects, kind: &str) -> Value {
     let (_, object) = found.next().unwrap_or_else(|| panic!("no object of kind {kind}"));
     assert!(found.next().is_none(), "more than one object of kind {kind}");
     object.clone()
+}
+
+/// The object of kind `kind` with a name.
+pub(crate) fn named(objects: &Objects, kind: &str, object: &str) -> Value {
+    let found = objects.iter().find(|(name, _)| name.kind == kind && name.name == object);
+    found.unwrap_or_else(|| panic!("no {kind} {object}")).1.clone()
 }
 
 /// The arguments of a Deployment's container.

@@ -10,9 +10,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{/* Whether Concertina acts next to the built-in controller. */}}
+{{- define "concertina.labelled" -}}
+{{- if eq .Values.scope "labelled" }}true{{ end }}
+{{- end }}
+
+{{/* Whether the pods serve the webhook. */}}
+{{- define "concertina.webhook" -}}
+{{- if and (include "concertina.labelled" .) (eq .Values.handover.guard "webhook") }}true{{ end }}
+{{- end }}
+
 {{/* Whether the account belongs to the release, not to the built-in controller. */}}
 {{- define "concertina.ownAccount" -}}
-{{- if and (not .Values.serviceAccount.name) (or .Values.shadow .Values.watchNamespaces) }}true{{ end }}
+{{- if and (not .Values.serviceAccount.name) (or .Values.shadow .Values.watchNamespaces (include "concertina.labelled" .)) }}true{{ end }}
 {{- end }}
 
 {{- define "concertina.account" -}}
@@ -30,7 +40,7 @@ subjects:
 
 {{/* Namespace of the Lease. There is one per cluster for all release names, so that two releases never both act. */}}
 {{- define "concertina.homeNamespace" -}}
-{{- if .Values.watchNamespaces }}{{ .Release.Namespace }}{{ else }}kube-system{{ end }}
+{{- if or .Values.watchNamespaces (include "concertina.labelled" .) }}{{ .Release.Namespace }}{{ else }}kube-system{{ end }}
 {{- end }}
 
 {{- define "concertina.image" -}}
