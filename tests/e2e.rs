@@ -46,6 +46,8 @@ mod fault_scenarios;
 mod fixture;
 #[path = "e2e/forward.rs"]
 mod forward;
+#[path = "e2e/handover.rs"]
+mod handover;
 #[path = "e2e/identity.rs"]
 mod identity;
 #[path = "e2e/kubelet.rs"]
@@ -250,6 +252,18 @@ async fn shadow_of_the_built_in_controller_finds_no_difference() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn rolling_update_and_rollback_write_nothing_wrong() -> Outcome {
     upgrade::rolls(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn webhook_hands_a_labelled_hpa_over_and_back() -> Outcome {
+    handover::webhook(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn policies_hand_a_labelled_hpa_over_until_the_label_is_removed() -> Outcome {
+    handover::policy(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
