@@ -5,6 +5,11 @@
 //! certificate, except for the first one. Its successor is created when two thirds of its life are over, and
 //! until then the API server trusts both.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexes JSON only, where a missing field is null instead of a panic"
+)]
+
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;

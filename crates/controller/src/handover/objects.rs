@@ -1,6 +1,11 @@
 //! The objects of the guards `webhook` and `policy`, as they should be in the cluster. The manifests contain
 //! them, and [`proof`](super::proof) compares them with the cluster's.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexes JSON only, where a missing field is null instead of a panic"
+)]
+
 use serde_json::{Value, json};
 
 use super::scope::{ControllerName, LABEL};

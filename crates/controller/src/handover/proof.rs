@@ -4,6 +4,11 @@
 //! guard may differ: names, labels, messages, time limits, the failure policy, defaults that the API server adds,
 //! and further webhooks.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexes JSON only, where a missing field is null instead of a panic"
+)]
+
 use serde_json::Value;
 
 use super::objects::{GuardObjects, PATH};

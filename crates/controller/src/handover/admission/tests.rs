@@ -57,12 +57,13 @@ fn review(changes: Value) -> Vec<u8> {
         .into_bytes()
 }
 
-fn verdict_with(charges: &Charges, leader_is_alive: bool, changes: Value) -> Verdict {
+fn verdict_with(registry: &Charges, leader_is_alive: bool, changes: Value) -> Verdict {
     let users = [USER.to_owned()].into();
     let has_resource = |_: &str, kind: &str, resource: &str| {
         matches!((kind, resource), ("Deployment", "deployments") | ("Mouse", "mice"))
     };
-    let facts = Facts { built_in_users: &users, charges, leader_is_alive, has_resource: &has_resource };
+    let facts =
+        Facts { built_in_users: &users, charges: registry, leader_is_alive, has_resource: &has_resource };
     decide(&Request::parse(&review(changes)).unwrap(), &facts)
 }
 
