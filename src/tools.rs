@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 pub use toolbox::command::Command;
 use toolbox::command::{self, Parsed};
 use toolbox::demo::Screen;
+use toolbox::handover::HandoverError;
 use toolbox::parity::ParityError;
 use toolbox::process::{ControllerProcess, FlagError, FlagHelp, Process, ResolvedFlags};
 use toolbox::why::WhyError;
@@ -32,6 +33,7 @@ pub(crate) const COMMANDS: &str = "\
 Commands (their flags: concertina COMMAND --help):
   rbac      Print the roles that a controller with these flags needs.
   why       Explain the replica count of an HPA and its next decision.
+  handover  Hand HPAs over from the built-in controller to Concertina, and back.
   parity    Compare a dry run with the built-in controller.
   simulate  Simulate HPAs and their workloads in virtual time.
   demo      Run a demo cluster with autoscaled workloads in this process.";
@@ -107,6 +109,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
             let differs = toolbox::parity::run(&options, stop).await?;
             Ok::<_, ParityError>(ExitCode::from(if differs { 3 } else { 0 }))
         }),
+        Command::Handover(options) => until_stopped(async |stop| {
+            let verdict = toolbox::handover::run(&options, clock, stop).await?;
+            Ok::<_, HandoverError>(ExitCode::from(verdict.exit_code()))
+        }),
         Command::Simulate(options) => match toolbox::simulate::run(&options, PROCESS) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
@@ -131,6 +137,7 @@ mod tests {
             &["why", "web", "-n", "shop"],
             &["parity", "--since=1h"],
             &["simulate", "a.yaml"],
+            &["handover", "status"],
         ] {
             assert!(matches!(read(words), Ok(Invocation::Tool(_))), "{words:?}");
             assert!(matches!(read(&[words[0], "-h"]), Ok(Invocation::Help(_))), "{words:?}");

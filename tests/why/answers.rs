@@ -1,5 +1,6 @@
 //! Each path of a sync: a controller acts as the answer announces.
 
+use fake_cluster::{FaultAction, Status};
 use serde_json::{Value, json};
 use toolbox::why::Found;
 
@@ -175,6 +176,29 @@ async fn namespace_has_one_line_per_hpa_with_findings_first() {
         .filter(|request| request.verb == "list" && !request.path.contains("/namespaces/shop/"))
         .collect();
     assert!(outside.is_empty(), "{outside:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_in_charge_follows_from_labels_then_the_status() {
+    let stage = Fixture::growing();
+    let label = |name: &str| json!({"concertina.dev/controller": name});
+    let charge = async || document(&stage, &["web"]).await["inCharge"].clone();
+    assert_eq!(charge().await, Value::Null, "neither a label nor a status");
+    let mut namespace = stage.cluster.get("namespaces", "", "shop").unwrap();
+    namespace["metadata"]["labels"] = label("concertina");
+    stage.cluster.update(namespace).unwrap();
+    assert_eq!(charge().await, json!({"controller": "concertina", "by": "namespace"}));
+    let (_, text) = ask(&stage, &["web"]).await;
+    assert!(
+        text.contains("in charge  instance concertina of Concertina, by the label of namespace shop\n"),
+        "{text}"
+    );
+    stage.edit("web", |hpa| hpa["metadata"]["labels"] = label("built-in"));
+    assert_eq!(charge().await, json!({"controller": "built-in", "by": "hpa"}));
+    let forbidden = FaultAction::Status(Status::new(403, "Forbidden", "namespaces is forbidden"));
+    stage.fault("/namespaces/shop", forbidden);
+    let answer = document(&stage, &["web"]).await;
+    assert_eq!((&answer["inCharge"]["by"], &answer["refused"]), (&json!("hpa"), &json!([])));
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use kube::client::Body;
@@ -35,6 +35,9 @@ const MAX_URL: usize = (u16::MAX - 1) as usize;
 const MAX_REPEATS: u32 = 10;
 /// The wait before a GET with a broken connection is repeated. The time is client-go's.
 const RECONNECT: Duration = Duration::from_secs(1);
+
+/// The user in whose name a request is sent.
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// Sends requests. The URI of a request is a path. The stack prefixes the server's URL.
 pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
@@ -82,6 +85,8 @@ pub struct Client {
     pub(super) host: Arc<str>,
     pub(super) bucket: Option<TokenBucket>,
     pub(super) user_agent: HeaderValue,
+    /// The user in whose name requests are sent.
+    pub(super) impersonated: Option<HeaderValue>,
     pub(super) timeout: Duration,
     /// Whether a GET is repeated if its connection breaks. Callers with a back-off of their own do not need
     /// it.
@@ -115,6 +120,15 @@ impl Client {
     #[must_use]
     pub fn within(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
+    }
+
+    /// The same client with requests in the name of `user`, which needs the permission to impersonate it. The
+    /// API server derives the groups of a ServiceAccount from its name.
+    pub fn impersonating(&self, user: &str) -> Result<Self, ApiError> {
+        let value = HeaderValue::from_str(user).map_err(|_| {
+            ApiError::Request(format!("the user {user:?} cannot be sent as a header of an impersonation"))
+        })?;
+        Ok(Self { impersonated: Some(value), ..self.clone() })
     }
 
     /// Sends a request and reads the response, up to the request's size limit.
@@ -323,6 +337,9 @@ impl Client {
             .header(USER_AGENT, self.user_agent.clone());
         if !call.content_type.is_empty() {
             request = request.header(CONTENT_TYPE, call.content_type);
+        }
+        if let Some(user) = &self.impersonated {
+            request = request.header(IMPERSONATE_USER, user.clone());
         }
         let body = if call.body.is_empty() { Body::empty() } else { Body::from(call.body.clone()) };
         request.body(body).map_err(|error| ApiError::Request(error.to_string()))

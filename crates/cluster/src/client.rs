@@ -180,6 +180,7 @@ impl Clients {
             base,
             bucket: None,
             user_agent,
+            impersonated: None,
             timeout: options.request_timeout,
             reconnects: false,
             observer: options.observer.clone(),

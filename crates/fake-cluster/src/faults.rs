@@ -92,6 +92,7 @@ pub struct FaultRule {
     part: Option<String>,
     subresource: Option<String>,
     user_agent: Option<String>,
+    impersonated: Option<String>,
     skip: u64,
     times: Option<u64>,
     action: FaultAction,
@@ -107,6 +108,7 @@ impl FaultRule {
             part: None,
             subresource: None,
             user_agent: None,
+            impersonated: None,
             skip: 0,
             times: None,
             action,
@@ -157,6 +159,13 @@ impl FaultRule {
         self
     }
 
+    /// Matches only requests in the name of `user`: the header `Impersonate-User`.
+    #[must_use]
+    pub fn impersonated(mut self, user: &str) -> Self {
+        self.impersonated = Some(user.to_owned());
+        self
+    }
+
     /// Skips the first `skip` matches.
     #[must_use]
     pub fn after(mut self, skip: u64) -> Self {
@@ -175,6 +184,7 @@ impl FaultRule {
         let equal = |wanted: &Option<String>, got: &str| wanted.as_deref().is_none_or(|wanted| wanted == got);
         equal(&self.verb, request.verb)
             && equal(&self.subresource, &request.subresource)
+            && equal(&self.impersonated, &request.impersonated)
             && self.prefix.as_deref().is_none_or(|prefix| request.path.starts_with(prefix))
             && self.suffix.as_deref().is_none_or(|suffix| request.path.ends_with(suffix))
             && self.part.as_deref().is_none_or(|part| request.path.contains(part))
@@ -189,6 +199,7 @@ pub(crate) struct FaultSubject {
     pub(crate) path: String,
     pub(crate) subresource: String,
     pub(crate) user_agent: String,
+    pub(crate) impersonated: String,
 }
 
 /// Identifies a rule for its removal.

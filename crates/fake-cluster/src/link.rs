@@ -31,6 +31,8 @@ pub struct Exchange {
     pub query: String,
     /// The header `User-Agent`.
     pub user_agent: String,
+    /// The header `Impersonate-User`.
+    pub impersonated: String,
     /// The header `Accept`.
     pub accept: String,
     /// The header `Content-Type`.

@@ -305,7 +305,7 @@ fn watch_objects(
         initial_events: call.query.flag("sendInitialEvents"),
         timeout: call.query.get("timeoutSeconds").parse().ok().map(Duration::from_secs),
     };
-    let subject = call.route.subject(&call.user_agent);
+    let subject = call.route.subject(&call.user_agent, "");
     let watcher =
         Watcher::open(cluster, ty, path.namespace.as_deref(), options, Format::from_call(call), subject)?;
     Ok(Answer::Pieces(watcher.pieces()))

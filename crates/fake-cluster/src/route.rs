@@ -55,13 +55,14 @@ impl Route {
         Self { path: path.to_owned(), segments, verb, resource }
     }
 
-    pub(crate) fn subject(&self, user_agent: &str) -> FaultSubject {
+    pub(crate) fn subject(&self, user_agent: &str, impersonated: &str) -> FaultSubject {
         let subresource = self.resource.as_ref().and_then(|resource| resource.subresource.clone());
         FaultSubject {
             verb: self.verb,
             path: self.path.clone(),
             subresource: subresource.unwrap_or_default(),
             user_agent: user_agent.to_owned(),
+            impersonated: impersonated.to_owned(),
         }
     }
 }

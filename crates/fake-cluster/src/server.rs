@@ -30,6 +30,8 @@ use super::status::Status;
 /// The maximum request body in bytes, as in Kubernetes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 /// The error of a connection that a fault closes.
@@ -61,6 +63,7 @@ async fn handle(
         path,
         query,
         user_agent: text(&head.headers, &USER_AGENT),
+        impersonated: text(&head.headers, &IMPERSONATE_USER),
         accept: text(&head.headers, &ACCEPT),
         content_type: text(&head.headers, &CONTENT_TYPE),
         method: head.method,
@@ -99,7 +102,7 @@ fn log(cluster: &Cluster, exchange: &Exchange) -> u64 {
 pub(crate) async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
     let query = Query::new(&exchange.query);
     let route = Route::new(exchange.method.as_str(), &exchange.path, &query);
-    let subject = route.subject(&exchange.user_agent);
+    let subject = route.subject(&exchange.user_agent, &exchange.impersonated);
     let requests = cluster.requests();
     let number = log(cluster, &exchange);
     requests.received(number, &exchange.body);

@@ -3,8 +3,8 @@
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 
-use crate::options::{DemoOptions, Logging, ParityOptions, SimulateOptions, WhyOptions};
-use crate::options::{cluster, demo, parity, simulate, why};
+use crate::options::{DemoOptions, HandoverOptions, Logging, ParityOptions, SimulateOptions, WhyOptions};
+use crate::options::{cluster, demo, handover, parity, simulate, why};
 use crate::process::{FlagError, Process};
 
 /// The arguments of a command are invalid.
@@ -27,6 +27,8 @@ pub enum Command {
     Why(Box<WhyOptions>),
     /// Compare a dry run with the built-in controller.
     Parity(Box<ParityOptions>),
+    /// Hand HPAs over from the built-in controller, or back.
+    Handover(Box<HandoverOptions>),
     /// Run a simulation.
     Simulate(Box<SimulateOptions>),
 }
@@ -61,14 +63,24 @@ pub fn parse(
         "demo" => demo::parse(rest).map(|parsed| parsed.map(Command::Demo)),
         "why" => why::parse(program, rest, process).map(|parsed| parsed.map(Box::new).map(Command::Why)),
         "parity" => parity::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Parity)),
+        "handover" => {
+            handover::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Handover))
+        }
         "simulate" => simulate::parse(rest).map(|parsed| parsed.map(Box::new).map(Command::Simulate)),
         _ => return None,
     })
 }
 
-/// The command line of each command, for reference pages.
-pub fn command_lines(program: &str, process: Process) -> [clap::Command; 4] {
-    [why::command(program, process), parity::command(program), simulate::command(), demo::command()]
+/// The command line of each command, for reference pages. `handover` has the flags of all its subcommands.
+pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
+    let shared = handover::shared(clap::Command::new("handover"));
+    let handover = handover::commands().map(|command| {
+        let name = format!("handover {}", command.get_name());
+        command.name(name)
+    });
+    let own =
+        [why::command(program, process), parity::command(program), simulate::command(), demo::command()];
+    own.into_iter().chain([shared]).chain(handover).collect()
 }
 
 /// A command line with only the flags that select a cluster.
@@ -99,6 +111,7 @@ impl Command {
             Self::Demo(options) => options.logging,
             Self::Why(options) => options.logging,
             Self::Parity(options) => options.logging,
+            Self::Handover(options) => options.logging,
             Self::Simulate(_) => return None,
         };
         (logging.verbosity > 0).then_some(logging)

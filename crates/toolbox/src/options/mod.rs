@@ -4,6 +4,7 @@ pub mod answer;
 pub mod cluster;
 pub mod decision;
 pub(crate) mod demo;
+pub mod handover;
 pub mod parity;
 pub(crate) mod simulate;
 pub mod why;
@@ -14,6 +15,7 @@ use autoscaling::duration::GoDuration;
 
 pub use self::answer::Logging;
 pub use self::demo::DemoOptions;
+pub use self::handover::HandoverOptions;
 pub use self::parity::ParityOptions;
 pub use self::simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 pub use self::why::WhyOptions;

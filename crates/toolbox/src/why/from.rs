@@ -201,6 +201,7 @@ fn situation(
         at: last.last_at,
         hpa: None,
         status_writer: None,
+        in_charge: None,
         explanation: last.explanation.clone(),
         outcome: match last.result.outcome {
             Outcome::NotNeeded => WriteOutcome::NotNeeded,

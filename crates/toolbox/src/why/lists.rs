@@ -5,15 +5,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::situation::{Owner, RecentEvent};
+use super::situation::{InCharge, Owner, RecentEvent};
 use super::wire::{self, Meta};
 use super::{Scope, WhyError};
+use crate::handover::census;
 use cluster::call::Call;
 use cluster::client::Clients;
 use cluster::decode::{self, DecodeError, HpaObject};
 use cluster::error::ApiError;
 use cluster::list::{self, Collection};
 use cluster::watch::Sink;
+use controller::handover::scope::LABEL;
 use controller::reconcile::{Controller, HpaIntake, PodIntake};
 use controller::store::Key;
 
@@ -34,6 +36,8 @@ pub(super) struct Lists {
 pub(super) struct ExtraMetadata {
     /// The `metadata` of the HPAs.
     pub(super) hpas: BTreeMap<Key, Meta>,
+    /// The value of the label of the controller in charge, by namespace. Empty if unreadable.
+    namespace_labels: BTreeMap<String, String>,
     /// The managing controllers of pods.
     pub(super) pod_owners: BTreeMap<Key, Owner>,
     /// The events about each HPA, oldest first, each with the UID of the HPA. An empty UID matches every HPA
@@ -53,16 +57,27 @@ impl Lists {
     /// Reads everything again. Forbidden pods and events count as absent, and the refusals record them.
     pub(super) async fn read(&mut self, scope: &Scope) -> Result<ExtraMetadata, WhyError> {
         let Self { clients, hpas, pods } = self;
-        let (hpas, pod_owners, events) = futures::join!(
+        // A refusal does not concern the decision, so the client has no observer.
+        let unobserved = clients.core.unobserved();
+        let (hpas, pod_owners, events, namespace_labels) = futures::join!(
             read_hpas(clients, hpas, scope),
             read_pods(clients, pods, scope),
-            read_events(clients, scope)
+            read_events(clients, scope),
+            census::labels(&unobserved, scope.namespace.as_deref())
         );
-        Ok(ExtraMetadata { hpas: hpas?, pod_owners: pod_owners?, events })
+        let namespace_labels = namespace_labels.unwrap_or_default();
+        Ok(ExtraMetadata { hpas: hpas?, namespace_labels, pod_owners: pod_owners?, events })
     }
 }
 
 impl ExtraMetadata {
+    /// Returns the controller in charge of an HPA.
+    pub(super) fn in_charge(&self, key: &Key) -> Option<InCharge> {
+        let meta = self.hpas.get(key)?;
+        let namespace = self.namespace_labels.get(&*key.namespace).map(String::as_str);
+        InCharge::new(meta.label(LABEL), namespace, meta.status_writer().as_ref())
+    }
+
     /// Returns the events about an HPA.
     pub(super) fn events(&self, key: &Key, uid: &str) -> Vec<RecentEvent> {
         let about = self.events.get(key).into_iter().flatten();

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::counterfactual::{Counterfactual, counterfactual};
 use super::findings::Finding;
-use super::situation::{EventContent, FlagUse, HistoryEntry, Refused, Situation, Source, Target};
+use super::situation::{EventContent, FlagUse, HistoryEntry, InCharge, Refused, Situation, Source, Target};
 use super::unknown::unknowns;
 
 const API_VERSION: &str = "concertina/v1";
@@ -46,6 +46,8 @@ pub(super) struct Document<'a> {
     target: Option<&'a Target>,
     /// The names of the other HPAs that control the same pods.
     sharing: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_charge: Option<&'a InCharge>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status_writer: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,6 +134,7 @@ impl<'a> Document<'a> {
             flags: &situation.flags,
             target: situation.target.as_ref(),
             sharing: situation.sharing.iter().map(|other| &*other.name).collect(),
+            in_charge: situation.in_charge.as_ref(),
             status_writer: situation.status_writer.as_ref().map(|writer| writer.manager.as_str()),
             server_version: situation.server_version.as_deref(),
             clock_skew_seconds: situation.skew.map(|skew| skew.as_secs()),

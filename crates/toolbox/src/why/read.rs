@@ -304,6 +304,7 @@ impl Reader {
                 record: records.about(&key, &record.uid),
             },
             at,
+            in_charge: extras.in_charge(&key),
             status_writer: extras.hpas.get(&key).and_then(super::wire::Meta::status_writer),
             explanation,
             outcome,

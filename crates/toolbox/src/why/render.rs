@@ -7,9 +7,12 @@ use autoscaling::explanation::Span;
 use super::Situation;
 use super::counterfactual::counterfactual;
 use super::findings::{Finding, Severity};
-use super::situation::{FlagOrigin, HistoryEntry, LastDecision, Memory, Origin, Recorded, Recorder, Source};
+use super::situation::{
+    ChargeBy, FlagOrigin, HistoryEntry, InCharge, LastDecision, Memory, Origin, Recorded, Recorder, Source,
+};
 use super::unknown::unknowns;
 use crate::explain::{self, Line, Role, Step, Style, Zone};
+use controller::handover::scope::BUILT_IN;
 use controller::record::wire::Comparison;
 
 /// Maximum number of history entries to list, newest last.
@@ -21,6 +24,10 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
     let mut text = String::new();
     for line in [verdict(situation), context(situation, zone)] {
         text.push_str(&style.line(&line, 0));
+        text.push('\n');
+    }
+    if let Some(charge) = &situation.in_charge {
+        text.push_str(&style.line(&in_charge(charge, &situation.key.namespace), 0));
         text.push('\n');
     }
     let mut steps = explain::steps(&situation.explanation, situation.at, zone);
@@ -74,6 +81,22 @@ fn context(situation: &Situation, zone: &Zone) -> Line {
         parts.push(format!("status written by {}{ago}", writer.manager));
     }
     Line::new("").dim(parts.join(", "))
+}
+
+/// Renders the controller in charge: `in charge  instance concertina, by the label of the HPA`.
+fn in_charge(charge: &InCharge, namespace: &str) -> Line {
+    let controller = &charge.controller;
+    let controller = match charge.by {
+        ChargeBy::StatusWriter => controller.clone(),
+        _ if controller == BUILT_IN => "the built-in controller".to_owned(),
+        ChargeBy::Hpa | ChargeBy::Namespace => format!("instance {controller} of Concertina"),
+    };
+    let by = match charge.by {
+        ChargeBy::Hpa => "by the label of the HPA".to_owned(),
+        ChargeBy::Namespace => format!("by the label of namespace {namespace}"),
+        ChargeBy::StatusWriter => "the last writer of the status, without a label".to_owned(),
+    };
+    Line::new("in charge").dim(format!("{controller}, {by}"))
 }
 
 fn found(findings: &[Finding]) -> Step {

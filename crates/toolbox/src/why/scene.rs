@@ -146,6 +146,7 @@ impl Scene {
             source: Source::Cluster { watching_since: None, record: Recorded::NotRequested },
             at: now(),
             status_writer: None,
+            in_charge: None,
             explanation: concluded.explanation,
             outcome,
             events: Vec::new(),

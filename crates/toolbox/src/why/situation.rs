@@ -16,6 +16,7 @@ use autoscaling::status::Condition;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize, Serializer};
 
+use controller::handover::scope::BUILT_IN;
 use controller::record::wire::Comparison;
 use controller::store::{HpaRecord, Key};
 
@@ -36,6 +37,9 @@ pub struct Situation {
     pub hpa: Option<Arc<HpaRecord>>,
     /// The field manager of the last write to the HPA's status: `kube-controller-manager`, `concertina`, ...
     pub status_writer: Option<FieldManager>,
+    /// The controller in charge of the HPA. `None` if the source is a controller's record, or if the HPA has
+    /// neither a label nor a status.
+    pub in_charge: Option<InCharge>,
     /// The steps of the decision.
     pub explanation: Explanation,
     /// The outcome of the write. Never [`WriteOutcome::Done`] for a cluster, because nothing is written.
@@ -140,6 +144,44 @@ pub struct Recorder {
     /// The comparison of a dry run with the active controller. `None` for other controllers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
+}
+
+/// The controller in charge of an HPA, as the API shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InCharge {
+    /// The name of a Concertina instance, `built-in`, or a field manager.
+    pub controller: String,
+    /// The evidence.
+    pub by: ChargeBy,
+}
+
+/// The evidence for the controller in charge of an HPA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ChargeBy {
+    /// The label of the HPA.
+    Hpa,
+    /// The label of its namespace.
+    Namespace,
+    /// The last status write. Neither the HPA nor its namespace has a label.
+    StatusWriter,
+}
+
+impl InCharge {
+    /// Decides by the values of the label and the last writer of the status.
+    pub(super) fn new(
+        hpa_label: Option<&str>,
+        namespace_label: Option<&str>,
+        status_writer: Option<&FieldManager>,
+    ) -> Option<Self> {
+        let of = |controller: &str, by| Some(Self { controller: controller.to_owned(), by });
+        match (hpa_label, namespace_label.filter(|label| *label != BUILT_IN)) {
+            (Some(label), _) => of(label, ChargeBy::Hpa),
+            (None, Some(label)) => of(label, ChargeBy::Namespace),
+            (None, None) => of(&status_writer?.manager, ChargeBy::StatusWriter),
+        }
+    }
 }
 
 /// A controller's last decision.

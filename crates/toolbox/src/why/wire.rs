@@ -1,5 +1,7 @@
 //! Parts of objects that an explanation needs and a controller does not need: owners, field managers, events.
 
+use std::collections::BTreeMap;
+
 use autoscaling::event::EventKind;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -16,6 +18,7 @@ pub(super) struct Meta {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
+    labels: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<Owner>>,
     managed_fields: Option<Vec<ManagedFields>>,
 }
@@ -56,6 +59,11 @@ impl Meta {
     /// Returns all owners.
     pub(super) fn owners(&self) -> Vec<Owner> {
         self.owner_references.clone().unwrap_or_default()
+    }
+
+    /// Returns the value of a label.
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key).map(String::as_str)
     }
 
     /// Returns the managing controller.

@@ -1,0 +1,151 @@
+//! The page `/handover` of a controller: its scope, its guard, and the state of each HPA in scope.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::forward::{Connection, ForwardError, WITHIN, Which};
+use crate::options::why::Leader;
+use cluster::call::Call;
+use cluster::client::{Client, Clients};
+use cluster::error::ApiError;
+
+/// Maximum size of the page, in bytes: 10,000 rows.
+const LARGEST: usize = 8 << 20;
+/// The Leases of the default installations, in the order of the search.
+const LEASES: [(&str, &str); 2] = [("concertina-system", "concertina"), ("kube-system", "concertina")];
+
+/// The page.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Page {
+    /// `all` or `labelled`.
+    pub(super) scope: String,
+    /// `--controller-name`. Empty with the scope `all`.
+    pub(super) controller: String,
+    pub(super) guard: GuardState,
+    /// Whether the controller is the leader. Only the leader has states. `None` with the scope `all`.
+    pub(super) leads: Option<bool>,
+    pub(super) hpas: Vec<Row>,
+}
+
+/// What the controller knows of its guard.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct GuardState {
+    /// `proven`, `broken` or `unknown`.
+    pub(super) state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) since: Option<Timestamp>,
+}
+
+/// One HPA in scope.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Row {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// `claiming`, `in_charge` or `contested`.
+    pub(super) state: String,
+    pub(super) since: Option<Timestamp>,
+    pub(super) last_foreign_write: Option<ForeignWrite>,
+    pub(super) last_refused_write: Option<Timestamp>,
+}
+
+/// A write of another controller.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ForeignWrite {
+    pub(super) manager: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) at: Option<Timestamp>,
+}
+
+/// The reason why the page is unavailable.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PageError {
+    /// No controller is the leader, its pod cannot be reached, or it refused the request.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    /// The controller at an address does not respond with the page.
+    #[error("failed to read {url}/handover: {error}")]
+    Address {
+        /// The URL of the controller.
+        url: String,
+        /// The error of the controller or the connection.
+        error: ApiError,
+    },
+    /// The response is not the page.
+    #[error("failed to parse the controller's page /handover, which may have another version: {0}")]
+    Format(#[from] serde_json::Error),
+    /// The controller is a standby, whose states are not current.
+    #[error("{0} is not the leader: pass the address of the leader")]
+    Standby(String),
+}
+
+/// Reads the page, and keeps the connection.
+#[derive(Debug)]
+pub(super) enum PageReader {
+    /// From the leader's pod, by port-forward.
+    Leader { clients: Box<Clients>, candidates: Vec<Which>, connection: Option<Connection> },
+    /// From an address.
+    Address { client: Client, url: String },
+}
+
+impl PageReader {
+    /// Creates the reader of the leader's page.
+    pub(super) fn leader(clients: &Clients, leader: Option<&Leader>) -> Self {
+        let which = |namespace: &str, lease: &str| Which::Leader {
+            namespace: namespace.to_owned(),
+            lease: lease.to_owned(),
+        };
+        let candidates = match leader {
+            Some(Leader { namespace, lease }) => vec![which(namespace, lease)],
+            None => LEASES.iter().map(|(namespace, lease)| which(namespace, lease)).collect(),
+        };
+        Self::Leader { clients: Box::new(clients.clone()), candidates, connection: None }
+    }
+
+    /// Reads the page.
+    pub(super) async fn read(&mut self) -> Result<Page, PageError> {
+        let call = Call::get(["handover"]).at_most(LARGEST);
+        let (body, from) = match self {
+            Self::Address { client, url } => {
+                let failed = |error| PageError::Address { url: url.clone(), error };
+                (client.bytes(&call).await.map_err(failed)?, url.clone())
+            }
+            Self::Leader { clients, candidates, connection } => {
+                let deadline = Instant::now() + WITHIN;
+                let mut open = match connection.take().filter(Connection::is_open) {
+                    Some(kept) => kept,
+                    None => open(clients, candidates, deadline).await?,
+                };
+                let body = open.get(call.path(), deadline).await?;
+                let from = open.peer.to_string();
+                *connection = Some(open);
+                (body, from)
+            }
+        };
+        let page: Page = serde_json::from_slice(&body)?;
+        if page.leads == Some(false) { Err(PageError::Standby(from)) } else { Ok(page) }
+    }
+}
+
+/// Connects to the holder of the first Lease that exists. Later candidates are tried only if a Lease does not
+/// exist.
+async fn open(
+    clients: &Clients,
+    candidates: &[Which],
+    deadline: Instant,
+) -> Result<Connection, ForwardError> {
+    let mut missing = None;
+    for which in candidates {
+        match Connection::open(clients, which, deadline).await {
+            Err(error @ ForwardError::NoLease { .. }) => missing = missing.or(Some(error)),
+            opened => return opened,
+        }
+    }
+    Err(missing.unwrap_or(ForwardError::NoUser))
+}
