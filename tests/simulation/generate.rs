@@ -5,6 +5,7 @@ use std::time::Duration;
 use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
+use crate::etcd;
 use crate::plan::{
     Action, Class, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, MetricKind, MetricPlan, Plan,
     TimedAction,
@@ -40,6 +41,7 @@ pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let quiet = SECOND * u32::try_from(dice.between(60, 180)).unwrap();
     let actions = actions(&scene, seed, quiet);
     let mut faults = faults(&scene, seed, quiet, favoured, pair);
+    limit_lost_versions(&mut faults);
     let quiet = quiet + faults.iter().map(Fault::aftermath).max().unwrap_or_default();
     let restarts = unimpaired_restarts(&scene, seed, &faults);
     let quiet = restarts.iter().map(|restart| restart.until + SECOND).fold(quiet, Duration::max);
@@ -273,6 +275,19 @@ fn faults(
         });
     }
     faults
+}
+
+/// Lets at most one restore lose versions, and none after a watch that hangs. A process that was silent twice
+/// before its first bookmark takes the silence for a server without bookmarks.
+fn limit_lost_versions(faults: &mut [Fault]) {
+    let is_restore = |fault: &Fault| fault.kind == FaultKind::EtcdRestored;
+    let mut may_lose = faults.iter().all(|fault| is_restore(fault) || fault.aftermath().is_zero());
+    for fault in faults.iter_mut().filter(|fault| is_restore(fault)) {
+        if !may_lose {
+            fault.amount &= !1;
+        }
+        may_lose &= etcd::raises_versions(fault.amount);
+    }
 }
 
 /// In some seeds, every process restarts once more, after the effects of all other faults on handovers. The
