@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn invalid_value_has_the_controllers_error() {
-        let error = DecisionFlags::new(vec![(TOLERANCE, "-1".to_owned())], PROCESS).unwrap_err();
+        let error = DecisionFlags::new(vec![(TOLERANCE, "ten".to_owned())], PROCESS).unwrap_err();
         assert_eq!(
             error.to_string(),
             "invalid argument \"-1\" for \"--horizontal-pod-autoscaler-tolerance\" flag: must be at least 0"

@@ -51,13 +51,12 @@ impl GuardSetup {
         };
         let provider = Arc::new(config.serving.tls.provider());
         let webhook = if config.handover.guard == HandoverGuard::Webhook {
-            let certificate = match &config.handover_webhook.certificate {
-                Some(files) => Certificate::from_files(files, Arc::clone(&provider))?,
-                None => {
-                    let (namespace, service) = (&objects.namespace, objects.name());
-                    let (clock, provider) = (Arc::clone(clock), Arc::clone(&provider));
-                    Certificate::signed(&clients.guard, namespace, &service, clock, provider)
-                }
+            let certificate = if let Some(files) = &config.handover_webhook.certificate {
+                Certificate::from_files(files, Arc::clone(&provider))?
+            } else {
+                let (namespace, service) = (&objects.namespace, objects.name());
+                let (clock, provider) = (Arc::clone(clock), Arc::clone(&provider));
+                Certificate::signed(&clients.guard, namespace, &service, clock, provider)
             };
             let address = SocketAddr::new(config.serving.address, config.handover_webhook.port);
             let webhook = Webhook::bind(address, &config.serving.tls, Arc::clone(&certificate) as Arc<_>)?;

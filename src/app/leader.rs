@@ -17,9 +17,7 @@ use cluster::client::Clients;
 use cluster::gate::Gate;
 use cluster::jitter::Jitter;
 use controller::election::leases::{Advertised, Leases};
-use controller::election::{
-    Candidate, CandidateExit, Heartbeat, LeaderState, LeaseLife, Parts, Timing,
-};
+use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, LeaseLife, Parts, Timing};
 use controller::history::replica::transport::PeerTransport;
 use controller::telemetry::metrics::Metrics as Telemetry;
 

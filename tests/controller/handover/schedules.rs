@@ -15,7 +15,7 @@ const LEASE: Duration = Duration::from_secs(15);
 /// A request in flight, and the event of the watch about it.
 const IN_FLIGHT: Duration = Duration::from_millis(50);
 /// The silence before a write after one of the other controller.
-const SETTLE: Duration = Duration::from_millis(1000);
+const SETTLE: Duration = Duration::from_secs(1);
 /// The metrics change every five seconds.
 const SLACK: Duration = Duration::from_secs(6);
 
@@ -61,7 +61,8 @@ impl World {
             self.standby.as_ref().or(self.leader.as_ref()).filter(|_| self.is_reached && self.is_configured);
         self.guard.serve(serving);
         let now = self.stage.now();
-        let is_led = self.leader.is_some() || self.died.is_some_and(|died| now - died < LEASE);
+        let is_led =
+            self.leader.is_some() || self.died.is_some_and(|died| now.checked_sub(died).unwrap() < LEASE);
         self.guard.lead(is_led);
         if let Some(leader) = &self.leader {
             if self.is_configured { leader.prove() } else { leader.disprove() }
@@ -74,12 +75,12 @@ impl World {
 
     fn step(&mut self, random: &mut Random) {
         let now = self.stage.now();
-        let lease_is_over = self.died.is_some_and(|died| now - died >= LEASE);
+        let lease_is_over = self.died.is_some_and(|died| now.checked_sub(died).unwrap() >= LEASE);
         if self.leader.is_none()
             && lease_is_over
             && let Some(next) = self.standby.take()
         {
-            next.lead(self.died.map(|died| now - died));
+            next.lead(self.died.map(|died| now.checked_sub(died).unwrap()));
             self.leader = Some(next);
         }
         let choice = random.below(10);
@@ -166,7 +167,7 @@ fn check(world: &World, name: &str, seed: u64) {
         }
         if let Some(off) = since_off {
             assert!(
-                *at - off <= IN_FLIGHT,
+                (*at).checked_sub(off).unwrap() <= IN_FLIGHT,
                 "seed {seed}: {name} written at {at:?}, without a label since {off:?}"
             );
         }
@@ -174,7 +175,7 @@ fn check(world: &World, name: &str, seed: u64) {
     // After a write of the built-in loop the next one of ours is either in flight, or later by the silence.
     for at in &theirs {
         if let Some(next) = ours.iter().find(|next| *next > at) {
-            let gap = *next - *at;
+            let gap = (*next).checked_sub(*at).unwrap();
             assert!(
                 gap <= IN_FLIGHT || gap >= SETTLE.min(PERIOD),
                 "seed {seed}: {name} at {at:?}, ours {gap:?} later"
@@ -184,7 +185,7 @@ fn check(world: &World, name: &str, seed: u64) {
     let mut all: Vec<_> = ours.iter().chain(&theirs).copied().collect();
     all.sort_unstable();
     for pair in all.windows(2) {
-        let gap = pair[1] - pair[0];
+        let gap = pair[1].checked_sub(pair[0]).unwrap();
         // After a death the built-in loop may have been refused until the end of the Lease, and then writes with
         // its next sync.
         let died = world.deaths.iter().any(|died| *died + LEASE >= pair[0] && *died <= pair[1]);

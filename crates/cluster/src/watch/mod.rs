@@ -65,7 +65,7 @@ pub trait Watched: Send + Sync + 'static {
     /// `horizontalpodautoscalers.autoscaling`.
     fn name(&self) -> Arc<str>;
     /// A label selector. Empty selects everything. An object that no longer matches counts as deleted.
-    fn labels(&self) -> &str {
+    fn labels(&self) -> &'static str {
         ""
     }
     /// Decodes one object.

@@ -33,7 +33,7 @@ impl Watched for Namespaces {
         "namespaces".into()
     }
 
-    fn labels(&self) -> &str {
+    fn labels(&self) -> &'static str {
         LABEL
     }
 
@@ -52,7 +52,7 @@ impl Watched for Namespaces {
         Ok(LabelledNamespace { name: meta.name, resource_version: meta.resource_version, label })
     }
 
-    fn resource_version<'a>(object: &'a LabelledNamespace) -> &'a str {
+    fn resource_version(object: &LabelledNamespace) -> &str {
         &object.resource_version
     }
 }

@@ -36,16 +36,15 @@ impl Outside {
         let kind = self.kind(target);
         let name = target.name.as_str().into();
         let hpa = OutsideHpa { version, name, kind };
-        let old = match self.hpas.get_mut(key) {
-            Some(known) => Some(std::mem::replace(known, hpa)),
-            None => {
-                // HPAs of one namespace share its name.
-                let from = Key { namespace: Arc::clone(&key.namespace), name: Arc::default() };
-                let beside = self.hpas.range(from..).next().map(|(beside, _)| &beside.namespace);
-                let namespace = beside.filter(|namespace| **namespace == key.namespace);
-                let namespace = Arc::clone(namespace.unwrap_or(&key.namespace));
-                self.hpas.insert(Key { namespace, name: Arc::clone(&key.name) }, hpa)
-            }
+        let old = if let Some(known) = self.hpas.get_mut(key) {
+            Some(std::mem::replace(known, hpa))
+        } else {
+            // HPAs of one namespace share its name.
+            let from = Key { namespace: Arc::clone(&key.namespace), name: Arc::default() };
+            let beside = self.hpas.range(from..).next().map(|(beside, _)| &beside.namespace);
+            let namespace = beside.filter(|namespace| **namespace == key.namespace);
+            let namespace = Arc::clone(namespace.unwrap_or(&key.namespace));
+            self.hpas.insert(Key { namespace, name: Arc::clone(&key.name) }, hpa)
         };
         self.release(old);
     }

@@ -157,10 +157,9 @@ pub fn membership(
     match (hpa_label, namespace_label) {
         (Some(label), _) if label == name.as_str() => Membership::In(By::Hpa),
         (Some(BUILT_IN), _) => Membership::Out(Why::Excluded),
-        (Some(_), _) => Membership::Out(Why::OtherInstance),
         (None, Some(label)) if label == name.as_str() => Membership::In(By::Namespace),
         (None, None | Some(BUILT_IN)) => Membership::Out(Why::NoLabel),
-        (None, Some(_)) => Membership::Out(Why::OtherInstance),
+        (Some(_), _) | (None, Some(_)) => Membership::Out(Why::OtherInstance),
     }
 }
 

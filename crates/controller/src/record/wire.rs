@@ -123,6 +123,7 @@ pub struct SettingsInfo {
 }
 
 /// The feature gates that affect decisions.
+#[expect(clippy::struct_excessive_bools, reason = "each gate is a boolean of the published record")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FeatureGates {
     /// HPAScaleToZero.

@@ -101,7 +101,7 @@ fn older_version_of_an_event_changes_no_membership() {
     assert_eq!(charges.sort(&at("10", json!({})), false), Placement::Outside);
     assert_eq!(charges.sort(&at("9", ours.clone()), false), Placement::Unchanged);
     assert!(charges.is_outside(&Key::new("shop", "a")));
-    assert_eq!(charges.sort(&at("11", ours.clone()), false), Placement::Store { is_new: true });
+    assert_eq!(charges.sort(&at("11", ours), false), Placement::Store { is_new: true });
     assert_eq!(charges.sort(&at("10", json!({})), false), Placement::Unchanged);
     assert!(charges.is_in_scope("shop", "a") && !charges.is_outside(&Key::new("shop", "a")));
     // A list after a restore of etcd.

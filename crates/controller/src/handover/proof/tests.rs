@@ -158,7 +158,7 @@ fn changed_policy_is_named_with_its_field() {
     });
     let binding = "ValidatingAdmissionPolicyBinding concertina-handover-events";
     check(binding, "spec.validationActions[0]", &|value| {
-        value["spec"]["validationActions"] = json!(["Audit"])
+        value["spec"]["validationActions"] = json!(["Audit"]);
     });
     check(binding, "spec.paramRef.selector.matchLabels.concertina.dev/controller", &|value| {
         value["spec"]["paramRef"]["selector"]["matchLabels"] = json!({"concertina.dev/controller": "other"});
