@@ -60,7 +60,9 @@ pub(crate) fn restore(run: &Run, amount: u64) {
         run.cluster.skip_versions(newest - version + RAISED);
         run.cluster.compact();
     }
-    *backups = Backups { versions: vec![(now, run.cluster.resource_version())], is_busy: false };
+    // After a loss, the cluster must not reach the lost versions again.
+    let is_busy = backups.is_busy && raises_versions(amount);
+    *backups = Backups { versions: vec![(now, run.cluster.resource_version())], is_busy };
     run.readings.restored();
     run.judge.lock().etcd_restored(now);
     for hpa in 0..run.plan.scene.hpas.len() {
