@@ -7,7 +7,7 @@ pub(super) enum CsvError {
     #[error("EOF")]
     Empty,
     /// A line is malformed.
-    #[error("{}parse error on line {line}, column {column}: {fault}", record(.start, .line))]
+    #[error("{}parse error on line {line}, column {column}: {fault}", record(*.start, *.line))]
     Malformed {
         /// The first line of the record, from 1.
         start: usize,
@@ -31,7 +31,7 @@ pub(super) enum Fault {
     Quote,
 }
 
-fn record(start: &usize, line: &usize) -> String {
+fn record(start: usize, line: usize) -> String {
     if start == line { String::new() } else { format!("record on line {start}; ") }
 }
 

@@ -49,7 +49,7 @@ enum CertificateError {
 #[derive(Debug)]
 pub enum Certificate {
     /// Signed by the authorities in a Secret.
-    Signed(Signed),
+    Signed(Box<Signed>),
     /// Read from files, which another program renews.
     Files(Certificates),
 }
@@ -100,7 +100,7 @@ impl Certificate {
     ) -> Arc<Self> {
         // The local names serve an API server on the same host, with a URL instead of a Service.
         let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        Arc::new(Self::Signed(Signed {
+        Arc::new(Self::Signed(Box::new(Signed {
             client: client.clone(),
             namespace: namespace.to_owned(),
             secret: service.to_owned(),
@@ -108,7 +108,7 @@ impl Certificate {
             clock,
             provider,
             current: RwLock::default(),
-        }))
+        })))
     }
 
     /// Renews the certificate before it expires, until the future is dropped.

@@ -195,7 +195,7 @@ fn guard_permissions(config: &Config) -> Vec<Permission> {
         namespace: namespace.clone(),
     };
     let names = |objects: &[Value]| {
-        let names = objects.iter().filter_map(|object| object["metadata"]["name"].as_str());
+        let names = objects.iter().filter_map(|object| object.pointer("/metadata/name")?.as_str());
         names.map(str::to_owned).collect()
     };
     let check = Permission {

@@ -127,7 +127,8 @@ fn with_large_page() -> (Endpoints, Arc<AtomicBool>) {
     struct Large(Arc<AtomicBool>);
     impl AsRef<[u8]> for Large {
         fn as_ref(&self) -> &[u8] {
-            &[b'x'; 1 << 20]
+            static BYTES: [u8; 1 << 20] = [b'x'; 1 << 20];
+            &BYTES
         }
     }
     impl Drop for Large {

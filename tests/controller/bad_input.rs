@@ -162,7 +162,7 @@ async fn hundred_hpas_on_one_target_all_report_the_ambiguity() {
 }
 
 /// Stores a target whose Scale has the given selector.
-fn target_with_selector(stage: &Fixture, name: &str, selector: String) {
+fn target_with_selector(stage: &Fixture, name: &str, selector: &str) {
     stage.target(name, 4);
     let body = json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
@@ -180,9 +180,9 @@ async fn selector_of_64_kib_selects_or_gives_a_condition() {
         let values: Vec<_> = (0..count).map(|index| format!("{index:04}-{}", "v".repeat(58))).collect();
         format!("app in ({app},{})", values.join(","))
     };
-    target_with_selector(&stage, "valid", selector("web", 980));
-    target_with_selector(&stage, "longest", selector("api", 1_024));
-    target_with_selector(&stage, "invalid", format!("app in ({EVIL}{}", "(".repeat(64 << 10)));
+    target_with_selector(&stage, "valid", &selector("web", 980));
+    target_with_selector(&stage, "longest", &selector("api", 1_024));
+    target_with_selector(&stage, "invalid", &format!("app in ({EVIL}{}", "(".repeat(64 << 10)));
     for index in 0..4 {
         stage.cluster.put_raw(pod("web", index));
     }

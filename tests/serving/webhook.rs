@@ -116,6 +116,7 @@ fn hpa() -> HpaRecord {
         resource_version: "1".to_owned(),
         metadata: RawValue::from_string(metadata.to_string()).unwrap(),
         spec_raw: RawValue::from_string("{}".to_owned()).unwrap().into(),
+        packed: None,
         spec: Arc::new(spec),
         status: Arc::default(),
         status_writers: Vec::new(),
@@ -187,7 +188,7 @@ async fn webhook_survives_invalid_requests() {
     let mut chunks = Vec::new();
     for _ in 0..=MAX_BODY >> 16 {
         chunks.extend_from_slice(b"10000\r\n");
-        chunks.extend_from_slice(&[b' '; 1 << 16]);
+        chunks.extend_from_slice(&vec![b' '; 1 << 16]);
         chunks.extend_from_slice(b"\r\n");
     }
     assert_eq!(

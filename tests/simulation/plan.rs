@@ -40,7 +40,7 @@ impl Plan {
         for action in &mut plan.closing {
             action.at -= earlier;
         }
-        (plan.quiet, plan.end) = (self.quiet - earlier, self.end - earlier);
+        (plan.quiet, plan.end) = (self.quiet.checked_sub(earlier).unwrap(), self.end.checked_sub(earlier).unwrap());
         plan
     }
 }

@@ -1,5 +1,7 @@
 //! The handover of HPAs from the built-in loop: the scope, and the guard that refuses the built-in loop's writes.
 
+#![allow(clippy::needless_pass_by_value, reason = "a check consumes the value of its flag")]
+
 use controller::handover::objects::BUILT_IN_USERS;
 use controller::handover::scope::{ControllerName, Scope};
 

@@ -152,7 +152,9 @@ impl Replica {
     }
 
     /// Ends the replica at once, without another write.
-    pub(super) fn kill(self) {}
+    pub(super) fn kill(self) {
+        drop(self);
+    }
 }
 
 impl Drop for Replica {

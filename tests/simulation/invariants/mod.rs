@@ -43,6 +43,7 @@ const LONGEST_PERIOD: Duration = Duration::from_secs(400);
 pub(crate) type Finding = Option<(&'static str, String)>;
 
 /// The observed state of the cluster and its processes, for checks of the invariants.
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about the world")]
 #[derive(Debug)]
 pub(crate) struct Invariants {
     hpas: Vec<HpaState>,

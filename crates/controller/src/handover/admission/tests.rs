@@ -43,6 +43,7 @@ fn charges() -> Arc<Charges> {
     charges
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers pass literals")]
 fn review(changes: Value) -> Vec<u8> {
     let mut request = json!({
         "uid": "1-2-3", "operation": "UPDATE", "dryRun": false, "namespace": "shop", "name": "web",
@@ -76,6 +77,7 @@ fn refused(resource: Refused, hpa: &str) -> Verdict {
     Verdict::Refuse { resource, namespace: "shop".to_owned(), hpa: hpa.to_owned() }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers pass literals")]
 fn event(group: &str, field: &str, reference: Value) -> Value {
     json!({
         "operation": "CREATE", "name": "", "subResource": null,

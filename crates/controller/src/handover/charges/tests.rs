@@ -10,10 +10,10 @@ fn registry() -> Arc<Charges> {
 }
 
 fn hpa(name: &str, uid: &str, target: &str) -> HpaRecord {
-    labelled(name, uid, target, json!({"concertina.dev/controller": "concertina"}))
+    labelled(name, uid, target, &json!({"concertina.dev/controller": "concertina"}))
 }
 
-fn labelled(name: &str, uid: &str, target: &str, labels: serde_json::Value) -> HpaRecord {
+fn labelled(name: &str, uid: &str, target: &str, labels: &serde_json::Value) -> HpaRecord {
     let spec: Spec = serde_json::from_value(json!({
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}, "maxReplicas": 3,
     }))
@@ -49,7 +49,7 @@ async fn targets_follow_the_hpas_in_scope() {
     assert_eq!(targets(&charges, "web-2"), ["apps Deployment a", "apps Deployment c"]);
     charges.delete(&Key::new("shop", "b"), "another");
     assert_eq!(targets(&charges, "web"), ["apps Deployment b"]);
-    assert_eq!(charges.sort(&labelled("b", "2", "web", json!({})), false), Placement::Outside);
+    assert_eq!(charges.sort(&labelled("b", "2", "web", &json!({})), false), Placement::Outside);
     assert!(targets(&charges, "web").is_empty() && charges.targets("other", "web-2").is_empty());
     assert!(charges.is_in_scope("shop", "a") && !charges.is_in_scope("shop", "b"));
 }
@@ -71,7 +71,7 @@ async fn each_time_in_charge_is_another_term() {
     assert_eq!(charges.counts(), Counts { in_charge: 1, ..Counts::default() });
     assert!(matches!(charges.output(), Some((_, Output::InCharge { .. }))));
     // The label goes and returns at once.
-    charges.sort(&labelled("a", "1", "web", json!(null)), false);
+    charges.sort(&labelled("a", "1", "web", &json!(null)), false);
     assert_eq!(charges.term(&key), None);
     charges.sort(&hpa("a", "1", "web"), false);
     let second = settled(&charges).await;
@@ -95,7 +95,7 @@ fn older_version_of_an_event_changes_no_membership() {
     let charges = registry();
     let at = |version: &str, labels| HpaRecord {
         resource_version: version.to_owned(),
-        ..labelled("a", "1", "web", labels)
+        ..labelled("a", "1", "web", &labels)
     };
     let ours = json!({"concertina.dev/controller": "concertina"});
     assert_eq!(charges.sort(&at("10", json!({})), false), Placement::Outside);
@@ -112,7 +112,7 @@ fn older_version_of_an_event_changes_no_membership() {
 fn neighbours_are_the_hpas_out_of_scope_beside_hpas_in_scope() {
     let charges = registry();
     let (a, b) = (Key::new("shop", "a"), Key::new("shop", "b"));
-    charges.sort(&labelled("b", "2", "web", json!({})), true);
+    charges.sort(&labelled("b", "2", "web", &json!({})), true);
     assert_eq!((charges.neighbour(&b), charges.neighbours(None)), (None, vec![]));
     charges.sort(&hpa("a", "1", "web"), true);
     assert_eq!(charges.neighbour(&b).unwrap().name, "web");
@@ -128,7 +128,7 @@ fn namespace_new_in_scope_is_read_if_it_has_hpas_outside() {
     let charges = registry();
     assert!(charges.label_namespace("shop", Some("concertina")) && charges.label_namespace("shop", None));
     assert_eq!(charges.adopting(), None);
-    charges.sort(&labelled("b", "2", "web", json!({})), true);
+    charges.sort(&labelled("b", "2", "web", &json!({})), true);
     assert!(charges.label_namespace("shop", Some("another")));
     assert_eq!(charges.adopting(), None);
     assert!(charges.label_namespace("shop", Some("concertina")));
