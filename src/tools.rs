@@ -160,7 +160,7 @@ mod tests {
         let error = DecisionFlags::new(vec![(TOLERANCE, "ten".to_owned())], PROCESS).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "invalid argument \"-1\" for \"--horizontal-pod-autoscaler-tolerance\" flag: must be at least 0"
+            "invalid argument \"ten\" for \"--horizontal-pod-autoscaler-tolerance\" flag: strconv.ParseFloat: parsing \"ten\": invalid syntax"
         );
     }
 }

@@ -40,7 +40,8 @@ impl Plan {
         for action in &mut plan.closing {
             action.at -= earlier;
         }
-        (plan.quiet, plan.end) = (self.quiet.checked_sub(earlier).unwrap(), self.end.checked_sub(earlier).unwrap());
+        (plan.quiet, plan.end) =
+            (self.quiet.checked_sub(earlier).unwrap(), self.end.checked_sub(earlier).unwrap());
         plan
     }
 }

@@ -81,7 +81,11 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
     while !run.over.is_cancelled() && run.now() < plan.quiet + TAKEOVER && !acts(plan, &processes) {
         wait_until(&run, &mut processes, run.now() + PERIOD).await;
     }
-    let delay = if plan.scene.takeover == TakeOver::Wait { run.now().checked_sub(plan.quiet).unwrap() } else { Duration::ZERO };
+    let delay = if plan.scene.takeover == TakeOver::Wait {
+        run.now().checked_sub(plan.quiet).unwrap()
+    } else {
+        Duration::ZERO
+    };
     wait_until(&run, &mut processes, plan.end + delay).await;
     // A write in flight may overwrite a foreign change. The final count then takes more steps than planned.
     while !run.over.is_cancelled() && run.now() < plan.end + MAX_OVERTIME && !run.is_settled() {

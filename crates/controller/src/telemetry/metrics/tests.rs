@@ -32,6 +32,8 @@ fn busy() -> Metrics {
     metrics.desired("shop", "web", 7);
     metrics.takeover(TakeoverState::Observing);
     metrics.foreign_write();
+    metrics.handover(Counts { outside: 3, ..Counts::default() }, Some(Timestamp::UNIX_EPOCH));
+    metrics.handover_refused("scales");
     metrics.shadow_decision("same");
     metrics.history_pulled(Pull::Ok);
     metrics.history_age("concertina", || Some(Duration::from_secs(1)));
