@@ -185,7 +185,12 @@ async fn watch_silent_for_longer_than_the_bookmark_interval_is_not_used() {
     let rig = Harness::start(one(8));
     rig.pass(20.0).await;
     rig.cluster.faults().add(FaultRule::new(FaultAction::WatchSilence).path_suffix(DEPLOYMENTS));
-    rig.pass(90.0).await;
+    rig.pass(70.0).await;
+    assert_eq!(meanwhile(&rig, 45.0).await, (3, 0));
+    // The first silence causes a list, which gives a current view.
+    rig.pass(15.0).await;
+    assert_eq!(meanwhile(&rig, 60.0).await, (0, 0));
+    rig.pass(60.0).await;
     assert_eq!(meanwhile(&rig, 60.0).await, (4, 0));
 }
 

@@ -82,7 +82,7 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
         wait_until(&run, &mut processes, run.now() + PERIOD).await;
     }
     let delay = if plan.scene.takeover == TakeOver::Wait {
-        run.now().checked_sub(plan.quiet).unwrap()
+        run.now().saturating_sub(plan.quiet)
     } else {
         Duration::ZERO
     };
