@@ -10,13 +10,13 @@
     reason = "indexes JSON only, where a missing field is null instead of a panic"
 )]
 
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, date_time_ymd,
@@ -144,16 +144,12 @@ impl Authorities {
 
     /// The certificates in PEM, for `caBundle`.
     pub fn bundle(&self) -> String {
-        let mut text = String::new();
-        for authority in &self.0 {
-            text.push_str("-----BEGIN CERTIFICATE-----\n");
-            for line in STANDARD.encode(&authority.certificate).as_bytes().chunks(64) {
-                // Writing to a String cannot fail.
-                let _ = writeln!(text, "{}", String::from_utf8_lossy(line));
-            }
-            text.push_str("-----END CERTIFICATE-----\n");
-        }
-        text
+        let certificates: Vec<_> = self
+            .0
+            .iter()
+            .map(|authority| Pem::new("CERTIFICATE", authority.certificate.as_slice()))
+            .collect();
+        pem::encode_many_config(&certificates, EncodeConfig::new().set_line_ending(LineEnding::LF))
     }
 
     /// The authority that signs: the newest one that is active, otherwise the oldest.

@@ -38,7 +38,7 @@ pub(super) const LABEL: &str = "concertina.dev/controller";
 /// Two machines never have exactly the same time, and names of events contain the time.
 const AHEAD: SignedDuration = SignedDuration::from_micros(7);
 
-/// One replica of this controller, without the election: the test decides who leads.
+/// One replica of this controller, without the election: the test selects the leader.
 pub(super) struct Replica {
     assembly: Assembly,
     telemetry: Metrics,

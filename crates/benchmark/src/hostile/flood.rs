@@ -31,7 +31,7 @@ const WHOLE_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed connection.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
-/// One of so many handshakes is completed with the client's certificate. A completed one costs the client a
+/// One of N handshakes is completed with the client's certificate. A completed one costs the client a
 /// signature by a key of 4,096 bits, as expensive as that of the server.
 const COMPLETED: u64 = 250;
 /// The address of the clients. The probes of this program come from another one.
@@ -70,7 +70,7 @@ impl Flood {
         Ok(Self(child))
     }
 
-    /// The numbers of begun and of answered actions, after the end.
+    /// The numbers of started and of answered actions, after the end.
     pub(crate) async fn end(self) -> Result<(u64, u64), Failure> {
         let output = self.0.wait_with_output().await?;
         Ok(serde_json::from_slice(&output.stdout)?)
@@ -104,7 +104,7 @@ pub(crate) async fn certificates(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Floods an address for some time and prints the numbers of begun and of answered actions.
+/// Floods an address for some time and prints the numbers of started and of answered actions.
 pub(crate) async fn run(way: Way, address: SocketAddr, time: Duration, folder: &Path) -> Result<(), Failure> {
     let counters = Arc::new(Counters::default());
     let connector = connector(way, folder)?;
@@ -139,7 +139,7 @@ async fn turn(way: Way, counters: &Counters, start: Instant) -> u64 {
     turn
 }
 
-/// Begins one handshake. Few are completed, the others end with the response to the ClientHello, for which the
+/// Starts one handshake. Few are completed, the others end with the response to the ClientHello, for which the
 /// server has signed.
 async fn handshake(
     address: SocketAddr,

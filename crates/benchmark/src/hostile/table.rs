@@ -30,7 +30,7 @@ pub(super) struct Part {
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) title: String,
-    /// Actions per second: as wanted, as made, and as answered by the controller.
+    /// Actions per second: as intended, as made, and as answered by the controller.
     pub(super) wanted: f64,
     pub(super) made: f64,
     pub(super) answered: Option<f64>,
@@ -43,7 +43,7 @@ pub(super) struct Row {
 /// The table as Markdown.
 pub(super) fn render(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| | actions per s, of wanted | syncs on time without, with | lateness p99, max | syncs of those due without, with | \
+        "| | actions per s, of intended | syncs on time without, with | lateness p99, max | syncs of those due without, with | \
          resident without, with, maximum; bound | cores of the controller without, with | cores of the server without, with | \
          longest time without renewal without, with | exits |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );

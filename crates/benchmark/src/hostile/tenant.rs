@@ -123,7 +123,7 @@ impl<'a> Tenant<'a> {
             },
         });
         if matches!(self.way, Way::Large(..)) {
-            // Validation of so many metrics would take most of the server's time.
+            // Validation of all these metrics would take most of the server's time.
             self.cluster.put_raw(hpa);
         } else if let Err(status) = self.cluster.create(hpa) {
             eprintln!("{HOSTILE}/{name}: {status}");

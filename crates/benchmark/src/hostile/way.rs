@@ -74,7 +74,7 @@ impl Way {
         }
     }
 
-    /// The wanted number of actions per second. 0 for a single action at the start.
+    /// The intended number of actions per second. 0 for a single action at the start.
     pub(crate) fn rate(self) -> f64 {
         match self {
             Self::Queries | Self::Hanging => 0.0,
