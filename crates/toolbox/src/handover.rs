@@ -1,7 +1,7 @@
 //! `concertina handover`: hands HPAs over from the built-in controller to Concertina and back.
 //!
-//! [`plan`] selects a guard, [`check`] tries the writes of the built-in controller as dry runs, [`change`] sets
-//! and removes the label, and [`status`] lists the HPAs in scope. The commands read the API with the user's
+//! `plan` selects a guard, `check` tries the writes of the built-in controller as dry runs, `change` sets
+//! and removes the label, and `status` lists the HPAs in scope. The commands read the API with the user's
 //! permissions, and the state of each HPA from the leader's page `/handover`.
 
 pub(crate) mod census;
