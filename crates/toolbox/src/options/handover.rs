@@ -153,7 +153,8 @@ pub(crate) fn commands() -> [Command; 5] {
         )
     };
     let plan = Command::new("plan")
-        .about(
+        .about("Selects the guard that fits the cluster, and prints its manifests")
+        .long_about(
             "Shows which identity writes the status of HPAs in this cluster, selects the guard that fits, and\n\
              prints its manifests. Nothing is written to the cluster.",
         )
@@ -162,7 +163,8 @@ pub(crate) fn commands() -> [Command; 5] {
                 .value_parser(PossibleValuesParser::new(["webhook", "policy", "rbac", "flag"])),
         );
     let check = Command::new("check")
-        .about(
+        .about("Tries the writes of the built-in controller as dry runs")
+        .long_about(
             "Tries the scale and status writes of the built-in controller, by impersonation and as dry runs:\n\
              they must be refused for every HPA in scope, and pass for an HPA out of scope. Nothing is stored.",
         )
@@ -171,15 +173,17 @@ pub(crate) fn commands() -> [Command; 5] {
                 .value_delimiter(',')
                 .default_values(BUILT_IN_USERS),
         );
-    let enable = change(Command::new("enable").about(
+    let enable = change(Command::new("enable").about("Labels a namespace or an HPA").long_about(
         "Labels a namespace or an HPA, and waits until Concertina is in charge of each HPA or states the\n\
          reason why not.",
     ));
-    let disable = change(Command::new("disable").about(
+    let disable = change(Command::new("disable").about("Removes the label").long_about(
         "Removes the label from a namespace and its HPAs, or from one HPA, and waits until the built-in\n\
          controller has written each HPA. An HPA in a labelled namespace gets the label value built-in.",
     ));
-    let status = Command::new("status").about("Lists the HPAs in scope. Nothing is written to the cluster.");
+    let status = Command::new("status")
+        .about("Lists the HPAs in scope")
+        .long_about("Lists the HPAs in scope. Nothing is written to the cluster.");
     [plan, check, enable, disable, status]
 }
 
