@@ -2,6 +2,7 @@
 //! command line. `why` returns 3 if it has findings, and `parity` returns 3 if it finds differences.
 
 use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 
@@ -25,22 +26,24 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     match invocation {
-        Invocation::Help(text) | Invocation::Version(text) => {
-            println!("{}", text.trim_end());
-            ExitCode::SUCCESS
-        }
+        Invocation::Help(text) | Invocation::Version(text) => print(&format!("{}\n", text.trim_end())),
         Invocation::Controller(config) => controller(&config),
         Invocation::Rbac(options) => {
             let RbacOptions { config, account } = &*options;
             let mut needed = permissions::needed(config);
             needed.extend(permissions::optional_watch_permissions(config));
-            print!(
-                "{}",
-                permissions::manifest(&needed, account, config.controller.watch_namespaces.is_some())
-            );
-            ExitCode::SUCCESS
+            print(&permissions::manifest(&needed, account, config.controller.watch_namespaces.is_some()))
         }
         Invocation::Tool(command) => tools::run(command),
+    }
+}
+
+/// Writes `text` to standard output. A reader that has read enough, such as `head`, is no failure.
+fn print(text: &str) -> ExitCode {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => failed(&error),
+        Ok(()) | Err(_) => ExitCode::SUCCESS,
     }
 }
 

@@ -54,6 +54,16 @@ fn ended(flags: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
+#[test]
+fn reader_that_stops_early_is_no_failure() {
+    for flags in [&["--help"][..], &["--version"], &["rbac"]] {
+        let mut child = concertina(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        assert_eq!((status.code(), String::from_utf8(stderr).unwrap().as_str()), (Some(0), ""), "{flags:?}");
+    }
+}
+
 /// The standard error of a run that exits with `code` and an empty standard output.
 fn refused(code: i32, flags: &[&str]) -> String {
     let (got, stdout, stderr) = ended(flags);
