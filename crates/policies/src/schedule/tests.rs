@@ -1,0 +1,241 @@
+//! Schedules against tables, and against an oracle that reads each minute of ten years.
+
+use jiff::ToSpan;
+use jiff::civil::{Date, date};
+use proptest::prelude::*;
+
+use super::*;
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// The changes of the state from one time to another: the time, and whether the window opens.
+fn edges(schedule: &Recurrence, from: &str, to: &str) -> Vec<(String, bool)> {
+    let (mut now, to) = (time(from), time(to));
+    let mut edges = Vec::new();
+    let mut is_active = schedule.phase(now).is_active;
+    while let Some(until) = schedule.phase(now).until.filter(|until| *until <= to) {
+        assert!(until > now, "the state at {now} ends at {until}");
+        now = until;
+        let phase = schedule.phase(now);
+        if phase.is_active != is_active {
+            is_active = phase.is_active;
+            edges.push((now.to_string(), is_active));
+        }
+    }
+    edges
+}
+
+#[track_caller]
+fn assert_edges(zone: &str, start: &str, end: &str, from: &str, to: &str, expected: &[(&str, bool)]) {
+    let schedule = Recurrence::parse(zone, start, end).unwrap();
+    let expected: Vec<_> = expected.iter().map(|(time, open)| ((*time).to_owned(), *open)).collect();
+    assert_eq!(edges(&schedule, from, to), expected);
+}
+
+#[test]
+fn window_opens_and_closes_by_the_clock_of_its_zone() {
+    assert_edges(
+        "Europe/Berlin",
+        "0 8 * * 1-5",
+        "0 19 * * 1-5",
+        "2026-11-26T12:00:00Z",
+        "2026-11-30T12:00:00Z",
+        &[
+            ("2026-11-26T18:00:00Z", false),
+            ("2026-11-27T07:00:00Z", true),
+            ("2026-11-27T18:00:00Z", false),
+            ("2026-11-30T07:00:00Z", true),
+        ],
+    );
+}
+
+#[test]
+fn window_with_one_end_stays_open_over_further_starts() {
+    let week = Recurrence::parse("UTC", "0 8 * * 1-5", "0 19 * * 5").unwrap();
+    let phase = week.phase(time("2026-11-24T03:00:00Z"));
+    assert_eq!(phase, Phase { is_active: true, until: Some(time("2026-11-27T19:00:00Z")) });
+}
+
+#[test]
+fn skipped_local_time_takes_place_at_the_change_of_the_clock() {
+    // On 2026-03-29 in Berlin, 02:00 to 03:00 do not exist.
+    let (from, to) = ("2026-03-28T12:00:00Z", "2026-03-29T12:00:00Z");
+    assert_edges(
+        "Europe/Berlin",
+        "30 2 * * *",
+        "0 5 * * *",
+        from,
+        to,
+        &[("2026-03-29T01:00:00Z", true), ("2026-03-29T03:00:00Z", false)],
+    );
+    assert_edges("Europe/Berlin", "0 2 * * *", "30 2 * * *", from, to, &[]);
+    assert_edges("Europe/Berlin", "30 2 * * *", "0 2 * * *", from, to, &[]);
+}
+
+#[test]
+fn repeated_local_time_takes_place_once() {
+    // On 2026-10-25 in Berlin, 02:00 to 03:00 exist twice.
+    let (from, to) = ("2026-10-24T12:00:00Z", "2026-10-25T12:00:00Z");
+    assert_edges(
+        "Europe/Berlin",
+        "15 2 * * *",
+        "45 2 * * *",
+        from,
+        to,
+        &[("2026-10-25T00:15:00Z", true), ("2026-10-25T00:45:00Z", false)],
+    );
+    let schedule = Recurrence::parse("Europe/Berlin", "15 2 * * *", "45 2 * * *").unwrap();
+    let second_pass = schedule.phase(time("2026-10-25T01:30:00Z"));
+    assert_eq!(second_pass, Phase { is_active: false, until: Some(time("2026-10-26T01:15:00Z")) });
+}
+
+#[test]
+fn leap_day_comes_every_four_years() {
+    assert_edges(
+        "UTC",
+        "0 0 29 2 *",
+        "0 0 1 3 *",
+        "2026-01-01T00:00:00Z",
+        "2033-01-01T00:00:00Z",
+        &[
+            ("2028-02-29T00:00:00Z", true),
+            ("2028-03-01T00:00:00Z", false),
+            ("2032-02-29T00:00:00Z", true),
+            ("2032-03-01T00:00:00Z", false),
+        ],
+    );
+}
+
+#[test]
+fn start_counts_when_an_end_has_the_same_time() {
+    let always = Recurrence::parse("UTC", "0 * * * *", "0 8 * * *").unwrap();
+    assert_eq!(always.phase(time("2026-01-01T08:00:00Z")), Phase { is_active: true, until: None });
+    let shifts = Recurrence::parse("UTC", "0 6,14 * * *", "0 14,22 * * *").unwrap();
+    assert_eq!(shifts.phase(time("2026-01-01T07:00:00Z")).until, Some(time("2026-01-01T22:00:00Z")));
+}
+
+#[test]
+fn invalid_schedule_names_the_field_and_the_cause() {
+    let error = |zone, start, end| Recurrence::parse(zone, start, end).unwrap_err().to_string();
+    assert_eq!(
+        error("Berlin", "0 8 * * *", "0 9 * * *"),
+        "timeZone: no time zone has the name \"Berlin\"; did you mean \"Europe/Berlin\"?"
+    );
+    assert_eq!(
+        error("Mars/Base", "0 8 * * *", "0 9 * * *"),
+        "timeZone: no time zone has the name \"Mars/Base\""
+    );
+    assert_eq!(error("UTC", "0 8 * * *", "0 8 * * *"), ScheduleError::Empty.to_string());
+    assert_eq!(error("UTC", "0 0 30 2 *", "0 8 * * *"), "start: no time matches \"0 0 30 2 *\"");
+    assert!(
+        error("UTC", "0 8 * * *", "60 8 * * *").starts_with("end: \"60 8 * * *\" is not a cron expression")
+    );
+    assert!(error("UTC", "0 0 8 * * *", "0 9 * * *").starts_with("start: \"0 0 8 * * *\" is not a cron"));
+    assert!(error("UTC", &"0,".repeat(1_000_000), "0 9 * * *").contains("at most 256"));
+    assert!(Recurrence::parse("europe/berlin", "0 8 * * MON-FRI", "0 19 * * MON-FRI").is_ok());
+}
+
+/// A start and an end each day at fixed minutes, on some days of the week.
+struct Daily {
+    start: i64,
+    end: i64,
+    weekdays: [bool; 7],
+}
+
+impl Daily {
+    fn expressions(&self) -> (String, String) {
+        let days: Vec<_> = (0..7).filter(|day| self.weekdays[*day]).map(|day| day.to_string()).collect();
+        let at = |minute: i64| format!("{} {} * * {}", minute % 60, minute / 60, days.join(","));
+        (at(self.start), at(self.end))
+    }
+
+    /// The state after all changes of a local minute.
+    fn apply(&self, is_active: bool, date: Date, minute: i64) -> bool {
+        if !self.weekdays[usize::try_from(date.weekday().to_sunday_zero_offset()).unwrap()] {
+            return is_active;
+        }
+        if minute == self.start { true } else { is_active && minute != self.end }
+    }
+}
+
+/// The changes by reading each minute: a local minute counts the first time, and skipped ones count at the change.
+fn table(zone: &TimeZone, daily: &Daily, from: Timestamp, to: Timestamp) -> Vec<(Timestamp, bool)> {
+    let mut changes = Vec::new();
+    let local = |time: Timestamp| zone.to_datetime(time);
+    let mut done = local(from);
+    let mut is_active = false;
+    let mut now = from;
+    while now <= to {
+        let (until, before) = (local(now), is_active);
+        while done < until {
+            done = done.checked_add(1.minute()).unwrap();
+            is_active =
+                daily.apply(is_active, done.date(), i64::from(done.hour()) * 60 + i64::from(done.minute()));
+        }
+        if is_active != before {
+            changes.push((now, is_active));
+        }
+        now += SignedDuration::from_mins(1);
+    }
+    changes
+}
+
+fn assert_equals_table(zone_name: &str, daily: &Daily, from: Timestamp, to: Timestamp) {
+    let (start, end) = daily.expressions();
+    let schedule = Recurrence::parse(zone_name, &start, &end).unwrap();
+    let expected = table(&schedule.zone, daily, from, to);
+    // The table does not know the state at its start: compare from the first opening on.
+    let Some((first, _)) = expected.first() else { return };
+    let mut actual = vec![(*first, schedule.phase(*first).is_active)];
+    let mut now = *first;
+    while let Some(until) = schedule.phase(now).until.filter(|until| *until <= to) {
+        now = until;
+        let is_active = schedule.phase(now).is_active;
+        if actual.last().is_some_and(|(_, last)| *last != is_active) {
+            actual.push((now, is_active));
+        }
+    }
+    assert_eq!(actual, expected, "{zone_name} {start} {end}");
+}
+
+const ZONES: [&str; 5] =
+    ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Santiago"];
+
+#[test]
+fn schedule_equals_each_minute_of_a_year_in_five_zones() {
+    assert_equals_table_in_all_zones(time("2026-01-01T00:00:00Z"), time("2027-01-01T00:00:00Z"));
+}
+
+#[test]
+#[ignore = "takes half a minute: .ci/run --long"]
+fn schedule_equals_each_minute_of_ten_years_in_five_zones() {
+    assert_equals_table_in_all_zones(time("2024-01-01T00:00:00Z"), time("2034-01-01T00:00:00Z"));
+}
+
+fn assert_equals_table_in_all_zones(from: Timestamp, to: Timestamp) {
+    let daily = [
+        Daily { start: 8 * 60, end: 19 * 60, weekdays: [false, true, true, true, true, true, false] },
+        Daily { start: 90, end: 165, weekdays: [true; 7] },
+    ];
+    for (index, zone) in ZONES.iter().enumerate() {
+        assert_equals_table(zone, &daily[index % 2], from, to);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn schedule_equals_each_minute_around_changes_of_the_clock(
+        zone in 0..ZONES.len(), autumn in any::<bool>(), start in 0_i64..300, end in 0_i64..300,
+        weekdays in any::<[bool; 7]>(),
+    ) {
+        prop_assume!(start != end && weekdays.contains(&true));
+        let month = if autumn { 9 } else { 2 };
+        let from = date(2026, month, 20).at(0, 0, 0, 0).to_zoned(TimeZone::UTC).unwrap().timestamp();
+        let to = from + SignedDuration::from_hours(24 * 50);
+        assert_equals_table(ZONES[zone], &Daily { start, end, weekdays }, from, to);
+    }
+}
