@@ -370,7 +370,7 @@ async fn sync_until(
         biased;
         () = running => true,
         () = async { stop.cancelled().await; tokio::time::sleep(DRAIN).await } => {
-            tracing::warn!("aborted syncs that did not finish within {DRAIN:?}");
+            tracing::warn!(limit = ?DRAIN, "aborted syncs that did not finish in time");
             false
         }
     };
@@ -382,11 +382,12 @@ async fn sync_until(
     });
     let (flushed, finished) = futures::future::join(flush, finish).await;
     if flushed.is_err() {
-        tracing::warn!("failed to send all events within {FLUSH:?}");
+        tracing::warn!(limit = ?FLUSH, "failed to send all events in time");
     }
     if finished.is_err() {
         tracing::warn!(
-            "failed to write the checkpoint of histories within {FLUSH:?}; the checkpoint lacks the last seconds"
+            limit = ?FLUSH,
+            "failed to write the checkpoint of histories in time; the checkpoint lacks the last seconds"
         );
     }
     in_order

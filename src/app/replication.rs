@@ -83,7 +83,7 @@ impl Replication {
     pub(super) async fn conclude(&self) {
         if timeout(HAND_OVER, self.source.conclude()).await.is_err() {
             tracing::info!(
-                "not every replica copied the final histories; the next leader may miss the last second"
+                "some replicas did not copy the final histories; the next leader may miss the last second"
             );
         }
     }

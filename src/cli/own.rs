@@ -31,14 +31,14 @@ pub fn flags() -> Vec<Flag> {
         .help(AUTOSCALING, "Value of the label concertina.dev/controller that puts an HPA in scope."),
         flag("handover-guard", TEXT, "", guard, |d| &mut d.guard).help(
             AUTOSCALING,
-            "What keeps the built-in loop from writing HPAs in scope: webhook or policy (with \
+            "What keeps the built-in controller from writing HPAs in scope: webhook or policy (with \
                  --scope=labelled), rbac or flag (with --scope=all), or none; if empty, webhook with \
                  --scope=labelled, otherwise none.",
         ),
         flag("built-in-users", STRINGS, BUILT_IN_USERS_TEXT, built_in_users, |d| {
             &mut d.config.handover.built_in_users
         })
-        .help(AUTOSCALING, "Users as which the built-in loop writes, for --handover-guard."),
+        .help(AUTOSCALING, "Users as which the built-in controller writes, for --handover-guard."),
         flag("shadow-others", BOOL, "false", Ok, |d| &mut d.config.controller.shadow_others)
             .help(AUTOSCALING, "With --scope=labelled, decide for HPAs out of scope too, and write nothing."),
         flag("watch-namespaces", STRINGS, "", namespaces, |d| &mut d.config.controller.watch_namespaces)

@@ -2,7 +2,7 @@
 //!
 //! All replicas share the authorities through a Secret. Each replica has a serving certificate of its own, which
 //! never leaves the process. An authority signs from ten minutes after its creation, when the API server has its
-//! certificate, except for the first one. Its successor is created when two thirds of its life are over, and
+//! certificate, except for the first one. Its successor is created when two thirds of its validity are over, and
 //! until then the API server trusts both.
 
 #![allow(
@@ -218,7 +218,7 @@ fn parameters(created: i64) -> Result<CertificateParams, AuthorityError> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.not_before = date_time_ymd(1970, 1, 1) + since_epoch(created.saturating_sub(seconds(DAY)));
-    // A serving certificate never outlives its authority by more than its own life.
+    // A serving certificate never outlives its authority by more than its own validity.
     let end = created.saturating_add(seconds(LIFE)).saturating_add(seconds(SERVING_LIFE));
     params.not_after = date_time_ymd(1970, 1, 1) + since_epoch(end);
     Ok(params)

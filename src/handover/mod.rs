@@ -1,4 +1,4 @@
-//! The guard of `--scope=labelled`, which refuses the writes of the built-in loop to HPAs in scope.
+//! The guard of `--scope=labelled`, which refuses the writes of the built-in controller to HPAs in scope.
 //!
 //! | part | where it runs |
 //! |---|---|

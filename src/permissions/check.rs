@@ -54,7 +54,7 @@ impl fmt::Display for Missing {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unready {
     /// The first check has not finished.
-    #[error("not checked yet")]
+    #[error("permissions are not checked yet")]
     NotChecked,
     /// Essential permissions are missing.
     #[error("{}", .0.join("; "))]
@@ -121,7 +121,7 @@ pub async fn run(clients: Clients, needed: Vec<Permission>, findings: Findings) 
             None if findings.ready().is_ok() => SELDOM,
             None => AGAIN,
             Some(error) => {
-                tracing::debug!(%error, "failed to check permissions; will retry");
+                tracing::debug!(%error, "failed to check permissions; retrying");
                 AGAIN
             }
         };

@@ -153,7 +153,7 @@ impl Server {
                             serve_with(stream, endpoints, Some(guard), stop).await;
                         }
                         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                        Err(_) => tracing::debug!("TLS handshake took more than {HANDSHAKE:?}"),
+                        Err(_) => tracing::debug!(limit = ?HANDSHAKE, "TLS handshake timed out"),
                     }
                 }
             });
@@ -250,7 +250,7 @@ async fn serve_with(
         biased;
         ended = connection.as_mut() => ended,
         () = sending.overdue() => {
-            tracing::debug!("closed a connection: the client did not read a response within {:?}", sending::LIMIT);
+            tracing::debug!(limit = ?sending::LIMIT, "closed a connection: the client did not read a response in time");
             return;
         }
         () = stop.cancelled() => {

@@ -16,7 +16,7 @@ use super::health::{Health, Scope, all_checks, one_check};
 use cluster::reviews::{Action, ResourceAction};
 use controller::handover::page::HANDOVER;
 use controller::page::{HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
-use controller::record::{Answer, Asked, Decisions};
+use controller::record::{Answer, Decisions, DecisionsRequest};
 use controller::telemetry::metrics::Metrics;
 
 /// The served pages. All clones share one state.
@@ -146,9 +146,9 @@ impl<'a> Page<'a> {
 pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
     let asked = match Page::from_path(path) {
-        Some(Page::Decisions(rest)) => Asked::parse(rest, uri.query()).ok()?,
+        Some(Page::Decisions(rest)) => DecisionsRequest::parse(rest, uri.query()).ok()?,
         // These pages show every HPA.
-        Some(Page::History | Page::Json(PARITY | HANDOVER)) => Asked::parse("", None).ok()?,
+        Some(Page::History | Page::Json(PARITY | HANDOVER)) => DecisionsRequest::parse("", None).ok()?,
         _ => {
             let verb = method.as_str().to_ascii_lowercase();
             return Some(Action::NonResourceAttributes { path: path.to_owned(), verb });
@@ -222,7 +222,7 @@ pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Re
                 let message = "no decisions are recorded: --decisions-per-hpa is 0";
                 Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
             },
-            |decisions| match Asked::parse(rest, uri.query()) {
+            |decisions| match DecisionsRequest::parse(rest, uri.query()) {
                 Ok(asked) => decisions.answer(&asked),
                 Err(answer) => answer,
             },

@@ -1,4 +1,4 @@
-//! Serves the webhook that refuses writes of the built-in loop, on an HTTPS port of its own.
+//! Serves the webhook that refuses writes of the built-in controller, on an HTTPS port of its own.
 //!
 //! The API server authenticates the webhook by its certificate, and sends no credentials of its own by default.
 //! Every client is therefore served, and every resource that a client can use is bounded: connections,
@@ -100,7 +100,7 @@ impl Webhook {
                 match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => serve(stream, &reviewer, &bodies, stop).await,
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake with the webhook failed"),
-                    Err(_) => tracing::debug!("TLS handshake with the webhook took more than {HANDSHAKE:?}"),
+                    Err(_) => tracing::debug!(limit = ?HANDSHAKE, "TLS handshake with the webhook timed out"),
                 }
             }
         })

@@ -1,4 +1,4 @@
-//! The handover of single HPAs between the built-in loop and this controller. The built-in loop is a second
+//! The handover of single HPAs between the built-in controller and this controller. The built-in controller is a second
 //! controller under another name, without labels, behind a model of the guard.
 
 #[path = "handover/faults.rs"]
@@ -109,7 +109,7 @@ async fn write_decided_before_a_gap_in_the_charge_is_not_sent_after_it() {
     replica.lead(None);
     stage.until("in charge", 20.0, |stage| !ours(stage, "a").is_empty()).await;
     stage.pass(5.0).await;
-    // The read of the Scale before the write takes 8 s. In that time the label goes and returns.
+    // The read of the Scale before the write takes 8 s. In that time the label is removed and added again.
     let slow = FaultRule::new(FaultAction::Delay(Duration::from_secs(8))).verb("get").path_suffix("/a/scale");
     stage.cluster.faults().add(slow.times(1));
     stage.external("a", "90");
@@ -151,7 +151,7 @@ async fn label_of_a_namespace_counts_for_its_hpas_except_excluded_ones() {
     for name in NAMES {
         assert!(ours(&stage, name).iter().all(|at| *at <= off), "{name}");
     }
-    // An HPA with a label of its own stays in scope when the label of the namespace goes.
+    // An HPA with a label of its own stays in scope when the label of the namespace is removed.
     label(&stage, "a", Some("concertina"));
     namespace_label(&stage, Some("concertina"));
     stage.pass(16.0).await;
@@ -229,7 +229,7 @@ async fn without_a_guard_the_hpa_is_contested_and_others_are_unharmed() {
     let row = replica.row("a");
     assert_eq!(row["lastForeignWrite"]["manager"], OTHER);
     assert_eq!(stage.events("a").iter().filter(|event| event.starts_with("AnotherController")).count(), 1);
-    assert_eq!(logs::with("contested: kube-controller-manager writes this HPA").len(), 1);
+    assert_eq!(logs::with("contested: another controller writes this HPA").len(), 1);
     // The guard works again: the first refused write puts the HPA back in charge.
     built_in.guard.as_ref().unwrap().guard("a");
     let mended = stage.now();
@@ -240,7 +240,7 @@ async fn without_a_guard_the_hpa_is_contested_and_others_are_unharmed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_guard_is_claimed_until_a_write_is_refused_or_a_change_unanswered() {
+async fn unknown_guard_is_claimed_until_a_refusal_or_an_unanswered_change() {
     let stage = stage(&NAMES);
     let replica = Replica::start(&stage);
     replica.lead(None);
@@ -249,7 +249,7 @@ async fn unknown_guard_is_claimed_until_a_write_is_refused_or_a_change_unanswere
     label(&stage, "a", Some("concertina"));
     move_for(&stage, &NAMES, 200).await;
     assert_eq!((ours(&stage, "a"), replica.state("a")), (vec![], "claiming"));
-    // The built-in loop ends, without any guard.
+    // The built-in controller ends, without any guard.
     drop(built_in);
     let last = *theirs(&stage, "a").last().unwrap();
     move_for(&stage, &NAMES, 60).await;

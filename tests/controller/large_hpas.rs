@@ -5,7 +5,7 @@ use std::sync::Arc;
 use autoscaling::query::QueryError;
 use concertina::cli::Config;
 use controller::reconcile::{ConcludedSync, Observer};
-use controller::record::{Answer, Asked};
+use controller::record::{Answer, DecisionsRequest};
 use controller::store::Key;
 use fake_cluster::{FaultAction, FaultRule, Status};
 use http::StatusCode;
@@ -73,7 +73,9 @@ async fn large_responses_are_built_one_at_a_time() {
     }
     let decisions = rig.assembly.decisions.clone().unwrap();
     let answer = |name: &str| -> Answer {
-        decisions.answer(&Asked::parse(&format!("/shop/{name}"), None).unwrap_or_else(|_| panic!("{name}")))
+        decisions.answer(
+            &DecisionsRequest::parse(&format!("/shop/{name}"), None).unwrap_or_else(|_| panic!("{name}")),
+        )
     };
     let large = answer("web");
     assert_eq!(large.status, StatusCode::OK);

@@ -68,7 +68,7 @@ async fn silent_metric_fails_after_the_timeout_and_delays_only_its_hpa() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metric_is_used_if_it_arrives_within_the_time_limit_of_an_aggregated_api() {
+async fn metric_is_used_if_it_arrives_within_the_limit_of_an_aggregated_api() {
     let stage = fifty_and_one();
     stage.fault("/lagging", FaultAction::DelayAnswer(Duration::from_secs(59)));
     let rig = Harness::with(stage, &one_worker());

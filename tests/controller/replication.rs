@@ -40,7 +40,7 @@ fn start(stage: &Fixture, identity: &str) -> Process {
     Process::start(stage, identity, Config { takeover: TakeOver::Off, ..Config::default() })
 }
 
-/// The end of the first leader's life.
+/// How the first leader stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaderExit {
     Never,

@@ -64,7 +64,7 @@ pub(crate) async fn policy(stage: &Fixture) -> Outcome {
     sleep(Duration::from_secs(2)).await;
     let (world, built_in, ours) = hand_over(stage, "handover-policy", &["--handover-guard=policy"]).await?;
 
-    // The policy holds without Concertina, until the label goes.
+    // The policy holds without Concertina, until the label is removed.
     ours.signal("KILL")?;
     let killed = now();
     world.cpu("a", 300);

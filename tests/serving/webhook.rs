@@ -123,7 +123,7 @@ fn hpa() -> HpaRecord {
     }
 }
 
-/// A review of a scale PUT by the built-in loop.
+/// A review of a scale PUT by the built-in controller.
 fn review(name: &str) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

@@ -1,4 +1,4 @@
-//! The connection between one life of a process and the cluster: latency, faults, the ledger, and a planted
+//! The connection between one lifetime of a process and the cluster: latency, faults, the ledger, and a planted
 //! bug if there is one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,13 +24,13 @@ use crate::tenants::{self, Response};
 /// Time after which a hanging metrics API closes the connection: more than the time limit of a request.
 const NO_ANSWER: Duration = Duration::from_mins(2);
 
-/// The connection of one life of a process.
+/// The connection of one lifetime of a process.
 #[derive(Debug)]
 pub(crate) struct ApiLink {
     pub(crate) run: Arc<Run>,
     pub(crate) process: usize,
     pub(crate) life: u32,
-    /// Cancelled at the end of the life, as all other processes observe it.
+    /// Cancelled at the end of the lifetime, as all other processes observe it.
     pub(crate) cut: CancellationToken,
     /// Classes of the watches that have hung.
     pub(crate) hung: Mutex<BTreeSet<Class>>,
@@ -38,7 +38,7 @@ pub(crate) struct ApiLink {
     pub(crate) bug: Mutex<Bug>,
 }
 
-/// State of a planted bug in one life of a process.
+/// State of a planted bug in one lifetime of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Bug {
     /// The HPA with the failure that stopped all others, if any.

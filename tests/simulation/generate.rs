@@ -291,7 +291,7 @@ fn limit_lost_versions(faults: &mut [Fault]) {
 }
 
 /// In some seeds, every process restarts once more, after the effects of all other faults on handovers. The
-/// ideal memory then judges the handovers.
+/// ideal history then judges the handovers.
 fn unimpaired_restarts(scene: &InitialState, seed: u64, faults: &[Fault]) -> Vec<Fault> {
     if scene.processes == 1 || !Rng::for_purpose(seed, 8).percent(30) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The ideal memory: one history per HPA that is never lost. Every sync is decided a second time with that
+//! The ideal history: one history per HPA that is never lost. Every sync is decided a second time with that
 //! history.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ struct State {
 #[derive(Debug)]
 struct IdealHistory {
     history: History,
-    /// Process and life of the last sync.
+    /// Process and lifetime of the last sync.
     last_life: (usize, u32),
     /// Clock offset of the process at the last sync.
     clock_offset: SignedDuration,
@@ -52,7 +52,7 @@ struct IdealHistory {
     at: Duration,
 }
 
-/// Reports the syncs of one life of a process to the memory.
+/// Reports the syncs of one lifetime of a process to the ideal history.
 #[derive(Debug)]
 struct SyncReporter {
     run: Weak<Run>,
@@ -98,7 +98,7 @@ impl IdealHistories {
         });
         let may_differ = if ideal.last_life == witness.life {
             // A recreated target has a count that the controller cannot distinguish from the last count of
-            // the previous life.
+            // the previous lifetime.
             history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at)
         } else {
             ideal.clock_offset = SignedDuration::ZERO;
@@ -140,7 +140,7 @@ impl IdealHistories {
             "{}: decided {got:?} by {history:?}, with the full history {expected:?} by {:?}",
             sync.hpa.key, ideal.history
         );
-        Some(("decides as with an ideal memory", text))
+        Some(("decides as with an ideal history", text))
     }
 
     /// 2. More load never results in fewer replicas, and neither does load without a bound.

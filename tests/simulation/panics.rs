@@ -35,7 +35,7 @@ pub(crate) fn first() -> Option<String> {
     RECORDED.with_borrow(|recorded| recorded.first().cloned())
 }
 
-/// A planted bug: the third sync of a life panics.
+/// A planted bug: the third sync of a lifetime panics.
 #[derive(Debug, Default)]
 pub(crate) struct PanickingSync(Mutex<u32>);
 

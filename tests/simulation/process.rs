@@ -1,4 +1,4 @@
-//! A process: everything except the command line, with several lives in sequence.
+//! A process: everything except the command line, with several lifetimes in sequence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::peer_link::PeerLink;
 use crate::run::{Life, Run};
 use crate::seeded_bugs::SeededBug;
 
-/// A process, with the state that outlives its lives.
+/// A process, with the state that all lifetimes share.
 #[derive(Debug)]
 pub(crate) struct Process {
     number: usize,
@@ -33,7 +33,7 @@ pub(crate) struct Process {
     pub(crate) clock: Arc<OwnClock>,
     pub(crate) telemetry: Metrics,
     running: Option<JoinHandle<Result<(), AppError>>>,
-    /// Start of the next life while the process is down.
+    /// Start of the next lifetime while the process is down.
     pub(crate) starts: Option<Duration>,
 }
 
@@ -49,7 +49,7 @@ impl Process {
         }
     }
 
-    /// Starts a life.
+    /// Starts a lifetime.
     pub(crate) fn start(&mut self, run: &Arc<Run>) {
         self.lives += 1;
         self.starts = None;
@@ -95,12 +95,12 @@ impl Process {
         self.running = Some(tokio::spawn(running));
     }
 
-    /// Whether this life acts with `--takeover=wait`.
+    /// Whether this lifetime acts with `--takeover=wait`.
     pub(crate) fn acts(&self) -> bool {
         self.telemetry.render().lines().any(|line| line == "concertina_takeover_state{state=\"acting\"} 1")
     }
 
-    /// Number of watches that this life replaced after a silence.
+    /// Number of watches that this lifetime replaced after a silence.
     pub(crate) fn silent_watches(&self) -> u64 {
         let text = self.telemetry.render();
         let lines = text.lines().filter(|line| {
@@ -109,7 +109,7 @@ impl Process {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
-    /// Checks whether the life has ended and schedules the next one after `pause`.
+    /// Checks whether the lifetime has ended and schedules the next one after `pause`.
     pub(crate) async fn poll_exit(&mut self, run: &Run, pause: Duration) {
         let Some(running) = self.running.take_if(|running| running.is_finished()) else { return };
         let ended = running.await;

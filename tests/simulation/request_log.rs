@@ -15,14 +15,14 @@ use crate::tenants;
 pub(crate) struct Entry {
     pub(crate) sent: Duration,
     pub(crate) process: usize,
-    /// Number of the process's life.
+    /// Number of the process's lifetime.
     pub(crate) life: u32,
     pub(crate) class: Class,
     pub(crate) hpa: Option<usize>,
     /// Whether the request concerns the namespace of hostile tenants.
     pub(crate) is_tenant: bool,
     pub(crate) verb: &'static str,
-    /// Path, for the story.
+    /// Path, for the log of the run.
     pub(crate) path: String,
     /// `metadata.resourceVersion` of the written object.
     pub(crate) version: String,

@@ -42,7 +42,7 @@ pub(crate) struct Run {
     pub(crate) judge: Mutex<Invariants>,
     pub(crate) memory: IdealHistories,
     pub(crate) backups: Mutex<Backups>,
-    /// The current life of each process.
+    /// The current lifetime of each process.
     lives: Mutex<Vec<Option<Life>>>,
     /// Lives that have ended.
     ends: Mutex<Vec<LifeEnd>>,
@@ -54,7 +54,7 @@ pub(crate) struct Run {
     story: Mutex<Vec<(Duration, String)>>,
 }
 
-/// One life of a process.
+/// One lifetime of a process.
 #[derive(Debug, Clone)]
 pub(crate) struct Life {
     pub(crate) number: u32,
@@ -65,7 +65,7 @@ pub(crate) struct Life {
     pub(crate) cut: CancellationToken,
 }
 
-/// The end of a life.
+/// The end of a lifetime.
 #[derive(Debug, Clone, Copy)]
 struct LifeEnd {
     life: (usize, u32),
@@ -134,7 +134,7 @@ impl Run {
         tokio::time::sleep_until(self.instant(at)).await;
     }
 
-    // --- lives
+    // --- lifetimes of processes
 
     pub(crate) fn life_started(&self, process: usize, life: Life) {
         self.lives.lock()[process] = Some(life);
@@ -148,7 +148,7 @@ impl Run {
         self.life(process).is_none_or(|now| now.number != life || now.cut.is_cancelled())
     }
 
-    /// Ends a life at once, without an orderly shutdown.
+    /// Ends a lifetime at once, without an orderly shutdown.
     pub(crate) fn crash(&self, process: usize, life: u32) {
         if let Some(life) = self.life(process).filter(|now| now.number == life && !now.cut.is_cancelled()) {
             self.record_event(format!("process {process} died"));
@@ -158,7 +158,7 @@ impl Run {
         }
     }
 
-    /// Records the end of a life. Only the first call for a life counts.
+    /// Records the end of a lifetime. Only the first call for a lifetime counts.
     pub(crate) fn ended(&self, process: usize, life: u32, in_order: bool) {
         let at = self.now();
         self.judge.lock().ended(at);
@@ -184,10 +184,10 @@ impl Run {
         InitialState::number(&hpa.key.name).and_then(|hpa| self.judge.lock().last_foreign_change(hpa))
     }
 
-    /// Whether the next life must have the whole history of an HPA with a last sync at `synced`. That holds
+    /// Whether the next lifetime must have the whole history of an HPA with a last sync at `synced`. That holds
     /// if another process had been standing by for long enough and no fault impaired the handover. After a
     /// crash, the last moment may be lost, and so may a foreign change without a later status write. That
-    /// also holds for a single process that shut down in order and wrote a checkpoint, if the next life is
+    /// also holds for a single process that shut down in order and wrote a checkpoint, if the next lifetime is
     /// the first to read the checkpoint.
     pub(crate) fn must_hand_over(&self, from: (usize, u32), hpa: &HpaRecord, synced: Duration) -> bool {
         let ends = self.ends.lock();
@@ -283,12 +283,12 @@ impl Run {
         }
     }
 
-    /// Adds a line to the story of the run.
+    /// Adds a line to the log of the run.
     pub(crate) fn record_event(&self, line: String) {
         self.story.lock().push((self.now(), line));
     }
 
-    /// The story of the run in order: actions, faults, writes, and failed requests.
+    /// The log of the run in order: actions, faults, writes, and failed requests.
     pub(crate) fn timeline(&self) -> Vec<(Duration, String)> {
         let mut story = self.story.lock().clone();
         let ledger = self.ledger.lock();

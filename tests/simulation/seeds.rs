@@ -97,7 +97,7 @@ impl Tally {
             self.digest,
         );
         let Handovers { all, judged } = self.handovers;
-        let _ = writeln!(text, "{all} handovers of a history, {judged} judged by the ideal memory");
+        let _ = writeln!(text, "{all} handovers of a history, {judged} judged by the ideal history");
         let kinds = FaultKind::ALL.len();
         let _ = write!(text, "{} pairs of faults of {}; faults:", self.pairs.len(), kinds * (kinds + 1) / 2);
         for kind in FaultKind::ALL {

@@ -62,7 +62,7 @@ pub(crate) fn start(cluster: &Cluster, number: usize, fault: &Fault) {
 pub(crate) fn edit(cluster: &Cluster, number: usize, fault: &Fault, second: u64) {
     let Some(Behavior { hpas, edits: true, .. }) = behavior(fault.kind) else { return };
     for hpa in 0..hpas {
-        // A restore of etcd removes HPAs, and brings them back after the tenant has gone.
+        // A restore of etcd removes HPAs, and brings them back after the tenant was removed.
         if let Some(mut object) = cluster.get(HPAS, NAMESPACE, &name(number, hpa)) {
             let least = if second.is_multiple_of(2) { 1 } else { 5 };
             object["spec"]["minReplicas"] = least.into();

@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
     pub(crate) syncs: u64,
     pub(crate) handovers: Handovers,
     pub(crate) requests: usize,
-    /// Number of watches that the last lives of the processes replaced after a silence.
+    /// Number of watches that the last lifetimes of the processes replaced after a silence.
     pub(crate) silent_watches: u64,
     /// Number of hits by fault.
     pub(crate) hits: BTreeMap<usize, u64>,
@@ -204,7 +204,7 @@ fn metrics_name_no_deleted_hpa(deleted: &[usize], processes: &[Process]) -> Find
     Some(("metrics name no deleted HPA", format!("h{left} is deleted and still in the metrics")))
 }
 
-/// 9. No metric names the namespace of a hostile tenant that has gone.
+/// 9. No metric names the namespace of a hostile tenant that was removed.
 fn metrics_name_no_tenant(run: &Run, processes: &[Process]) -> Finding {
     let had_tenant = run.plan.faults.iter().any(|fault| fault.kind.is_tenant());
     let is_named = |process: &Process| process.telemetry.render().contains(tenants::NAMESPACE);

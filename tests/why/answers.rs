@@ -2,7 +2,7 @@
 
 use fake_cluster::{FaultAction, Status};
 use serde_json::{Value, json};
-use toolbox::why::Found;
+use toolbox::why::Diagnosis;
 
 use super::command::{ask, codes, document, sentence};
 use crate::support::objects::{cpu, external, hpa, pod};
@@ -152,7 +152,7 @@ async fn missing_hpa_is_named_with_the_existing_ones() {
     assert_eq!(text, "");
     let (found, text) = ask(&stage, &["web"]).await;
     assert!(text.contains("stays at 4: queue is at its target of 10 per pod"), "{text}");
-    assert_eq!(found.unwrap(), Found::Healthy, "{text}");
+    assert_eq!(found.unwrap(), Diagnosis::Healthy, "{text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +162,7 @@ async fn namespace_has_one_line_per_hpa_with_findings_first() {
     stage.target("busy", 3);
     stage.create(hpa("busy", &[external("queue", "1")]));
     let (found, table) = ask(&stage, &[]).await;
-    assert_eq!(found.unwrap(), Found::Findings);
+    assert_eq!(found.unwrap(), Diagnosis::Findings);
     let names: Vec<_> =
         table.lines().map(|line| line.split_whitespace().nth(2).unwrap().to_owned()).collect();
     assert_eq!(names, ["NAME", "absent", "busy", "web"], "{table}");
@@ -205,7 +205,7 @@ async fn controller_in_charge_follows_from_labels_then_the_status() {
 async fn empty_namespace_has_an_answer() {
     let stage = Fixture::new();
     let (found, text) = ask(&stage, &[]).await;
-    assert_eq!((found.unwrap(), text.as_str()), (Found::Healthy, "no HPAs\n"));
+    assert_eq!((found.unwrap(), text.as_str()), (Diagnosis::Healthy, "no HPAs\n"));
     let list = document(&stage, &[]).await;
     assert_eq!((list["kind"].as_str(), list["items"].as_array().unwrap().len()), (Some("WhyList"), 0));
 }

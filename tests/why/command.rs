@@ -9,7 +9,7 @@ use concertina::tools::{Command, PROCESS};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolbox::options::WhyOptions;
-use toolbox::why::{self, Connection, Found, Refusals, WhyError};
+use toolbox::why::{self, Connection, Diagnosis, Refusals, WhyError};
 
 use crate::support::{Fixture, link};
 
@@ -28,7 +28,7 @@ pub(crate) async fn ask_until(
     words: &[&str],
     clock: SharedClock,
     stop: CancellationToken,
-) -> (Result<Found, WhyError>, String) {
+) -> (Result<Diagnosis, WhyError>, String) {
     let refusals = Refusals::new();
     let clients = link::clients(&stage.cluster, &why::client_options(&refusals));
     let mut out = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) async fn ask_until(
 }
 
 /// Runs `why` in namespace `shop` and checks that it only reads.
-pub(crate) async fn ask(stage: &Fixture, words: &[&str]) -> (Result<Found, WhyError>, String) {
+pub(crate) async fn ask(stage: &Fixture, words: &[&str]) -> (Result<Diagnosis, WhyError>, String) {
     stage.cluster.requests().clear();
     let words: Vec<_> = ["-n", "shop"].iter().chain(words).copied().collect();
     let answer = ask_until(stage, &words, Arc::clone(&stage.clock), CancellationToken::new()).await;

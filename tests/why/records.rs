@@ -9,13 +9,13 @@ use concertina::tools::PROCESS;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolbox::why::{self, Connection, Found, WhyError};
+use toolbox::why::{self, Connection, Diagnosis, WhyError};
 
 use super::command::options;
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};
 
-async fn ask(rig: &Harness, words: &[&str]) -> (Result<Found, WhyError>, String) {
+async fn ask(rig: &Harness, words: &[&str]) -> (Result<Diagnosis, WhyError>, String) {
     let endpoints = Endpoints::new(Health::new(), rig.telemetry.clone(), rig.assembly.decisions.clone());
     let connector = tower::service_fn(move |_: http::Uri| {
         let (client, server) = tokio::io::duplex(1 << 20);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use toolbox::why::{Found, WhyError};
+use toolbox::why::{Diagnosis, WhyError};
 
 use super::command::{ask_until, only_reads};
 use crate::support::objects::{external, hpa};
@@ -23,7 +23,7 @@ async fn watch(
     stage: &Fixture,
     words: &[&str],
     meanwhile: impl AsyncFnOnce(&Fixture),
-) -> (Result<Found, WhyError>, String) {
+) -> (Result<Diagnosis, WhyError>, String) {
     let stop = CancellationToken::new();
     let words: Vec<_> = ["-n", "shop", "--watch"].iter().chain(words).copied().collect();
     let watching = ask_until(stage, &words, Arc::clone(&stage.clock), stop.clone());
@@ -50,7 +50,7 @@ async fn text_is_printed_again_only_after_a_change() {
         stage.pass(25.0).await;
     })
     .await;
-    assert_eq!(found.unwrap(), Found::Healthy, "{text}");
+    assert_eq!(found.unwrap(), Diagnosis::Healthy, "{text}");
     let (stays, goes) = (text.find("stays at 4: "), text.find("goes from 4 to 8: "));
     assert!(stays < goes && goes.is_some(), "{text}");
     assert_eq!(text.matches("shop/web").count(), 2, "{text}");

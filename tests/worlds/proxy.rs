@@ -41,7 +41,7 @@ enum NoResponse {
     Upstream(#[from] kube::Error),
     #[error("the request or response is invalid: {0}")]
     Http(#[from] http::Error),
-    #[error("a body broke off: {0}")]
+    #[error("a body is truncated: {0}")]
     Body(BoxError),
     #[error("the object cannot be changed: {0}")]
     Interference(String),

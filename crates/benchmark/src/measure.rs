@@ -38,7 +38,7 @@ pub(crate) struct Run<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) count: usize,
-    /// The number of awaited events that did not happen.
+    /// The number of awaited events that did not occur.
     pub(crate) missing: usize,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
@@ -201,7 +201,7 @@ impl Run<'_> {
 
 /// The lateness in seconds of each sync that was due in the measured time. A sync is due one period
 /// after the previous one. The first sync is due at the start of the measured time. A delay by the
-/// server itself does not count. A sync that never happens is as late as the end of the measured time. A
+/// server itself does not count. A sync that never runs is as late as the end of the measured time. A
 /// sync that is due in the last second is not counted, because a second after it is not over yet.
 fn lateness(seen: &HpaObservations, period: f64, start: Micros, end: Micros) -> Vec<f64> {
     let mut late = Vec::new();

@@ -28,7 +28,7 @@ pub(crate) trait ServerUnderLoad {
     /// The kubeconfig for the controller.
     fn kubeconfig(&self) -> &Path;
 
-    /// Starts the measured time, in which the workload's events happen. `controller` is its process id.
+    /// Starts the measured time, in which the workload's events occur. `controller` is its process id.
     fn measure(&mut self, time: Duration, controller: u32) -> impl Future<Output = Result<(), Failure>>;
 
     /// The observations, available when the measured time is over.

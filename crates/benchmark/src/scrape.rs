@@ -50,16 +50,16 @@ impl Page {
         let reading = async {
             let stream = TcpStream::connect(self.address).await?;
             if !self.secure {
-                return self.ask(stream).await;
+                return self.request(stream).await;
             }
             let config = trusting()?.with_no_client_auth();
             let name = ServerName::IpAddress(self.address.ip().into());
-            self.ask(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
+            self.request(TlsConnector::from(Arc::new(config)).connect(name, stream).await?).await
         };
         Ok(sums(&timeout(TIMEOUT, reading).await??))
     }
 
-    async fn ask(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<String, Failure> {
+    async fn request(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<String, Failure> {
         let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", self.path, self.address);
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();

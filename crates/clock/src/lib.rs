@@ -87,7 +87,7 @@ impl Anchor {
 
 /// A clock that follows tokio's clock: `epoch` plus the time that tokio's clock has moved since construction.
 ///
-/// Under `start_paused`, time stands still until every task waits. Then it jumps to the next timer.
+/// Under `start_paused`, time stops until every task waits. Then it jumps to the next timer.
 #[derive(Debug, Clone)]
 pub struct VirtualClock {
     epoch: Timestamp,

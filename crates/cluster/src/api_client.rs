@@ -294,7 +294,10 @@ impl Client {
         let started = Instant::now();
         let result = self.http.clone().oneshot(request).await;
         let code = result.as_ref().ok().map(|answer| answer.status().as_u16());
-        tracing::trace!(method = %call.method, path = call.path, code, elapsed = ?started.elapsed(), "request");
+        tracing::trace!(
+            method = %call.method, path = call.path, code, elapsed = ?started.elapsed(),
+            "finished a request"
+        );
         let answer = match result {
             Ok(answer) => answer,
             Err(error) => {
@@ -360,12 +363,12 @@ impl Client {
 pub struct RatePermit {
     /// Start of the wait for the token.
     since: Instant,
-    /// The permission that the gate asks. `None` for a request that needs none.
+    /// The permission that the gate checks. `None` for a request that needs none.
     write: Option<WritePermit>,
 }
 
 impl RatePermit {
-    /// Attaches the permission of a write, which the gate asks for each attempt.
+    /// Attaches the permission of a write, which the gate checks for each attempt.
     pub fn for_write(self, write: Option<WritePermit>) -> Self {
         Self { write, ..self }
     }

@@ -5,7 +5,7 @@
 //! connection is aborted at the renew deadline. Three independent reasons close the gate: `--dry-run`,
 //! another controller that acts on the same objects, and a Lease that this replica does not hold or may have
 //! lost. A controller that is in charge of some HPAs only also attaches a [`WritePermit`] to every write about
-//! an HPA, and the gate asks it for each attempt.
+//! an HPA, and the gate checks it for each attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Every request to the cluster, with its caller and the required permission.
 //!
-//! The controller talks to the API server only through this crate. Every request belongs to one of the
+//! The controller sends requests to the API server only through this crate. Every request belongs to one of the
 //! [`client::Clients`], waits for a token of that client's bucket, and passes the [`gate::Gate`] if it could
 //! change anything. Errors are [`error::ApiError`] with the texts of Go's client, because users and their
 //! alerts see them.

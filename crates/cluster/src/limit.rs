@@ -71,7 +71,7 @@ impl TokenBucket {
         state.burst = state.burst.max(per_second);
     }
 
-    /// Takes one token on behalf of a namespace, waiting if necessary. The empty namespace stands for requests
+    /// Takes one token on behalf of a namespace, waiting if necessary. The empty namespace means requests
     /// without a namespace. A caller that stops waiting returns its token.
     pub async fn take(&self, namespace: &str) {
         let (namespace, number, mut available, mut granted) = {

@@ -36,7 +36,7 @@ struct Version {
 }
 
 /// Requests `/version`.
-pub async fn ask(client: &Client, clock: &dyn Clock) -> Result<Server, ApiError> {
+pub async fn read(client: &Client, clock: &dyn Clock) -> Result<Server, ApiError> {
     let answer = client.open(&Call::get(["version"])).await?;
     let now = clock.now();
     let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());

@@ -1,4 +1,4 @@
-//! The kubeconfig user's credentials for requests to a controller, and the TLS connection that carries them.
+//! The kubeconfig user's credentials for requests to a controller, and the TLS connection that transmits them.
 
 use std::fmt;
 use std::io;

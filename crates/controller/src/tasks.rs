@@ -25,8 +25,8 @@ pub enum TaskFailure {
         /// The text of the panic.
         message: String,
     },
-    /// The task ended before its stop.
-    #[error("background task {task:?} ended before the shutdown; report this bug")]
+    /// The task returned before the shutdown.
+    #[error("background task {task:?} stopped before the shutdown; report this bug")]
     Ended {
         /// The name of the task.
         task: Cow<'static, str>,
@@ -133,7 +133,7 @@ mod tests {
         let tasks = Tasks::default();
         tasks.spawn_until(&CancellationToken::new(), "a", async {});
         tasks.failed().await;
-        assert_eq!(failure_of(&tasks), "background task \"a\" ended before the shutdown; report this bug");
+        assert_eq!(failure_of(&tasks), "background task \"a\" stopped before the shutdown; report this bug");
     }
 
     #[tokio::test(start_paused = true)]

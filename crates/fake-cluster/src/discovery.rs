@@ -105,7 +105,7 @@ fn resource_list(group: &str, version: &str) -> Value {
             "verbs": ["create"],
         }));
     }
-    // Metrics adapters list their metrics. Only the backend has that list, so a star stands for all metrics.
+    // Metrics adapters list their metrics. Only the backend has that list, so a star means all metrics.
     // An empty list makes kubectl report an error for the group.
     let metrics = match group {
         "metrics.k8s.io" => Some(("pods", "PodMetrics", &["get", "list"][..])),

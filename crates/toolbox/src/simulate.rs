@@ -58,7 +58,7 @@ pub enum SimulateError {
     Cluster(#[from] FromClusterError),
     /// `--sweep` selects too many variants.
     #[error(
-        "--sweep asks for {0} variants, more than the maximum of {MOST_VARIANTS}; remove values or sweeps"
+        "--sweep defines {0} variants, more than the maximum of {MOST_VARIANTS}; remove values or sweeps"
     )]
     TooMany(usize),
     /// The run could not start, or the embedded cluster refused the run.

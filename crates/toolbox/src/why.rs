@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub use self::answer::Found;
+pub use self::answer::Diagnosis;
 use self::answer::{Backend, View};
 pub use self::from::RecordError;
 use self::from::Records;
@@ -115,7 +115,7 @@ pub async fn run(
     process: Process,
     clock: SharedClock,
     stop: CancellationToken,
-) -> Result<Found, WhyError> {
+) -> Result<Diagnosis, WhyError> {
     let mut out = std::io::stdout();
     let view = View::new(options, out.is_terminal());
     let asking = async {
@@ -132,7 +132,7 @@ pub async fn run(
     let backend = stop.run_until_cancelled(asking).await.unwrap_or(Err(WhyError::Interrupted))?;
     match answer::answer(backend, &view, &mut out, &stop).await {
         // The reader of the pipe has stopped reading, as `head` does.
-        Err(WhyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Found::Healthy),
+        Err(WhyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Diagnosis::Healthy),
         answered => answered,
     }
 }
@@ -167,7 +167,7 @@ pub async fn run_with(
     clock: SharedClock,
     out: &mut dyn Write,
     stop: CancellationToken,
-) -> Result<Found, WhyError> {
+) -> Result<Diagnosis, WhyError> {
     let namespace = options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     let backend = match connection {
         Connection::Cluster { clients, refusals } => {

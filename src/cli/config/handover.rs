@@ -1,4 +1,5 @@
-//! The handover of HPAs from the built-in loop: the scope, and the guard that refuses the built-in loop's writes.
+//! The handover of HPAs from the built-in controller: the scope, and the guard that refuses the built-in controller's
+//! writes.
 
 #![allow(clippy::needless_pass_by_value, reason = "a check consumes the value of its flag")]
 
@@ -7,14 +8,14 @@ use controller::handover::scope::{ControllerName, Scope};
 
 use crate::cli::error::Reason;
 
-/// `--handover-guard`: what keeps the built-in loop from writing the HPAs in scope.
+/// `--handover-guard`: what keeps the built-in controller from writing the HPAs in scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandoverGuard {
     /// A validating webhook that every replica serves. Only with `--scope=labelled`.
     Webhook,
     /// Validating admission policies. Only with `--scope=labelled`.
     Policy,
-    /// The built-in loop's role binding without subjects. Only with `--scope=all`.
+    /// The built-in controller's role binding without subjects. Only with `--scope=all`.
     Rbac,
     /// kube-controller-manager's flag `--controllers`. Only with `--scope=all`.
     Flag,
@@ -27,7 +28,7 @@ pub enum HandoverGuard {
 pub struct HandoverOptions {
     /// `--handover-guard`.
     pub guard: HandoverGuard,
-    /// `--built-in-users`: the users as which the built-in loop writes, at least one with a guard that needs
+    /// `--built-in-users`: the users as which the built-in controller writes, at least one with a guard that needs
     /// them.
     pub built_in_users: Vec<String>,
 }

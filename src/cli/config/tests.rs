@@ -295,7 +295,7 @@ fn invalid_serving_flags_are_refused_with_the_flag() {
     assert_eq!(reason("--secure-port", "65536"), "must be between 0 and 65535; 0 disables the port");
     assert_eq!(reason("--tls-cert-file", "a"), "needs --tls-private-key-file");
     assert_eq!(reason("--tls-cipher-suites", "X"), "Cipher suite X not supported or doesn't exist");
-    assert_eq!(reason("--tls-curve-preferences", "25"), "no curve is left: rustls supports none of these");
+    assert_eq!(reason("--tls-curve-preferences", "25"), "rustls supports none of the given curves");
     assert!(reason("--health-address", "0.0.0.0:80").starts_with("must be a loopback address"));
     assert!(reason("--bind-address", "here").contains("failed to parse IP"));
 }

@@ -151,7 +151,7 @@ impl Access {
         let review = async || {
             let verdict = api::access(&inner.authorization, user, action).await?;
             if let Some(error) = verdict.evaluation_error.as_deref().filter(|error| !error.is_empty()) {
-                tracing::debug!(error, user = user.name, "access review had an error");
+                tracing::debug!(error, user = user.name, "access review returned an error");
             }
             let good = verdict.allowed;
             let ttl = if good { inner.options.allowed_ttl } else { inner.options.denied_ttl };

@@ -33,7 +33,7 @@ pub enum TlsListError {
     #[error("Cipher suite {0} not supported or doesn't exist")]
     Suite(String),
     /// The list has no supported entry.
-    #[error("no {0} is left: rustls supports none of these")]
+    #[error("rustls supports none of the given {0}s")]
     NoneLeft(&'static str),
 }
 
@@ -179,13 +179,13 @@ mod tests {
     fn list_without_a_supported_entry_is_refused() {
         assert_eq!(
             suites(&names(&["TLS_RSA_WITH_AES_128_CBC_SHA"])).unwrap_err().to_string(),
-            "no cipher suite is left: rustls supports none of these"
+            "rustls supports none of the given cipher suites"
         );
         assert_eq!(
             suites(&names(&["TLS_X"])).unwrap_err().to_string(),
             "Cipher suite TLS_X not supported or doesn't exist"
         );
-        assert_eq!(groups(&[25]).unwrap_err().to_string(), "no curve is left: rustls supports none of these");
+        assert_eq!(groups(&[25]).unwrap_err().to_string(), "rustls supports none of the given curves");
     }
 
     #[test]

@@ -85,7 +85,7 @@ async fn broken_guard_gives_the_hpa_back_until_it_is_mended() {
     let guard = Guarded::by(&replica);
     let built_in = BuiltIn::start(&stage, Some(guard.clone()));
     move_for(&stage, &["a"], 60).await;
-    // The check sees the broken configuration before the built-in loop writes.
+    // The check sees the broken configuration before the built-in controller writes.
     guard.serve(None);
     replica.disprove();
     let broken = stage.now();

@@ -1,5 +1,5 @@
-//! Replicas of this controller, the built-in loop, and a model of the guard between the built-in loop and the
-//! cluster.
+//! Replicas of this controller, the built-in controller, and a model of the guard between the built-in controller and
+//! the cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::objects::{SHOP, hpa};
 use crate::support::{Fixture, link};
 
-/// The user agent and the field manager of the built-in loop.
+/// The user agent and the field manager of the built-in controller.
 pub(super) const OTHER: &str = "kube-controller-manager";
 pub(super) const LABEL: &str = "concertina.dev/controller";
 /// Two machines never have exactly the same time, and names of events contain the time.
@@ -104,7 +104,7 @@ impl Replica {
         tokio::spawn(async move {
             synced.await;
             handover.leads(after, Duration::from_secs(15));
-            controller.histories.begin_past();
+            controller.histories.start_restore();
             controller.run(stop).await;
         });
     }
@@ -164,7 +164,7 @@ impl Drop for Replica {
     }
 }
 
-/// The built-in loop, active until it is dropped.
+/// The built-in controller, active until it is dropped.
 pub(super) struct BuiltIn {
     stop: CancellationToken,
     pub(super) guard: Option<Arc<Guarded>>,
@@ -354,7 +354,7 @@ pub(super) fn ours(stage: &Fixture, name: &str) -> Vec<Duration> {
     writes(stage, name, "concertina")
 }
 
-/// The same of the built-in loop.
+/// The same of the built-in controller.
 pub(super) fn theirs(stage: &Fixture, name: &str) -> Vec<Duration> {
     writes(stage, name, OTHER)
 }

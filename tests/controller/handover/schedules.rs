@@ -1,5 +1,5 @@
 //! Random schedules: labels that change, a webhook that the API server reaches or not, objects of the guard that
-//! break, and replicas that die and return, while the built-in loop runs.
+//! break, and replicas that die and return, while the built-in controller runs.
 //!
 //! Three rules hold in each schedule: nothing of ours is written without the label, two controllers never take
 //! turns faster than the handover permits, and every HPA always has a writer.
@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// What the test knows of the world.
+/// The expected state of the world.
 struct World {
     stage: Fixture,
     guard: std::sync::Arc<Guarded>,
@@ -47,9 +47,9 @@ struct World {
     is_configured: bool,
     /// Times at which an HPA came out of scope, and in scope, by name.
     labels: Vec<(Duration, &'static str, bool)>,
-    /// When the last leader died.
+    /// When the last leader crashed.
     died: Option<Duration>,
-    /// When leaders died.
+    /// When leaders crashed.
     deaths: Vec<Duration>,
     /// What happened, for failures.
     log: Vec<String>,
@@ -172,7 +172,7 @@ fn check(world: &World, name: &str, seed: u64) {
             );
         }
     }
-    // After a write of the built-in loop the next one of ours is either in flight, or later by the silence.
+    // After a write of the built-in controller the next one of ours is either in flight, or later by the silence.
     for at in &theirs {
         if let Some(next) = ours.iter().find(|next| *next > at) {
             let gap = (*next).checked_sub(*at).unwrap();
@@ -186,7 +186,7 @@ fn check(world: &World, name: &str, seed: u64) {
     all.sort_unstable();
     for pair in all.windows(2) {
         let gap = pair[1].checked_sub(pair[0]).unwrap();
-        // After a death the built-in loop may have been refused until the end of the Lease, and then writes with
+        // After a crash the built-in controller may have been refused until the end of the Lease, and then writes with
         // its next sync.
         let died = world.deaths.iter().any(|died| *died + LEASE >= pair[0] && *died <= pair[1]);
         let longest = 2 * PERIOD + SLACK + if died { LEASE + PERIOD } else { Duration::ZERO };

@@ -77,7 +77,7 @@ pub(crate) struct Invariants {
     ended: Option<Duration>,
     /// Time of the last rescale of any target.
     pub(crate) rescaled: Duration,
-    /// Process and life that wrote the Lease last.
+    /// Process and lifetime that wrote the Lease last.
     lease_writer: Option<(usize, u32)>,
     /// Time until which two processes may lead, since the Lease was tampered with.
     leaders_doubtful_until: Duration,
@@ -115,7 +115,7 @@ impl Invariants {
 
     // --- observations
 
-    /// Records that a process starts a life.
+    /// Records that a process starts a lifetime.
     pub(crate) fn life_started(&mut self, process: usize, life: u32, now: Duration) {
         self.processes[process] = ProcessState::new(life, self.hpas.len(), now);
         self.disturbed_until = self.disturbed_until.max(now + AFTERMATH);

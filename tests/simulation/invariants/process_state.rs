@@ -1,4 +1,4 @@
-//! The judge's view of one life of a process.
+//! The judge's view of one lifetime of a process.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::request_log::Entry;
 /// `--metric-snapshot-age`: time for which other syncs may reuse a response.
 const SHARED: Duration = Duration::from_secs(5);
 
-/// The current life of a process.
+/// The current lifetime of a process.
 #[derive(Debug)]
 pub(super) struct ProcessState {
     pub(super) life: u32,

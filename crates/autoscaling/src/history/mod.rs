@@ -108,7 +108,7 @@ impl History {
         Self { inherited: Some(now), ..self }
     }
 
-    /// The time of the last rescale of unknown size that may have gone in `direction`.
+    /// The time of the last rescale of unknown size that may have been in `direction`.
     pub fn unknown(&self, direction: Direction) -> Option<Timestamp> {
         match direction {
             Direction::Up => self.unknown_up,

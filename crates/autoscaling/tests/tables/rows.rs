@@ -29,7 +29,7 @@ pub(crate) fn quantity(row: &Value) -> Vec<Comparison> {
             compared.push((what, row[what].clone(), json!(got)));
         }
     }
-    // The floats agree within one unit in the last place, as the description of the table says.
+    // The floats agree within one unit in the last place, as the description of the table states.
     let (float, got) = (row["float"].as_f64().unwrap(), parsed.as_f64());
     if ![float, float.next_up(), float.next_down()].contains(&got) {
         compared.push(("float", json!(float), json!(got)));

@@ -38,7 +38,7 @@ pub(crate) struct Tenant<'a> {
 
 impl<'a> Tenant<'a> {
     /// The tenant of a workload, if it has one.
-    pub(crate) fn of(workload: &Workload, cluster: &'a Cluster, world: &'a World) -> Option<Self> {
+    pub(crate) fn from_workload(workload: &Workload, cluster: &'a Cluster, world: &'a World) -> Option<Self> {
         let way = workload.hostile?;
         let first = workload.all_hpas() + workload.probes;
         Some(Self { way, cluster, world, first, apps: way.apps().0 })

@@ -206,7 +206,7 @@ mod tests {
     use crate::observations::HpaObservations;
 
     #[test]
-    fn status_writes_are_distinguished_from_spec_changes_however_the_stream_is_split() {
+    fn status_writes_differ_from_spec_changes_wherever_the_stream_is_split() {
         let mut known = WatchState::default();
         let seen = HpaObservations { special: true, ..HpaObservations::default() };
         known.sightings.seen.hpas.insert("team-000/web".to_owned(), seen);

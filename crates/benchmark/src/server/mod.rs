@@ -46,7 +46,7 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
     });
     let world = Arc::new(World::new(workload));
     world.build(&cluster);
-    let tenant = Tenant::of(workload, &cluster, &world);
+    let tenant = Tenant::from_workload(workload, &cluster, &world);
     if let Some(tenant) = &tenant {
         tenant.prepare(workload);
     }

@@ -38,7 +38,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// No token of a ServiceAccount is available.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("no token for ServiceAccount {account} (--use-service-account-credentials): {error}")]
+#[error("failed to create a token of ServiceAccount {account} (--use-service-account-credentials): {error}")]
 pub struct AccountError {
     account: String,
     /// Boxed because many error types contain this rare error.
@@ -146,7 +146,7 @@ impl Account {
             }
         }
         let asked = Instant::now();
-        let answer = self.ask().await;
+        let answer = self.request_or_create().await;
         let mut state = self.state.lock();
         state.attempts += 1;
         let result = answer.and_then(|answer| {
@@ -179,7 +179,7 @@ impl Account {
         }
     }
 
-    async fn ask(&self) -> Result<TokenRequest, ApiError> {
+    async fn request_or_create(&self) -> Result<TokenRequest, ApiError> {
         match self.request_token().await {
             Err(error) if error.is_not_found() => {
                 tracing::info!(account = self.full_name(), "ServiceAccount does not exist, creating it");

@@ -160,7 +160,7 @@ fn transport(config: &kube::Config, proxy: Option<&Proxy>) -> Result<HttpService
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
-    // A dead peer is detected within 30 s: 15 s of silence and three probes, or 30 s of unacknowledged bytes.
+    // An unresponsive peer is detected within 30 s: 15 s of silence and three probes, or 30 s of unacknowledged bytes.
     http.set_keepalive(Some(Duration::from_secs(15)));
     http.set_keepalive_interval(Some(Duration::from_secs(5)));
     http.set_keepalive_retries(Some(3));

@@ -187,7 +187,7 @@ impl ApiError {
             if cause.as_deref() == Some("NamespaceTerminating") || message.contains("because it is being terminated"))
     }
 
-    /// Whether the server no longer knows the resource version or the continue token.
+    /// Whether the server no longer has the resource version or the continue token.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Status { code, reason, .. } if *code == 410 || reason == "Expired" || reason == "Gone")
     }

@@ -58,7 +58,7 @@ pub struct Correlated {
     pub last: Timestamp,
     /// `message`.
     pub message: String,
-    /// Whether the event stands for several similar ones.
+    /// Whether the event represents several similar ones.
     pub combined: bool,
 }
 

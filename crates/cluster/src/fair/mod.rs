@@ -82,7 +82,7 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
         self.turns.first_key_value().map(|(turn, _)| *turn)
     }
 
-    /// Takes the first item of the first namespace. The namespace goes to the end of its rank.
+    /// Takes the first item of the first namespace. The namespace moves to the end of its rank.
     pub fn pop(&mut self) -> Option<(Arc<str>, P, T)> {
         self.pop_where(|_| true)
     }

@@ -92,7 +92,7 @@ pub(super) async fn ask_pods(
         .query("labelSelector", selector)
         .query("metricLabelSelector", metric_selector)
         .about(format!("pods.{GROUP}"), "*");
-    ask(metrics, call.recording(sent)).await
+    fetch(metrics, call.recording(sent)).await
 }
 
 pub(super) async fn ask_object(
@@ -119,14 +119,14 @@ pub(super) async fn ask_object(
             .about(format!("{resource}.{GROUP}"), name)
             .counted_as("*.custom.metrics.k8s.io")
     };
-    ask(metrics, call.query("metricLabelSelector", metric_selector).recording(sent)).await
+    fetch(metrics, call.query("metricLabelSelector", metric_selector).recording(sent)).await
 }
 
 async fn version(metrics: &Inner) -> Result<&'static str, FetchError> {
     metrics.versions.choose().await
 }
 
-async fn ask(metrics: &Inner, call: Call) -> Result<Answer, FetchError> {
+async fn fetch(metrics: &Inner, call: Call) -> Result<Answer, FetchError> {
     let items = wire::list(&metrics.custom.client, &metrics.bounded(call), KIND, decoder()).await?;
     Ok(Answer::Custom(items.into()))
 }

@@ -13,7 +13,7 @@ use crate::decode::{DecodeError, Text};
 /// `kind` of the response.
 pub(super) const KIND: &str = "ExternalMetricValueList";
 
-pub(super) async fn ask(
+pub(super) async fn fetch(
     metrics: &Inner,
     namespace: &str,
     metric: &str,

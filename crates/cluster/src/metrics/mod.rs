@@ -113,7 +113,9 @@ impl Metrics for ApiMetrics {
         match &self.mode {
             FetchMode::Alone(flights) => {
                 let (inner, asked) = (Arc::clone(&self.inner), query.clone());
-                flights.join(query, move |sent| async move { inner.ask(&asked, &sent).await }.boxed()).boxed()
+                flights
+                    .join(query, move |sent| async move { inner.fetch(&asked, &sent).await }.boxed())
+                    .boxed()
             }
             FetchMode::Shared(shares) => shares.fetch(&self.inner, query).boxed(),
         }

@@ -11,7 +11,7 @@ use crate::call::SentTime;
 
 impl Inner {
     /// Sends the request of one query.
-    pub(super) async fn ask(&self, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
+    pub(super) async fn fetch(&self, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
         self.limited(query, self.request(query, sent)).await.map_err(|unanswered| unanswered.error)
     }
 
@@ -25,13 +25,14 @@ impl Inner {
         sent: &SentTime,
     ) -> Result<Snapshot, FailedQuery> {
         let query = Query::Resource { namespace: Arc::clone(namespace), selector: Arc::clone(selector) };
-        self.limited(&query, resource::ask(self, namespace, selector, reader, sent)).await
+        self.limited(&query, resource::fetch(self, namespace, selector, reader, sent)).await
     }
 
     async fn request(&self, query: &Query, sent: &SentTime) -> Result<Answer, FetchError> {
         match query {
             Query::Resource { namespace, selector } => {
-                let usage = resource::ask(self, namespace, selector, Reader::without_labels(), sent).await?;
+                let usage =
+                    resource::fetch(self, namespace, selector, Reader::without_labels(), sent).await?;
                 Ok(Answer::Resource(usage.all()))
             }
             Query::Pods { namespace, metric, selector, metric_selector } => {
@@ -42,7 +43,7 @@ impl Inner {
                 custom::ask_object(self, described, metric, metric_selector, sent).await
             }
             Query::External { namespace, metric, selector } => {
-                external::ask(self, namespace, metric, selector, sent).await
+                external::fetch(self, namespace, metric, selector, sent).await
             }
         }
     }

@@ -10,7 +10,7 @@ pub(super) const KIND: &str = "PodMetricsList";
 
 /// Fetches the usage of the pods that a selector matches. The empty selector matches all pods of the
 /// namespace. `sent` records the send time.
-pub(super) async fn ask(
+pub(super) async fn fetch(
     metrics: &Inner,
     namespace: &str,
     selector: &str,

@@ -48,9 +48,9 @@ pub enum Restart {
     /// The server ended the watch, as it does every few minutes.
     Ended,
     /// Neither an event nor a bookmark arrived for 90 s, or the server did not end the watch at its timeout.
-    /// The connection is considered dead.
+    /// The connection is considered lost.
     Silent,
-    /// The server does not know the version (expired, or not reached yet). All objects are listed again.
+    /// The server does not have the version (expired, or not reached yet). All objects are listed again.
     Expired,
     /// The permission is missing.
     Forbidden,
@@ -205,7 +205,7 @@ impl Handle {
 
     /// Returns as soon as a list has been completed.
     pub async fn wait_synced(&self) {
-        // The wait cannot fail, because the sender lives in `shared`.
+        // The wait cannot fail, because `shared` owns the sender.
         let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
     }
 

@@ -50,7 +50,7 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 /// dead.
 const GRACE: Duration = Duration::from_secs(15);
 /// Maximum time without an event or a bookmark. Every watch requests bookmarks, and a server that sends them
-/// sends one about once a minute. After a longer silence the connection may be dead, so the loop opens another
+/// sends one about once a minute. After a longer silence the connection may be lost, so the loop opens another
 /// watch, and the cached view does not count as current.
 pub const MAX_SILENCE: Duration = Duration::from_secs(90);
 
@@ -338,7 +338,8 @@ where
                 Err(_) => {
                     tracing::info!(
                         resource = &*self.handle.resource(),
-                        "streaming list timed out after {STREAMING_LIST_TIMEOUT:?}, falling back to pages"
+                        limit = ?STREAMING_LIST_TIMEOUT,
+                        "streaming list timed out, falling back to pages"
                     );
                     return Outcome::StreamingUnsupported;
                 }

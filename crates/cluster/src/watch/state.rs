@@ -71,7 +71,7 @@ pub(super) enum Outcome {
     },
     /// The server does not support streaming lists, or ignores the parameters.
     StreamingUnsupported,
-    /// The server does not know the version or the continue token: expired (410), refused (400), or not
+    /// The server does not have the version or the continue token: expired (410), refused (400), or not
     /// reached (a restored etcd).
     Expired {
         /// Time since the last complete list. `None` while a list is read.

@@ -182,12 +182,12 @@ pub enum LostReason {
         /// The renew deadline.
         deadline: Duration,
     },
-    /// The work that the Lease protects shows no sign of life.
+    /// The work that the Lease protects sends no heartbeats.
     #[error("stopped renewing the Lease {lease}: the process has hung for {silence:?}; report this bug")]
     Unresponsive {
         /// `namespace/name` of the Lease.
         lease: String,
-        /// Time since the last sign of life.
+        /// Time since the last heartbeat.
         silence: Duration,
     },
 }
@@ -207,7 +207,7 @@ pub struct Parts {
     pub jitter: Jitter,
     /// The gate of all writes except those of the Lease.
     pub gate: Arc<Gate>,
-    /// Signs of life of the work. `None` if it runs on the same thread as the candidate.
+    /// Heartbeats of the work. `None` if it runs on the same thread as the candidate.
     pub heartbeat: Option<Heartbeat>,
 }
 
@@ -322,7 +322,7 @@ impl Candidate {
         watching.insert(open).next().await
     }
 
-    /// The time since the last sign of life, if the work has hung for the Lease duration. Another replica can
+    /// The time since the last heartbeat, if the work has hung for the Lease duration. Another replica can
     /// do it then.
     fn silence(&self) -> Option<Duration> {
         let silence = self.parts.heartbeat.as_ref()?.age();

@@ -1,4 +1,4 @@
-//! Signs of life of the work that a Lease protects, for an election on another thread.
+//! Heartbeats of the work that a Lease protects, for an election on another thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The time of the last sign of life. Clones share it.
+/// The time of the last heartbeat. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Heartbeat(Arc<Mutex<Instant>>);
 
@@ -17,12 +17,12 @@ impl Heartbeat {
         Self(Arc::new(Mutex::new(Instant::now())))
     }
 
-    /// Records a sign of life.
+    /// Records a heartbeat.
     pub fn beat(&self) {
         *self.0.lock() = Instant::now();
     }
 
-    /// The time since the last sign of life.
+    /// The time since the last heartbeat.
     pub(super) fn age(&self) -> Duration {
         self.0.lock().elapsed()
     }

@@ -1,8 +1,8 @@
-//! The decision of the webhook: whether a write of the built-in loop is refused. No clock, no I/O.
+//! The decision of the webhook: whether a write of the built-in controller is refused. No clock, no I/O.
 //!
 //! The API server sends an AdmissionReview for each write of a built-in user to a scale, to the status of an
 //! HPA, or of an event. A write is refused if it is about an HPA in scope and a leader is alive. In all doubt it
-//! is allowed, because then the built-in loop goes on scaling.
+//! is allowed, because then the built-in controller continues to scale.
 //!
 //! | write | refused for |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | create or update of an event | an event about an HPA in scope |
 //!
 //! A dry run is decided like any other request, so that `kubectl --dry-run=server` with impersonation shows what
-//! the guard does. It proves nothing, because the built-in loop makes no dry runs.
+//! the guard does. It proves nothing, because the built-in controller makes no dry runs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -172,7 +172,7 @@ impl Request {
     }
 }
 
-/// A write of the built-in loop.
+/// A write of the built-in controller.
 #[derive(Debug, Clone, Copy)]
 enum Write<'a> {
     Scale { namespace: &'a str, group: &'a str, resource: &'a str, name: &'a str },
@@ -266,7 +266,7 @@ pub fn decide(request: &Request, facts: &Facts<'_>) -> Verdict {
     if !facts.leader_is_alive {
         return Verdict::Allow(Allowed::NoLeader);
     }
-    // Each replica checks the guard. Without this rule a broken guard could stop the built-in loop, through a
+    // Each replica checks the guard. Without this rule a broken guard could stop the built-in controller, through a
     // standby, and the leader at once.
     if matches!(charges.guard_proof(), GuardProof::Broken { .. }) {
         return Verdict::Allow(Allowed::GuardBroken);
@@ -308,7 +308,7 @@ impl Verdict {
 }
 
 impl fmt::Display for Verdict {
-    /// The message that the built-in loop logs.
+    /// The message that the built-in controller logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allow(reason) => write!(f, "allowed: {reason:?}"),

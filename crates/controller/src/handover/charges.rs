@@ -29,7 +29,7 @@ pub enum GuardProof {
     /// No check has ended, or none is possible.
     #[default]
     Unknown,
-    /// The objects refuse the writes of the built-in loop.
+    /// The objects refuse the writes of the built-in controller.
     Proven {
         /// Start of the time for which every check found this.
         since: Timestamp,
@@ -65,7 +65,7 @@ pub struct ChargeRow {
     pub since: Timestamp,
     /// The last status write by another controller since this process runs.
     pub last_foreign_write: Option<StatusWriter>,
-    /// Time of the last refused write of the built-in loop, as seen by this replica.
+    /// Time of the last refused write of the built-in controller, as seen by this replica.
     pub last_refused_write: Option<Timestamp>,
 }
 
@@ -210,7 +210,7 @@ impl Charges {
         kinds
     }
 
-    /// Records that the guard refused a write of the built-in loop about an HPA, which proves the guard for it.
+    /// Records that the guard refused a write of the built-in controller about an HPA, which proves the guard for it.
     /// Does nothing for an HPA out of scope.
     pub fn write_refused(&self, namespace: &str, hpa: &str, now: Instant) {
         let key = Key::new(namespace, hpa);

@@ -44,7 +44,7 @@ pub struct Parts {
     pub clock: SharedClock,
 }
 
-/// Keeps this instance and the built-in loop from acting on the same HPA.
+/// Keeps this instance and the built-in controller from acting on the same HPA.
 #[derive(Debug)]
 pub struct Handover {
     parts: Parts,
@@ -148,7 +148,7 @@ impl Handover {
                 Output::InCharge { proof, due } => {
                     charged += 1;
                     if charged <= LOGGED {
-                        tracing::info!(hpa = %key, "in charge: {}", because(proof));
+                        tracing::info!(hpa = %key, "taking charge: {}", because(proof));
                     }
                     if due && let Some(controller) = self.controller() {
                         controller.queue.add(&key);
@@ -157,16 +157,22 @@ impl Handover {
                 Output::Contested(Cause::ForeignWrite) => {
                     let writer = self.parts.charges.row(&key).and_then(|row| row.last_foreign_write);
                     let manager = writer.as_ref().map_or("another controller", |writer| &*writer.manager);
-                    tracing::warn!(hpa = %key, manager, "contested: {manager} writes this HPA; writing nothing");
+                    tracing::warn!(
+                        hpa = %key, manager,
+                        "contested: another controller writes this HPA; writing nothing"
+                    );
                     self.inner.lock().contests.insert(key);
                 }
                 Output::Contested(Cause::Guard) => {
-                    tracing::warn!(hpa = %key, "contested: the guard no longer refuses the built-in loop's writes");
+                    tracing::warn!(
+                        hpa = %key,
+                        "contested: the guard no longer refuses the writes of the built-in controller"
+                    );
                 }
             }
         }
         if let Some(more) = charged.checked_sub(LOGGED).filter(|more| *more > 0) {
-            tracing::info!(hpas = more, "in charge of {more} more HPAs");
+            tracing::info!(hpas = more, "taking charge of more HPAs");
         }
     }
 
@@ -203,7 +209,7 @@ impl Handover {
         while let Some(namespace) = self.parts.charges.adopting() {
             if let Err(error) = controller.adopt(&self.parts.charges, client, &namespace).await {
                 tracing::warn!(
-                    %namespace, %error, "failed to read the HPAs of a namespace with the label; trying again"
+                    %namespace, %error, "failed to read the HPAs of a namespace with the label; retrying"
                 );
                 self.parts.charges.adopt_again(namespace);
                 return true;
@@ -253,8 +259,8 @@ impl Handover {
 
 fn because(proof: Proof) -> &'static str {
     match proof {
-        Proof::Guard => "the guard refuses the built-in loop's writes",
-        Proof::Refused => "a write of the built-in loop was refused",
+        Proof::Guard => "the guard refuses the built-in controller's writes",
+        Proof::Refused => "a write of the built-in controller was refused",
         Proof::HandOver => "another replica was in charge until now",
         Proof::Unanswered => "no controller responded to a change",
     }

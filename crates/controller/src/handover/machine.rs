@@ -1,7 +1,7 @@
 //! The state machine of one HPA in scope, which decides when this instance may write the HPA. It has no clock
 //! and no client.
 //!
-//! The built-in loop still acts on the HPAs out of scope, so its silence proves nothing. One of four proofs
+//! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. One of four proofs
 //! counts: the guard's objects are right, the guard refused a write about this HPA, another replica of this
 //! instance was in charge until shortly before, or a change stayed unanswered. The last one is the proof of
 //! [`takeover::machine`](crate::takeover::machine), here with the writes of a single HPA.
@@ -30,7 +30,7 @@
 //! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong. A
 //! refused write then counts only at the end of the quiet time, so that two controllers never take turns at a
 //! high rate. The quiet time itself never grows: the guard may refuse writes through a replica that does not
-//! lead, of which the leader knows nothing, and the HPA has no writer until the leader is in charge again.
+//! lead, which the leader does not observe, and the HPA has no writer until the leader is in charge again.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ use crate::store::Key;
 use crate::takeover::machine as evidence;
 
 /// Time without a foreign write before a guarded HPA is written. Until then every replica has received the label,
-/// and requests that the built-in loop sent before have ended. At most a quarter of a period.
+/// and requests that the built-in controller sent before have ended. At most a quarter of a period.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Quiet time in periods.
 const QUIET: u32 = 2;
@@ -76,7 +76,7 @@ pub enum Guard {
     /// Nothing.
     #[default]
     Unknown,
-    /// The objects refuse the writes of the built-in loop.
+    /// The objects refuse the writes of the built-in controller.
     Proven,
     /// The objects do not refuse them.
     Broken,
@@ -87,7 +87,7 @@ pub enum Guard {
 pub enum Proof {
     /// The guard's objects are right.
     Guard,
-    /// A write of the built-in loop was refused.
+    /// A write of the built-in controller was refused.
     Refused,
     /// Another replica of this instance was in charge until shortly before.
     HandOver,
@@ -105,7 +105,7 @@ pub enum Input {
     },
     /// A check of the guard's objects has ended.
     Guard(Guard),
-    /// A write of the built-in loop about this HPA was refused.
+    /// A write of the built-in controller about this HPA was refused.
     Refused,
     /// Another controller wrote the status of this HPA.
     ForeignWrite,
@@ -149,7 +149,7 @@ pub enum Output {
 pub enum Cause {
     /// Another controller wrote the HPA.
     ForeignWrite,
-    /// The guard's objects no longer refuse the built-in loop's writes.
+    /// The guard's objects no longer refuse the built-in controller's writes.
     Guard,
 }
 

@@ -49,7 +49,8 @@ impl Controller {
         }
     }
 
-    /// Makes the HPAs out of scope due whose selectors count. `namespace`: only those of this one.
+    /// Makes the HPAs due that are out of scope and have selectors that count. `namespace`: only those of this
+    /// namespace.
     pub(crate) fn claim_neighbours(&self, charges: &Charges, namespace: Option<&Arc<str>>) {
         for key in charges.neighbours(namespace) {
             if !self.queue.has_time(&key) {

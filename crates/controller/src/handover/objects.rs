@@ -17,7 +17,7 @@ pub const WEBHOOK: &str = "handover.concertina.dev";
 /// The port of the Service, which forwards to `--handover-webhook-port`.
 pub const SERVICE_PORT: u16 = 443;
 
-/// The users that the built-in loop writes as, by distribution.
+/// The users that the built-in controller writes as, by distribution.
 ///
 /// | user | where |
 /// |---|---|
@@ -64,7 +64,7 @@ impl GuardObjects {
                 "name": WEBHOOK,
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "None",
-                // Without Concertina the built-in loop goes on.
+                // Without Concertina the built-in controller must continue to scale.
                 "failurePolicy": "Ignore",
                 "timeoutSeconds": 1,
                 "clientConfig": {
@@ -176,7 +176,7 @@ impl GuardObjects {
         message: &str,
     ) -> Value {
         let mut spec = json!({
-            // A policy that fails to evaluate lets the built-in loop go on.
+            // A policy that fails to evaluate lets the built-in controller go on.
             "failurePolicy": "Ignore",
             "matchConstraints": {"resourceRules": rules},
             "matchConditions": [self.user_condition()],

@@ -1,6 +1,6 @@
-//! Whether the guard's objects in the cluster refuse the writes of the built-in loop. No clock, no I/O.
+//! Whether the guard's objects in the cluster refuse the writes of the built-in controller. No clock, no I/O.
 //!
-//! An object proves the guard if it says what [`objects`](super::objects) says. Values that do not weaken the
+//! An object proves the guard if its fields match those of [`objects`](super::objects). Values that do not weaken the
 //! guard may differ: names, labels, messages, time limits, the failure policy, defaults that the API server adds,
 //! and further webhooks.
 
@@ -39,7 +39,7 @@ pub enum Defect {
         /// Kind and name.
         object: String,
     },
-    /// A field lets writes of the built-in loop pass.
+    /// A field lets writes of the built-in controller pass.
     #[error("{object}: {field} is {actual}, not {expected}: apply the manifests of the guard")]
     Differs {
         /// Kind and name.

@@ -39,7 +39,7 @@ pub enum EventsError {
     NotAllowed,
     /// Reading exceeded its time limit. The limit exists because a new leader starts its syncs after the
     /// read.
-    #[error("no complete list of events within {0:?}")]
+    #[error("listing events did not finish within {0:?}")]
     Late(Duration),
 }
 
@@ -159,7 +159,7 @@ impl RescaleEvent<'_> {
     ///
     /// A repeated event (the same count for the same reason) increments `count` and moves `lastTimestamp`. It
     /// therefore describes two rescales but not three. The tenth different event within ten minutes becomes
-    /// `combined` and carries the count of the last one.
+    /// `combined` and has the count of the last one.
     fn rescales(&self) -> Option<Vec<(Timestamp, i32)>> {
         let to = new_size(&self.message)?;
         let first = self.first_timestamp.or(self.micro_time)?;

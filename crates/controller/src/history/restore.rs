@@ -45,7 +45,7 @@ pub async fn restore(
     inheritance: Handover,
 ) -> RestoreCounts {
     let mut restored = RestoreCounts::default();
-    controller.histories.begin_past();
+    controller.histories.start_restore();
     let mut hpas: Vec<_> = controller.hpas.all().into_values().collect();
     hpas.retain(|hpa| {
         inheritance != Handover::HandedOver && controller.histories.get(&hpa.uid).recommendations.is_empty()

@@ -1,6 +1,6 @@
 //! Histories of all HPAs, by UID. An HPA that is recreated under its name starts with an empty history.
 //!
-//! Every history carries the number of its last change, so that a replica with a copy fetches only changes.
+//! Every history has the number of its last change, so that a replica with a copy fetches only changes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
@@ -106,11 +106,11 @@ impl Histories {
     }
 
     /// Marks the start of the restore, which does not cover HPAs that appear later.
-    pub fn begin_past(&self) {
+    pub fn start_restore(&self) {
         self.has_past.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Self::begin_past`] was called.
+    /// Whether [`Self::start_restore`] was called.
     pub fn has_past(&self) -> bool {
         self.has_past.load(Ordering::Relaxed)
     }

@@ -89,7 +89,7 @@ async fn read_back(
 }
 
 fn unknown(key: &Key, error: &ApiError) -> WriteOutcome {
-    tracing::warn!(hpa = %key, %error, "scale update outcome unknown");
+    tracing::warn!(hpa = %key, %error, "failed to confirm a scale update, which may have been applied");
     WriteOutcome::Unknown(error.to_string())
 }
 

@@ -96,7 +96,7 @@ impl Controller {
             return Next::Period;
         }
         let started = Instant::now();
-        // Asked before anything is read, so that nothing read before the charge is written in it.
+        // Requested before anything is read, so that nothing read before the charge is written in it.
         let charge = self.charge(key);
         let hpa = view(&record);
         let before = self.comparator.as_ref().and_then(|comparator| comparator.before(&record));
@@ -215,7 +215,7 @@ impl Controller {
             status: &status,
         };
         let resolved = self.cached_scale(key, &hpa, permit).await;
-        // A target without replicas has no pods to share. The built-in loop claims nothing for it either.
+        // A target without replicas has no pods to share. The built-in controller claims nothing for it either.
         if let Some(scale) = resolved.scale.ok().filter(|scale| scale.replicas > 0) {
             self.overlap(key, &scale.selector);
         }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub use self::pages::{Answer, Asked, Comparisons, Decisions, Page};
+pub use self::pages::{Answer, Comparisons, Decisions, DecisionsRequest, Page};
 use self::ring::{Entry, Ring, Scratch};
 use self::wire::DecisionEntry;
 use crate::reconcile::{ConcludedSync, Observer};

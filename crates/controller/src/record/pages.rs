@@ -109,10 +109,10 @@ impl Decisions {
     }
 
     /// Responds to a GET.
-    pub fn answer(&self, asked: &Asked) -> Answer {
+    pub fn answer(&self, asked: &DecisionsRequest) -> Answer {
         match asked {
-            Asked::Page(page) => self.page(page),
-            Asked::One(key) => self.one(key),
+            DecisionsRequest::Page(page) => self.page(page),
+            DecisionsRequest::One(key) => self.one(key),
         }
     }
 
@@ -233,14 +233,14 @@ enum RequestError {
 
 /// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum DecisionsRequest {
     /// The last decision of several HPAs.
     Page(Page),
     /// The record of one HPA.
     One(Key),
 }
 
-impl Asked {
+impl DecisionsRequest {
     /// Parses the path after `/decisions`. An error is the response to send.
     pub fn parse(path: &str, query: Option<&str>) -> Result<Self, Answer> {
         let bad = |error: RequestError| Answer::failure(StatusCode::BAD_REQUEST, error.to_string());

@@ -18,7 +18,7 @@ const POD_NUMBERS: usize = 24;
 
 /// The metrics of an entry, and the numbers of all others.
 pub(super) struct Selection<'a> {
-    /// The index of each metric in the explanation, and its two parts. In order.
+    /// The index of each metric in the explanation, and its two parts, in the order of the spec.
     pub(super) kept: Vec<(usize, MetricFrame<'a>, MetricBody<'a>)>,
     pub(super) unlisted: Option<UnlistedMetrics>,
 }

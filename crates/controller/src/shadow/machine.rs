@@ -23,7 +23,7 @@
 //! | condition | verdict |
 //! |---|---|
 //! | no foreign write next to the pending rescale, and none of any HPA since | `Unknown`, `NoSign` |
-//! | the other controller may remember more than this process | `Unknown`, `WarmUp` |
+//! | the other controller may have a longer history than this process | `Unknown`, `WarmUp` |
 //! | the other controller read metrics that Concertina did not | `Unknown`, `MetricsMoved` |
 //! | none of the above | `OnlyOurs` |
 //!
@@ -36,7 +36,7 @@
 //! | metrics were not observed, and the target lies between our counts | `Same` |
 //! | the rescale was observed more than two periods late | `Unknown`, `SeenLate` |
 //! | Concertina has no count | `Unknown`, `Undecided` |
-//! | the other controller may remember more than this process | `Unknown`, `WarmUp` |
+//! | the other controller may have a longer history than this process | `Unknown`, `WarmUp` |
 //! | the spec changed at most one period ago | `Unknown`, `SpecChanged` |
 //! | metrics were not observed, now or within the memory of a decision | `Unknown`, `MetricsMoved` |
 //! | all our counts keep the current count | `OnlyBuiltin` |
@@ -96,7 +96,7 @@ struct PendingRescale {
     up: bool,
 }
 
-/// The part of the HPA's past that this process has observed. Another controller may remember more.
+/// The part of the HPA's past that this process has observed. Another controller may have observed more.
 #[derive(Debug, Clone, Copy, Default)]
 enum Coverage {
     /// Nothing: Concertina has not decided yet.
@@ -266,12 +266,12 @@ impl Machine {
         }
     }
 
-    /// Whether the other controller may still remember metrics that Concertina did not read.
+    /// Whether the other controller may still use metrics that Concertina did not read.
     fn has_metrics_gap(&self, at: Timestamp, memory: SignedDuration) -> bool {
         self.metrics_gap.is_some_and(|gap| at.duration_since(gap) <= memory)
     }
 
-    /// Whether the other controller may remember more than this process.
+    /// Whether the other controller may have a longer history than this process.
     fn is_warming_up(&self, at: Timestamp, memory: SignedDuration) -> bool {
         match self.coverage {
             Coverage::None => true,

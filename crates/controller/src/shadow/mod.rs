@@ -360,7 +360,7 @@ fn log(key: &Key, change: &Change) {
         Verdict::Unknown => {
             let reason = change.doubt.map_or("", wire::InconclusiveReason::as_str);
             tracing::info!(
-                hpa = %key, result, builtin, ours, reason, explanation, "dry run comparison inconclusive"
+                hpa = %key, result, builtin, ours, reason, explanation, "dry run comparison is inconclusive"
             );
         }
         Verdict::Different | Verdict::OnlyOurs | Verdict::OnlyBuiltin => {

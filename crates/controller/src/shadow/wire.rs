@@ -87,7 +87,7 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InconclusiveReason {
-    /// The other controller may remember more than the dry run, which started later.
+    /// The history of the other controller may be longer than that of the dry run, which started later.
     WarmUp,
     /// The dry run could compute no count.
     Undecided,

@@ -142,7 +142,7 @@ pub enum Input {
 pub enum Output {
     /// The quiet time has passed: the state is now [`State::Observing`].
     Quiet,
-    /// All conditions for acting are met. The driver reads this HPA from the API server, not from the watch
+    /// All conditions for acting hold. The driver reads this HPA from the API server, not from the watch
     /// cache, and reports the result with [`Input::Checked`].
     Check(Key),
     /// The state is now [`State::Acting`].

@@ -81,7 +81,7 @@ impl View {
             let obstacle = match self.shape(&context).await {
                 Ok(shape) => {
                     if reported.take().is_some() {
-                        tracing::info!("watching {}", self.mapping.group_resource());
+                        tracing::info!(resource = %self.mapping.group_resource(), "watching targets again");
                     }
                     self.follow(&context, shape, number).await
                 }
@@ -198,9 +198,9 @@ impl View {
         };
         match rule {
             Some(rule) if warn => {
-                tracing::warn!("falling back to one Scale read per sync: {reason}; add the rule {rule}");
+                tracing::warn!(%reason, %rule, "falling back to one Scale read per sync; add the rule");
             }
-            _ => tracing::info!("falling back to one Scale read per sync: {reason}"),
+            _ => tracing::info!(%reason, "falling back to one Scale read per sync"),
         }
     }
 }

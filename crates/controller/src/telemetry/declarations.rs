@@ -313,8 +313,8 @@ metrics! {
         handover_proof: GaugeVec = gauge(
             "concertina_handover_last_proof_timestamp_seconds",
             &[],
-            "Time of the last proof that the built-in loop's writes of HPAs in scope are refused.",
-            "Time of the last proof that the built-in loop's writes of HPAs in scope are refused.",
+            "Time of the last proof that the built-in controller's writes of HPAs in scope are refused.",
+            "Time of the last proof that the built-in controller's writes of HPAs in scope are refused.",
         );
         handover_refused: CounterVec = counter(
             "concertina_handover_refused_total",

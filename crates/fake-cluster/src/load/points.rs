@@ -38,8 +38,8 @@ pub enum PointsError {
         /// The problem of the line.
         problem: LineProblem,
     },
-    /// There are no points.
-    #[error("there are no points; provide at least one line with a time and a value")]
+    /// The load has no points.
+    #[error("the load has no points; provide at least one line with a time and a value")]
     Empty,
 }
 
@@ -260,8 +260,8 @@ mod tests {
     #[test]
     fn csv_errors_name_the_invalid_line() {
         for (text, expected) in [
-            ("", "there are no points; provide at least one line with a time and a value"),
-            ("time,value\n", "there are no points; provide at least one line with a time and a value"),
+            ("", "the load has no points; provide at least one line with a time and a value"),
+            ("time,value\n", "the load has no points; provide at least one line with a time and a value"),
             ("time,value\n0,1\n5", "line 3: 1 columns, expected two: time and value"),
             ("0,1,2", "line 1: 3 columns, expected two: time and value"),
             (

@@ -133,7 +133,7 @@ pub enum ForwardError {
         reason: String,
     },
     /// The clients have no user credentials, like clients within one process.
-    #[error("no user credentials are configured")]
+    #[error("the user has no credentials: set a token or a client certificate in the kubeconfig")]
     NoUser,
     /// The user's credentials are not suitable.
     #[error(transparent)]
@@ -201,7 +201,7 @@ impl Connection {
                 handshake(TokioIo::new(tls)).await.map_err(|error| ForwardError::Http(error.to_string()))?;
             let driver = AbortOnDropHandle::new(tokio::spawn(async move {
                 if let Err(error) = connection.await {
-                    tracing::debug!(%error, "connection to the controller's pod ended");
+                    tracing::debug!(%error, "connection to the controller's pod closed");
                 }
             }));
             let authorization = credentials.authorization.take();

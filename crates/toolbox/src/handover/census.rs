@@ -81,7 +81,9 @@ impl Census {
         listed.await.map_err(|error| HandoverError::Unreadable { what: "HPAs", error: Box::new(error) })?;
         match labels(&clients.core, namespace).await {
             Ok(namespaces) => census.namespaces = namespaces,
-            Err(reason) => census.unknown_namespaces = Some(reason),
+            Err(error) => {
+                census.unknown_namespaces = Some(format!("the labels of namespaces cannot be read: {error}"));
+            }
         }
         Ok(census)
     }
@@ -164,12 +166,12 @@ fn hpa(metadata: Metadata, spec: Spec) -> Hpa {
     }
 }
 
-/// Reads the value of the label of one namespace or of all namespaces. The error is a text for the answer, which is then
-/// based on the labels of HPAs.
+/// Reads the value of the label of one namespace or of all namespaces. The answer is based on the labels of HPAs
+/// if this read fails.
 pub(crate) async fn labels(
     client: &Client,
     namespace: Option<&str>,
-) -> Result<BTreeMap<String, String>, String> {
+) -> Result<BTreeMap<String, String>, ApiError> {
     let mut namespaces = BTreeMap::new();
     let mut take = |object: &[u8]| -> Result<(), DecodeError> {
         #[derive(Deserialize)]
@@ -193,6 +195,5 @@ pub(crate) async fn labels(
             Collection { group: "", version: "v1", namespace: None, resource: "namespaces", fields: "" };
         list::each(client, all, take).await
     };
-    read.map_err(|error| format!("the labels of namespaces cannot be read: {error}"))?;
-    Ok(namespaces)
+    read.map(|()| namespaces)
 }

@@ -12,7 +12,7 @@ use cluster::permission::{self, Permission};
 use futures::{StreamExt, stream};
 use serde::Serialize;
 
-use self::attempt::{Result as Tried, Writer};
+use self::attempt::{WriteResult, Writer};
 use super::census::Census;
 use super::table::{self, Cell, plain};
 use super::{API_VERSION, HandoverError, Session, Verdict, unavailable};
@@ -55,8 +55,8 @@ struct Attempt {
     name: String,
     in_scope: bool,
     user: String,
-    scale: Tried,
-    status: Tried,
+    scale: WriteResult,
+    status: WriteResult,
     /// Whether both writes have the intended result.
     ok: bool,
 }
@@ -133,11 +133,11 @@ async fn attempt(writer: &Writer, key: &Key, in_scope: bool, census: &Census) ->
     let target = census.hpas.get(key).map(|hpa| hpa.target.clone()).unwrap_or_default();
     let scale = writer.scale(&key.namespace, &target).await;
     let status = writer.status(key).await;
-    let intended = |result: &Tried| match result {
-        Tried::Refused { .. } | Tried::Unauthorized { .. } => in_scope,
-        Tried::Passed => !in_scope,
-        Tried::NoTarget { .. } => true,
-        Tried::Failed { .. } => false,
+    let intended = |result: &WriteResult| match result {
+        WriteResult::Refused { .. } | WriteResult::Unauthorized { .. } => in_scope,
+        WriteResult::Passed => !in_scope,
+        WriteResult::NoTarget { .. } => true,
+        WriteResult::Failed { .. } => false,
     };
     Attempt {
         namespace: key.namespace.to_string(),
@@ -230,11 +230,11 @@ fn text(
     text
 }
 
-fn cell(result: &Tried, in_scope: bool) -> Cell {
+fn cell(result: &WriteResult, in_scope: bool) -> Cell {
     let role = match result {
-        Tried::Refused { .. } | Tried::Unauthorized { .. } if in_scope => Role::Good,
-        Tried::Passed if !in_scope => Role::Good,
-        Tried::NoTarget { .. } => Role::Dim,
+        WriteResult::Refused { .. } | WriteResult::Unauthorized { .. } if in_scope => Role::Good,
+        WriteResult::Passed if !in_scope => Role::Good,
+        WriteResult::NoTarget { .. } => Role::Dim,
         _ => Role::Bad,
     };
     (role, result.to_string())

@@ -29,7 +29,7 @@ pub(super) struct Page {
     pub(super) hpas: Vec<Row>,
 }
 
-/// What the controller knows of its guard.
+/// The state of the guard, as the controller reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct GuardState {
@@ -78,7 +78,7 @@ pub(super) enum PageError {
         error: ApiError,
     },
     /// The response is not the page.
-    #[error("failed to parse the controller's page /handover, which may have another version: {0}")]
+    #[error("failed to parse the controller's page /handover: {0}: use the version of the controller")]
     Format(#[from] serde_json::Error),
     /// The controller is a standby, whose states are not current.
     #[error("{0} is not the leader: pass the address of the leader")]

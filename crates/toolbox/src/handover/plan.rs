@@ -73,7 +73,7 @@ struct User {
 pub(super) async fn run(session: &mut Session<'_>, given: Option<Guard>) -> Result<Verdict, HandoverError> {
     let failed =
         |error| HandoverError::Unreadable { what: "the API server's version", error: Box::new(error) };
-    let server = server::ask(&session.clients.discovery, &*session.clock).await.map_err(failed)?;
+    let server = server::read(&session.clients.discovery, &*session.clock).await.map_err(failed)?;
     let census = Census::read(session.clients, session.options.cluster.namespace.as_deref()).await?;
     let page = session.page.read().await;
     let mut notes: Vec<String> = page.as_ref().err().map(unavailable).into_iter().collect();

@@ -111,7 +111,7 @@ pub(super) fn row(key: &Key, hpa: &Hpa, by: By, page: Option<&Page>) -> HpaStatu
     }
 }
 
-/// Describes the guard as the leader sees it.
+/// Describes the guard as the leader reports it.
 pub(super) fn guard_text(guard: &GuardState, zone: &Zone, now: Timestamp) -> String {
     let since = guard.since.map(|since| format!(" since {}", zone.time(since, now))).unwrap_or_default();
     let reason = guard.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();

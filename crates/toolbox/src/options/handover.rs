@@ -44,14 +44,14 @@ pub enum Action {
         /// `--guard`. `None` selects the guard that fits the cluster.
         guard: Option<Guard>,
     },
-    /// Try the writes of the built-in loop as dry runs.
+    /// Try the writes of the built-in controller as dry runs.
     Check {
         /// `--built-in-users`
         built_in_users: Vec<String>,
     },
     /// Label HPAs, and wait until the instance is in charge of them.
     Enable(Change),
-    /// Remove the label, and wait until the built-in loop writes.
+    /// Remove the label, and wait until the built-in controller writes.
     Disable(Change),
     /// List the HPAs in scope.
     Status,
@@ -70,7 +70,7 @@ pub struct Change {
     pub timeout: Duration,
 }
 
-/// What refuses the writes of the built-in loop.
+/// What refuses the writes of the built-in controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// A ValidatingWebhookConfiguration that every replica serves.

@@ -20,14 +20,14 @@ use controller::store::Key;
 
 /// Whether the explained HPAs have findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum Diagnosis {
     /// No finding is a warning or an error.
     Healthy,
     /// At least one finding is a warning or an error.
     Findings,
 }
 
-impl Found {
+impl Diagnosis {
     /// Returns the exit code, 0 or 3.
     pub fn exit_code(self) -> u8 {
         match self {
@@ -135,7 +135,7 @@ pub(super) async fn answer(
     view: &View,
     out: &mut dyn Write,
     stop: &CancellationToken,
-) -> Result<Found, WhyError> {
+) -> Result<Diagnosis, WhyError> {
     let Some(first) = stop.run_until_cancelled(backend.round()).await else {
         return Err(WhyError::Interrupted);
     };
@@ -188,9 +188,9 @@ pub(super) async fn answer(
 
 const DEFAULT_PERIOD: Duration = Duration::from_secs(15);
 
-fn found(answers: &[Explained]) -> Found {
+fn found(answers: &[Explained]) -> Diagnosis {
     let bad = answers.iter().filter_map(Explained::worst).any(|severity| severity <= Severity::Warning);
-    if bad { Found::Findings } else { Found::Healthy }
+    if bad { Diagnosis::Findings } else { Diagnosis::Healthy }
 }
 
 /// The essence of the last printed answer of each HPA.

@@ -30,10 +30,10 @@ enum MissingRecord {
     #[error(transparent)]
     Refused(ForwardError),
     /// The response is no record.
-    #[error("failed to parse the controller's record, which may have another version: {0}")]
+    #[error("failed to parse the controller's record: {0}: use the version of the controller")]
     Format(#[from] serde_json::Error),
     /// The record has another version.
-    #[error("the controller's record has version {0}, expected {API_VERSION}")]
+    #[error("the controller's record has version {0}, not {API_VERSION}: use the version of the controller")]
     Version(String),
 }
 
@@ -63,7 +63,7 @@ impl Leader {
     }
 
     /// Reads the records of `keys`, in the given order, until the time limit of one request.
-    pub(super) async fn ask(&mut self, keys: &[Key]) -> LeaderRecords {
+    pub(super) async fn read(&mut self, keys: &[Key]) -> LeaderRecords {
         let deadline = Instant::now() + WITHIN;
         let mut records = LeaderRecords::default();
         // A kept connection may belong to a pod that has stopped or has lost the Lease. In that case, a new

@@ -111,7 +111,7 @@ impl Reader {
     /// Connects to the server. The server's version and clock determine the decisions.
     pub async fn connect(question: Question<'_>) -> Result<Self, WhyError> {
         let Question { clients, refusals, scope, process, flags: given, watch, leader, clock } = question;
-        let server = match server::ask(&clients.discovery, &*clock).await {
+        let server = match server::read(&clients.discovery, &*clock).await {
             Ok(server) => server,
             // An error response shows that the server is reachable.
             Err(error) if error.code().is_some() => Server::default(),
@@ -181,7 +181,7 @@ impl Reader {
             _ => all.clone(),
         };
         let records = match &mut self.leader {
-            Some(leader) => leader.ask(&requested).await,
+            Some(leader) => leader.read(&requested).await,
             None => leader::LeaderRecords::default(),
         };
         if let Some(info) = records.controller()

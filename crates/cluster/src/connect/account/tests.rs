@@ -95,7 +95,7 @@ async fn token_is_used_until_it_expires_when_refreshes_fail() {
     assert_eq!(rig.requests(), 3);
     pass(600).await;
     let error = rig.token().await.unwrap_err();
-    assert!(error.starts_with("no token for ServiceAccount kube-system/hpa"), "{error}");
+    assert!(error.starts_with("failed to create a token of ServiceAccount kube-system/hpa"), "{error}");
     rig.issue("two", 3600);
     pass(1).await;
     assert_eq!(rig.token().await.unwrap(), "Bearer two");
@@ -108,7 +108,10 @@ async fn missing_token_is_requested_once_a_second_for_all_requests() {
     for second in 1..=5 {
         for _ in 0..100 {
             let error = rig.token().await.unwrap_err();
-            assert!(error.starts_with("no token for ServiceAccount kube-system/hpa"), "{error}");
+            assert!(
+                error.starts_with("failed to create a token of ServiceAccount kube-system/hpa"),
+                "{error}"
+            );
         }
         assert_eq!(rig.requests(), second);
         pass(1).await;

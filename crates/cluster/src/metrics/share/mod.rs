@@ -5,7 +5,7 @@
 //! list. The server itself selects by the same labels. If no item has labels, or the server refuses to list
 //! the namespace, the HPAs of the namespace fetch their pods separately for a while.
 //!
-//! Sharing does not change errors. An error that any query would have received goes to all waiting callers.
+//! Sharing does not change errors. An error that any query would have received is returned to all waiting callers.
 //! After any other error each HPA sends its own query at once.
 
 mod choice;
@@ -101,7 +101,7 @@ impl Shares {
 
     async fn ask_alone(&self, inner: &Inner, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
         let Query::Resource { namespace, selector } = query else {
-            return inner.ask(query, sent).await;
+            return inner.fetch(query, sent).await;
         };
         let usage = inner.usage(namespace, selector, Reader::without_labels(), sent).await;
         let usage = usage.map_err(|unanswered| unanswered.error)?;

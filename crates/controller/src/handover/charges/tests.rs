@@ -70,7 +70,7 @@ async fn each_time_in_charge_is_another_term() {
     assert!(first.is_some());
     assert_eq!(charges.counts(), Counts { in_charge: 1, ..Counts::default() });
     assert!(matches!(charges.output(), Some((_, Output::InCharge { .. }))));
-    // The label goes and returns at once.
+    // The label is removed and added again at once.
     charges.sort(&labelled("a", "1", "web", &json!(null)), false);
     assert_eq!(charges.term(&key), None);
     charges.sort(&hpa("a", "1", "web"), false);

@@ -82,7 +82,7 @@ fn observation(found: i32, stored: i32) -> SyncObservation {
 fn proven_guard_puts_in_charge_after_the_settling_time() {
     assert_eq!(run(&[(0, Found(Guard::Proven)), (5, Lead(false))], 60), [(6000, InCharge)]);
     assert_eq!(run(&[(0, Lead(false)), (5, Found(Guard::Proven))], 60), [(5000, InCharge)]);
-    // A request of the built-in loop that was in flight.
+    // A request of the built-in controller that was in flight.
     let late = [(0, Found(Guard::Proven)), (5, Lead(false)), (5, Foreign)];
     assert_eq!(run(&late, 60), [(6000, InCharge)]);
 }
@@ -119,7 +119,7 @@ fn handover_continues_the_charge_of_the_last_leader() {
 }
 
 #[test]
-fn foreign_write_ends_the_charge_until_two_quiet_periods_or_a_refused_write() {
+fn foreign_write_stops_writes_for_two_quiet_periods_or_to_a_refusal() {
     let begin = [(0, Found(Guard::Proven)), (0, Lead(false))];
     let quiet = [&begin[..], &[(200, Foreign)]].concat();
     assert_eq!(run(&quiet, 300), [(1000, InCharge), (200_000, Contested), (230_000, InCharge)]);

@@ -2,7 +2,7 @@
 //! (`--history-checkpoint`).
 //!
 //! The leader writes changes, each ConfigMap at most every [`EVERY`], and writes all ConfigMaps once more at
-//! shutdown. That last write carries a mark: no change follows it, so the next leader reads exact histories.
+//! shutdown. That last write contains a mark: no change follows it, so the next leader reads exact histories.
 //! A checkpoint without the mark comes from a leader that crashed. It may lack the last changes, which the
 //! core looks up (`History::inherit`). The next leader clears the mark before its first sync. An invalid
 //! ConfigMap or history is skipped, and the affected histories are rebuilt.
@@ -78,12 +78,12 @@ struct ShardMap {
     name: String,
     /// The last version that was read or written. `None` if the ConfigMap does not exist, or was never read.
     object: Option<ConfigMap>,
-    held: Held,
+    held: Content,
 }
 
 /// The content of a ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Held {
+enum Content {
     /// Nothing, or invalid data.
     Nothing,
     /// A shard of a previous leader.
@@ -108,7 +108,7 @@ impl Checkpoint {
         clock: SharedClock,
         telemetry: Telemetry,
     ) -> Self {
-        let shard_named = |name| ShardMap { name, object: None, held: Held::Nothing };
+        let shard_named = |name| ShardMap { name, object: None, held: Content::Nothing };
         Self {
             maps: ConfigMaps::new(&clients.checkpoint, &location.namespace, KEY, REQUEST),
             clock,
@@ -129,7 +129,8 @@ impl Checkpoint {
         let Ok(answers) = timeout(within, join_all(reads)).await else {
             tracing::warn!(
                 namespace = self.maps.namespace(),
-                "failed to read the checkpoint of histories within {within:?}; rebuilding them from status and events"
+                limit = ?within,
+                "failed to read the checkpoint of histories in time; rebuilding them from status and events"
             );
             return Vec::new();
         };
@@ -157,7 +158,7 @@ impl Checkpoint {
                 _ => Ok(shard),
             });
             match shard {
-                Ok(shard) => shard_map.held = Held::Found(shard),
+                Ok(shard) => shard_map.held = Content::Found(shard),
                 Err(error) => tracing::warn!(
                     config_map = shard_map.name, %error,
                     "skipping a ConfigMap of the checkpoint; rebuilding its histories from status and events"
@@ -175,7 +176,7 @@ impl Checkpoint {
 
     fn found(&self) -> impl Iterator<Item = &Shard> {
         self.shards.iter().filter_map(|shard_map| match &shard_map.held {
-            Held::Found(shard) => Some(shard),
+            Content::Found(shard) => Some(shard),
             _ => None,
         })
     }
@@ -185,7 +186,9 @@ impl Checkpoint {
     pub async fn clear_marks(&mut self, within: Duration) {
         let marked: Vec<_> = (0..self.shards.len())
             .filter_map(|number| match &self.shards.get(number)?.held {
-                Held::Found(shard) if shard.ended => Some((number, Shard { ended: false, ..shard.clone() })),
+                Content::Found(shard) if shard.ended => {
+                    Some((number, Shard { ended: false, ..shard.clone() }))
+                }
                 _ => None,
             })
             .collect();
@@ -193,7 +196,7 @@ impl Checkpoint {
             for (number, shard) in marked {
                 self.write(number, &shard.encode()).await?;
                 if let Some(shard_map) = self.shards.get_mut(number) {
-                    shard_map.held = Held::Found(shard);
+                    shard_map.held = Content::Found(shard);
                 }
             }
             Ok::<_, ApiError>(())
@@ -267,14 +270,14 @@ impl Checkpoint {
             let Some(shard_map) = self.shards.get(number) else { continue };
             size += if is_used { bytes.len() } else { 0 };
             match &shard_map.held {
-                Held::OwnSide(held) if *held == digest && !(ended && is_used) => continue,
-                Held::Nothing if !is_used => continue,
+                Content::OwnSide(held) if *held == digest && !(ended && is_used) => continue,
+                Content::Nothing if !is_used => continue,
                 _ => {}
             }
             match self.write(number, &bytes).await {
                 Ok(()) => {
                     if let Some(shard_map) = self.shards.get_mut(number) {
-                        shard_map.held = Held::OwnSide(digest);
+                        shard_map.held = Content::OwnSide(digest);
                     }
                 }
                 Err(failure) => {

@@ -81,7 +81,7 @@ enum PullError {
     Transport(#[from] TransportError),
     #[error("invalid response of {peer}: {error}")]
     Answer { peer: std::net::SocketAddr, error: PartError },
-    #[error("no response of {0} within {WITHIN:?}")]
+    #[error("{0} did not respond within {WITHIN:?}")]
     TooLate(std::net::SocketAddr),
 }
 

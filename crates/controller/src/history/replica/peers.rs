@@ -243,7 +243,7 @@ async fn connect(peer: Peer, credentials: &mut Credentials) -> Result<Connection
     // A panic fails the request, and the next one connects again.
     let driver = AbortOnDropHandle::new(tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "connection to another replica ended");
+            tracing::debug!(%error, "connection to another replica closed");
         }
     }));
     Ok(Connection { peer, sender, _driver: driver })

@@ -22,7 +22,7 @@ const ATTEMPTS: u32 = 5;
 /// The result of a write.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
-pub(super) enum Result {
+pub(super) enum WriteResult {
     /// Admission refused the write, although RBAC permits it.
     Refused { message: String },
     /// RBAC does not permit the write.
@@ -35,7 +35,7 @@ pub(super) enum Result {
     Failed { message: String },
 }
 
-impl fmt::Display for Result {
+impl fmt::Display for WriteResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused { .. } => f.write_str("refused"),
@@ -57,25 +57,21 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(
-        clients: &Clients,
-        mapper: Arc<Mapper>,
-        user: &str,
-    ) -> std::result::Result<Self, ApiError> {
+    pub(super) fn new(clients: &Clients, mapper: Arc<Mapper>, user: &str) -> Result<Self, ApiError> {
         let impersonating = clients.core.impersonating(user)?;
         Ok(Self { user: user.to_owned(), own: clients.core.clone(), impersonating, mapper })
     }
 
     /// Writes the unchanged Scale of a target.
-    pub(super) async fn scale(&self, namespace: &str, target: &CrossVersionObjectReference) -> Result {
-        let failed = |message: String| Result::Failed { message };
+    pub(super) async fn scale(&self, namespace: &str, target: &CrossVersionObjectReference) -> WriteResult {
+        let failed = |message: String| WriteResult::Failed { message };
         let group = match target_group(target) {
             Ok(group) => group,
-            Err(error) => return Result::NoTarget { message: error.to_string() },
+            Err(error) => return WriteResult::NoTarget { message: error.to_string() },
         };
         let mappings = match self.mapper.mappings(group, &target.kind).await {
             Ok(mappings) => mappings,
-            Err(error) => return Result::NoTarget { message: error.to_string() },
+            Err(error) => return WriteResult::NoTarget { message: error.to_string() },
         };
         let Some(mapping) = mappings.iter().find(|mapping| mapping.namespaced) else {
             return failed(format!("{} is not a namespaced kind", target.kind));
@@ -90,7 +86,7 @@ impl Writer {
     }
 
     /// Writes the unchanged status of an HPA.
-    pub(super) async fn status(&self, key: &Key) -> Result {
+    pub(super) async fn status(&self, key: &Key) -> WriteResult {
         let permission = Permission {
             subresource: "status",
             namespace: Some(key.namespace.to_string()),
@@ -110,20 +106,22 @@ impl Writer {
     }
 
     /// Reads an object and writes it unchanged.
-    async fn write(&self, path: &[&str], permission: &Permission, name: &str) -> Result {
+    async fn write(&self, path: &[&str], permission: &Permission, name: &str) -> WriteResult {
         let mut attempt = 1;
         loop {
             let read = Call::get(path.iter().copied()).about(permission.full_resource(), name);
             let object = match self.own.bytes(&read).await {
                 Ok(object) => object,
-                Err(error) if error.is_not_found() => return Result::NoTarget { message: error.to_string() },
-                Err(error) => return Result::Failed { message: format!("cannot be read: {error}") },
+                Err(error) if error.is_not_found() => {
+                    return WriteResult::NoTarget { message: error.to_string() };
+                }
+                Err(error) => return WriteResult::Failed { message: format!("cannot be read: {error}") },
             };
             match self.put(path, permission, name, object).await {
-                Ok(()) => return Result::Passed,
+                Ok(()) => return WriteResult::Passed,
                 Err(error) if error.is_conflict() && attempt < ATTEMPTS => attempt += 1,
                 Err(error) if error.is_forbidden() => return self.refused(permission, name, &error).await,
-                Err(error) => return Result::Failed { message: error.to_string() },
+                Err(error) => return WriteResult::Failed { message: error.to_string() },
             }
         }
     }
@@ -134,19 +132,21 @@ impl Writer {
         permission: &Permission,
         name: &str,
         object: Bytes,
-    ) -> std::result::Result<(), ApiError> {
+    ) -> Result<(), ApiError> {
         let call = Call::send(Method::PUT, path.iter().copied(), "application/json", object.to_vec());
         let call = call.query("dryRun", "All").about(permission.full_resource(), name);
         self.impersonating.bytes(&call).await.map(drop)
     }
 
     /// Distinguishes a refusal by admission from one by RBAC. Both have the same code.
-    async fn refused(&self, permission: &Permission, name: &str, error: &ApiError) -> Result {
+    async fn refused(&self, permission: &Permission, name: &str, error: &ApiError) -> WriteResult {
         let message = error.to_string();
         match permission::allowed(&self.impersonating, permission, name, "update").await {
-            Ok(true) => Result::Refused { message },
-            Ok(false) => Result::Unauthorized { message },
-            Err(error) => Result::Failed { message: format!("{message}; its cause is unknown: {error}") },
+            Ok(true) => WriteResult::Refused { message },
+            Ok(false) => WriteResult::Unauthorized { message },
+            Err(error) => {
+                WriteResult::Failed { message: format!("{message}; its cause is unknown: {error}") }
+            }
         }
     }
 }

@@ -143,7 +143,7 @@ async fn disable_waits_until_the_built_in_loop_has_written() {
     });
     let started = tokio::time::Instant::now();
     let (verdict, text) = rig.run(&["disable", "shop"]).await;
-    assert_eq!(verdict.unwrap(), Verdict::Attention, "api has no write of the built-in loop: {text}");
+    assert_eq!(verdict.unwrap(), Verdict::Attention, "api has no write of the built-in controller: {text}");
     assert_eq!(rig.label("shop", "web"), None);
     assert!(text.contains("built_in shop      web"), "{text}");
     assert!(

@@ -160,7 +160,7 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
         let highest = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let is_above = highest > metric.tolerated_to;
         let (end, y) = (before.unwrap_or_else(|| height(mean)), height(mean));
-        // The dots extend to a peak above target, because the mean would hide it.
+        // The dots extend to a peak above target, because the mean is lower.
         let peak = if is_above { height(highest) } else { y };
         for dot in end.min(y).min(peak)..=end.max(y).max(peak) {
             grid.dot(x, dot, if is_above { Paint::Bad } else { Paint::Main });
@@ -202,7 +202,7 @@ fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
         let to = column(zone.to / figure.time.length(), columns).max(from);
         let (bar, width) = ("━".repeat(to - from + 1), zone.label.chars().count());
         let indent = |columns: usize| Row::default().with(Paint::Plain, &" ".repeat(GUTTER + columns));
-        // The label stands behind the bar, before it, or below it.
+        // The label is behind the bar, before it, or below it.
         if to + 2 + width <= columns {
             rows.push(
                 indent(from).with(Paint::Lacking, &bar).with(Paint::Plain, &format!(" {}", zone.label)),
