@@ -19,7 +19,7 @@ pub enum HandoverGuard {
     Rbac,
     /// kube-controller-manager's flag `--controllers`. Only with `--scope=all`.
     Flag,
-    /// Nothing that this controller knows of.
+    /// No guard is configured.
     None,
 }
 
