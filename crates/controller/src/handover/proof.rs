@@ -1,8 +1,11 @@
 //! Whether the guard's objects in the cluster refuse the writes of the built-in controller. No clock, no I/O.
 //!
 //! An object proves the guard if its fields match those of [`objects`](super::objects). Values that do not weaken the
-//! guard may differ: names, labels, messages, time limits, the failure policy, defaults that the API server adds,
-//! and further webhooks.
+//! guard may differ: names, labels, messages, time limits, defaults that the API server adds, and further webhooks.
+//!
+//! A failure policy other than `Ignore` is a defect, although the guard then refuses at least as much: if no replica
+//! responds, or an expression fails, the API server refuses every write of the built-in controller, also for HPAs out
+//! of scope, and nothing scales. No HPA is handed over under such a guard.
 
 #![allow(
     clippy::indexing_slicing,
@@ -14,16 +17,10 @@ use serde_json::Value;
 use super::objects::{GuardObjects, PATH};
 
 /// Fields that do not weaken the guard.
-const FREE: [&str; 8] = [
-    "timeoutSeconds",
-    "failurePolicy",
-    "message",
-    "messageExpression",
-    "reason",
-    "name",
-    "auditAnnotations",
-    "clientConfig",
-];
+const FREE: [&str; 7] =
+    ["timeoutSeconds", "message", "messageExpression", "reason", "name", "auditAnnotations", "clientConfig"];
+/// The field that decides about writes when the guard fails. The API server's default is `Fail`.
+const FAILURE_POLICY: &str = "failurePolicy";
 /// Values that the API server adds, by field.
 const DEFAULTS: [(&str, &str); 4] =
     [("matchPolicy", "Equivalent"), ("scope", "*"), ("namespaceSelector", "{}"), ("objectSelector", "{}")];
@@ -50,6 +47,19 @@ pub enum Defect {
         actual: String,
         /// The value in the manifests, as JSON, shortened.
         expected: String,
+    },
+    /// A failure of the guard refuses every write of the built-in controller.
+    #[error(
+        "{object}: {field} is {actual}, not \"Ignore\", so a failure of the guard stops the built-in controller for all \
+         HPAs, in scope or not: apply the manifests of the guard"
+    )]
+    FailsClosed {
+        /// Kind and name.
+        object: String,
+        /// The path of the field.
+        field: String,
+        /// The value in the cluster, as JSON.
+        actual: String,
     },
     /// The API server rejects the certificates of the replicas.
     #[error(
@@ -141,6 +151,9 @@ fn compare(object: &str, path: &str, expected: &Value, actual: &Value) -> Result
         (Value::Object(wanted), Value::Object(fields)) => {
             for (name, value) in wanted.iter().filter(|(name, _)| !is_free(name, path)) {
                 let field = fields.get(name).unwrap_or(&Value::Null);
+                if name == FAILURE_POLICY && field != value {
+                    return Err(fails_closed(object, &format!("{path}.{name}"), field));
+                }
                 if !is_default(name, field) || !is_namespaced_scope(name, value) {
                     compare(object, &format!("{path}.{name}"), value, field)?;
                 }
@@ -197,15 +210,16 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }
 
+fn fails_closed(object: &str, field: &str, actual: &Value) -> Defect {
+    Defect::FailsClosed { object: object.to_owned(), field: field.to_owned(), actual: short(actual) }
+}
+
+fn short(value: &Value) -> String {
+    let text = if value.is_null() { "unset".to_owned() } else { value.to_string() };
+    if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain(['…']).collect() }
+}
+
 fn differs(object: &str, field: &str, actual: &Value, expected: &Value) -> Defect {
-    let short = |value: &Value| {
-        let text = if value.is_null() { "unset".to_owned() } else { value.to_string() };
-        if text.chars().count() <= LONGEST {
-            text
-        } else {
-            text.chars().take(LONGEST).chain(['…']).collect()
-        }
-    };
     Defect::Differs {
         object: object.to_owned(),
         field: field.to_owned(),

@@ -54,7 +54,6 @@ fn webhook_of_the_manifests_is_proven() {
     assert_eq!(
         changed(|webhook| {
             webhook["timeoutSeconds"] = json!(3);
-            webhook["failurePolicy"] = json!("Fail");
             webhook["rules"][0]["scope"] = json!("*");
             webhook["clientConfig"]["service"].as_object_mut().unwrap().remove("port");
         }),
@@ -106,6 +105,25 @@ fn changed_webhook_is_named_with_its_field() {
         changed(|webhook| webhook["rules"][1]["operations"] = json!(["CREATE"])).unwrap_err(),
         format!("{name}: webhooks[0].rules[1].operations[0] is \"CREATE\", not \"UPDATE\": {fix}")
     );
+}
+
+#[test]
+fn guard_that_fails_closed_is_a_defect() {
+    let name = "ValidatingWebhookConfiguration concertina-handover";
+    let effect = "so a failure of the guard stops the built-in controller for all HPAs, in scope or not: apply the \
+                  manifests of the guard";
+    assert_eq!(
+        changed(|webhook| webhook["failurePolicy"] = json!("Fail")).unwrap_err(),
+        format!("{name}: webhooks[0].failurePolicy is \"Fail\", not \"Ignore\", {effect}")
+    );
+    let unset = |object: &mut Value| drop(object.as_object_mut().unwrap().remove("failurePolicy"));
+    assert!(changed(unset).unwrap_err().contains("webhooks[0].failurePolicy is unset"));
+    for policy in ["scale", "status", "events"] {
+        let policy = format!("ValidatingAdmissionPolicy concertina-handover-{policy}");
+        let error = policies_with(&policy, |object| object["spec"]["failurePolicy"] = json!("Fail"));
+        let expected = format!("{policy}: spec.failurePolicy is \"Fail\", not \"Ignore\", {effect}");
+        assert_eq!(error, Err(expected));
+    }
 }
 
 /// The policies and bindings as the API server returns them, changed at one JSON pointer.
