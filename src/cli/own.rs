@@ -40,7 +40,8 @@ pub fn flags() -> Vec<Flag> {
         })
         .help(AUTOSCALING, "Users as which the built-in controller writes, for --handover-guard."),
         flag("shadow-others", BOOL, "false", Ok, |d| &mut d.config.controller.shadow_others)
-            .help(AUTOSCALING, "With --scope=labelled, decide for HPAs out of scope too, and write nothing."),
+            .help(AUTOSCALING, "With --scope=labelled, decide for HPAs out of scope too, compare with the other controller (/parity), \
+                 and write nothing; metrics are then not shared between HPAs."),
         flag("watch-namespaces", STRINGS, "", namespaces, |d| &mut d.config.controller.watch_namespaces)
             .help(CLUSTER, "Comma-separated namespaces to act in; if unset, all."),
         flag("scale-targets", STRINGS, "[*]", scale_targets, |d| &mut d.config.scale_targets).help(

@@ -98,6 +98,9 @@ impl Parts<'_> {
         let Self { clients, options, clock, telemetry, mut observers, seed, phase } = self;
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
+        let charges = options.charges(&clock);
+        // With a dry run the HPAs in scope are compared, too.
+        let others_only = charges.clone().filter(|_| !options.dry_run);
         // The comparison needs the metrics that the other controller read when it acted, so no response is
         // shared.
         let sharing = options.metric_sharing.filter(|_| !compares).map(|age| Sharing {
@@ -120,7 +123,6 @@ impl Parts<'_> {
             observer: Some(Arc::new(telemetry.clone())),
             sharing,
         };
-        let charges = options.charges(&clock);
         if charges.is_some() {
             clients.gate.require_permits();
         }
@@ -151,6 +153,7 @@ impl Parts<'_> {
                 telemetry: telemetry.clone(),
                 settings: options.settings.clone(),
                 period: options.sync_period,
+                others_of: others_only,
             }))
         });
         let targets = stop.filter(|_| options.scale_source != ScaleSource::Get).map(|stop| {
@@ -217,9 +220,10 @@ impl Assembly {
         let record = (capacity > 0).then(|| Arc::new(Record::new(capacity)));
         parts.observers.extend(record.clone().map(|record| record as Arc<dyn Observer>));
         let watched = parts.options.watch_namespaces.clone();
-        // A dry run writes nothing, because another controller acts on the same HPAs now or later.
-        let dry_run = parts.options.dry_run;
-        let (controller, shadow, handover) = parts.build(dry_run, Some(stop));
+        // A dry run writes nothing, because another controller acts on the same HPAs now or later. With --shadow-others
+        // another controller acts on the HPAs out of scope.
+        let compares = parts.options.dry_run || parts.options.shadow_others;
+        let (controller, shadow, handover) = parts.build(compares, Some(stop));
         let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
         let comparisons = parity.clone().map(|parity| Arc::new(parity) as Arc<dyn Comparisons>);
         let decisions =

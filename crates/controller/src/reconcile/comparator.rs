@@ -11,11 +11,14 @@ use autoscaling::{Answers, Decision, Scale};
 use jiff::Timestamp;
 
 use super::ConcludedSync;
-use crate::store::HpaRecord;
+use crate::store::{HpaRecord, Key};
 
 /// Compares this controller's decisions with those of another controller. The methods run within the sync and
 /// must not block.
 pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
+    /// Whether another controller acts on an HPA, so that its syncs are compared.
+    fn compares(&self, key: &Key) -> bool;
+
     /// Returns the foreign rescale to compare with the next sync of an HPA, if there is one.
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale>;
 

@@ -173,10 +173,15 @@ impl Controller {
     /// a tenth of a period later than the other controller's, because each of the other controller's status
     /// writes triggers a sync here.
     fn next(&self, key: &Key, at: Option<Instant>, started: Instant) -> Instant {
-        if self.comparator.is_none() {
+        if self.comparator_of(key).is_none() {
             return self.phases.next(key, at, started);
         }
         clock::after(Instant::now(), self.period + self.period / 10)
+    }
+
+    /// The comparator, if it compares the syncs of an HPA.
+    fn comparator_of(&self, key: &Key) -> Option<&Arc<dyn ShadowComparator>> {
+        self.comparator.as_ref().filter(|comparator| comparator.compares(key))
     }
 
     /// Drops the state of an HPA that was deleted, or replaced by another HPA of its name.

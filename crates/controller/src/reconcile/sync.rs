@@ -99,7 +99,7 @@ impl Controller {
         // Requested before anything is read, so that nothing read before the charge is written in it.
         let charge = self.charge(key);
         let hpa = view(&record);
-        let before = self.comparator.as_ref().and_then(|comparator| comparator.before(&record));
+        let before = self.comparator_of(key).and_then(|comparator| comparator.before(&record));
         let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa, permit).await;
         let (record, before) = (&*record, before.as_ref());
         let Some(mut evaluated) = self.evaluate(record, before, scale, None, permit).await else {
@@ -150,7 +150,7 @@ impl Controller {
             observer.concluded(&concluded);
             observer.evaluated(&concluded, &plan, &history);
         }
-        if let Some(comparator) = &self.comparator {
+        if let Some(comparator) = self.comparator_of(key) {
             comparator.compared(&ComparedSync {
                 sync: &concluded,
                 scale: plan.scale(),
@@ -261,7 +261,8 @@ impl Controller {
         let mut answers = Answers { metrics: gathered.answers, pods: &pods };
         evaluate_metrics(&mut evaluation, &answers, at).await;
         let mut decision = evaluation.decide(&history, at);
-        if let (Some(comparator), Some(scale), true) = (&self.comparator, plan.scale(), gathered.is_complete)
+        if let (Some(comparator), Some(scale), true) =
+            (self.comparator_of(key), plan.scale(), gathered.is_complete)
             && let Some(metrics) = comparator.foreign_metrics(record, scale, &answers, &decision)
         {
             answers.metrics = metrics;

@@ -1,4 +1,5 @@
-//! Shadow mode: a dry run next to another controller that compares the decisions of both.
+//! Shadow mode: a dry run next to another controller that compares the decisions of both. With `--shadow-others` the
+//! leader does the same for the HPAs out of scope.
 //!
 //! The statuses that the other controller writes reveal its syncs. Concertina syncs the HPA immediately after
 //! each of these writes, so that both controllers read the same metrics and build the same history. The sync
@@ -34,6 +35,7 @@ pub use self::pages::Parity;
 use self::replay::{Inputs, Replay, memory};
 use self::rollback::undo;
 use self::wire::{Builtin, Change, Outcome, Verdict};
+use crate::handover::charges::Charges;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{ComparedSync, ForeignRescale, Observer, ShadowComparator};
 use crate::store::{HpaRecord, Key, Pods};
@@ -62,6 +64,8 @@ pub struct Parts {
     pub settings: Settings,
     /// `--horizontal-pod-autoscaler-sync-period`. The other controller is assumed to have the same period.
     pub period: Duration,
+    /// With `--shadow-others`: the HPAs in scope, which are not compared. `None` compares all HPAs.
+    pub others_of: Option<Arc<Charges>>,
 }
 
 /// Compares this controller, which writes nothing, with another controller that writes.
@@ -202,6 +206,10 @@ impl Observer for Shadow {
     fn concluded(&self, _: &crate::reconcile::ConcludedSync<'_>) {}
 
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
+        if !self.compares(&new.key) {
+            self.state.lock().by_uid.remove(&new.uid);
+            return;
+        }
         let now = self.parts.clock.now();
         let mut state = self.state.lock();
         let State { by_uid, last_sign, .. } = &mut *state;
@@ -246,6 +254,12 @@ impl Observer for Shadow {
 }
 
 impl ShadowComparator for Shadow {
+    fn compares(&self, key: &Key) -> bool {
+        // A standby decides nothing to compare.
+        let is_other = |charges: &Arc<Charges>| charges.leads() && charges.state(key).is_none();
+        self.parts.others_of.as_ref().is_none_or(is_other)
+    }
+
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale> {
         let mut state = self.state.lock();
         let watched = state.by_uid.get_mut(&hpa.uid)?;

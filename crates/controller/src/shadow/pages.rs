@@ -6,6 +6,7 @@ use http::StatusCode;
 
 use super::Shadow;
 use super::wire::{SHADOW_REPORT, ShadowReport};
+use crate::handover::charges::Counts;
 use crate::page::JsonPage;
 use crate::reconcile::Controller;
 use crate::record::wire::{API_VERSION, Comparison, ControllerInfo, Difference};
@@ -35,7 +36,7 @@ impl Parity {
         Arc::new(move |_| {
             parity.as_ref().map_or_else(
                 || {
-                    let message = "no comparisons: this controller was started without --dry-run";
+                    let message = "no comparisons: this controller was started without --dry-run and without --shadow-others";
                     Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
                 },
                 Self::answer,
@@ -47,13 +48,17 @@ impl Parity {
     pub fn report(&self) -> ShadowReport {
         let Shadow { parts, since, .. } = &*self.shadow;
         let state = self.shadow.state.lock();
+        let in_scope = parts.others_of.as_ref().map_or(0, |charges| {
+            let Counts { claiming, in_charge, contested, .. } = charges.counts();
+            claiming + in_charge + contested
+        });
         ShadowReport {
             api_version: API_VERSION.to_owned(),
             kind: SHADOW_REPORT.to_owned(),
             controller: ControllerInfo::new(&self.controller),
             since: *since,
             now: parts.clock.now(),
-            hpas: self.controller.hpas.len(),
+            hpas: self.controller.hpas.len().saturating_sub(in_scope),
             last_sign: state.last_sign,
             hours: state.log.hours().collect(),
             changes: state.log.changes().cloned().collect(),
