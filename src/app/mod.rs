@@ -5,9 +5,11 @@
 //! syncs in flight, flush events, release the Lease, and stop serving last.
 
 mod checks;
+mod error;
 mod guard;
 mod handover;
 mod history_restore;
+mod identity;
 mod leader;
 mod replication;
 mod start;
@@ -23,6 +25,7 @@ use futures::FutureExt;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+pub use self::error::AppError;
 use self::guard::GuardSetup;
 use self::handover::HandoverSetup;
 use self::history_restore::HistoryRestore;
@@ -32,12 +35,12 @@ use self::replication::Replication;
 use self::takeover_setup::TakeoverSetup;
 use crate::cli::Config;
 use crate::permissions;
-use crate::serve::{Access, Component, Endpoints, Health, ServeError, Server, serve_connection};
+use crate::serve::{Access, Component, Endpoints, Health, Server, serve_connection};
 use clock::SharedClock;
-use cluster::client::{ClientError, ClientOptions, Clients, ServiceAccount};
+use cluster::client::{ClientOptions, Clients, ServiceAccount};
 use cluster::gate::{Gate, Refusal};
 use cluster::jitter::Jitter;
-use cluster::kubeconfig::{self, KubeconfigError};
+use cluster::kubeconfig;
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::election;
 use controller::handover::page::{HANDOVER, page as handover_page};
@@ -47,7 +50,7 @@ use controller::history::replica::{Handover, Source};
 use controller::page::PARITY;
 use controller::reconcile::Observers;
 use controller::shadow::Parity;
-use controller::tasks::{TaskFailure, Tasks};
+use controller::tasks::Tasks;
 use controller::telemetry::RequestMetrics;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
@@ -58,52 +61,6 @@ const DRAIN: Duration = Duration::from_secs(15);
 const FLUSH: Duration = Duration::from_secs(5);
 /// Time limit for the release of the Lease.
 const RELEASE: Duration = Duration::from_secs(5);
-
-/// The error that kept the controller from starting or made it stop. Exit code 1.
-#[derive(Debug, thiserror::Error)]
-pub enum AppError {
-    /// The kubeconfig or the in-cluster configuration is missing or invalid.
-    #[error(transparent)]
-    Kubeconfig(#[from] KubeconfigError),
-    /// The client for the configured cluster could not be built.
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    /// The API server's certificate or the client's certificate was rejected.
-    #[error(
-        "failed to connect to {server}: {message}; check certificate-authority, client-certificate and tls-server-name \
-         of the kubeconfig"
-    )]
-    Certificate {
-        /// The API server.
-        server: String,
-        /// The cause, in the words of Go's client.
-        message: String,
-    },
-    /// The ports could not be served as configured.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// A unique identity for the Lease could not be built.
-    #[error(transparent)]
-    Identity(#[from] election::IdentityError),
-    /// The Lease is lost, and another replica may be the leader.
-    #[error("lost leadership: {0}")]
-    LeaseLost(election::LostReason),
-    /// The candidate exited although nothing stopped it, so the Lease is not renewed.
-    #[error("lost leadership: the candidate exited: {0}")]
-    CandidateExited(String),
-    /// The thread of the election could not start.
-    #[error("failed to start the thread of the election: {0}; raise the limit on threads")]
-    ElectionThread(#[source] std::io::Error),
-    /// The thread of the webhook could not start.
-    #[error("failed to start the thread of the handover webhook: {0}; raise the limit on threads")]
-    WebhookThread(#[source] std::io::Error),
-    /// The Lease was not released, so the next leader has to wait until it expires.
-    #[error("failed to release Lease {0}; the next leader has to wait until it expires")]
-    LeaseNotReleased(String),
-    /// A task that the controller depends on has failed. The controller shut down in order.
-    #[error(transparent)]
-    Task(#[from] TaskFailure),
-}
 
 /// The environment of one controller process.
 #[derive(Debug, Clone)]
@@ -221,10 +178,14 @@ pub async fn run_with(
     let source = leading.as_ref().map(|_| Source::new(Arc::clone(&assembly.controller)));
     checks::add(&health, &assembly, leading.as_ref(), guard.as_ref(), findings, &stop);
     checks::add_handover(&health, handover.as_ref());
+    let charges = assembly.controller.hpas.charges().cloned();
+    if charges.is_some() {
+        telemetry.handover_guard(config.handover.guard.as_str());
+    }
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
         .with_json(PARITY, Parity::page(assembly.parity.clone()))
-        .with_json(HANDOVER, handover_page(assembly.controller.hpas.charges().cloned()))
+        .with_json(HANDOVER, handover_page(charges, config.handover.guard.as_str()))
         .with_history(Source::page(source.clone()), config.controller.watch_namespaces.clone());
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     if let Some(link) = &link {
@@ -251,7 +212,8 @@ pub async fn run_with(
         (leading, replication)
     });
     let guards = (guard, handover);
-    let work = work(&assembly, leading, guards, past, &server, &telemetry, [&stop, &watches]);
+    let start = (server.as_str(), identity::check(config, &clients.guard));
+    let work = work(&assembly, leading, guards, past, start, &telemetry, [&stop, &watches]);
     // Boxed, because the future is large and moves into the supervision.
     let result = supervised(&tasks, Box::pin(work), &stop).await;
 
@@ -296,7 +258,7 @@ async fn work(
     leading: Option<(LeaderElection, Replication)>,
     (guard, handover): (Option<TakeoverSetup>, Option<HandoverSetup>),
     past: Option<HistoryRestore>,
-    server: &str,
+    (server, identity): (&str, impl Future<Output = Result<(), AppError>>),
     telemetry: &Telemetry,
     [stop, watches]: [&CancellationToken; 2],
 ) -> Result<(), AppError> {
@@ -304,6 +266,8 @@ async fn work(
         return Ok(());
     };
     synced?;
+    let Some(identified) = stop.run_until_cancelled(identity).await else { return Ok(()) };
+    identified?;
     let controller = &assembly.controller;
     tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "caches synced");
     let takeover = guard.map(|guard| guard.start(controller, watches));

@@ -120,7 +120,10 @@ fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi)
     }
 }
 
-/// Answers an access review or a token review.
+/// The user of every client, because the cluster does not authenticate.
+const USER: &str = "system:serviceaccount:concertina-system:concertina";
+
+/// Answers an access review, a token review, or a review of the client itself.
 ///
 /// A SelfSubjectAccessReview allows everything, unless a fault rule applies. The body is not read, because
 /// kubectl sends protobuf and the response does not depend on the spec. [`Reviews`](super::Reviews) answers
@@ -130,6 +133,7 @@ fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => "SelfSubjectAccessReview",
         ("authorization.k8s.io", "subjectaccessreviews") => "SubjectAccessReview",
         ("authentication.k8s.io", "tokenreviews") => "TokenReview",
+        ("authentication.k8s.io", "selfsubjectreviews") => "SelfSubjectReview",
         _ => return no_such_path(),
     };
     if call.route.verb != "create" {
@@ -139,6 +143,7 @@ fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
     let status = match kind {
         "TokenReview" => cluster.reviews().token(&review),
         "SubjectAccessReview" => cluster.reviews().access(&review),
+        "SelfSubjectReview" => json!({ "userInfo": { "username": USER } }),
         _ => json!({ "allowed": true }),
     };
     let fields = object::map(&mut review);

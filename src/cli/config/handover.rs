@@ -45,6 +45,17 @@ impl Default for HandoverOptions {
 }
 
 impl HandoverGuard {
+    /// The value of the flag.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook",
+            Self::Policy => "policy",
+            Self::Rbac => "rbac",
+            Self::Flag => "flag",
+            Self::None => "none",
+        }
+    }
+
     /// Whether the guard refuses requests by their user.
     pub fn checks_users(self) -> bool {
         matches!(self, Self::Webhook | Self::Policy)

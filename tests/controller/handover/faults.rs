@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use concertina::cli::Config;
+use concertina::cli::config::HandoverGuard;
 use controller::handover::scope::Scope;
+use fake_cluster::{FaultAction, FaultRule, Status};
+use serde_json::json;
 
 use super::rig::{BuiltIn, Guarded, Replica, label, ours, theirs};
 use super::{move_for, stage};
@@ -134,4 +137,40 @@ async fn process_hands_over_to_another_one() {
     assert!(next.checked_sub(ended).unwrap() <= 2 * PERIOD, "{:?}", next.checked_sub(ended).unwrap());
     assert!(ours(&stage, "b").is_empty());
     third.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn process_with_the_user_of_the_built_in_loop_does_not_start() {
+    let stage = stage(&["a"]);
+    label(&stage, "a", Some("concertina"));
+    let review = |user: &str| {
+        let review = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "metadata": {},
+            "status": {"userInfo": {"username": user}},
+        });
+        FaultRule::new(FaultAction::Body(review.to_string())).path_suffix("/selfsubjectreviews")
+    };
+    let user = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
+    let rule = stage.cluster.faults().add(review(user));
+    let mut config = labelled_config();
+    config.handover.guard = HandoverGuard::Policy;
+    let process = Process::start(&stage, "first", config.clone());
+    let (error, took) = process.wait_for_failure().await;
+    let expected =
+        format!("cannot use --handover-guard=policy: this process runs as {user}, one of --built-in-users");
+    assert!(error.starts_with(&expected), "{error}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    stage.cluster.faults().remove(rule);
+
+    // Without such a review, before Kubernetes 1.28, and with a user of its own.
+    let missing = FaultAction::Status(Status::new(404, "NotFound", "the server could not find the resource"));
+    for rule in [FaultRule::new(missing).path_suffix("/selfsubjectreviews"), review("concertina")] {
+        let rule = stage.cluster.faults().add(rule);
+        let process = Process::start(&stage, "second", config.clone());
+        stage.pass(30.0).await;
+        assert!(!process.has_ended());
+        process.end().await;
+        stage.cluster.faults().remove(rule);
+    }
+    assert!(ours(&stage, "a").is_empty());
 }

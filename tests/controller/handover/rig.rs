@@ -129,7 +129,7 @@ impl Replica {
 
     /// The page `/handover`.
     pub(super) fn page(&self) -> Value {
-        let answer = page(Some(Arc::clone(self.charges())))(None);
+        let answer = page(Some(Arc::clone(self.charges())), "webhook")(None);
         serde_json::from_slice(&answer.json).unwrap()
     }
 

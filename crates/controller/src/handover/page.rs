@@ -14,10 +14,11 @@ use crate::record::Answer;
 /// The path of the page.
 pub const HANDOVER: &str = "/handover";
 
-/// The page. `None` if all HPAs are in scope.
-pub fn page(charges: Option<Arc<Charges>>) -> JsonPage {
+/// The page. `guard`: `--handover-guard`. `None` if all HPAs are in scope.
+pub fn page(charges: Option<Arc<Charges>>, guard: &'static str) -> JsonPage {
     Arc::new(move |_| {
-        let json = serde_json::to_vec(&charges.as_deref().map_or_else(Report::of_all, Report::new));
+        let report = charges.as_deref().map_or_else(Report::of_all, |charges| Report::new(charges, guard));
+        let json = serde_json::to_vec(&report);
         match json {
             Ok(json) => Answer { status: StatusCode::OK, json: json.into() },
             Err(error) => {
@@ -43,8 +44,16 @@ struct Report {
 }
 
 #[derive(Debug, Serialize)]
+struct GuardReport {
+    /// `--handover-guard`.
+    kind: &'static str,
+    #[serde(flatten)]
+    state: GuardState,
+}
+
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
-enum GuardReport {
+enum GuardState {
     Unknown,
     Proven { since: Timestamp },
     Broken { reason: String },
@@ -75,12 +84,13 @@ impl Report {
         Self { scope: Scope::All.as_str(), controller: None, leads: None, guard: None, hpas: Vec::new() }
     }
 
-    fn new(charges: &Charges) -> Self {
-        let guard = match charges.guard_proof() {
-            GuardProof::Unknown => GuardReport::Unknown,
-            GuardProof::Proven { since } => GuardReport::Proven { since },
-            GuardProof::Broken { reason } => GuardReport::Broken { reason },
+    fn new(charges: &Charges, kind: &'static str) -> Self {
+        let state = match charges.guard_proof() {
+            GuardProof::Unknown => GuardState::Unknown,
+            GuardProof::Proven { since } => GuardState::Proven { since },
+            GuardProof::Broken { reason } => GuardState::Broken { reason },
         };
+        let guard = GuardReport { kind, state };
         Self {
             scope: Scope::Labelled.as_str(),
             controller: Some(charges.name().to_string()),

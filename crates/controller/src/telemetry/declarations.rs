@@ -316,6 +316,12 @@ metrics! {
             "Time of the last proof that the built-in controller's writes of HPAs in scope are refused.",
             "Time of the last proof that the built-in controller's writes of HPAs in scope are refused.",
         );
+        handover_guard: GaugeVec = gauge(
+            "concertina_handover_guard",
+            &["guard"],
+            "Always 1, with the guard of --scope=labelled: webhook, policy or none.",
+            "Always 1, with the guard of `--scope=labelled` as its label: `webhook`, `policy` or `none`.",
+        );
         handover_refused: CounterVec = counter(
             "concertina_handover_refused_total",
             &["resource"],

@@ -258,6 +258,11 @@ impl Metrics {
         }
     }
 
+    /// Sets the guard. `guard`: a value of a fixed set.
+    pub fn handover_guard(&self, guard: &'static str) {
+        self.families().handover_guard.with_label_values(&[guard]).set(1.0);
+    }
+
     /// Counts a write of another controller to the status of an HPA or to the scale of a target.
     pub fn foreign_write(&self) {
         self.families().foreign_writes.with_label_values(&NO_LABELS).inc();
