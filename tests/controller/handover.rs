@@ -176,6 +176,29 @@ async fn other_instance_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hpas_out_of_scope_are_compared_with_shadow_others() {
+    let stage = stage(&NAMES);
+    label(&stage, "a", Some("concertina"));
+    let replica = Replica::with(&stage, |config| config.controller.shadow_others = true);
+    replica.prove();
+    replica.lead(None);
+    let built_in = BuiltIn::start(&stage, Some(Guarded::by(&replica)));
+    move_for(&stage, &NAMES, 120).await;
+    let report = replica.parity();
+    let compared = |name: &str| {
+        let counts = report["hours"].as_array().unwrap().iter().filter(|hour| hour["name"] == name);
+        counts.map(|hour| hour["counts"]["same"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((compared("a"), report["hpas"].as_u64()), (0, Some(2)), "{report}");
+    assert!(compared("b") > 0 && compared("c") > 0, "{report}");
+    let differences =
+        report["changes"].as_array().unwrap().iter().filter(|change| change["result"] == "different");
+    assert_eq!(differences.count(), 0, "{report}");
+    assert!(ours(&stage, "b").is_empty() && !ours(&stage, "a").is_empty());
+    drop(built_in);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hpa_out_of_scope_on_the_same_pods_makes_both_ambiguous() {
     let stage = stage(&["a"]);
     for index in 0..4 {

@@ -14,7 +14,7 @@ use cluster::status::Statuses;
 use concertina::app::client_options;
 use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::handover::charges::{Charges, Counts, GuardProof};
+use controller::handover::charges::{Charges, Counts, GuardProof, Refusal};
 use controller::handover::page::page;
 use controller::handover::scope::Scope;
 use controller::reconcile::{Controller, Histories};
@@ -133,6 +133,11 @@ impl Replica {
         serde_json::from_slice(&answer.json).unwrap()
     }
 
+    /// The page `/parity`.
+    pub(super) fn parity(&self) -> Value {
+        serde_json::to_value(self.assembly.parity.as_ref().unwrap().report()).unwrap()
+    }
+
     /// The row of an HPA in the page.
     pub(super) fn row(&self, name: &str) -> Value {
         let page = self.page();
@@ -243,6 +248,8 @@ fn through(stage: &Fixture, guard: Arc<Guarded>, options: &ClientOptions) -> Cli
 pub(super) struct Guarded {
     /// The replica that answers. `None` if the API server reaches none.
     charges: Mutex<Option<Arc<Charges>>>,
+    /// The leader, if another replica answers. It copies what that replica refuses about a second later.
+    leader: Mutex<Option<Arc<Charges>>>,
     /// Whether a replica holds the Lease.
     is_led: AtomicBool,
     unguarded: Mutex<BTreeSet<String>>,
@@ -253,6 +260,7 @@ impl Guarded {
     pub(super) fn by(replica: &Replica) -> Arc<Self> {
         Arc::new(Self {
             charges: Mutex::new(Some(Arc::clone(replica.charges()))),
+            leader: Mutex::default(),
             is_led: AtomicBool::new(true),
             unguarded: Mutex::default(),
         })
@@ -271,6 +279,11 @@ impl Guarded {
     /// Changes the replica that answers.
     pub(super) fn serve(&self, replica: Option<&Replica>) {
         *self.charges.lock() = replica.map(|replica| Arc::clone(replica.charges()));
+    }
+
+    /// Sets the leader, to which a standby reports what it refuses.
+    pub(super) fn report_to(&self, leader: Option<&Replica>) {
+        *self.leader.lock() = leader.map(|leader| Arc::clone(leader.charges()));
     }
 
     pub(super) fn lead(&self, is_led: bool) {
@@ -297,8 +310,21 @@ impl Guarded {
         };
         (charges.is_in_scope(SHOP, &hpa) && !self.unguarded.lock().contains(&hpa)).then(|| {
             charges.write_refused(SHOP, &hpa, Instant::now());
+            if let Some(leader) = self.leader.lock().clone() {
+                tokio::spawn(report(Arc::clone(&charges), leader));
+            }
             hpa
         })
+    }
+}
+
+/// What a standby refused reaches the leader with the next request for histories.
+async fn report(standby: Arc<Charges>, leader: Arc<Charges>) {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let now = Instant::now();
+    if let Some(report) = standby.unreported(now) {
+        leader.refused_by_standby(&Refusal::parse_all(&report.text).unwrap(), now);
+        standby.reported(&report);
     }
 }
 

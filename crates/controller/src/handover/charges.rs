@@ -4,6 +4,8 @@
 //! The watches and the driver write, the syncs and the server of the webhook read. The lock is internal, held for
 //! one lookup or one change, and never across an `await`.
 
+mod refusals;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::refusals::Unreported;
+pub use self::refusals::{Refusal, RefusalError, Report};
 use super::machine::{Charge, Guard, Input, Output, State};
 use super::outside::Outside;
 use super::scope::{self, By, ControllerName, Membership, membership};
@@ -65,7 +69,8 @@ pub struct ChargeRow {
     pub since: Timestamp,
     /// The last status write by another controller since this process runs.
     pub last_foreign_write: Option<StatusWriter>,
-    /// Time of the last refused write of the built-in controller, as seen by this replica.
+    /// Time of the last refused write of the built-in controller, as far as this replica knows. The leader knows those of
+    /// its standbys.
     pub last_refused_write: Option<Timestamp>,
 }
 
@@ -129,6 +134,8 @@ struct Inner {
     /// Number of charges so far.
     terms: u64,
     last_proof: Option<Timestamp>,
+    /// What this replica refused while it is a standby.
+    unreported: Unreported,
 }
 
 /// An HPA in scope.
@@ -208,20 +215,6 @@ impl Charges {
             kinds.insert((group.to_owned(), target.kind.clone()));
         }
         kinds
-    }
-
-    /// Records that the guard refused a write of the built-in controller about an HPA, which proves the guard for it.
-    /// Does nothing for an HPA out of scope.
-    pub fn write_refused(&self, namespace: &str, hpa: &str, now: Instant) {
-        let key = Key::new(namespace, hpa);
-        let at = self.clock.now();
-        self.change(|inner| {
-            if let Some(entry) = inner.hpas.get_mut(&key) {
-                entry.last_refused_write = Some(at);
-                inner.last_proof = Some(at);
-                inner.step(&key, Input::Refused, now, at);
-            }
-        });
     }
 
     /// Records the result of a check of the guard's objects.
@@ -385,6 +378,7 @@ impl Charges {
         let (now, at) = (Instant::now(), self.clock.now());
         self.change(|inner| {
             inner.leads = true;
+            inner.unreported = Unreported::default();
             for key in inner.keys() {
                 inner.step(&key, Input::Lead { hand_over }, now, at);
             }
@@ -441,7 +435,7 @@ impl Charges {
         self.changed.notify_one();
     }
 
-    /// Time of the last proof that the guard works, as seen by this replica: a check of its objects, or a
+    /// Time of the last proof that the guard works, as far as this replica knows: a check of its objects, or a
     /// refused write about an HPA in scope.
     pub fn last_proof(&self) -> Option<Timestamp> {
         self.inner.lock().last_proof

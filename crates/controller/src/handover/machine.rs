@@ -23,14 +23,15 @@
 //! | `Contested` | `Tick` | a write refused since the last foreign write | `InCharge` | `InCharge` |
 //! | not `InCharge` | `Tick` | a change stayed unanswered | unchanged | `Check` |
 //! | not `InCharge` | `Checked` | success, a change stayed unanswered | `InCharge` | `InCharge` |
+//! | any | `Refused` | before the last foreign write | unchanged | – |
 //! | any | `Concluded`, `Guard`, `Refused`, `Wrote` | otherwise | unchanged | recorded |
 //!
 //! A standby never leaves `Claiming`, because it gets no `Lead`.
 //!
 //! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong. A
 //! refused write then counts only at the end of the quiet time, so that two controllers never take turns at a
-//! high rate. The quiet time itself never grows: the guard may refuse writes through a replica that does not
-//! lead, which the leader does not observe, and the HPA has no writer until the leader is in charge again.
+//! high rate. The quiet time itself never grows, because a guard that works leaves the HPA without a writer until the
+//! leader is in charge again.
 
 use std::time::Duration;
 
@@ -106,7 +107,10 @@ pub enum Input {
     /// A check of the guard's objects has ended.
     Guard(Guard),
     /// A write of the built-in controller about this HPA was refused.
-    Refused,
+    Refused {
+        /// The time of the refusal. A standby reports it about a second late.
+        at: Instant,
+    },
     /// Another controller wrote the status of this HPA.
     ForeignWrite,
     /// A status shows the time of a manager's last write.
@@ -164,6 +168,7 @@ pub struct Charge {
     silent_since: Option<Instant>,
     /// Time of the first refused write since the last foreign write.
     refused: Option<Instant>,
+    last_foreign: Option<Instant>,
     has_relapsed: bool,
     /// The check in progress.
     checking: Option<Check>,
@@ -205,6 +210,7 @@ impl Charge {
             guard,
             silent_since: None,
             refused: None,
+            last_foreign: None,
             has_relapsed: false,
             checking: None,
             next_check: None,
@@ -220,8 +226,11 @@ impl Charge {
         match input {
             Input::Lead { hand_over } => return self.lead(hand_over, now),
             Input::Guard(guard) => return self.guard(guard, now),
-            Input::Refused => {
-                self.refused.get_or_insert(now);
+            // A refusal that preceded a foreign write proves nothing.
+            Input::Refused { at } => {
+                if self.last_foreign.is_none_or(|foreign| at >= foreign) {
+                    self.refused.get_or_insert(at);
+                }
             }
             Input::ForeignWrite => return self.foreign_write(now),
             Input::Wrote { is_own, at } => {
@@ -280,7 +289,7 @@ impl Charge {
     }
 
     fn foreign_write(&mut self, now: Instant) -> Option<Output> {
-        self.refused = None;
+        (self.refused, self.last_foreign) = (None, Some(now));
         if let Phase::InCharge(since, proof) = self.phase {
             self.has_relapsed =
                 proof != Proof::HandOver && now.duration_since(since) <= self.period * RELAPSE;

@@ -12,6 +12,8 @@ enum Do {
     Found(Guard),
     /// The guard refuses a write.
     Refused,
+    /// A standby reports that the guard refused a write at the given second.
+    RefusedAt(u64),
     /// Another controller writes the status.
     Foreign,
     /// A status shows a write at the given server time, by this instance (`true`) or by another controller.
@@ -22,7 +24,7 @@ enum Do {
     ChecksFail(bool),
 }
 
-use Do::{ChecksFail, Foreign, Found, Lead, Refused, Sync, Wrote};
+use Do::{ChecksFail, Foreign, Found, Lead, Refused, RefusedAt, Sync, Wrote};
 use State::{Contested, InCharge};
 
 /// Runs a scenario in steps of 250 ms, with a period of 15 s. Returns each change of state, in milliseconds.
@@ -38,7 +40,8 @@ fn run(story: &[(u64, Do)], end: u64) -> Vec<(u64, State)> {
             let input = match *step {
                 Lead(hand_over) => Input::Lead { hand_over },
                 Found(guard) => Input::Guard(guard),
-                Refused => Input::Refused,
+                Refused => Input::Refused { at: now },
+                RefusedAt(second) => Input::Refused { at: origin + Duration::from_secs(second) },
                 Foreign => Input::ForeignWrite,
                 Wrote(is_own, at) => Input::Wrote { is_own, at: Timestamp::from_second(at).unwrap() },
                 Sync(found, stored) => Input::Concluded(observation(found, stored)),
@@ -99,6 +102,15 @@ fn refused_write_proves_the_guard() {
     assert_eq!(run(&[(0, Found(Guard::Broken)), (0, Lead(false)), (0, Refused)], 60), [(1000, InCharge)]);
     // The write was refused before the foreign write.
     assert_eq!(run(&[(0, Lead(false)), (0, Refused), (0, Foreign)], 60), []);
+}
+
+#[test]
+fn reported_refusal_proves_the_guard_unless_a_foreign_write_followed_it() {
+    assert_eq!(run(&[(5, Lead(false)), (9, RefusedAt(8))], 60), [(9000, InCharge)]);
+    assert_eq!(run(&[(5, Lead(false)), (8, Foreign), (9, RefusedAt(7))], 60), []);
+    assert_eq!(run(&[(5, Lead(false)), (7, Foreign), (9, RefusedAt(8))], 60), [(9000, InCharge)]);
+    // Before this replica led.
+    assert_eq!(run(&[(9, Lead(false)), (9, RefusedAt(8))], 60), [(10_000, InCharge)]);
 }
 
 #[test]

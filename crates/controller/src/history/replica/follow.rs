@@ -1,4 +1,5 @@
-//! Runs a standby: copies the histories of the leader about once a second.
+//! Runs a standby: copies the histories of the leader about once a second, and reports to the leader which writes of
+//! the built-in loop this replica refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +197,10 @@ impl Follower {
         let standby = utf8_percent_encode(&self.parts.identity, NON_ALPHANUMERIC);
         let since = self.copy.upto().map_or_else(String::new, |upto| format!("&since={upto}"));
         let was_final = self.copy.is_final();
-        let path = format!("{HISTORY}?wait={}ms&standby={standby}{since}", WAIT.as_millis());
+        let charges = self.parts.controller.hpas.charges();
+        let report = charges.and_then(|charges| charges.unreported(Instant::now()));
+        let refused = report.as_ref().map_or_else(String::new, |report| format!("&refused={}", report.text));
+        let path = format!("{HISTORY}?wait={}ms&standby={standby}{since}{refused}", WAIT.as_millis());
         let requested = self.parts.controller.clock.now();
         let answer = timeout(WAIT + WITHIN, self.parts.link.get(&peer, &path)).await;
         let answered = self.parts.controller.clock.now();
@@ -208,6 +212,9 @@ impl Follower {
             Part { last: true, .. } if !was_final => Pulled::Part,
             _ => Pulled::All,
         };
+        if let (Some(charges), Some(report)) = (self.parts.controller.hpas.charges(), &report) {
+            charges.reported(report);
+        }
         self.compared = Some(Anchor::at(answered));
         let ahead = ahead(part.now, requested, answered);
         self.copy.apply(part, leader.term, ahead);

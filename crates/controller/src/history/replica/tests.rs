@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -23,6 +24,8 @@ use super::wire::Writer;
 use crate::assembly;
 use crate::election::Peer;
 use crate::election::{Holder, LeaderState};
+use crate::handover::machine::State;
+use crate::handover::scope::Scope;
 use crate::history::codec;
 use crate::options::Options;
 use crate::reconcile::{Changed, Controller, Revision};
@@ -115,15 +118,18 @@ fn leads(identity: &str, term: i32) -> LeaderState {
 }
 
 fn rig(does: impl IntoIterator<Item = LeaderReply>) -> Harness {
+    rig_with(does, &Options::default())
+}
+
+fn rig_with(does: impl IntoIterator<Item = LeaderReply>, options: &Options) -> Harness {
     let own = Arc::new(OwnClock(VirtualClock::starting_at(Timestamp::UNIX_EPOCH), Mutex::default()));
     let clock: SharedClock = Arc::clone(&own) as _;
     let cluster = Cluster::new(Arc::clone(&clock));
     let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
     let telemetry = Metrics::new();
-    let options = Options::default();
     let parts = assembly::Parts {
         clients: &clients,
-        options: &options,
+        options,
         clock,
         telemetry: telemetry.clone(),
         observers: Vec::new(),
@@ -448,6 +454,47 @@ async fn handover_that_times_out_is_incomplete() {
         let inherited = (inheritance == Handover::CutOff).then(|| controller.clock.now());
         assert_eq!(controller.histories.get("known"), History { inherited, ..expected });
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leader_learns_what_its_standby_refused() {
+    let options = Options { scope: Scope::Labelled, ..Options::default() };
+    let labelled = || {
+        let metadata = json!({"labels": {"concertina.dev/controller": "concertina"}}).to_string();
+        HpaRecord { metadata: RawValue::from_string(metadata).unwrap(), ..known() }
+    };
+    let leader = rig_with([LeaderReply::Fails], &options).controller;
+    let mut standby = rig_with([LeaderReply::Fails], &options);
+    let [leads, stands_by] = [&leader, &standby.controller].map(|controller| {
+        let charges = Arc::clone(controller.hpas.charges().unwrap());
+        charges.sort(&labelled(), false);
+        charges
+    });
+    leads.lead(false);
+    let source = super::Source::new(Arc::clone(&leader));
+    source.leads();
+    standby.follower = Follower::new(Parts {
+        link: Arc::new(LeaderConnection { source, is_cut: AtomicBool::new(false) }),
+        identity: "b".to_owned(),
+        leader_state: standby.leader_state.subscribe(),
+        controller: Arc::clone(&standby.controller),
+        telemetry: standby.telemetry.clone(),
+        lease: "concertina".into(),
+    });
+    standby.follow(2.0).await;
+    let key = known().key;
+    leads.tick();
+    // The guard is unknown.
+    assert_eq!(
+        (leads.state(&key), leads.row(&key).unwrap().last_refused_write),
+        (Some(State::Claiming), None)
+    );
+    stands_by.write_refused("shop", "web", Instant::now());
+    standby.follow(2.0).await;
+    leads.tick();
+    assert_eq!(leads.state(&key), Some(State::InCharge));
+    assert!(leads.row(&key).unwrap().last_refused_write.is_some());
+    assert_eq!(stands_by.unreported(Instant::now()), None);
 }
 
 #[tokio::test(start_paused = true)]
