@@ -9,6 +9,7 @@ mod change;
 mod check;
 mod page;
 mod plan;
+mod shadow;
 mod status;
 mod table;
 #[cfg(test)]

@@ -195,7 +195,7 @@ async fn cluster(
         process,
         flags: &options.flags,
         watch: options.watch.is_some(),
-        leader: options.leader.clone(),
+        leaders: options.leaders.clone(),
         clock,
     };
     Ok(Backend::Cluster(Box::new(Reader::connect(question).await?)))

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 
 use super::ForwardError;
+use crate::options::why::Leader;
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::typed;
@@ -39,6 +40,17 @@ pub enum Which {
 }
 
 impl Which {
+    /// The pod that holds a Lease.
+    pub fn leader(leader: &Leader) -> Self {
+        Self::Leader { namespace: leader.namespace.clone(), lease: leader.lease.clone() }
+    }
+
+    /// The pod of a dry run with the default labels.
+    pub fn shadow(namespace: &str) -> Self {
+        let selector = format!("{OURS},app.kubernetes.io/instance=concertina-shadow");
+        Self::Labelled { namespace: namespace.to_owned(), selector }
+    }
+
     /// Returns the namespace of the pod.
     pub fn namespace(&self) -> &str {
         match self {

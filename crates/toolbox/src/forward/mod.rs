@@ -210,6 +210,32 @@ impl Connection {
         timeout_at(deadline, opening).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
     }
 
+    /// Connects to the first pod that exists. A candidate whose Lease or pod does not exist, or may not be read, is
+    /// skipped. Without any, returns the first error that is not about a missing Lease or pod, or else the first one.
+    pub async fn open_first(
+        clients: &Clients,
+        candidates: &[Which],
+        deadline: Instant,
+    ) -> Result<Self, ForwardError> {
+        let mut failure = None;
+        for which in candidates {
+            let error = match Self::open(clients, which, deadline).await {
+                Err(
+                    error @ (ForwardError::NoLease { .. }
+                    | ForwardError::NoneLabelled { .. }
+                    | ForwardError::Forbidden { .. }),
+                ) => error,
+                opened => return opened,
+            };
+            let is_better = matches!(error, ForwardError::Forbidden { .. })
+                && !matches!(failure, Some(ForwardError::Forbidden { .. }));
+            if failure.is_none() || is_better {
+                failure = Some(error);
+            }
+        }
+        Err(failure.unwrap_or(ForwardError::NoUser))
+    }
+
     /// Returns whether the clients have user credentials for a controller.
     pub fn is_possible(clients: &Clients) -> bool {
         clients.user.is_some()

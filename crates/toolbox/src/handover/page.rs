@@ -5,15 +5,17 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::forward::{Connection, ForwardError, WITHIN, Which};
-use crate::options::why::Leader;
+use crate::options::why::{Leader, NAMESPACES};
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
+use controller::shadow::wire::ShadowReport;
 
 /// Maximum size of the page, in bytes: 10,000 rows.
 const LARGEST: usize = 8 << 20;
-/// The Leases of the default installations, in the order of the search.
-const LEASES: [(&str, &str); 2] = [("concertina-system", "concertina"), ("kube-system", "concertina")];
+
+/// Maximum size of the comparisons, in bytes. The bounds of their record imply a limit several times smaller.
+const LARGEST_REPORT: usize = 64 << 20;
 
 /// The page.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -33,6 +35,9 @@ pub(super) struct Page {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct GuardState {
+    /// `webhook`, `policy` or `none`. Empty before this field was added.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) kind: String,
     /// `proven`, `broken` or `unknown`.
     pub(super) state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,15 +75,15 @@ pub(super) enum PageError {
     #[error(transparent)]
     Forward(#[from] ForwardError),
     /// The controller at an address does not respond with the page.
-    #[error("failed to read {url}/handover: {error}")]
+    #[error("failed to read {url}: {error}")]
     Address {
-        /// The URL of the controller.
+        /// The URL of the page.
         url: String,
         /// The error of the controller or the connection.
         error: ApiError,
     },
     /// The response is not the page.
-    #[error("failed to parse the controller's page /handover: {0}: use the version of the controller")]
+    #[error("failed to parse the controller's page: {0}: use the version of the controller")]
     Format(#[from] serde_json::Error),
     /// The controller is a standby, whose states are not current.
     #[error("{0} is not the leader: pass the address of the leader")]
@@ -97,14 +102,7 @@ pub(super) enum PageReader {
 impl PageReader {
     /// Creates the reader of the leader's page.
     pub(super) fn leader(clients: &Clients, leader: Option<&Leader>) -> Self {
-        let which = |namespace: &str, lease: &str| Which::Leader {
-            namespace: namespace.to_owned(),
-            lease: lease.to_owned(),
-        };
-        let candidates = match leader {
-            Some(Leader { namespace, lease }) => vec![which(namespace, lease)],
-            None => LEASES.iter().map(|(namespace, lease)| which(namespace, lease)).collect(),
-        };
+        let candidates = Leader::candidates(leader).iter().map(Which::leader).collect();
         Self::Leader { clients: Box::new(clients.clone()), candidates, connection: None }
     }
 
@@ -113,14 +111,14 @@ impl PageReader {
         let call = Call::get(["handover"]).at_most(LARGEST);
         let (body, from) = match self {
             Self::Address { client, url } => {
-                let failed = |error| PageError::Address { url: url.clone(), error };
+                let failed = |error| PageError::Address { url: format!("{url}/handover"), error };
                 (client.bytes(&call).await.map_err(failed)?, url.clone())
             }
             Self::Leader { clients, candidates, connection } => {
                 let deadline = Instant::now() + WITHIN;
                 let mut open = match connection.take().filter(Connection::is_open) {
                     Some(kept) => kept,
-                    None => open(clients, candidates, deadline).await?,
+                    None => Connection::open_first(clients, candidates, deadline).await?,
                 };
                 let body = open.get(call.path(), deadline).await?;
                 let from = open.peer.to_string();
@@ -131,21 +129,30 @@ impl PageReader {
         let page: Page = serde_json::from_slice(&body)?;
         if page.leads == Some(false) { Err(PageError::Standby(from)) } else { Ok(page) }
     }
-}
 
-/// Connects to the holder of the first Lease that exists. Later candidates are tried only if a Lease does not
-/// exist.
-async fn open(
-    clients: &Clients,
-    candidates: &[Which],
-    deadline: Instant,
-) -> Result<Connection, ForwardError> {
-    let mut missing = None;
-    for which in candidates {
-        match Connection::open(clients, which, deadline).await {
-            Err(error @ ForwardError::NoLease { .. }) => missing = missing.or(Some(error)),
-            opened => return opened,
-        }
+    /// Reads the comparisons with the built-in controller: from the leader, or else from the pod of a dry run.
+    pub(super) async fn read_comparisons(&mut self) -> Result<ShadowReport, PageError> {
+        let call = Call::get(["parity"]).at_most(LARGEST_REPORT);
+        let body = match self {
+            Self::Address { client, url } => {
+                let url = format!("{url}/parity");
+                client.bytes(&call).await.map_err(|error| PageError::Address { url, error })?
+            }
+            Self::Leader { clients, connection, .. } => {
+                let deadline = Instant::now() + WITHIN;
+                let from_leader = match connection.as_mut().filter(|connection| connection.is_open()) {
+                    Some(leader) => leader.get(call.path(), deadline).await.ok(),
+                    None => None,
+                };
+                if let Some(body) = from_leader {
+                    body
+                } else {
+                    let shadows = NAMESPACES.map(Which::shadow);
+                    let mut shadow = Connection::open_first(clients, &shadows, deadline).await?;
+                    shadow.get(call.path(), deadline).await?
+                }
+            }
+        };
+        Ok(serde_json::from_slice(&body)?)
     }
-    Err(missing.unwrap_or(ForwardError::NoUser))
 }

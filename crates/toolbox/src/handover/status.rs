@@ -115,7 +115,8 @@ pub(super) fn row(key: &Key, hpa: &Hpa, by: By, page: Option<&Page>) -> HpaStatu
 pub(super) fn guard_text(guard: &GuardState, zone: &Zone, now: Timestamp) -> String {
     let since = guard.since.map(|since| format!(" since {}", zone.time(since, now))).unwrap_or_default();
     let reason = guard.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("{}{since}{reason}", guard.state)
+    let kind = if guard.kind.is_empty() { String::new() } else { format!("{}, ", guard.kind) };
+    format!("{kind}{}{since}{reason}", guard.state)
 }
 
 fn text(

@@ -98,7 +98,7 @@ pub(crate) fn command(program: &str) -> Command {
         .arg(
             option("shadow", "namespace/instance", "Pod of the dry run: namespace and value of its label app.kubernetes.io/instance")
                 .value_parser(shadow)
-                .default_value("kube-system/concertina-shadow"),
+                .default_value("concertina-system/concertina-shadow"),
         )
         .arg(
             option("from", "URL or file", "URL of the dry run, such as https://127.0.0.1:10257, or a file with a response of its /parity"),
@@ -153,7 +153,7 @@ fn shadow(text: &str) -> Result<(String, String), String> {
         Some((namespace, instance)) if is_name(namespace) && is_name(instance) => {
             Ok((namespace.to_owned(), instance.to_owned()))
         }
-        _ => Err("must be NAMESPACE/INSTANCE, such as kube-system/concertina-shadow".to_owned()),
+        _ => Err("must be NAMESPACE/INSTANCE, such as concertina-system/concertina-shadow".to_owned()),
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
         let options = read(&[]).unwrap();
         assert_eq!((options.since, options.output), (Duration::from_hours(24), Output::Text));
         let Source::Pod { namespace, instance, .. } = options.source else { panic!("{:?}", options.source) };
-        assert_eq!((namespace.as_str(), instance.as_str()), ("kube-system", "concertina-shadow"));
+        assert_eq!((namespace.as_str(), instance.as_str()), ("concertina-system", "concertina-shadow"));
         assert_eq!(options.namespace, None);
     }
 
@@ -192,7 +192,7 @@ mod tests {
     fn invalid_arguments_are_refused_with_the_allowed_values() {
         assert!(read(&["--since=0s"]).unwrap_err().contains("above zero"));
         assert!(read(&["--since=day"]).is_err());
-        assert!(read(&["--shadow=concertina"]).unwrap_err().contains("kube-system/concertina-shadow"));
+        assert!(read(&["--shadow=concertina"]).unwrap_err().contains("concertina-system/concertina-shadow"));
         assert!(read(&["-o", "yaml"]).unwrap_err().contains("yaml"));
         assert!(read(&["web"]).is_err());
     }

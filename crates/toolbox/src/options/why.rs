@@ -33,9 +33,9 @@ pub struct WhyOptions {
     pub color: Color,
     /// `--from`: read a controller's record instead of the cluster.
     pub from: Option<RecordSource>,
-    /// `--leader`: the leader's Lease. The leader's record is read in addition to the cluster. `None` with
-    /// `--record=off`.
-    pub leader: Option<Leader>,
+    /// `--leader`: the leader's Lease, or those of the default installations in the order of the search. The leader's
+    /// record is read in addition to the cluster. Empty with `--record=off`.
+    pub leaders: Vec<Leader>,
     /// The given flags of the controller.
     pub flags: DecisionFlags,
     /// `-v`
@@ -86,8 +86,18 @@ pub struct Leader {
     pub lease: String,
 }
 
-/// The Lease of the default `--leader-elect-resource-namespace` and `--leader-elect-resource-name`.
-const LEADER: &str = "kube-system/concertina";
+/// The namespaces of the default installations, in the order of the search for a Lease.
+pub(crate) const NAMESPACES: [&str; 2] = ["concertina-system", "kube-system"];
+/// The name of the Lease of the default installations.
+const LEASE: &str = "concertina";
+
+impl Leader {
+    /// The given Lease, or else those of the default installations in the order of the search.
+    pub fn candidates(given: Option<&Self>) -> Vec<Self> {
+        let default = |namespace: &str| Self { namespace: namespace.to_owned(), lease: LEASE.to_owned() };
+        given.map_or_else(|| NAMESPACES.map(default).into(), |given| vec![given.clone()])
+    }
+}
 
 impl FromStr for Leader {
     type Err = String;
@@ -102,7 +112,7 @@ impl FromStr for Leader {
             Some((namespace, lease)) if is_name(namespace) && is_name(lease) => {
                 Ok(Self { namespace: namespace.to_owned(), lease: lease.to_owned() })
             }
-            _ => Err(format!("must be NAMESPACE/NAME of a Lease, such as {LEADER}")),
+            _ => Err(format!("must be NAMESPACE/NAME of a Lease, such as {}/{LEASE}", NAMESPACES[0])),
         }
     }
 }
@@ -183,10 +193,13 @@ fn own(command: Command) -> Command {
             .help_heading(RECORD),
         )
         .arg(
-            option("leader", "namespace/lease", "Lease of the controller")
-                .value_parser(|text: &str| text.parse::<Leader>())
-                .default_value(LEADER)
-                .help_heading(RECORD),
+            option(
+                "leader",
+                "namespace/lease",
+                "Lease of the controller; default: concertina-system/concertina, then kube-system/concertina",
+            )
+            .value_parser(|text: &str| text.parse::<Leader>())
+            .help_heading(RECORD),
         )
         .arg(
             option("from", "URL", "Show the last decision of the record at this URL, such as https://127.0.0.1:10257, instead of reading the cluster")
@@ -224,10 +237,11 @@ fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageEr
         },
         utc: matches.get_flag("utc"),
         color: Color::from_matches(matches),
-        leader: matches
-            .get_one::<Leader>("leader")
-            .filter(|_| from.is_none() && text("record") != Some("off"))
-            .cloned(),
+        leaders: if from.is_none() && text("record") != Some("off") {
+            Leader::candidates(matches.get_one::<Leader>("leader"))
+        } else {
+            Vec::new()
+        },
         from,
         flags: DecisionFlags::new(given, process)?,
         logging: answer::logging(matches),
@@ -326,13 +340,14 @@ mod tests {
 
     #[test]
     fn leader_record_is_read_unless_record_is_off() {
-        let leader =
-            |words: &[&str]| read(words).unwrap().leader.map(|leader| (leader.namespace, leader.lease));
-        let some = |namespace: &str, lease: &str| Some((namespace.to_owned(), lease.to_owned()));
-        assert_eq!(leader(&["web"]), some("kube-system", "concertina"));
-        assert_eq!(leader(&["web", "--leader=scaling/canary"]), some("scaling", "canary"));
-        assert_eq!(leader(&["web", "--record=off"]), None);
-        assert_eq!(leader(&["web", "--from=http://a"]), None);
+        let leaders = |words: &[&str]| {
+            let leaders = read(words).unwrap().leaders.into_iter();
+            leaders.map(|leader| format!("{}/{}", leader.namespace, leader.lease)).collect::<Vec<_>>()
+        };
+        assert_eq!(leaders(&["web"]), ["concertina-system/concertina", "kube-system/concertina"]);
+        assert_eq!(leaders(&["web", "--leader=scaling/canary"]), ["scaling/canary"]);
+        assert!(leaders(&["web", "--record=off"]).is_empty());
+        assert!(leaders(&["web", "--from=http://a"]).is_empty());
         for wrong in ["--leader=concertina", "--leader=a/b/c", "--leader=/b", "--record=on"] {
             assert!(read(&[wrong]).is_err(), "{wrong}");
         }

@@ -16,9 +16,10 @@ use controller::store::Key;
 #[derive(Debug)]
 pub(super) struct Leader {
     clients: Clients,
-    which: Which,
-    /// The pod of the dry run, which is read if no Lease of a leader exists.
-    shadow: Which,
+    /// The Leases, in the order of the search.
+    candidates: Vec<Which>,
+    /// The pods of a dry run, which are read if no Lease of a leader exists.
+    shadows: Vec<Which>,
     /// The open connection, which is kept across rounds.
     connection: Option<Connection>,
 }
@@ -49,15 +50,13 @@ pub(super) struct LeaderRecords {
 }
 
 impl Leader {
-    /// Creates the reader. Returns `None` if the clients have no credentials that a controller accepts.
-    pub(super) fn new(clients: &Clients, Lease { namespace, lease }: Lease) -> Option<Self> {
-        let selector = "app.kubernetes.io/name=concertina,app.kubernetes.io/instance=concertina-shadow";
-        let shadow = Which::Labelled { namespace: namespace.clone(), selector: selector.to_owned() };
-        let which = Which::Leader { namespace, lease };
-        Connection::is_possible(clients).then(|| Self {
+    /// Creates the reader for the first of `leases` that exists. Returns `None` without a Lease, or if the clients
+    /// have no credentials that a controller accepts.
+    pub(super) fn new(clients: &Clients, leases: &[Lease]) -> Option<Self> {
+        (!leases.is_empty() && Connection::is_possible(clients)).then(|| Self {
             clients: clients.clone(),
-            which,
-            shadow,
+            candidates: leases.iter().map(Which::leader).collect(),
+            shadows: leases.iter().map(|lease| Which::shadow(&lease.namespace)).collect(),
             connection: None,
         })
     }
@@ -91,10 +90,10 @@ impl Leader {
         deadline: Instant,
         records: &mut LeaderRecords,
     ) -> Result<(), ForwardError> {
-        let connection = match Connection::open(&self.clients, &self.which, deadline).await {
+        let connection = match Connection::open_first(&self.clients, &self.candidates, deadline).await {
             // No leader exists, but a dry run may run alongside the active controller.
             Err(no_leader @ ForwardError::NoLease { .. }) => {
-                Connection::open(&self.clients, &self.shadow, deadline).await.map_err(|_| no_leader)?
+                Connection::open_first(&self.clients, &self.shadows, deadline).await.map_err(|_| no_leader)?
             }
             opened => opened?,
         };

@@ -102,7 +102,7 @@ pub struct Question<'a> {
     /// Whether the explanation is repeated (`--watch`).
     pub watch: bool,
     /// The Lease of the controller that serves the record. `None` reads no record.
-    pub leader: Option<Lease>,
+    pub leaders: Vec<Lease>,
     /// The local time of day.
     pub clock: SharedClock,
 }
@@ -110,7 +110,7 @@ pub struct Question<'a> {
 impl Reader {
     /// Connects to the server. The server's version and clock determine the decisions.
     pub async fn connect(question: Question<'_>) -> Result<Self, WhyError> {
-        let Question { clients, refusals, scope, process, flags: given, watch, leader, clock } = question;
+        let Question { clients, refusals, scope, process, flags: given, watch, leaders, clock } = question;
         let server = match server::read(&clients.discovery, &*clock).await {
             Ok(server) => server,
             // An error response shows that the server is reachable.
@@ -146,7 +146,7 @@ impl Reader {
             flags: uses,
             clock,
             scope,
-            leader: leader.and_then(|lease| Leader::new(clients, lease)),
+            leader: Leader::new(clients, &leaders),
             memory,
         })
     }

@@ -143,14 +143,76 @@ async fn disable_waits_until_the_built_in_loop_has_written() {
     });
     let started = tokio::time::Instant::now();
     let (verdict, text) = rig.run(&["disable", "shop"]).await;
-    assert_eq!(verdict.unwrap(), Verdict::Attention, "api has no write of the built-in controller: {text}");
+    assert_eq!(verdict.unwrap(), Verdict::Good, "{text}");
     assert_eq!(rig.label("shop", "web"), None);
     assert!(text.contains("built_in shop      web"), "{text}");
+    assert!(text.contains("built_in shop      api"), "it was not in scope: {text}");
+    assert!((12..15).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn disable_of_an_idle_hpa_is_complete_without_a_write() {
+    let rig = Rig::new();
+    rig.set_label("shop", "web", "concertina");
+    rig.page(&json!([]));
+    let started = tokio::time::Instant::now();
+    let (verdict, text) = rig.run(&["disable", "shop/web"]).await;
+    assert_eq!(verdict.unwrap(), Verdict::Good, "{text}");
+    assert!((35..38).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
     assert!(
-        text.contains("released shop      api  no status write of the built-in controller yet"),
+        text.contains("released shop      web  the built-in controller found nothing to change"),
         "{text}"
     );
-    assert!(started.elapsed() <= Duration::from_mins(2));
+    // Earlier it is not known.
+    rig.set_label("shop", "web", "concertina");
+    let (verdict, text) = rig.run(&["disable", "shop/web", "--timeout=10s"]).await;
+    assert_eq!(verdict.unwrap(), Verdict::Attention, "{text}");
+    assert!(text.contains("no status write of the built-in controller yet"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn enable_shows_what_shadow_mode_knows() {
+    let rig = Rig::new();
+    rig.page(&json!([row("web", "in_charge"), row("api", "in_charge")]));
+    let (_, answer) = rig.document(&["enable", "shop"]).await;
+    assert!(
+        answer["notes"][0].as_str().unwrap().starts_with("no comparison with the built-in controller"),
+        "{answer}"
+    );
+    assert_eq!(answer["shadow"], Value::Null);
+    let hour = |name: &str, counts: &Value| json!({"hour": "2030-01-01T00:00:00Z", "namespace": "shop", "name": name, "counts": counts});
+    let report = json!({
+        "apiVersion": "concertina/v1", "kind": "ShadowReport", "since": "2030-01-01T00:00:00Z",
+        "now": "2030-01-01T00:00:00Z", "hpas": 2, "changes": [],
+        "controller": {
+            "version": "0.1.0", "syncPeriod": "15s",
+            "settings": {
+                "emulatedVersion": "1.37", "tolerance": 0.1, "downscaleStabilization": "5m0s",
+                "cpuInitializationPeriod": "5m0s", "initialReadinessDelay": "30s",
+                "featureGates": {
+                    "HPAScaleToZero": true, "HPAGeneration": true, "HPAConfigurableTolerance": true,
+                },
+            },
+        },
+        "hours": [
+            hour("web", &json!({"same": 4})), hour("web", &json!({"same": 2, "onlyOurs": 1})),
+            hour("", &json!({"different": 9})),
+        ],
+    });
+    rig.cluster.faults().add(FaultRule::new(FaultAction::Body(report.to_string())).path_suffix("/parity"));
+    let (verdict, text) = rig.run(&["enable", "shop"]).await;
+    assert_eq!(verdict.unwrap(), Verdict::Good, "{text}");
+    assert!(text.contains("IN SHADOW MODE") && text.contains("6 same, 1 different"), "{text}");
+    assert!(
+        text.contains("in shadow mode 1 HPA of the cluster differed from the built-in controller"),
+        "{text}"
+    );
+    let (_, answer) = rig.document(&["enable", "shop"]).await;
+    let rows = json!([
+        {"namespace": "shop", "name": "api", "same": 0, "different": 0, "unknown": 0},
+        {"namespace": "shop", "name": "web", "same": 6, "different": 1, "unknown": 0},
+    ]);
+    assert_eq!(answer["shadow"], rows);
 }
 
 #[tokio::test(start_paused = true)]
