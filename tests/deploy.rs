@@ -51,7 +51,7 @@ fn kustomize_and_helm_render_the_same_objects() {
     let monitoring = kustomize("prometheus");
     let chart = helm(
         "concertina",
-        "kube-system",
+        rendered::HOME,
         &[
             "prometheus.serviceMonitor.enabled=true",
             "prometheus.rule.enabled=true",
@@ -129,8 +129,12 @@ fn chart_refuses_invalid_values() {
         let error = helm_complains("kube-system", values);
         assert!(error.contains(expected), "{values:?}: {error}");
     }
-    let error = helm_complains("shop", &[]);
+    let error = helm_complains("shop", &["serviceAccount.name=horizontal-pod-autoscaler"]);
     assert!(error.contains("install with --namespace=kube-system"), "{error}");
+    let error = helm_complains("shop", &["rbac.builtInRoles=true"]);
+    assert!(error.contains("set serviceAccount.name=horizontal-pod-autoscaler"), "{error}");
+    let error = helm_complains("shop", &["scope=labelled", "handover.controllerName=built-in"]);
+    assert!(error.contains("controllerName"), "{error}");
 }
 
 #[test]
@@ -163,12 +167,16 @@ fn chart_values_take_effect_in_the_objects() {
             .contains(&"--scale-targets=deployments.apps,replicationcontrollers".to_owned())
     );
 
-    let account_of_the_chart = only(&chart(&["serviceAccount.create=true"]), "ServiceAccount");
+    let built_in = ["serviceAccount.name=horizontal-pod-autoscaler", "serviceAccount.create=true"];
+    let account_of_the_chart = only(&chart(&built_in), "ServiceAccount");
     assert_eq!(account_of_the_chart["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
     let account = helm("concertina", "shop", &["serviceAccount.name=scaler", "serviceAccount.create=true"]);
     assert!(only(&account, "ServiceAccount")["metadata"].get("annotations").is_none());
-    // The cluster has one Lease, whatever the namespace of the release.
-    assert_eq!(only(&account, "Role")["metadata"]["namespace"], "kube-system");
+    // Without client certificates no right outside of the namespace of the release, except for the ClusterRole.
+    let alone = helm("concertina", "shop", &["clientCertificates=false"]);
+    assert!(alone.keys().all(|name| name.namespace.as_deref().is_none_or(|namespace| namespace == "shop")));
+    let flags = rendered::flags(&only(&alone, "Deployment"));
+    assert!(flags.contains(&"--authentication-skip-lookup".to_owned()), "{flags:?}");
 
     let kinds: BTreeMap<_, _> = chart(&[
         "rbac.create=false",
@@ -176,5 +184,8 @@ fn chart_values_take_effect_in_the_objects() {
         "flowSchema.enabled=false",
         "podDisruptionBudget.enabled=false",
     ]);
-    assert_eq!(kinds.keys().map(|name| &*name.kind).collect::<Vec<_>>(), ["Deployment", "Service"]);
+    assert_eq!(
+        kinds.keys().map(|name| &*name.kind).collect::<Vec<_>>(),
+        ["Deployment", "Service", "ServiceAccount"]
+    );
 }

@@ -58,13 +58,13 @@ if [[ $cluster == kind ]]; then
   create_cluster
 
   step "Shadow: compare the decisions, read-only"
+  kubectl create namespace concertina-system
   install shadow
-  kubectl -n kube-system rollout status deployment/concertina-shadow --timeout=180s
+  kubectl -n concertina-system rollout status deployment/concertina-shadow --timeout=180s
   sleep 120
   "$concertina" parity --since=1h
 
   step "Install Concertina next to the built-in controller"
-  kubectl create namespace concertina-system
   install scope-labelled
   kubectl -n concertina-system rollout status deployment/concertina --timeout=180s
 fi

@@ -19,6 +19,8 @@ pub struct RbacOptions {
 
 /// The heading of the flags that only this command has.
 const ROLES: &str = "Roles";
+/// The account of the default manifests.
+const OWN: &str = "concertina-system/concertina";
 /// The account of the role that `--use-service-account-credentials` needs.
 const BUILT_IN: &str = "kube-system/horizontal-pod-autoscaler";
 
@@ -28,7 +30,8 @@ pub(crate) fn own_command() -> Command {
         Arg::new("service-account")
             .value_name("namespace/name")
             .value_parser(account_name)
-            .default_value(BUILT_IN)
+            .default_value(OWN)
+            .default_value_if("use-service-account-credentials", "true", BUILT_IN)
             .help("ServiceAccount of the controller, as NAMESPACE/NAME."),
         Arg::new("user")
             .value_name("string")

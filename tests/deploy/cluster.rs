@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::assets;
 use crate::controlplane::{ADMIN_TOKEN, ControlPlane};
 use crate::outcome::{Context, Failure, Outcome, ensure};
-use crate::rendered::{Key, Objects, VARIANTS, helm_command, kustomize, only, path, run};
+use crate::rendered::{HOME, Key, Objects, VARIANTS, helm_command, kustomize, only, path, run};
 use crate::rest::media;
 
 /// Kinds of the Prometheus operator, which are not installed here.
@@ -17,7 +17,7 @@ const FOREIGN: [&str; 2] = ["ServiceMonitor", "PrometheusRule"];
 #[ignore = "needs kubectl, HELM and KUBEBUILDER_ASSETS"]
 async fn api_server_accepts_the_shipped_objects() -> Outcome {
     let plane = ControlPlane::start().await?;
-    for name in ["team-a", "team-b", "concertina-system"] {
+    for name in ["team-a", "team-b", HOME, "concertina-blue"] {
         plane.admin.create("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await?;
     }
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
@@ -100,7 +100,7 @@ impl Tools {
 
     fn helm(&self, arguments: &[&str]) -> Outcome<String> {
         let mut helm = helm_command();
-        helm.args(arguments).args(["--namespace", "kube-system"]).env("KUBECONFIG", &self.kubeconfig);
+        helm.args(arguments).env("KUBECONFIG", &self.kubeconfig);
         run(helm).map_err(Failure).context(format!("helm {arguments:?}"))
     }
 
@@ -123,17 +123,23 @@ impl Tools {
     }
 
     async fn install_and_uninstall(&self, plane: &ControlPlane) -> Outcome {
-        // The chart creates the account itself here.
+        // The chart creates the account of the built-in controller itself here.
         self.kubectl(&["delete", "-k", &path("kustomize/service-account")])?;
         let chart = path("helm/concertina");
-        let install = ["upgrade", "--install", "concertina", &chart, "--set", "serviceAccount.create=true"];
-        let output = self.helm(&install)?;
-        ensure(output.contains("Switch the built-in controller off"), || {
-            format!("the notes do not mention the built-in controller:\n{output}")
-        })?;
-        self.helm(&install)?;
-        self.helm(&["uninstall", "concertina"])?;
-        check_objects_deleted(plane, &kustomize("base")).await.context("helm uninstall")?;
+        let account = "serviceAccount.name=horizontal-pod-autoscaler,serviceAccount.create=true";
+        for (namespace, folder, values) in
+            [(HOME, "base", "logLevel=2"), ("kube-system", "overlays/built-in-account", account)]
+        {
+            let install =
+                ["upgrade", "--install", "concertina", &chart, "--namespace", namespace, "--set", values];
+            let output = self.helm(&install)?;
+            ensure(output.contains("Switch the built-in controller off"), || {
+                format!("the notes do not mention the built-in controller:\n{output}")
+            })?;
+            self.helm(&install)?;
+            self.helm(&["uninstall", "concertina", "--namespace", namespace])?;
+            check_objects_deleted(plane, &kustomize(folder)).await.context("helm uninstall")?;
+        }
         check_account_exists(plane).await
     }
 }

@@ -7,7 +7,7 @@ use controller::handover::proof;
 use controller::handover::scope::ControllerName;
 use serde_json::Value;
 
-use crate::rendered::path;
+use crate::rendered::{helm, kustomize, only, path};
 
 fn expected() -> GuardObjects {
     GuardObjects {
@@ -32,6 +32,25 @@ fn shipped_webhook_proves_the_guard() {
     assert!(secret.get("data").is_none() && secret["metadata"]["name"] == *expected().name());
     let service = shipped("webhook/service.yaml").remove(0);
     assert_eq!(service["metadata"]["name"], *expected().name());
+}
+
+#[test]
+#[ignore = "needs kubectl and HELM: run tests/helm/build.sh"]
+fn guards_of_a_second_instance_prove_themselves() {
+    let expected = GuardObjects {
+        controller: ControllerName::new("blue-concertina").unwrap(),
+        namespace: "concertina-blue".to_owned(),
+        ..expected()
+    };
+    let rendered = kustomize("overlays/second-instance");
+    let webhook = only(&rendered, "ValidatingWebhookConfiguration");
+    assert_eq!(proof::webhook(&expected, Some(&webhook), &|_| true), Ok(()));
+    let values = ["scope=labelled", "handover.guard=policy", "handover.controllerName=blue-concertina"];
+    let policies = helm("blue-concertina", "concertina-blue", &values);
+    let find = |kind: &str, name: &str| {
+        policies.iter().find(|(key, _)| key.kind == kind && key.name == name).map(|(_, object)| object)
+    };
+    assert_eq!(proof::policies(&expected, &find), Ok(()));
 }
 
 #[test]

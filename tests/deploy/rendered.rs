@@ -14,30 +14,39 @@ pub(crate) struct Variant {
     pub(crate) values: &'static [&'static str],
 }
 
+/// The namespace of the default installation.
+pub(crate) const HOME: &str = "concertina-system";
+
 pub(crate) const VARIANTS: &[Variant] = &[
-    Variant { folder: "base", release: "concertina", namespace: "kube-system", values: &[] },
+    Variant { folder: "base", release: "concertina", namespace: HOME, values: &[] },
+    Variant {
+        folder: "overlays/built-in-account",
+        release: "concertina",
+        namespace: "kube-system",
+        values: &["serviceAccount.name=horizontal-pod-autoscaler"],
+    },
     Variant {
         folder: "overlays/built-in-role",
         release: "concertina",
         namespace: "kube-system",
-        values: &["rbac.builtInRoles=true"],
+        values: &["serviceAccount.name=horizontal-pod-autoscaler", "rbac.builtInRoles=true"],
     },
     Variant {
         folder: "overlays/control-plane",
         release: "concertina",
-        namespace: "kube-system",
+        namespace: HOME,
         values: &["controlPlane=true"],
     },
     Variant {
         folder: "overlays/history-checkpoint",
         release: "concertina",
-        namespace: "kube-system",
+        namespace: HOME,
         values: &["historyCheckpoint=true"],
     },
     Variant {
         folder: "overlays/shadow",
         release: "concertina-shadow",
-        namespace: "kube-system",
+        namespace: HOME,
         values: &["shadow=true"],
     },
     Variant {
@@ -49,14 +58,20 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant {
         folder: "overlays/scope-labelled",
         release: "concertina",
-        namespace: "concertina-system",
+        namespace: HOME,
         values: &["scope=labelled"],
     },
     Variant {
         folder: "overlays/scope-labelled-policy",
         release: "concertina",
-        namespace: "concertina-system",
+        namespace: HOME,
         values: &["scope=labelled", "handover.guard=policy"],
+    },
+    Variant {
+        folder: "overlays/second-instance",
+        release: "blue-concertina",
+        namespace: "concertina-blue",
+        values: &["scope=labelled", "handover.controllerName=blue-concertina"],
     },
 ];
 

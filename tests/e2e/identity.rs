@@ -25,6 +25,8 @@ pub(crate) const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
 /// The namespace of the credentials' account. The audit log records its requests (see the audit policy).
 const BASE_NAMESPACE: &str = "replicas";
 const BASE: &str = "system:serviceaccount:replicas:base";
+/// The account of the processes of these tests.
+const ACCOUNT: &str = "--service-account=kube-system/horizontal-pod-autoscaler";
 /// The flags as kubeadm writes them.
 const KUBEADM: &[&str] = &[
     "--allocate-node-cidrs=true",
@@ -214,7 +216,7 @@ async fn every_kind_acts(world: &World) -> Outcome {
 
 /// Creates the objects that `concertina rbac` prints for `flags`, as the admin.
 pub(crate) async fn grant(stage: &Fixture, flags: &[&str]) -> Outcome<Vec<Value>> {
-    let output = Command::new(fixture::binary()).arg("rbac").args(flags).output()?;
+    let output = Command::new(fixture::binary()).args(["rbac", ACCOUNT]).args(flags).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure(output.status.success(), || String::from_utf8_lossy(&output.stderr).into_owned())?;
     stage.plane.admin.create_all(&text).await

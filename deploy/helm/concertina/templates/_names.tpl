@@ -20,15 +20,23 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- if and (include "concertina.labelled" .) (eq .Values.handover.guard "webhook") }}true{{ end }}
 {{- end }}
 
-{{/* Whether the account belongs to the release, not to the built-in controller. */}}
-{{- define "concertina.ownAccount" -}}
-{{- if and (not .Values.serviceAccount.name) (or .Values.shadow .Values.watchNamespaces (include "concertina.labelled" .)) }}true{{ end }}
+{{- define "concertina.account" -}}
+{{ .Values.serviceAccount.name | default .Release.Name }}
 {{- end }}
 
-{{- define "concertina.account" -}}
-{{- if include "concertina.ownAccount" . }}{{ .Release.Name }}
-{{- else }}{{ .Values.serviceAccount.name | default "horizontal-pod-autoscaler" }}
+{{/* The name of the guard's objects. Names have no upper case and no underscore. */}}
+{{- define "concertina.guard" -}}
+{{ printf "%s-handover" (.Values.handover.controllerName | lower | replace "_" "-") }}
 {{- end }}
+
+{{/* The name of the Lease: that of the instance. */}}
+{{- define "concertina.lease" -}}
+{{- if include "concertina.labelled" . }}{{ .Values.handover.controllerName | lower | replace "_" "-" }}{{ else }}concertina{{ end }}
+{{- end }}
+
+{{/* Whether the role in kube-system for client certificates is created. */}}
+{{- define "concertina.clientCertificates" -}}
+{{- if and .Values.clientCertificates (not .Values.watchNamespaces) (not (include "concertina.labelled" .)) }}true{{ end }}
 {{- end }}
 
 {{- define "concertina.subjects" -}}
@@ -36,11 +44,6 @@ subjects:
   - kind: ServiceAccount
     namespace: {{ .Release.Namespace }}
     name: {{ include "concertina.account" . }}
-{{- end }}
-
-{{/* Namespace of the Lease. There is one per cluster for all release names, so that two releases never both act. */}}
-{{- define "concertina.homeNamespace" -}}
-{{- if or .Values.watchNamespaces (include "concertina.labelled" .) }}{{ .Release.Namespace }}{{ else }}kube-system{{ end }}
 {{- end }}
 
 {{- define "concertina.image" -}}
