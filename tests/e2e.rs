@@ -9,6 +9,8 @@
 //! cargo test --release --test e2e -- --ignored --test-threads=1 --nocapture
 //! ```
 //!
+//! `.ci/run` skips tests with names that start with `long_`. `.ci/run --long` runs them.
+//!
 //! Further variables, for work on the tests themselves:
 //! - `CONCERTINA_E2E_AUTOSCALER=built-in` runs the scenarios with the HPA controller of
 //!   kube-controller-manager, which must pass them as well.
@@ -264,6 +266,42 @@ async fn webhook_hands_a_labelled_hpa_over_and_back() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn policies_hand_a_labelled_hpa_over_until_the_label_is_removed() -> Outcome {
     handover::policy(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn labelled_hpa_has_one_writer_while_replicas_end_and_die() -> Outcome {
+    handover::replicas_end_die_and_return(&mut Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn labelled_hpas_with_unusual_targets_have_one_writer() -> Outcome {
+    handover::labels_and_targets(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn deleted_binding_is_reported_and_contested() -> Outcome {
+    handover::deleted_binding(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn long_broken_webhook_is_reported_and_contested() -> Outcome {
+    handover::broken_webhook(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn long_labelled_hpa_has_one_writer_after_an_outage_of_the_api_server() -> Outcome {
+    handover::api_server_is_away(&mut Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn long_refused_loop_costs_the_api_server_no_more_than_before() -> Outcome {
+    handover::refused_loop(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

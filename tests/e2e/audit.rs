@@ -120,5 +120,8 @@ impl<'a> Request<'a> {
 
 /// Whether a create request for `resource` only requests an access review.
 pub(crate) fn is_review(resource: &str) -> bool {
-    matches!(resource, "selfsubjectaccessreviews" | "subjectaccessreviews" | "tokenreviews")
+    matches!(
+        resource,
+        "selfsubjectaccessreviews" | "selfsubjectreviews" | "subjectaccessreviews" | "tokenreviews"
+    )
 }

@@ -10,12 +10,19 @@ use crate::rest::Rest;
 
 /// Defines `widgets.example.com` and waits until the API is served.
 pub(crate) async fn define_widgets(api: &Rest) -> Outcome {
+    define(api, "widgets", "widget", "Widget").await
+}
+
+/// Defines a kind of `example.com` with a scale subresource, and waits until the API is served.
+pub(crate) async fn define(api: &Rest, plural: &str, singular: &str, kind: &str) -> Outcome {
     let definition = json!({
-        "metadata": {"name": "widgets.example.com"},
+        "metadata": {"name": format!("{plural}.example.com")},
         "spec": {
             "group": "example.com",
             "scope": "Namespaced",
-            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "names": {
+                "plural": plural, "singular": singular, "kind": kind, "listKind": format!("{kind}List"),
+            },
             "versions": [{
                 "name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {
@@ -36,8 +43,8 @@ pub(crate) async fn define_widgets(api: &Rest) -> Outcome {
         },
     });
     api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await?;
-    eventually(Duration::from_secs(30), "widgets are served", async || {
-        api.get("/apis/example.com/v1/widgets").await.map(drop)
+    eventually(Duration::from_secs(30), &format!("{plural} are served"), async || {
+        api.get(&format!("/apis/example.com/v1/{plural}")).await.map(drop)
     })
     .await
 }

@@ -1,0 +1,189 @@
+//! Replicas that end, die and return, and an API server that is away for 30 s.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::log::{Log, Writer, first_write, judge};
+use super::rig::{LEASE, PERIOD, Replica, SLACK, built_in, hpas, replica, take, webhook, with_load};
+use super::service::Service;
+use crate::election::now;
+use crate::fixture::{Autoscaler, Fixture};
+use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
+use crate::process::Process;
+use crate::world::{SOON, World};
+
+const NAMESPACE: &str = "failures";
+const WEB: (&str, &str) = (NAMESPACE, "web");
+/// A standby acquires an expired Lease within this time.
+const ACQUIRE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn replicas_end_die_and_return(stage: &mut Fixture) -> Outcome {
+    let service = webhook(stage).await?;
+    let world = World::make(stage, NAMESPACE, Autoscaler::Concertina).await?;
+    hpas(&world, &["web"]).await?;
+    let built_in = built_in(stage).await?;
+    let run = async {
+        let replicas = start(stage, &service, ["a", "b"]).await?;
+        first_write(stage, false, WEB, now()).await.context(built_in.tail(20))?;
+        take(stage, &world, "web").await.context(built_in.tail(20))?;
+        let replicas = rolling_update(stage, &service, replicas).await?;
+        let replicas = failover(stage, &service, replicas).await?;
+        death_of_all(stage, &service, &world, replicas, &built_in).await
+    };
+    with_load(&world, &["web"], run).await
+}
+
+/// Two replicas behind the Service.
+async fn start(stage: &Fixture, service: &Service, names: [&str; 2]) -> Outcome<Vec<Replica>> {
+    let mut replicas = Vec::new();
+    for name in names {
+        replicas.push(replica(stage, name, &[]).await?);
+        // The leader writes caBundle, and the guard is proven after that.
+        service.set(&replicas.iter().map(|replica| replica.webhook).collect::<Vec<_>>());
+    }
+    for replica in &replicas {
+        replica.ready().await?;
+    }
+    Ok(replicas)
+}
+
+fn expose(service: &Service, replicas: &[Replica]) {
+    service.set(&replicas.iter().map(|replica| replica.webhook).collect::<Vec<_>>());
+}
+
+/// A new replica is ready before an old one ends, as in the Deployment.
+async fn rolling_update(
+    stage: &Fixture,
+    service: &Service,
+    mut replicas: Vec<Replica>,
+) -> Outcome<Vec<Replica>> {
+    let from = now();
+    for name in ["c", "d"] {
+        let new = replica(stage, name, &[]).await?;
+        new.ready().await?;
+        replicas.push(new);
+        let mut old = replicas.remove(0);
+        expose(service, &replicas);
+        old.process.signal("TERM")?;
+        let code = old.process.wait_for_exit(SOON).await?;
+        ensure(code == Some(0), || format!("a replica exited with {code:?}\n{}", old.process.tail(20)))?;
+        sleep(PERIOD * 2).await;
+    }
+    let log = Log::read(stage, NAMESPACE, "web")?;
+    let changes = log.changes_of_the_replica(from);
+    ensure(changes <= 2, || format!("{changes} changes of the writing replica in one rolling update"))?;
+    judge(&log.figures("rolling update", true, from, now()), PERIOD * 2 + SLACK)?;
+    Ok(replicas)
+}
+
+/// The leader is killed while the other replica serves the webhook.
+async fn failover(stage: &Fixture, service: &Service, mut replicas: Vec<Replica>) -> Outcome<Vec<Replica>> {
+    let log = Log::read(stage, NAMESPACE, "web")?;
+    let Some(Writer::Replica(leader)) = log.last() else {
+        return Err(Failure("the last write is not by a replica".to_owned()));
+    };
+    let name = format!("concertina-{leader}");
+    let index = replicas.iter().position(|replica| replica.process.name() == name);
+    let index = index.ok_or_else(|| Failure(format!("no process {name}")))?;
+    let from = now();
+    let dead = replicas.remove(index);
+    dead.process.signal("KILL")?;
+    expose(service, &replicas);
+    let standby = replicas.first().ok_or_else(|| Failure("no standby".to_owned()))?;
+    let next = standby.process.name().trim_start_matches("concertina-").to_owned();
+    eventually(SOON, "the standby writes", async || {
+        let log = Log::read(stage, NAMESPACE, "web")?;
+        let is_next = log.last() == Some(&Writer::Replica(next.clone()));
+        ensure(is_next, || format!("the last writer is {:?}", log.last()))
+    })
+    .await
+    .context(standby.process.tail(20))?;
+    sleep(PERIOD * 2).await;
+    let log = Log::read(stage, NAMESPACE, "web")?;
+    judge(&log.figures("failover", true, from, now()), PERIOD * 2 + LEASE + ACQUIRE + SLACK)?;
+    replicas.push(replica(stage, "e", &[]).await?);
+    expose(service, &replicas);
+    Ok(replicas)
+}
+
+/// All replicas are killed. The built-in controller acts until they return.
+async fn death_of_all(
+    stage: &Fixture,
+    service: &Service,
+    world: &World,
+    replicas: Vec<Replica>,
+    built_in: &Process,
+) -> Outcome {
+    let killed = now();
+    for replica in &replicas {
+        replica.process.signal("KILL")?;
+    }
+    drop(replicas);
+    let back = first_write(stage, false, WEB, killed).await.context(built_in.tail(20))?;
+    let took = back.duration_since(killed).unsigned_abs();
+    eprintln!("    kill -9 of all replicas: the built-in controller wrote after {:.1} s", took.as_secs_f32());
+    ensure(took <= PERIOD + Duration::from_secs(1) + SLACK, || format!("too late: {took:?}"))?;
+    // Longer than the Lease.
+    sleep(LEASE).await;
+    let log = Log::read(stage, NAMESPACE, "web")?;
+    judge(&log.figures("without replicas", false, killed + SLACK, now()), PERIOD * 2 + SLACK)?;
+
+    let returned = now();
+    let replicas = start(stage, service, ["f", "g"]).await?;
+    let first = first_write(stage, true, WEB, returned).await?;
+    let took = first.duration_since(returned).unsigned_abs();
+    eprintln!("    return: first own write {:.1} s after the start of the processes", took.as_secs_f32());
+    let settled = first + PERIOD;
+    world.replicas_stay(&world.deployments("web"), 2, PERIOD * 5).await?;
+    let log = Log::read(stage, NAMESPACE, "web")?;
+    judge(&log.figures("from the return on", true, settled, now()), PERIOD * 2 + SLACK)?;
+    let between = log.figures("return", false, returned, settled).longest_gap;
+    eprintln!("    return: at most {:.1} s without a writer", between.as_secs_f32());
+    ensure(between <= PERIOD * 2 + LEASE + ACQUIRE + SLACK, || format!("{between:?} without a writer"))?;
+    drop(replicas);
+    Ok(())
+}
+
+/// The API server is away for 30 s: the leader loses its Lease, and all replicas restart.
+pub(crate) async fn api_server_is_away(stage: &mut Fixture) -> Outcome {
+    let service = webhook(stage).await?;
+    let world = World::make(stage, NAMESPACE, Autoscaler::Concertina).await?;
+    hpas(&world, &["web"]).await?;
+    let built_in = built_in(stage).await?;
+    let run = async {
+        let mut replicas = start(stage, &service, ["a", "b"]).await?;
+        take(stage, &world, "web").await.context(built_in.tail(20))?;
+        stage.plane.stop_apiserver();
+        sleep(Duration::from_secs(30)).await;
+        stage.plane.restart_apiserver().await?;
+        let back = now();
+        // A replica that lost the Lease exits, and the kubelet restarts it.
+        for (index, name) in [(0, "a"), (1, "b")] {
+            let Some(old) = replicas.get_mut(index) else { continue };
+            if old.process.still_runs().is_err() {
+                *old = replica(stage, name, &[]).await?;
+            }
+        }
+        expose(&service, &replicas);
+        let first = first_write(stage, true, WEB, back).await.context(built_in.tail(20))?;
+        let took = first.duration_since(back).unsigned_abs();
+        eprintln!(
+            "    API server away for 30 s: first own write {:.1} s after its return",
+            took.as_secs_f32()
+        );
+        sleep(PERIOD * 6).await;
+        let log = Log::read(stage, NAMESPACE, "web")?;
+        let next = log.writes.iter().find(|(at, _)| *at > back).map_or(first, |(at, _)| *at);
+        let gap = next.duration_since(back).unsigned_abs();
+        let by_built_in = log.figures("", true, back, first).double_writes;
+        eprintln!(
+            "    until then {by_built_in} writes of the built-in controller, and {:.1} s without a writer",
+            gap.as_secs_f32()
+        );
+        ensure(gap <= PERIOD * 2 + LEASE + ACQUIRE + SLACK, || format!("{gap:?} without a writer"))?;
+        judge(&log.figures("after the return", true, first + PERIOD, now()), PERIOD * 2 + SLACK)?;
+        world.replicas_stay(&world.deployments("web"), 2, PERIOD).await
+    };
+    with_load(&world, &["web"], run).await
+}
