@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::adjustment::Choice;
 use crate::behavior::{self, Bounds};
 use crate::condition::{ConditionUpdate, Limit};
-use crate::evaluation::{Evaluation, FirstFailure, MetricResult};
+use crate::evaluation::{Evaluation, MetricResult};
 use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent};
 use crate::explanation::{DecisionPath, Explanation, LimitStep, MetricExplanation};
 use crate::failure::ScaleFailureClass;
@@ -179,7 +180,7 @@ pub fn decide(
 impl Decision {
     /// Computes the decision that follows from the evaluated metrics.
     pub(crate) fn new(evaluation: Evaluation<'_>, history: &History, now: Timestamp) -> Self {
-        let Evaluation { hpa, plan, settings, results, first_failure, .. } = evaluation;
+        let Evaluation { hpa, plan, settings, results, first_failure, choice, .. } = evaluation;
         let Some(scale) = &plan.scale else {
             return without_scale(&hpa, plan);
         };
@@ -232,7 +233,13 @@ impl Decision {
                 let message = format!("HPA {}/{} was deleted during reconciliation", hpa.namespace, hpa.name);
                 decision.no_count(None, message);
             }
-            Case::Metrics(_) => decision.by_metrics(&hpa, results, first_failure, &history, settings, now),
+            Case::Metrics(_) => {
+                let first_failure = first_failure.map(|first| first.failure);
+                let best = decision.propose(&hpa, results, first_failure.as_ref(), choice, settings);
+                if let Some(best) = best {
+                    decision.by_metrics(&hpa, &best, &history, settings, now);
+                }
+            }
         }
         decision.explanation.desired = match decision.verdict {
             Verdict::NoScale | Verdict::NoCount(_) => None,
@@ -306,16 +313,11 @@ impl Decision {
     fn by_metrics(
         &mut self,
         hpa: &Hpa<'_>,
-        results: Vec<Option<MetricResult>>,
-        first_failure: Option<FirstFailure>,
+        best: &Best,
         history: &History,
         settings: &Settings,
         now: Timestamp,
     ) {
-        let first_failure = first_failure.map(|first| first.failure);
-        let Some(best) = self.propose(hpa, results, first_failure.as_ref(), settings) else {
-            return;
-        };
         let proposal = best.replicas.max(0);
         let mut reason = match Action::between(self.current, proposal) {
             Action::ScaleUp => format!("{}{ABOVE_TARGET}", best.name),
@@ -335,12 +337,14 @@ impl Decision {
         }
     }
 
-    /// Collects the results of all metrics. Returns the best proposal, or `None` if too many metrics failed.
+    /// Collects the results of all metrics. Returns the choice or the best proposal, or `None` if too many metrics
+    /// failed.
     fn propose(
         &mut self,
         hpa: &Hpa<'_>,
         results: Vec<Option<MetricResult>>,
         first_failure: Option<&MetricFailure>,
+        choice: Option<Choice>,
         settings: &Settings,
     ) -> Option<Best> {
         let mut best = Best { replicas: 0, name: "".into(), index: None };
@@ -383,7 +387,9 @@ impl Decision {
             self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
         }
         let total = hpa.spec.metrics.len();
-        if failures >= total || (failures > 0 && best.replicas < self.current) {
+        if let Some(Choice { replicas, winner, name }) = choice {
+            best = Best { replicas, name, index: winner };
+        } else if failures >= total || (failures > 0 && best.replicas < self.current) {
             let first = first_failure;
             let error =
                 first.map_or_else(|| "<nil>".to_owned(), |first| format!("{}{}", first.prefix, first.error));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::adjustment::Choice;
 use crate::decide::Decision;
 use crate::explanation::{FailedMetric, LISTED_PODS, MetricReading};
 use crate::history::History;
@@ -39,6 +40,8 @@ pub struct Evaluation<'a> {
     pub(crate) results: Vec<Option<MetricResult>>,
     /// The failed metric that comes first in the spec.
     pub(crate) first_failure: Option<FirstFailure>,
+    /// The proposal that replaces the highest proposal.
+    pub(crate) choice: Option<Choice>,
     /// The number of pods that the explanation may still list.
     pods_left: usize,
     /// The number of bytes that different errors may still take.
@@ -74,6 +77,7 @@ impl<'a> Evaluation<'a> {
             settings,
             results: Vec::new(),
             first_failure: None,
+            choice: None,
             pods_left: MAX_LISTED_PODS,
             error_bytes_left: MAX_ERROR_BYTES,
             last_error: "".into(),

@@ -77,6 +77,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod adjustment;
 mod behavior;
 mod conclude;
 pub mod condition;
@@ -105,6 +106,7 @@ pub mod spec;
 mod stabilization;
 pub mod status;
 
+pub use adjustment::{Choice, MetricOutcome};
 pub use conclude::{Conclusion, WriteOutcome, conclude, failed_update_status};
 pub use decide::{Action, Answers, Computation, Decision, ErrorLabel, Verdict, decide};
 pub use evaluation::Evaluation;
