@@ -124,6 +124,8 @@ pub(crate) static TYPES: &[ResourceType] = &[
         generation: true,
         ..core("HorizontalPodAutoscaler", "horizontalpodautoscalers", &["hpa"])
     },
+    ResourceType { namespaced: false, ..policy("ClusterScalingPolicy", "clusterscalingpolicies", &["csp"]) },
+    policy("ScalingPolicy", "scalingpolicies", &["sp"]),
     ResourceType { group: "coordination.k8s.io", ..core("Lease", "leases", &[]) },
     custom("Gadget", "gadgets", None),
     custom("Widget", "widgets", Some(ScaleSelector::Text)),
@@ -191,6 +193,20 @@ const fn custom(kind: &'static str, resource: &'static str, scale: Option<ScaleS
         generation: true,
         custom: true,
         ..core(kind, resource, &[])
+    }
+}
+
+/// A policy of Concertina.
+const fn policy(
+    kind: &'static str,
+    resource: &'static str,
+    short_names: &'static [&'static str],
+) -> ResourceType {
+    ResourceType {
+        group: "autoscaling.concertina.dev",
+        version: "v1alpha1",
+        short_names,
+        ..custom(kind, resource, None)
     }
 }
 
