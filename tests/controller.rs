@@ -50,6 +50,8 @@ mod overlap;
 mod panics;
 #[path = "controller/permissions.rs"]
 mod permissions;
+#[path = "controller/policies.rs"]
+mod policies;
 #[path = "controller/process.rs"]
 mod process;
 #[path = "controller/replication.rs"]

@@ -44,6 +44,14 @@ pub fn flags() -> Vec<Flag> {
                  and write nothing; metrics are then not shared between HPAs."),
         flag("watch-namespaces", STRINGS, "", namespaces, |d| &mut d.config.controller.watch_namespaces)
             .help(CLUSTER, "Comma-separated namespaces to act in; if unset, all."),
+        flag("watch-scaling-policies", BOOL, "false", Ok, |d| {
+            &mut d.config.controller.watch_scaling_policies
+        })
+        .help(
+            CLUSTER,
+            "Apply ScalingPolicies and ClusterScalingPolicies, too; the annotation concertina.dev/policy of an HPA \
+                 always applies.",
+        ),
         flag("scale-targets", STRINGS, "[*]", scale_targets, |d| &mut d.config.scale_targets).help(
             CLUSTER,
             "Resources that the role allows to scale, such as deployments.apps,statefulsets.apps; * \

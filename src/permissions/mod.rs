@@ -19,6 +19,7 @@ use controller::handover::objects::GuardObjects;
 use controller::handover::scope::Scope;
 use controller::history::rebuild::event_list_permission;
 use controller::options::ScaleSource;
+use controller::policy::{self, Kind};
 use controller::targets::{definition_permission, target_watch_permission};
 
 use crate::cli::Config;
@@ -91,6 +92,7 @@ fn controller_permissions(config: &Config) -> Vec<Permission> {
         });
     }
     rows.extend(target_permissions(config));
+    rows.extend(policy_permissions(config));
     rows.extend([
         Permission {
             why: "to read CPU and memory usage",
@@ -121,12 +123,45 @@ fn controller_permissions(config: &Config) -> Vec<Permission> {
     rows
 }
 
+/// Returns the permissions on policy objects.
+fn policy_permissions(config: &Config) -> Vec<Permission> {
+    let controller = &config.controller;
+    if !controller.watch_scaling_policies {
+        return Vec::new();
+    }
+    let kinds = if controller.watch_namespaces.is_none() { &Kind::ALL[..] } else { &[Kind::Namespaced] };
+    let read = kinds.iter().map(|kind| Permission {
+        why: "to list and watch scaling policies",
+        without: "only annotations of HPAs contain policies",
+        ..row(policy::GROUP, kind.resource(), &["list", "watch"])
+    });
+    let writes = kinds.iter().filter(|_| !controller.dry_run).map(|kind| Permission {
+        subresource: "status",
+        why: "to report the number of HPAs and invalid fields in the status of policies",
+        without: "policies show no status",
+        ..row(policy::GROUP, kind.resource(), &["patch"])
+    });
+    read.chain(writes).collect()
+}
+
 /// Returns the permissions on namespaces, which are cluster-scoped.
 fn namespace_permissions(config: &Config) -> Option<Permission> {
     let controller = &config.controller;
-    (controller.scope == Scope::Labelled && controller.watch_namespaces.is_none()).then(|| Permission {
-        why: "to find the namespaces with the label concertina.dev/controller",
-        without: "only labels of HPAs put HPAs in scope",
+    let (why, without) = if controller.scope == Scope::Labelled {
+        (
+            "to find the namespaces with the label concertina.dev/controller",
+            "only labels of HPAs put HPAs in scope",
+        )
+    } else {
+        (
+            "to match namespaces with the selectors of ClusterScalingPolicies",
+            "ClusterScalingPolicies with a namespaceSelector apply to no HPA",
+        )
+    };
+    let reads = controller.scope == Scope::Labelled || controller.watch_scaling_policies;
+    (reads && controller.watch_namespaces.is_none()).then(|| Permission {
+        why,
+        without,
         ..row("", "namespaces", &["list", "watch"])
     })
 }

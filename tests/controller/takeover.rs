@@ -70,6 +70,7 @@ impl OtherController {
             period: ours.period,
             workers: ours.workers.clone(),
             tasks: ours.tasks.clone(),
+            policies: Arc::default(),
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

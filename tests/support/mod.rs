@@ -141,5 +141,6 @@ fn copy(controller: &Controller) -> Controller {
         period: controller.period,
         workers: controller.workers.clone(),
         tasks: controller.tasks.clone(),
+        policies: Arc::clone(&controller.policies),
     }
 }

@@ -39,6 +39,11 @@ impl Evaluation<'_> {
         })
     }
 
+    /// The current count of the Scale. `None` without a Scale.
+    pub fn current(&self) -> Option<i32> {
+        self.plan.scale().map(|scale| scale.replicas)
+    }
+
     /// Computes the decision that follows from a choice. Failed metrics are reported as usual, but do not prevent
     /// the decision. Stabilization, rates and bounds apply to the chosen proposal. Without metrics, the decision
     /// is that of [`Evaluation::decide`].

@@ -24,7 +24,7 @@ pub(crate) const SUCCEEDED_GET_SCALE: &str = "SucceededGetScale";
 /// A condition to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionUpdate {
-    /// One of the four types.
+    /// The type.
     pub kind: &'static str,
     /// `True` or `False`.
     pub status: bool,
@@ -109,7 +109,7 @@ impl ConditionUpdate {
 
     /// Sets the condition in `conditions`. A new type is appended, and the order of the others is kept.
     /// `lastTransitionTime` changes only with the status.
-    pub(crate) fn set(self, conditions: &mut Vec<Condition>, now: Timestamp) {
+    pub fn set(self, conditions: &mut Vec<Condition>, now: Timestamp) {
         let status = if self.status { "True" } else { "False" };
         let at =
             conditions.iter().position(|condition| condition.kind == self.kind).unwrap_or(conditions.len());

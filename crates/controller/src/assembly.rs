@@ -1,6 +1,7 @@
 //! Builds a controller from clients, stores, queue and watches. The process, the demo and the tests share
 //! this code.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::handover::charges::ChargePermits;
 use crate::handover::{self, Handover, NamespaceIntake, Namespaces};
 use crate::options::{Options, ScaleSource};
+use crate::policy::{self, Kind, PolicyWatches};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
     Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator, SyncSchedule, Workers,
@@ -193,6 +195,7 @@ impl Parts<'_> {
             period: options.sync_period,
             workers: Workers::new(options.concurrent_syncs),
             tasks,
+            policies: Arc::default(),
         });
         if let Some(handover) = &handover {
             handover.begin(&controller);
@@ -223,6 +226,7 @@ impl Assembly {
         // A dry run writes nothing, because another controller acts on the same HPAs now or later. With --shadow-others
         // another controller acts on the HPAs out of scope.
         let compares = parts.options.dry_run || parts.options.shadow_others;
+        let (watches_policies, clients) = (parts.options.watch_scaling_policies, parts.clients.clone());
         let (controller, shadow, handover) = parts.build(compares, Some(stop));
         let parity = shadow.map(|shadow| Parity::new(shadow, Arc::clone(&controller)));
         let comparisons = parity.clone().map(|parity| Arc::new(parity) as Arc<dyn Comparisons>);
@@ -280,6 +284,9 @@ impl Assembly {
             hpas.push(hpa_watch);
             pods.push(pod_watch);
         }
+        if watches_policies {
+            watch_policies(&controller, &clients, watched.as_ref(), longest_wait, seed, stop);
+        }
         let (hpas, pods) = (Informer::new(hpas), Informer::new(pods));
         controller.register_gauges(vec![hpas.clone(), pods.clone()]);
         Self { controller, hpas, pods, decisions, parity, handover }
@@ -298,6 +305,39 @@ impl Assembly {
                 let _ = timeout(SYNCED_CHECK_INTERVAL, all).await;
             }
         }
+    }
+}
+
+/// Watches policy objects and, for their selectors, namespaces. The objects of all namespaces and the labels of
+/// namespaces are cluster-scoped, so a controller for some namespaces watches only the policies of these.
+fn watch_policies(
+    controller: &Arc<Controller>,
+    clients: &Clients,
+    namespaces: Option<&BTreeSet<String>>,
+    longest_wait: Duration,
+    seed: u64,
+    stop: &CancellationToken,
+) {
+    let watches = PolicyWatches {
+        controller: Arc::downgrade(controller),
+        watch: clients.watch.clone(),
+        discovery: clients.discovery.clone(),
+        longest_wait,
+        seed,
+    };
+    let tasks = &controller.tasks;
+    let writing = policy::write_statuses(Arc::downgrade(controller), clients.checkpoint.clone());
+    tasks.spawn_until(stop, "statuses of policies", writing);
+    let Some(namespaces) = namespaces else {
+        for kind in Kind::ALL {
+            tasks.spawn_until(stop, "watch of policies", watches.clone().run(kind, None));
+        }
+        tasks.spawn_until(stop, "watch of namespaces for policies", watches.run_namespaces());
+        return;
+    };
+    for namespace in namespaces {
+        let watching = watches.clone().run(Kind::Namespaced, Some(namespace.as_str().into()));
+        tasks.spawn_until(stop, "watch of policies", watching);
     }
 }
 

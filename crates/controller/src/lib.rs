@@ -2,8 +2,8 @@
 //! between replicas.
 //!
 //! [`assembly`] builds a controller. [`store`] holds the watched objects, [`reconcile`] syncs HPAs, and
-//! [`targets`] reads replica counts. [`record`] and [`history`] keep past decisions. [`election`],
-//! [`takeover`] and [`shadow`] decide whether this controller acts, and alongside which other controller.
+//! [`targets`] reads replica counts. [`record`] and [`history`] keep past decisions. [`policy`] applies
+//! the rules of users for single HPAs. [`election`], [`takeover`] and [`shadow`] decide whether this controller acts, and alongside which other controller.
 //! [`tasks`] supervises the tasks that feed a controller.
 
 pub mod assembly;
@@ -13,6 +13,7 @@ pub mod handover;
 pub mod history;
 pub mod options;
 pub mod page;
+pub mod policy;
 pub mod reconcile;
 pub mod record;
 pub mod shadow;

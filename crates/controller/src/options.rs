@@ -36,6 +36,8 @@ pub struct Options {
     pub shadow_others: bool,
     /// `--watch-namespaces`; `None` means all namespaces.
     pub watch_namespaces: Option<BTreeSet<String>>,
+    /// `--watch-scaling-policies`: apply ScalingPolicies and ClusterScalingPolicies, and not only annotations.
+    pub watch_scaling_policies: bool,
     /// `--scale-source`: the source of target Scales in syncs without a change.
     pub scale_source: ScaleSource,
     /// `--field-manager`: the field manager of `spec.replicas` writes.
@@ -80,6 +82,7 @@ impl Default for Options {
             controller_name: ControllerName::default(),
             shadow_others: false,
             watch_namespaces: None,
+            watch_scaling_policies: false,
             scale_source: ScaleSource::Auto,
             field_manager: "kube-controller-manager".to_owned(),
             metrics_timeout: Duration::from_mins(1),

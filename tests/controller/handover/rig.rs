@@ -218,6 +218,7 @@ impl BuiltIn {
             period: all.period,
             workers: all.workers.clone(),
             tasks: all.tasks.clone(),
+            policies: Arc::default(),
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

@@ -7,6 +7,7 @@ use autoscaling::history::History;
 
 use super::Controller;
 use crate::handover::charges::Placement;
+use crate::policy;
 use crate::store::{Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update};
 use cluster::decode::{CachedHpa, HpaObject, WireContainer, WirePod};
 use cluster::watch::{Deleted, HpaCache, Sink};
@@ -59,7 +60,9 @@ impl Controller {
         let Some(key) = update.new.as_ref().or(update.old.as_ref()).map(|record| &record.key) else {
             return;
         };
+        let new_policy = update.new.as_deref().is_some_and(|new| self.take_policy(new, update));
         match &update.change {
+            Change::StatusOnly if new_policy => self.queue.add_changed(key),
             Change::New => {
                 self.phases.add(key);
                 self.queue.add_changed(key);
@@ -78,6 +81,16 @@ impl Controller {
             Change::StatusOnly | Change::Unchanged => {}
         }
         self.count();
+    }
+
+    /// Takes over the policy in the annotation of an HPA. Returns whether it changed.
+    fn take_policy(&self, new: &HpaRecord, update: &Update) -> bool {
+        if update.change == Change::Unchanged {
+            return false;
+        }
+        // The policy may have ended while no controller ran.
+        let shows_condition = update.change == Change::New && policy::find(&new.status.conditions).is_some();
+        self.policies.apply_hpa(new, shows_condition)
     }
 
     /// Publishes the number of HPAs to metrics and to the rate limit of status writes.

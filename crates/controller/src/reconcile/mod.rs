@@ -11,6 +11,7 @@ mod gauges;
 mod histories;
 mod intake;
 mod observe;
+mod policy;
 pub mod queue;
 mod rescale;
 mod scale;
@@ -38,6 +39,7 @@ use self::queue::{Due, Queue};
 pub use self::schedule::SyncSchedule;
 pub use self::sync::Next;
 pub use self::worker_pool::{WorkerPermit, Workers};
+use crate::policy::Policies;
 use crate::store::{HpaRecord, Hpas, Key, Overlap, Pods};
 use crate::targets::Targets;
 use crate::tasks::Tasks;
@@ -95,6 +97,8 @@ pub struct Controller {
     pub workers: Workers,
     /// Supervises the tasks that feed the controller.
     pub tasks: Tasks,
+    /// The scaling policies.
+    pub policies: Arc<Policies>,
 }
 
 impl Controller {
@@ -162,9 +166,14 @@ impl Controller {
             self.telemetry.sync_failed("Panic");
             Next::Period
         });
+        let due = self.policies.due(&key);
         // A key with a future due time keeps it after an earlier sync.
         if next == Next::Period && !self.queue.has_time(&key) {
-            self.queue.add_at(&key, self.next(&key, at, started));
+            let next = due.period.unwrap_or_else(|| self.next(&key, at, started));
+            self.queue.add_at(&key, next);
+        }
+        for due in [due.period, due.edge].into_iter().flatten() {
+            self.queue.add_at(&key, due);
         }
         self.queue.done(&key);
     }
@@ -196,6 +205,10 @@ impl Controller {
     /// Drops the state of a key without an HPA.
     fn forget_key(&self, key: &Key) {
         self.overlap.release(key, &self.pods);
+        if !self.policies.is_empty() {
+            self.policies.forget_hpa(key);
+            self.telemetry.policy(&key.namespace, &key.name, None);
+        }
         self.queue.forget(key);
         self.telemetry.forget(&key.namespace, &key.name);
         if let Some(targets) = &self.targets {

@@ -7,6 +7,7 @@ use autoscaling::history::History;
 use autoscaling::{Answers, Conclusion, Plan, WriteOutcome};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::policy::PolicyEffect;
 use crate::store::{HpaRecord, Key};
 
 /// Observes every concluded sync before its status is written. The methods run within the sync and must not
@@ -55,6 +56,8 @@ pub struct ConcludedSync<'a> {
     pub outcome: &'a WriteOutcome,
     /// The conclusion.
     pub conclusion: &'a Conclusion,
+    /// The effect of the scaling policy. `None` for an HPA without one.
+    pub policy: Option<&'a PolicyEffect>,
 }
 
 /// The observers, in the order of their calls.

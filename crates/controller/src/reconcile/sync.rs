@@ -31,6 +31,7 @@ use super::scale::ResolvedScale;
 use super::worker_pool::WorkerPermit;
 use super::{Controller, event_target};
 use crate::handover::charges::ChargePermits;
+use crate::policy::{Applicable, PolicyEffect, Resolved};
 use crate::store::{HpaRecord, Key};
 use cluster::gate::{Permits, WritePermit};
 use cluster::status::StatusTarget;
@@ -45,6 +46,8 @@ struct Evaluated {
     decided: Instant,
     history: History,
     decision: Decision,
+    /// The effect of the policy.
+    effect: Option<PolicyEffect>,
 }
 
 /// The circumstances of the writes of a sync.
@@ -98,11 +101,20 @@ impl Controller {
         let started = Instant::now();
         // Requested before anything is read, so that nothing read before the charge is written in it.
         let charge = self.charge(key);
-        let hpa = view(&record);
+        let applicable = self.applicable_policy(&record);
+        let policy = match &applicable {
+            Some(Applicable::Merged(merged)) => {
+                Some(merged.resolve(&record.spec, &self.settings, self.clock_reading().at))
+            }
+            Some(Applicable::Ended) | None => None,
+        };
+        let (policy, settings) =
+            (policy.as_ref(), policy.as_ref().map_or(&self.settings, |policy| &policy.settings));
+        let hpa = view(&record, policy);
         let before = self.comparator_of(key).and_then(|comparator| comparator.before(&record));
         let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa, permit).await;
         let (record, before) = (&*record, before.as_ref());
-        let Some(mut evaluated) = self.evaluate(record, before, scale, None, permit).await else {
+        let Some(mut evaluated) = self.evaluate(record, policy, before, scale, None, permit).await else {
             return Next::Gone;
         };
         if cached && before.is_none() && matches!(evaluated.decision.verdict(), Verdict::Rescale { .. }) {
@@ -111,10 +123,11 @@ impl Controller {
             let fresh = self.fetch_scale(key, &hpa, Some(permit)).await;
             target = fresh.target;
             if fresh.scale.as_ref().ok() != evaluated.plan.scale() {
-                evaluated = match self.evaluate(record, before, fresh.scale, Some(evaluated), permit).await {
-                    Some(evaluated) => evaluated,
-                    None => return Next::Gone,
-                };
+                evaluated =
+                    match self.evaluate(record, policy, before, fresh.scale, Some(evaluated), permit).await {
+                        Some(evaluated) => evaluated,
+                        None => return Next::Gone,
+                    };
             }
         }
         let Evaluated {
@@ -125,6 +138,7 @@ impl Controller {
             decided,
             history,
             decision,
+            effect,
         } = evaluated;
         let (target, at) = (target.filter(|_| before.is_none()), moment.at);
         let answers = Answers { metrics: answers, pods: &pods };
@@ -132,11 +146,14 @@ impl Controller {
         let outcome = self.rescale(key, &decision, target, charge.as_ref(), permit).await;
         // The end of the sync uses the same clock offset as the decision.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
-        let mut conclusion = conclude(&hpa, decision, &outcome, &self.settings, ended);
+        let mut conclusion = conclude(&hpa, decision, &outcome, settings, ended);
+        if applicable.is_some() {
+            self.conclude_policy(&hpa, &mut conclusion, policy.zip(effect.as_ref()), started, ended);
+        }
         if let Some(before) = before {
             before.remember(&record.spec, &mut conclusion.changes);
         }
-        log(key, &conclusion, &outcome, at);
+        log(key, &conclusion, effect.as_ref(), &outcome, at);
         let concluded = ConcludedSync {
             hpa: record,
             at,
@@ -145,6 +162,7 @@ impl Controller {
             answers: &answers,
             outcome: &outcome,
             conclusion: &conclusion,
+            policy: effect.as_ref(),
         };
         for observer in &self.observers {
             observer.concluded(&concluded);
@@ -185,7 +203,7 @@ impl Controller {
     /// pods.
     pub async fn claim(&self, key: &Key) {
         if let Some(record) = self.hpas.get(key) {
-            let hpa = view(&record);
+            let hpa = view(&record, None);
             let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa, None).await;
             plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
         }
@@ -234,17 +252,19 @@ impl Controller {
     async fn evaluate(
         &self,
         record: &HpaRecord,
+        policy: Option<&Resolved>,
         before: Option<&ForeignRescale>,
         mut scale: Result<Scale, ScaleFailure>,
         earlier: Option<Evaluated>,
         permit: &mut WorkerPermit,
     ) -> Option<Evaluated> {
-        let (key, hpa) = (&record.key, view(record));
+        let (key, hpa) = (&record.key, view(record, policy));
+        let settings = policy.map_or(&self.settings, |policy| &policy.settings);
         if let (Some(before), Ok(scale)) = (before, &mut scale) {
             scale.replicas = before.from;
         }
-        let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
-        let mut evaluation = Evaluation::new(&hpa, &plan, &self.settings);
+        let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), settings);
+        let mut evaluation = Evaluation::new(&hpa, &plan, settings);
         let gathered = match earlier {
             Some(earlier) if earlier.gathered.is_complete && earlier.plan.queries().eq(plan.queries()) => {
                 earlier.gathered
@@ -260,18 +280,23 @@ impl Controller {
         let history = self.histories.get(&record.uid);
         let mut answers = Answers { metrics: gathered.answers, pods: &pods };
         evaluate_metrics(&mut evaluation, &answers, at).await;
-        let mut decision = evaluation.decide(&history, at);
+        let mut steps = Vec::new();
+        let mut decision = match policy {
+            None => evaluation.decide(&history, at),
+            Some(policy) => policy.decide(evaluation, &history, at, &mut steps),
+        };
         if let (Some(comparator), Some(scale), true) =
             (self.comparator_of(key), plan.scale(), gathered.is_complete)
             && let Some(metrics) = comparator.foreign_metrics(record, scale, &answers, &decision)
         {
             answers.metrics = metrics;
-            let mut evaluation = Evaluation::new(&hpa, &plan, &self.settings);
+            let mut evaluation = Evaluation::new(&hpa, &plan, settings);
             evaluate_metrics(&mut evaluation, &answers, at).await;
             decision = evaluation.decide(&history, at);
         }
+        let effect = policy.map(|policy| policy.apply(&mut decision, &pods, steps));
         let gathered = Gathered { answers: answers.metrics, ..gathered };
-        Some(Evaluated { plan, gathered, pods, moment, decided, history, decision })
+        Some(Evaluated { plan, gathered, pods, moment, decided, history, decision, effect })
     }
 
     /// The pods that the metrics of a plan concern.
@@ -464,14 +489,21 @@ impl Controller {
 
 /// Logs a decision that changes the target, or would change it if the gate allowed the write. A failed write
 /// has a separate line. Warnings that are also sent as events are logged for debugging only.
-fn log(key: &Key, conclusion: &Conclusion, outcome: &WriteOutcome, at: Timestamp) {
+fn log(
+    key: &Key,
+    conclusion: &Conclusion,
+    effect: Option<&PolicyEffect>,
+    outcome: &WriteOutcome,
+    at: Timestamp,
+) {
     if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
         let explanation = &conclusion.explanation;
         let metric = explanation.winning_metric().map(|metric| metric.subject().to_string());
         tracing::info!(
             hpa = %key,
             from = explanation.current,
-            to = explanation.desired,
+            to = effect.map_or(explanation.desired, |effect| effect.applied),
+            policy = effect.and_then(PolicyEffect::sentence),
             metric = metric.as_deref(),
             limited_by = explanation.limiting_step().map(LimitingStep::as_str),
             withheld = (*outcome == WriteOutcome::Withheld).then_some(true),
@@ -501,13 +533,13 @@ fn status_target(record: &HpaRecord) -> StatusTarget<'_> {
     }
 }
 
-/// Returns the core's view of a stored HPA.
-fn view(record: &HpaRecord) -> Hpa<'_> {
+/// Returns the core's view of a stored HPA, with the bounds of its policy.
+fn view<'a>(record: &'a HpaRecord, policy: Option<&'a Resolved>) -> Hpa<'a> {
     Hpa {
         namespace: &record.key.namespace,
         name: &record.key.name,
         generation: record.generation,
-        spec: &record.spec,
+        spec: policy.map_or(&record.spec, |policy| &policy.spec),
         status: &record.status,
     }
 }

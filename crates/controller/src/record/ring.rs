@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use autoscaling::explanation::{DecisionPath, LimitingStep, MetricExplanation};
+use autoscaling::explanation::{DecisionPath, Explanation, LimitingStep, MetricExplanation};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::steps::{Ago, Body, Frame, Split, join, split};
 use super::wire::{DecisionEntry, DecisionResult, Outcome, RatioRange};
 use crate::codec::{append, take};
+use crate::policy::PolicyEffect;
 use crate::reconcile::ConcludedSync;
 
 /// Maximum bytes of the entries of one HPA. An entry takes at most 64 KiB.
@@ -67,6 +68,8 @@ pub(super) struct MergeKey {
     winner: Option<usize>,
     limiting: Option<LimitingStep>,
     outcome: Outcome,
+    /// The applied count and the reasons of the policy's steps, as bits.
+    policy: Option<(Option<i32>, u16)>,
 }
 
 impl MergeKey {
@@ -79,6 +82,10 @@ impl MergeKey {
             winner: explanation.winner,
             limiting: explanation.limiting_step(),
             outcome: sync.outcome.into(),
+            policy: sync.policy.map(|effect| {
+                let bits = effect.steps.iter().fold(0, |bits, step| bits | step.reason.bit());
+                (effect.applied, bits)
+            }),
         }
     }
 
@@ -157,7 +164,7 @@ impl Entry {
     pub(super) fn decision(&self) -> Option<DecisionEntry> {
         let (header, frame, body) = self.read()?;
         let Header { last_at, first, syncs, ratios } = header;
-        let Body { action, outcome, error, events, steps } = body;
+        let Body { action, outcome, error, events, policy, steps } = body;
         let generation = frame.generation;
         let explanation = join(frame, steps, last_at);
         let readings = explanation.metrics.iter().filter_map(MetricExplanation::reading);
@@ -174,17 +181,18 @@ impl Entry {
             syncs,
             generation,
             result: DecisionResult {
-                sentence: explanation.sentence(last_at),
+                sentence: sentence(&explanation, policy.as_ref(), last_at),
                 action,
                 limiting_step: explanation.limiting_step().map(|step| step.as_str().to_owned()),
                 winner: explanation.winning_metric().map(|metric| metric.subject().to_string()),
                 from: (explanation.path != DecisionPath::NoScale).then_some(explanation.current),
-                to: explanation.desired,
+                to: policy.as_ref().map_or(explanation.desired, |policy| policy.applied),
                 outcome,
             },
             error: error.map(Into::into),
             events: events.into_iter().map(Into::into).collect(),
             ratios: ratios.collect(),
+            policy,
             explanation,
         })
     }
@@ -221,6 +229,15 @@ impl Header {
     /// Creates the header of a sync that is a change.
     fn first(sync: &ConcludedSync<'_>) -> Self {
         Self { last_at: sync.at, first: Ago::new(sync.at, sync.at), syncs: 1, ratios: Vec::new() }
+    }
+}
+
+/// The decision in one sentence, with the effect of the scaling policy.
+fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
+    let sentence = explanation.sentence(at);
+    match policy.and_then(PolicyEffect::sentence) {
+        Some(effect) => format!("{sentence}; scaling policy: {effect}"),
+        None => sentence,
     }
 }
 

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::selection::{Selection, select};
 use super::text::Text;
 use super::wire::{ActionTaken, Outcome};
+use crate::policy::PolicyEffect;
 use crate::reconcile::ConcludedSync;
 
 /// Maximum number of policies in an entry. Further policies are left out, and those that determine the count
@@ -66,6 +67,7 @@ pub(super) struct Body<'a> {
     pub(super) outcome: Outcome,
     pub(super) error: Option<Text<'a>>,
     pub(super) events: Vec<Text<'a>>,
+    pub(super) policy: Option<PolicyEffect>,
     pub(super) steps: Steps<'a>,
 }
 
@@ -213,6 +215,7 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> Split<'a> {
             _ => None,
         },
         events: events.map(|event| event.reason.into()).collect(),
+        policy: sync.policy.cloned(),
         steps,
     };
     Split { frame, body, metrics }

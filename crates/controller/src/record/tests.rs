@@ -133,6 +133,7 @@ impl Stage {
             answers: &answers,
             outcome: &outcome,
             conclusion: &conclusion,
+            policy: None,
         });
         conclusion
     }

@@ -10,6 +10,8 @@ use autoscaling::history::{self, PendingWrite};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::policy::PolicyEffect;
+
 mod convert;
 
 /// `apiVersion` of every response.
@@ -205,6 +207,9 @@ pub struct DecisionEntry {
     /// The range of each metric's ratio during the merged syncs. Empty for a single sync.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ratios: Vec<RatioRange>,
+    /// The effect of the scaling policy. Absent for an HPA without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyEffect>,
     /// All steps, condensed.
     pub explanation: Explanation,
 }

@@ -304,6 +304,12 @@ metrics! {
             "Writes of another controller to the status of an HPA or to the scale of a target.",
             "Writes of another controller to the status of an HPA or to the scale of a target.",
         );
+        policy_active: GaugeVec = gauge(
+            "concertina_policy_active",
+            &["name", "namespace", "reason"],
+            "1 for each HPA and each step of its scaling policy that has an effect.",
+            "1 while a step of the scaling policy of an HPA has an effect. `reason` is that of the condition `ScalingPolicyActive`. The series is removed with the effect.",
+        );
         handover: GaugeVec = gauge(
             "concertina_hpas",
             &["state"],

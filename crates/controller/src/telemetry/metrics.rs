@@ -19,6 +19,7 @@ pub use super::negotiation::Format;
 use super::{exposition, process};
 use crate::handover::charges::Counts;
 use crate::handover::machine::State;
+use crate::policy::{PolicyEffect, StepReason};
 use cluster::call::Call;
 use cluster::metrics::ApiObserver;
 
@@ -151,6 +152,20 @@ impl Metrics {
     /// Sets the desired replicas of an HPA. Ignored on a standby.
     pub fn desired(&self, namespace: &str, name: &str, replicas: i32) {
         self.families().desired.set(namespace, name, replicas);
+    }
+
+    /// Sets which steps of its scaling policy have an effect on an HPA. `None` for an HPA without a policy any more.
+    pub fn policy(&self, namespace: &str, name: &str, effect: Option<&PolicyEffect>) {
+        let active = effect.map(|effect| effect.steps.as_slice()).unwrap_or_default();
+        for reason in StepReason::ALL {
+            let labels = [name, namespace, reason.as_str()];
+            if active.iter().any(|step| step.reason == reason) {
+                self.families().policy_active.with_label_values(&labels).set(1.0);
+            } else {
+                // Fails if the series does not exist.
+                let _ = self.families().policy_active.remove_label_values(&labels);
+            }
+        }
     }
 
     /// Removes the series of a deleted HPA.

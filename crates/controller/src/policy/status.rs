@@ -1,0 +1,106 @@
+//! Writes the status of policy objects: the number of HPAs, and fields without effect. The leader writes a status
+//! only if it differs from the stored one.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use autoscaling::condition::ConditionUpdate;
+use autoscaling::status::Condition;
+use http::Method;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::objects::{GROUP, Kind, PolicyName, VERSION};
+use super::store::StoredPolicy;
+use crate::reconcile::Controller;
+use cluster::call::Call;
+use cluster::client::Client;
+use cluster::error::ApiError;
+
+/// Interval between two comparisons of all statuses.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum number of writes per interval. The next interval continues.
+const MAX_WRITES: usize = 20;
+/// The condition about the fields of a policy.
+const ACCEPTED: &str = "Accepted";
+/// Maximum bytes of a message.
+const MAX_MESSAGE: usize = 4096;
+
+/// `status` of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PolicyStatus {
+    /// `metadata.generation` that the status describes.
+    observed_generation: i64,
+    /// The number of HPAs that the policy applies to.
+    matched: i64,
+    /// The conditions.
+    conditions: Vec<Condition>,
+}
+
+impl PolicyStatus {
+    /// The status of a policy that applies to `matched` HPAs.
+    fn of(policy: &StoredPolicy, matched: usize, now: Timestamp) -> Self {
+        let mut conditions = policy.object.status.conditions.clone();
+        let problems: Vec<String> = policy.parsed.problems.iter().map(ToString::to_string).collect();
+        let (reason, mut message) = if problems.is_empty() {
+            (ACCEPTED, "every field is valid".to_owned())
+        } else {
+            ("InvalidFields", problems.join("; "))
+        };
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        let update =
+            ConditionUpdate { kind: ACCEPTED, status: problems.is_empty(), reason, message: message.into() };
+        update.set(&mut conditions, now);
+        Self {
+            observed_generation: policy.object.generation,
+            matched: i64::try_from(matched).unwrap_or(i64::MAX),
+            conditions,
+        }
+    }
+}
+
+/// Writes statuses until the controller ends. `client` writes as the leader only.
+pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
+    loop {
+        sleep(INTERVAL).await;
+        let Some(controller) = controller.upgrade() else { return std::future::pending().await };
+        let now = controller.clock.now();
+        let policies = controller.policies.objects();
+        drop(controller);
+        let changed = policies.into_iter().filter_map(|(policy, matched)| {
+            let status = PolicyStatus::of(&policy, matched, now);
+            (status != policy.object.status).then_some((policy, status))
+        });
+        for (policy, status) in changed.take(MAX_WRITES) {
+            match write(&client, &policy, &status).await {
+                Ok(()) => {}
+                // A standby, or a dry run.
+                Err(error) if error.is_refused() => break,
+                // The watch reports the deletion.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => {
+                    let name = policy.object.name.to_string();
+                    tracing::warn!(policy = name, %error, "failed to update the status of a policy");
+                }
+            }
+        }
+    }
+}
+
+async fn write(client: &Client, policy: &Arc<StoredPolicy>, status: &PolicyStatus) -> Result<(), ApiError> {
+    let PolicyName { namespace, name } = &policy.object.name;
+    let kind = if namespace.is_some() { Kind::Namespaced } else { Kind::Cluster };
+    let mut segments = vec!["apis", GROUP, VERSION];
+    segments.extend(namespace.as_deref().into_iter().flat_map(|namespace| ["namespaces", namespace]));
+    segments.extend([kind.resource(), name, "status"]);
+    // Another object of the name keeps its status, because its UID differs.
+    let patch = json!({ "metadata": { "uid": policy.object.uid }, "status": status });
+    let body = patch.to_string().into_bytes();
+    let call = Call::send(Method::PATCH, segments, "application/merge-patch+json", body)
+        .about(format!("{}.{GROUP}", kind.resource()), name)
+        .subresource("status");
+    client.bytes(&call).await.map(drop)
+}

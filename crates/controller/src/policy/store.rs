@@ -1,0 +1,338 @@
+//! The policies of all HPAs: annotations, policy objects, and which of them apply to an HPA.
+//!
+//! The watches write, the syncs read. A change of a policy object makes every cached match stale. An HPA is
+//! matched again at its next sync, so a change takes no time per HPA. Without policies, a sync reads one flag.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jiff::Timestamp;
+use parking_lot::RwLock;
+use tokio::time::Instant;
+
+use super::metadata::{annotation_of, labels_of};
+use super::objects::{Kind, PolicyName, PolicyObject};
+use super::rules::{Merged, Parsed};
+use crate::store::{HpaRecord, Key};
+
+/// Number of HPAs that a change of a policy object syncs at once. The periodic syncs of the others follow within a
+/// period.
+pub(super) const AT_ONCE: usize = 100;
+
+/// The policies of all HPAs.
+#[derive(Debug, Default)]
+pub struct Policies {
+    /// Whether any HPA may have a policy, or has had one.
+    any: AtomicBool,
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The number of changes of policy objects and of namespace labels.
+    revision: u64,
+    objects: BTreeMap<PolicyName, Arc<StoredPolicy>>,
+    /// The labels of namespaces, for the selectors of cluster-wide policies.
+    namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
+    hpas: BTreeMap<Key, HpaPolicies>,
+    /// Merged policies by the names of the objects, so that HPAs with the same policies share them. Cleared with
+    /// each change.
+    merged: BTreeMap<Vec<PolicyName>, Arc<Merged>>,
+}
+
+/// A policy object.
+#[derive(Debug)]
+pub(super) struct StoredPolicy {
+    pub(super) object: PolicyObject,
+    pub(super) parsed: Arc<Parsed>,
+}
+
+/// The policies of one HPA.
+#[derive(Debug, Default)]
+struct HpaPolicies {
+    /// The policy of the annotation, and the hash of its text.
+    annotation: Option<(u64, Arc<Parsed>)>,
+    /// The revision of the match.
+    revision: u64,
+    /// The `resourceVersion`-independent hash of the labels that were matched.
+    labels: u64,
+    /// What applies. `None` if nothing does.
+    merged: Option<Arc<Merged>>,
+    /// Whether the HPA may still show the condition of a policy that has ended.
+    has_ended: bool,
+    due: PolicyDue,
+    /// The hash of the problems of the last event.
+    reported: u64,
+}
+
+/// The times of the next syncs that a policy requires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PolicyDue {
+    /// The end of the policy's sync period, which replaces that of the controller.
+    pub(crate) period: Option<Instant>,
+    /// The next change of the rules: the start or end of a schedule, or the end of a mode.
+    pub(crate) edge: Option<Instant>,
+}
+
+/// The policies that a sync has to apply.
+#[derive(Debug, Clone)]
+pub(crate) enum Applicable {
+    /// A policy applies.
+    Merged(Arc<Merged>),
+    /// The last policy of the HPA has ended, so its condition is removed.
+    Ended,
+}
+
+impl Policies {
+    /// Whether any HPA may have a policy.
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
+    /// Applies the annotation of an HPA from the watch. Returns whether the policy of the HPA changed.
+    pub(crate) fn apply_hpa(&self, hpa: &HpaRecord, shows_condition: bool) -> bool {
+        let text = annotation_of(&hpa.metadata);
+        if text.is_none() && !shows_condition && self.is_empty() {
+            return false;
+        }
+        self.any.store(true, Ordering::Relaxed);
+        let hash = text.as_deref().map(hash_of);
+        let mut inner = self.inner.write();
+        let inner = &mut *inner;
+        let known = inner.hpas.get(&hpa.key).and_then(|known| known.annotation.as_ref());
+        let is_same = known.map(|(hash, _)| *hash) == hash;
+        if is_same && !shows_condition {
+            return false;
+        }
+        if text.is_none() && !shows_condition && !inner.hpas.contains_key(&hpa.key) {
+            return false;
+        }
+        let entry = inner.hpas.entry(hpa.key.clone()).or_default();
+        if !is_same {
+            entry.annotation = hash.zip(text.map(|text| Arc::new(Parsed::from_annotation(&text))));
+        }
+        entry.has_ended |= entry.annotation.is_none();
+        entry.revision = 0;
+        entry.due = PolicyDue::default();
+        !is_same
+    }
+
+    /// Drops the state of an HPA that was deleted.
+    pub(crate) fn forget_hpa(&self, key: &Key) {
+        if !self.is_empty() {
+            self.inner.write().hpas.remove(key);
+        }
+    }
+
+    /// The policies that a sync of an HPA has to apply.
+    pub(crate) fn applicable(&self, hpa: &HpaRecord) -> Option<Applicable> {
+        if self.is_empty() {
+            return None;
+        }
+        {
+            let inner = self.inner.read();
+            let entry = inner.hpas.get(&hpa.key);
+            if entry.is_none() && inner.objects.is_empty() {
+                return None;
+            }
+            if let Some(entry) = entry.filter(|entry| entry.revision == inner.revision + 1)
+                && (inner.objects.is_empty() || entry.labels == hash_of(&labels_of(&hpa.metadata)))
+            {
+                return entry.applicable();
+            }
+        }
+        self.inner.write().rematch(hpa)
+    }
+
+    /// Marks the condition of an ended policy as removed.
+    pub(crate) fn condition_removed(&self, key: &Key) {
+        if let Some(entry) = self.inner.write().hpas.get_mut(key) {
+            entry.has_ended = false;
+        }
+    }
+
+    /// Stores the due times that the policy of an HPA requires.
+    pub(crate) fn set_due(&self, key: &Key, due: PolicyDue) {
+        if let Some(entry) = self.inner.write().hpas.get_mut(key) {
+            entry.due = due;
+        }
+    }
+
+    /// The due times that the policy of an HPA requires.
+    pub(crate) fn due(&self, key: &Key) -> PolicyDue {
+        if self.is_empty() {
+            return PolicyDue::default();
+        }
+        self.inner.read().hpas.get(key).map_or_else(PolicyDue::default, |entry| entry.due)
+    }
+
+    /// Whether the problems of an HPA's policies differ from the last reported ones. Stores them as reported.
+    pub(crate) fn reports(&self, key: &Key, problems: &str) -> bool {
+        let hash = if problems.is_empty() { 0 } else { hash_of(problems) };
+        let mut inner = self.inner.write();
+        inner.hpas.get_mut(key).is_some_and(|entry| std::mem::replace(&mut entry.reported, hash) != hash)
+    }
+
+    /// Applies a policy object from the watch. Returns whether its effect may have changed.
+    pub(super) fn apply_object(&self, object: PolicyObject) -> bool {
+        self.any.store(true, Ordering::Relaxed);
+        let mut inner = self.inner.write();
+        let old = inner.objects.get(&object.name);
+        let is_same = old.is_some_and(|old| {
+            old.object.uid == object.uid
+                && old.object.spec == object.spec
+                && old.object.selector == object.selector
+                && old.object.namespace_selector == object.namespace_selector
+        });
+        let parsed = match old {
+            Some(old) if is_same => Arc::clone(&old.parsed),
+            _ => Arc::new(Parsed::from_object(&object)),
+        };
+        inner.objects.insert(object.name.clone(), Arc::new(StoredPolicy { object, parsed }));
+        if !is_same {
+            inner.changed();
+        }
+        !is_same
+    }
+
+    /// Drops a policy object. Returns whether it was stored.
+    pub(super) fn delete_object(&self, name: &PolicyName) -> bool {
+        let mut inner = self.inner.write();
+        let removed = inner.objects.remove(name).is_some();
+        if removed {
+            inner.changed();
+        }
+        removed
+    }
+
+    /// Drops the policy objects of one kind that a list did not contain. Returns whether there were any.
+    pub(super) fn retain_objects(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        listed: &BTreeSet<PolicyName>,
+    ) -> bool {
+        let mut inner = self.inner.write();
+        let before = inner.objects.len();
+        inner.objects.retain(|name, _| {
+            let is_of_list = match kind {
+                Kind::Cluster => name.namespace.is_none(),
+                Kind::Namespaced => name
+                    .namespace
+                    .as_deref()
+                    .is_some_and(|of| namespace.is_none_or(|namespace| of == namespace)),
+            };
+            !is_of_list || listed.contains(name)
+        });
+        let removed = inner.objects.len() != before;
+        if removed {
+            inner.changed();
+        }
+        removed
+    }
+
+    /// Applies the labels of a namespace, or its deletion. Returns whether a selector may depend on them.
+    pub(super) fn label_namespace(&self, namespace: &str, labels: Option<BTreeMap<String, String>>) -> bool {
+        let mut inner = self.inner.write();
+        let namespace: Arc<str> = namespace.into();
+        match labels {
+            Some(labels) if inner.namespaces.get(&namespace) == Some(&labels) => return false,
+            Some(labels) => drop(inner.namespaces.insert(namespace, labels)),
+            None => drop(inner.namespaces.remove(&namespace)),
+        }
+        let selects = |policy: &StoredPolicy| {
+            policy.object.namespace_selector.as_ref().is_ok_and(|selector| !selector.is_empty())
+        };
+        let depends = inner.objects.values().any(|policy| selects(policy));
+        if depends {
+            inner.changed();
+        }
+        depends
+    }
+
+    /// The namespaces with known labels.
+    pub(super) fn namespaces(&self) -> Vec<Arc<str>> {
+        self.inner.read().namespaces.keys().cloned().collect()
+    }
+
+    /// The policy objects, each with the number of HPAs that it applies to.
+    pub(super) fn objects(&self) -> Vec<(Arc<StoredPolicy>, usize)> {
+        let inner = self.inner.read();
+        let mut counts = BTreeMap::<&PolicyName, usize>::new();
+        for merged in inner.hpas.values().filter_map(|entry| entry.merged.as_ref()) {
+            for name in merged.objects() {
+                *counts.entry(name).or_default() += 1;
+            }
+        }
+        let objects = inner.objects.iter();
+        objects.map(|(name, policy)| (Arc::clone(policy), counts.get(name).copied().unwrap_or(0))).collect()
+    }
+}
+
+impl HpaPolicies {
+    fn applicable(&self) -> Option<Applicable> {
+        match &self.merged {
+            Some(merged) => Some(Applicable::Merged(Arc::clone(merged))),
+            None => self.has_ended.then_some(Applicable::Ended),
+        }
+    }
+}
+
+impl Inner {
+    fn changed(&mut self) {
+        self.revision += 1;
+        self.merged.clear();
+    }
+
+    /// Matches an HPA with the annotation and all policy objects.
+    fn rematch(&mut self, hpa: &HpaRecord) -> Option<Applicable> {
+        let labels = labels_of(&hpa.metadata);
+        let namespace_labels = self.namespaces.get(&hpa.key.namespace);
+        let no_labels = BTreeMap::new();
+        let mut matching: Vec<&Arc<StoredPolicy>> = self
+            .objects
+            .values()
+            .filter(|policy| {
+                let PolicyObject { name, selector, namespace_selector, .. } = &policy.object;
+                let in_namespace = match &name.namespace {
+                    Some(namespace) => *namespace == hpa.key.namespace,
+                    None => namespace_selector
+                        .as_ref()
+                        .is_ok_and(|selector| selector.matches(namespace_labels.unwrap_or(&no_labels))),
+                };
+                in_namespace && selector.as_ref().is_ok_and(|selector| selector.matches(&labels))
+            })
+            .collect();
+        // Of two policies at one level, the older one comes first. Without a time, the name decides.
+        matching.sort_by_key(|policy| {
+            let PolicyObject { name, created, .. } = &policy.object;
+            (name.namespace.is_none(), created.unwrap_or(Timestamp::MAX), name.clone())
+        });
+        let entry = self.hpas.entry(hpa.key.clone()).or_default();
+        let had = entry.merged.is_some();
+        let annotation = entry.annotation.as_ref().map(|(_, parsed)| parsed);
+        entry.merged = match (annotation, matching.as_slice()) {
+            (None, []) => None,
+            (Some(parsed), objects) => Some(Arc::new(Merged::new(Some(parsed), objects))),
+            (None, objects) => {
+                let names: Vec<PolicyName> =
+                    objects.iter().map(|policy| policy.object.name.clone()).collect();
+                let merged = self.merged.entry(names).or_insert_with(|| Arc::new(Merged::new(None, objects)));
+                Some(Arc::clone(merged))
+            }
+        };
+        entry.has_ended = entry.merged.is_none() && (entry.has_ended || had);
+        entry.labels = hash_of(&labels);
+        entry.revision = self.revision + 1;
+        entry.applicable()
+    }
+}
+
+/// A hash that is used within the process only.
+fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,310 @@
+//! Scaling policies from annotations and from objects.
+
+use concertina::cli::Config;
+use serde_json::{Value, json};
+
+use crate::support::objects::{external, hpa};
+use crate::support::{Fixture, Harness};
+
+const ANNOTATION: &str = "concertina.dev/policy";
+
+/// An HPA `web` with 4 replicas and a demand of 8, and a policy in its annotation.
+fn annotated(policy: &str) -> Fixture {
+    let stage = Fixture::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    let mut object = hpa("web", &[external("queue", "10")]);
+    object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
+    stage.create(object);
+    stage
+}
+
+fn active(stage: &Fixture) -> String {
+    stage.condition("web", "ScalingPolicyActive")
+}
+
+fn count_of(stage: &Fixture, reason: &str) -> usize {
+    stage.events("web").iter().filter(|event| event.starts_with(&format!("{reason} "))).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn pause_holds_the_count_and_ends_at_its_time() {
+    let rig = Harness::start(annotated("mode: Paused\nuntil: 2030-01-01T00:01:07Z\n"));
+    rig.pass(60.0).await;
+    assert_eq!(rig.replicas("web"), 4);
+    assert_eq!(active(&rig), "True Paused paused at 4 until 2030-01-01T00:01:07Z, the recommendation is 8");
+    assert_eq!(rig.hpa("web")["status"]["desiredReplicas"], 4);
+    assert!(rig.condition("web", "ScalingActive").starts_with("True ValidMetricFound"));
+    assert_eq!(count_of(&rig, "Paused"), 1, "{:?}", rig.events("web"));
+    assert!(
+        rig.telemetry
+            .render()
+            .contains(r#"concertina_policy_active{name="web",namespace="shop",reason="Paused"} 1"#)
+    );
+    // The next periodic sync would be at 75 s.
+    rig.until("the end of the pause", 7.5, |stage| stage.replicas("web") == 8).await;
+    rig.pass(1.0).await;
+    assert!(active(&rig).starts_with("False NoEffect"), "{}", active(&rig));
+    assert_eq!(count_of(&rig, "ScalingPolicyInactive"), 1);
+    assert!(!rig.telemetry.render().contains("concertina_policy_active{"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_way_modes_allow_their_direction_only() {
+    for (mode, up, down) in [("ScaleUpOnly", 8, 8), ("ScaleDownOnly", 4, 1), ("DryRun", 4, 4)] {
+        let rig = Harness::start(annotated(&format!(
+            "{{mode: {mode}, downscaleStabilizationSeconds: 0, syncPeriodSeconds: 5}}"
+        )));
+        rig.pass(10.0).await;
+        assert_eq!(rig.replicas("web"), up, "{mode}");
+        rig.external("queue", "5");
+        rig.pass(40.0).await;
+        assert_eq!(rig.replicas("web"), down, "{mode}");
+        assert!(active(&rig).starts_with(&format!("True {mode}")), "{}", active(&rig));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pinned_count_ignores_bounds_and_failed_metrics() {
+    let stage = annotated("mode: Pinned\nreplicas: 15\n");
+    stage.metrics.set_external(Default::default());
+    let rig = Harness::start(stage);
+    rig.pass(2.0).await;
+    assert_eq!(rig.replicas("web"), 15);
+    assert!(active(&rig).starts_with("True Pinned pinned at 15"), "{}", active(&rig));
+    assert_eq!(rig.hpa("web")["status"]["desiredReplicas"], 15);
+    rig.pass(60.0).await;
+    assert_eq!(rig.replicas("web"), 15);
+    // Without the pin, the maximum of the HPA counts again.
+    rig.edit("web", |hpa| hpa["metadata"]["annotations"] = json!({}));
+    rig.until("the maximum", 2.0, |stage| stage.replicas("web") == 10).await;
+    rig.pass(1.0).await;
+    assert_eq!(active(&rig), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn schedule_changes_bounds_exactly_at_its_edges() {
+    let rig = Harness::start(annotated(
+        "schedules: [{name: sale, from: 2030-01-01T00:00:20Z, to: 2030-01-01T00:00:52Z, minReplicas: 9}]",
+    ));
+    rig.until("the demand", 2.0, |stage| stage.replicas("web") == 8).await;
+    rig.pass(18.5).await;
+    assert_eq!(rig.replicas("web"), 8);
+    rig.until("the floor", 2.0, |stage| stage.replicas("web") == 9).await;
+    assert!((20.0..20.2).contains(&rig.now().as_secs_f64()), "{:?}", rig.now());
+    rig.pass(1.0).await;
+    assert!(
+        active(&rig)
+            .starts_with("True ScheduleActive schedule sale sets minReplicas to 9 instead of 1 until"),
+        "{}",
+        active(&rig)
+    );
+    rig.pass(32.0).await;
+    assert!(active(&rig).starts_with("False NoEffect"), "{}", active(&rig));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sync_period_replaces_that_of_the_controller() {
+    for (seconds, expected) in [(5, 12), (60, 2)] {
+        let rig = Harness::start(annotated(&format!("syncPeriodSeconds: {seconds}")));
+        rig.pass(30.0).await;
+        let before = rig.syncs("web").len();
+        rig.pass(60.0).await;
+        let syncs = rig.syncs("web").len() - before;
+        assert!(syncs.abs_diff(expected) <= 1, "{seconds}: {syncs}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fallback_applies_to_the_failed_metric() {
+    let policy = "fallback: [{on: Error, action: Replicas, replicas: 6, strategy: AtLeast}, {on: Empty, action: Hold}]";
+    let stage = annotated(policy);
+    stage.metrics.set_external(Default::default());
+    let rig = Harness::start(stage);
+    rig.pass(2.0).await;
+    assert!(active(&rig).starts_with("True FallbackActive"), "{}", active(&rig));
+    assert!(
+        rig.condition("web", "ScalingActive").starts_with("True"),
+        "{}",
+        rig.condition("web", "ScalingActive")
+    );
+    assert!([4, 6].contains(&rig.replicas("web")), "{}", active(&rig));
+    rig.external("queue", "80");
+    rig.until("the metric", 16.0, |stage| stage.replicas("web") == 8).await;
+    rig.pass(1.0).await;
+    assert!(active(&rig).starts_with("False NoEffect"), "{}", active(&rig));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lowest_proposal_is_chosen_and_steps_are_bounded() {
+    let stage = Fixture::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    stage.external("other", "60");
+    let mut object = hpa("web", &[external("queue", "10"), external("other", "10")]);
+    object["metadata"]["annotations"] =
+        json!({ ANNOTATION: r#"{"combine":"Min","guards":{"maxStep":{"up":"25%"}}}"# });
+    stage.create(object);
+    let rig = Harness::start(stage);
+    rig.pass(2.0).await;
+    assert_eq!(rig.replicas("web"), 5);
+    assert!(
+        active(&rig)
+            .starts_with("True MaxStep maxStep allows 5 instead of 6 in this sync; the lowest proposal 6"),
+        "{}",
+        active(&rig)
+    );
+    rig.pass(20.0).await;
+    assert_eq!(rig.replicas("web"), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_fields_are_reported_once_and_the_others_apply() {
+    let rig = Harness::start(annotated(
+        "mode: ScaleUpOnly\nsyncPeriodSeconds: 0\ntolerence: 1\nguards: {rollout: Hold}\nschedules: [{name: a, start: \"0 8 * * *\", end: \"0 9 * * *\", minReplicas: 1}]",
+    ));
+    rig.until("the scale-up", 2.0, |stage| stage.replicas("web") == 8).await;
+    rig.pass(40.0).await;
+    let events = rig.events("web");
+    let invalid: Vec<_> = events.iter().filter(|event| event.starts_with("InvalidScalingPolicy")).collect();
+    assert_eq!(invalid.len(), 1, "{events:?}");
+    for part in [
+        "annotation concertina.dev/policy: ",
+        "syncPeriodSeconds: must be from 1 to 3600; the field is ignored",
+        "tolerence: is unknown and has no effect",
+        "guards.rollout: is not supported by this version and has no effect",
+        "schedules[0]: end is not supported by this version; the entry is ignored",
+    ] {
+        assert!(invalid[0].contains(part), "{part}: {}", invalid[0]);
+        assert!(active(&rig).contains(part), "{part}: {}", active(&rig));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn invalid_mode_or_unreadable_policy_is_reported() {
+    for (policy, replicas, expected) in [
+        ("mode: Pause", 4, "True InvalidMode"),
+        ("mode: Pinned", 4, "True InvalidMode"),
+        ("mode: Paused\nuntil: tomorrow", 4, "True InvalidMode"),
+        ("mode: [", 8, "False NoEffect"),
+        ("- mode", 8, "False NoEffect"),
+        (&"x".repeat(200 << 10), 8, "False NoEffect"),
+    ] {
+        let rig = Harness::start(annotated(policy));
+        rig.pass(2.0).await;
+        let shown = policy.get(..20).unwrap_or(policy);
+        assert_eq!(rig.replicas("web"), replicas, "{shown}");
+        assert!(active(&rig).starts_with(expected), "{shown}: {}", active(&rig));
+        assert_eq!(count_of(&rig, "InvalidScalingPolicy"), 1, "{shown}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_annotation_is_applied_at_once() {
+    let rig = Harness::start(annotated("mode: Paused"));
+    rig.pass(20.0).await;
+    assert_eq!(rig.replicas("web"), 4);
+    rig.edit("web", |hpa| hpa["metadata"]["annotations"] = json!({}));
+    rig.until("the scale-up", 2.0, |stage| stage.replicas("web") == 8).await;
+    rig.pass(1.0).await;
+    assert_eq!(active(&rig), "");
+    assert_eq!(count_of(&rig, "ScalingPolicyInactive"), 1);
+}
+
+fn with_objects() -> Config {
+    let mut config = Config::default();
+    config.controller.watch_scaling_policies = true;
+    config
+}
+
+fn policy(kind: &str, name: &str, spec: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "autoscaling.concertina.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    });
+    if kind == "ScalingPolicy" {
+        object["metadata"]["namespace"] = json!("shop");
+    }
+    object
+}
+
+#[tokio::test(start_paused = true)]
+async fn policy_objects_apply_by_selector_and_precedence() {
+    let stage = Fixture::growing();
+    stage.edit("web", |hpa| hpa["metadata"]["labels"] = json!({"team": "shop"}));
+    stage.create(policy(
+        "ClusterScalingPolicy",
+        "platform",
+        &json!({"mode": "Pinned", "replicas": 7, "syncPeriodSeconds": 5}),
+    ));
+    stage.create(policy(
+        "ScalingPolicy",
+        "pause",
+        &json!({"mode": "Paused", "selector": {"matchLabels": {"team": "shop"}}}),
+    ));
+    let rig = Harness::with(stage, &with_objects());
+    rig.pass(20.0).await;
+    assert!(active(&rig).starts_with("True Paused"), "{}", active(&rig));
+    rig.edit("web", |hpa| hpa["metadata"]["labels"] = json!({"team": "bank"}));
+    rig.until("the pin of the platform", 16.0, |stage| stage.replicas("web") == 7).await;
+    rig.cluster.delete("autoscaling.concertina.dev/clusterscalingpolicies", "", "platform").unwrap();
+    rig.until("no policy", 2.0, |stage| stage.replicas("web") == 8).await;
+    rig.pass(1.0).await;
+    assert_eq!(active(&rig), "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespace_selector_follows_the_labels_of_namespaces() {
+    let stage = Fixture::growing();
+    let spec = json!({"mode": "Paused", "namespaceSelector": {"matchLabels": {"tier": "gold"}}});
+    stage.create(policy("ClusterScalingPolicy", "gold", &spec));
+    let rig = Harness::with(stage, &with_objects());
+    rig.until("no policy", 2.0, |stage| stage.replicas("web") == 8).await;
+    let mut namespace = rig.cluster.get("namespaces", "", "shop").unwrap();
+    namespace["metadata"]["labels"] = json!({"tier": "gold"});
+    rig.cluster.update(namespace).unwrap();
+    rig.until("the policy", 3.0, |stage| active(stage).starts_with("True Paused")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_of_a_policy_reports_matches_and_problems() {
+    let stage = Fixture::growing();
+    stage.create(policy("ScalingPolicy", "one", &json!({"mode": "Paused", "tolerence": 1})));
+    stage.create(policy("ScalingPolicy", "none", &json!({"selector": {"matchLabels": {"team": "x"}}})));
+    let rig = Harness::with(stage, &with_objects());
+    rig.pass(30.0).await;
+    let status = |name: &str| {
+        rig.cluster.get("autoscaling.concertina.dev/scalingpolicies", "shop", name).unwrap()["status"].clone()
+    };
+    assert_eq!(status("one")["matched"], 1, "{}", status("one"));
+    assert_eq!(status("one")["conditions"][0]["status"], "False", "{}", status("one"));
+    let message = status("one")["conditions"][0]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("tolerence: is unknown and has no effect"), "{message}");
+    assert_eq!(status("none")["matched"], 0, "{}", status("none"));
+    assert_eq!(status("none")["conditions"][0]["reason"], "Accepted");
+    let writes = rig.count("patch", "/status");
+    rig.pass(120.0).await;
+    assert_eq!(rig.count("patch", "/status"), writes, "an unchanged status is not written again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn absent_kinds_cost_one_request_a_minute_and_are_found_later() {
+    let group = "autoscaling.concertina.dev";
+    let stage = Fixture::growing();
+    stage.cluster.set_discovery(group, false);
+    let rig = Harness::with(stage, &with_objects());
+    rig.pass(600.0).await;
+    assert_eq!(rig.replicas("web"), 8);
+    let requests = rig.times(|request| request.path.contains(group)).len();
+    assert!((20..=24).contains(&requests), "{requests}");
+    rig.cluster.set_discovery(group, true);
+    rig.create(policy("ScalingPolicy", "pause", &json!({"mode": "Paused"})));
+    rig.until("the policy", 70.0, |stage| active(stage).starts_with("True Paused")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn controller_without_the_flag_sends_no_request_for_policies() {
+    let rig = Harness::start(Fixture::growing());
+    rig.pass(120.0).await;
+    assert_eq!(rig.times(|request| request.path.contains("concertina.dev")).len(), 0);
+    assert_eq!(active(&rig), "");
+}
