@@ -120,6 +120,10 @@ fn chart_refuses_invalid_values() {
             &["scope=labelled", "serviceAccount.name=horizontal-pod-autoscaler"],
             "the guard refuses the writes of the account horizontal-pod-autoscaler",
         ),
+        (
+            &["scalingPolicies.enabled=true", "watchNamespaces={shop}"],
+            "scalingPolicies.enabled cannot be combined with",
+        ),
         (&["shadow=true", "historyCheckpoint=true"], "historyCheckpoint cannot be combined with shadow"),
         (
             &["controlPlane=true", "watchNamespaces={shop}"],

@@ -117,7 +117,7 @@ async fn sync_period_replaces_that_of_the_controller() {
 
 #[tokio::test(start_paused = true)]
 async fn fallback_applies_to_the_failed_metric() {
-    let policy = "fallback: [{on: Error, action: Replicas, replicas: 6, strategy: AtLeast}, {on: Empty, action: Hold}]";
+    let policy = "fallback: [{when: Error, action: Replicas, replicas: 6, strategy: AtLeast}, {when: Empty, action: Hold}]";
     let stage = annotated(policy);
     stage.metrics.set_external(Default::default());
     let rig = Harness::start(stage);

@@ -44,6 +44,12 @@ pub(crate) const VARIANTS: &[Variant] = &[
         values: &["historyCheckpoint=true"],
     },
     Variant {
+        folder: "overlays/scaling-policies",
+        release: "concertina",
+        namespace: "kube-system",
+        values: &["scalingPolicies.enabled=true"],
+    },
+    Variant {
         folder: "overlays/shadow",
         release: "concertina-shadow",
         namespace: HOME,
@@ -74,6 +80,14 @@ pub(crate) const VARIANTS: &[Variant] = &[
         values: &["scope=labelled", "handover.controllerName=blue-concertina"],
     },
 ];
+
+/// Whether a role extends the roles of users (view, edit, admin), and grants the controller nothing.
+pub(crate) fn is_for_users(role: &Value) -> bool {
+    let labels = role["metadata"]["labels"].as_object();
+    labels.is_some_and(|labels| {
+        labels.keys().any(|key| key.starts_with("rbac.authorization.k8s.io/aggregate-to-"))
+    })
+}
 
 /// The identity of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

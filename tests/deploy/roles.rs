@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::rendered::{Objects, VARIANTS, flags, kustomize, objects, only, run};
+use crate::rendered::{Key, Objects, VARIANTS, flags, is_for_users, kustomize, objects, only, run};
 
 /// Namespace, group, resource, object name, verb.
 type AccessRight = (String, String, String, String, String);
@@ -38,7 +38,7 @@ fn every_role_is_bound_to_the_pods_account() {
         let account = &deployment["spec"]["template"]["spec"]["serviceAccountName"];
         let of_kind = |kind: &'static str| objects.iter().filter(move |(name, _)| name.kind == kind);
         for (role, binding) in [("Role", "RoleBinding"), ("ClusterRole", "ClusterRoleBinding")] {
-            for (name, _) in of_kind(role) {
+            for (name, _) in of_kind(role).filter(|(_, role)| !is_for_users(role)) {
                 let bound = of_kind(binding).any(|(other, binding)| {
                     other.namespace == name.namespace && binding["roleRef"]["name"] == *name.name
                 });
@@ -69,7 +69,9 @@ fn shadow_roles_allow_reads_only() {
 
 fn rights(objects: &Objects) -> BTreeSet<AccessRight> {
     let mut rights = BTreeSet::new();
-    for (name, role) in objects.iter().filter(|(name, _)| matches!(&*name.kind, "Role" | "ClusterRole")) {
+    let of_controller =
+        |name: &Key, role: &Value| matches!(&*name.kind, "Role" | "ClusterRole") && !is_for_users(role);
+    for (name, role) in objects.iter().filter(|(name, role)| of_controller(name, role)) {
         for rule in role["rules"].as_array().unwrap() {
             let names = list(&rule["resourceNames"]);
             let names = if names.is_empty() { vec![String::new()] } else { names };

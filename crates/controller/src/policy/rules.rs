@@ -561,7 +561,7 @@ fn fallback(
         // An invalid metric, and one that the cluster cannot compute, is an error too.
         _ => FallbackCause::Error,
     };
-    let of_cause = || fallbacks.iter().filter(|fallback| fallback.on == cause);
+    let of_cause = || fallbacks.iter().filter(|fallback| fallback.when == cause);
     let named = of_cause().find(|fallback| fallback.metric.as_deref() == Some(metric));
     let Fallback { action, replicas, strategy, .. } =
         named.or_else(|| of_cause().find(|fallback| fallback.metric.is_none()))?;

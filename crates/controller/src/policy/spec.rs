@@ -138,8 +138,8 @@ pub struct PendingPods {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fallback {
-    /// The failure.
-    pub on: FallbackCause,
+    /// The failure. Not named `on`, because YAML 1.1 reads this word as `true`.
+    pub when: FallbackCause,
     /// The name of the metric. `None` for every metric.
     pub metric: Option<String>,
     /// The action.

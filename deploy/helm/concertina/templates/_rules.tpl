@@ -47,6 +47,19 @@
 - apiGroups: [external.metrics.k8s.io]
   resources: ["*"]
   verbs: [list]
+{{- if .Values.scalingPolicies.enabled }}
+- apiGroups: [autoscaling.concertina.dev]
+  resources: [scalingpolicies, clusterscalingpolicies]
+  verbs: [list, watch]
+- apiGroups: [autoscaling.concertina.dev]
+  resources: [scalingpolicies/status, clusterscalingpolicies/status]
+  verbs: [patch]
+{{- if not (include "concertina.labelled" .) }}
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [list, watch]
+{{- end }}
+{{- end }}
 {{- if not .Values.shadow }}
 - apiGroups: [""]
   resources: [events]
