@@ -104,6 +104,21 @@ async fn schedule_changes_bounds_exactly_at_its_edges() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn recurring_schedule_follows_its_time_zone() {
+    // The test starts at 05:30 in India.
+    let rig = Harness::start(annotated(
+        "schedules: [{name: early, timeZone: Asia/Kolkata, start: \"31 5 * * *\", end: \"33 5 * * *\", minReplicas: 9}]",
+    ));
+    rig.pass(59.0).await;
+    assert_eq!(rig.replicas("web"), 8);
+    rig.until("the floor", 2.0, |stage| stage.replicas("web") == 9).await;
+    assert!((60.0..60.2).contains(&rig.now().as_secs_f64()), "{:?}", rig.now());
+    rig.pass(1.0).await;
+    assert!(active(&rig).ends_with("instead of 1 until 2030-01-01T00:03:00Z"), "{}", active(&rig));
+    rig.until("the end", 121.0, |stage| active(stage).starts_with("False NoEffect")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn sync_period_replaces_that_of_the_controller() {
     for (seconds, expected) in [(5, 12), (60, 2)] {
         let rig = Harness::start(annotated(&format!("syncPeriodSeconds: {seconds}")));
@@ -161,7 +176,7 @@ async fn lowest_proposal_is_chosen_and_steps_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn invalid_fields_are_reported_once_and_the_others_apply() {
     let rig = Harness::start(annotated(
-        "mode: ScaleUpOnly\nsyncPeriodSeconds: 0\ntolerence: 1\nguards: {rollout: Hold}\nschedules: [{name: a, start: \"0 8 * * *\", end: \"0 9 * * *\", minReplicas: 1}]",
+        "mode: ScaleUpOnly\nsyncPeriodSeconds: 0\ntolerence: 1\nguards: {rollout: Hold}\nschedules: [{name: a, timeZone: Berlin, start: \"0 8 * * *\", end: \"0 9 * * *\", minReplicas: 1}]",
     ));
     rig.until("the scale-up", 2.0, |stage| stage.replicas("web") == 8).await;
     rig.pass(40.0).await;
@@ -173,7 +188,7 @@ async fn invalid_fields_are_reported_once_and_the_others_apply() {
         "syncPeriodSeconds: must be from 1 to 3600; the field is ignored",
         "tolerence: is unknown and has no effect",
         "guards.rollout: is not supported by this version and has no effect",
-        "schedules[0]: end is not supported by this version; the entry is ignored",
+        "schedules[0]: timeZone: no time zone has the name \"Berlin\"; did you mean \"Europe/Berlin\"?; the entry is ignored",
     ] {
         assert!(invalid[0].contains(part), "{part}: {}", invalid[0]);
         assert!(active(&rig).contains(part), "{part}: {}", active(&rig));

@@ -13,6 +13,7 @@ use clock::SharedClock;
 
 /// The options of a controller. The process guarantees the bounds that the fields state.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "flags are set one by one")]
 pub struct Options {
     /// Settings that affect decisions: tolerance, windows, version, gates.
     pub settings: Settings,

@@ -290,34 +290,37 @@ impl Merged {
     ) -> (Arc<autoscaling::spec::Spec>, Vec<PolicyStep>) {
         let windows = self.spec.schedules.as_deref().unwrap_or_default();
         let (min, max) = (hpa.min_replicas.unwrap_or(1), hpa.max_replicas);
-        let (mut floor, mut ceiling) = (None::<(i32, &str, Timestamp)>, None::<(i32, &str, Timestamp)>);
+        let (mut floor, mut ceiling) = (None::<Bound<'_>>, None::<Bound<'_>>);
         for window in windows {
-            edges.extend([window.from, window.to].into_iter().filter(|edge| *edge > now));
-            if !(window.from..window.to).contains(&now) {
+            let phase = window.times.phase(now);
+            edges.extend(phase.until);
+            if !phase.is_active {
                 continue;
             }
+            let bound = |replicas| Bound { replicas, schedule: &window.name, until: phase.until };
             if let Some(replicas) = window.min_replicas
-                && floor.is_none_or(|(highest, ..)| replicas > highest)
+                && floor.as_ref().is_none_or(|floor| replicas > floor.replicas)
             {
-                floor = Some((replicas, &window.name, window.to));
+                floor = Some(bound(replicas));
             }
             if let Some(replicas) = window.max_replicas
-                && ceiling.is_none_or(|(lowest, ..)| replicas < lowest)
+                && ceiling.as_ref().is_none_or(|ceiling| replicas < ceiling.replicas)
             {
-                ceiling = Some((replicas, &window.name, window.to));
+                ceiling = Some(bound(replicas));
             }
         }
         if (floor.is_none() && ceiling.is_none()) || min > max {
             return (Arc::clone(hpa), Vec::new());
         }
-        let highest = ceiling.map_or(max, |(replicas, ..)| replicas.clamp(min, max));
-        let lowest = floor.map_or(min, |(replicas, ..)| replicas.clamp(min, highest));
+        let highest = ceiling.as_ref().map_or(max, |ceiling| ceiling.replicas.clamp(min, max));
+        let lowest = floor.as_ref().map_or(min, |floor| floor.replicas.clamp(min, highest));
         let mut steps = Vec::new();
-        let mut report = |bound: Option<(i32, &str, Timestamp)>, field: &str, from: i32, to: i32| {
-            if let Some((_, name, end)) = bound
+        let mut report = |bound: Option<Bound<'_>>, field: &str, from: i32, to: i32| {
+            if let Some(Bound { schedule, until, .. }) = bound
                 && from != to
             {
-                let message = format!("schedule {name} sets {field} to {to} instead of {from} until {end}");
+                let until = until.map(|until| format!(" until {until}")).unwrap_or_default();
+                let message = format!("schedule {schedule} sets {field} to {to} instead of {from}{until}");
                 steps.push(PolicyStep { reason: StepReason::ScheduleActive, message });
             }
         };
@@ -330,6 +333,13 @@ impl Merged {
         let spec = autoscaling::spec::Spec { min_replicas, max_replicas: highest, ..(**hpa).clone() };
         (Arc::new(spec), steps)
     }
+}
+
+/// A bound of an active schedule.
+struct Bound<'a> {
+    replicas: i32,
+    schedule: &'a str,
+    until: Option<Timestamp>,
 }
 
 /// The proposal of one metric, or what its fallback requires.
@@ -580,3 +590,6 @@ fn fallback(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,11 @@
 //! The fields of a policy, as values. An invalid field is left out and reported, the others stand.
 
+use std::sync::Arc;
+
 use autoscaling::go::quote;
 use jiff::Timestamp;
+use parking_lot::Mutex;
+use policies::schedule::{Phase, Recurrence, ScheduleError};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -55,20 +59,125 @@ pub enum Combine {
     Min,
 }
 
-/// A floor or a ceiling from one time to another.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// A floor or a ceiling at certain times.
+#[derive(Debug, Clone)]
 pub struct Window {
     /// The name in conditions and events.
     pub name: String,
-    /// The start.
-    pub from: Timestamp,
-    /// The end.
-    pub to: Timestamp,
+    /// When it applies.
+    pub times: Times,
     /// The floor.
     pub min_replicas: Option<i32>,
     /// The ceiling.
     pub max_replicas: Option<i32>,
+}
+
+/// When a schedule applies.
+#[derive(Debug, Clone)]
+pub enum Times {
+    /// From a time to another.
+    Once {
+        /// The start.
+        from: Timestamp,
+        /// The end.
+        to: Timestamp,
+    },
+    /// Again and again, by cron expressions in a time zone.
+    Recurring(Arc<Recurring>),
+}
+
+/// A recurring schedule with its last phase, because the search for times that match takes longer than the rest of a
+/// resolution.
+#[derive(Debug)]
+pub struct Recurring {
+    recurrence: Recurrence,
+    /// The time of the search and its result, which is valid until the next change.
+    last: Mutex<Option<(Timestamp, Phase)>>,
+}
+
+impl Recurring {
+    fn phase(&self, now: Timestamp) -> Phase {
+        let mut last = self.last.lock();
+        if let Some((at, phase)) = *last
+            && at <= now
+            && phase.until.is_none_or(|until| now < until)
+        {
+            return phase;
+        }
+        let phase = self.recurrence.phase(now);
+        *last = Some((now, phase));
+        phase
+    }
+}
+
+impl Times {
+    /// Whether the schedule applies at a time, and the next change after that time.
+    pub fn phase(&self, now: Timestamp) -> Phase {
+        match self {
+            Self::Recurring(recurring) => recurring.phase(now),
+            Self::Once { from, to } => Phase {
+                is_active: (*from..*to).contains(&now),
+                until: [*from, *to].into_iter().find(|edge| *edge > now),
+            },
+        }
+    }
+}
+
+/// A schedule as written.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WindowFields {
+    name: String,
+    time_zone: Option<String>,
+    start: Option<String>,
+    end: Option<String>,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+    min_replicas: Option<i32>,
+    max_replicas: Option<i32>,
+}
+
+/// The reason why a schedule is ignored.
+#[derive(Debug, thiserror::Error)]
+enum WindowError {
+    #[error("either start and end or from and to must be set")]
+    Times,
+    #[error("timeZone needs start and end")]
+    TimeZone,
+    #[error("from must be earlier than to")]
+    Order,
+    #[error("minReplicas or maxReplicas must be set")]
+    NoBound,
+    #[error("minReplicas and maxReplicas must not be negative")]
+    Negative,
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+}
+
+impl TryFrom<WindowFields> for Window {
+    type Error = WindowError;
+
+    fn try_from(fields: WindowFields) -> Result<Self, WindowError> {
+        let WindowFields { name, time_zone, start, end, from, to, min_replicas, max_replicas } = fields;
+        let times = match (start, end, from, to) {
+            (Some(start), Some(end), None, None) => {
+                let zone = time_zone.as_deref().unwrap_or("UTC");
+                let recurrence = Recurrence::parse(zone, &start, &end)?;
+                Times::Recurring(Arc::new(Recurring { recurrence, last: Mutex::default() }))
+            }
+            (None, None, Some(_), Some(_)) if time_zone.is_some() => return Err(WindowError::TimeZone),
+            (None, None, Some(from), Some(to)) if from >= to => return Err(WindowError::Order),
+            (None, None, Some(from), Some(to)) => Times::Once { from, to },
+            _ => return Err(WindowError::Times),
+        };
+        if min_replicas.is_none() && max_replicas.is_none() {
+            return Err(WindowError::NoBound);
+        }
+        if min_replicas.into_iter().chain(max_replicas).any(|replicas| replicas < 0) {
+            return Err(WindowError::Negative);
+        }
+        Ok(Self { name, times, min_replicas, max_replicas })
+    }
 }
 
 /// A count of pods, or a percentage of the current count.
@@ -184,7 +293,7 @@ pub enum Strategy {
 }
 
 /// The valid fields of a policy.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Spec {
     /// `mode`, with the fields that belong to it.
     pub mode: Option<ModeSpec>,
@@ -278,8 +387,8 @@ fn read(fields: Map<String, Value>) -> (Spec, Vec<Problem>) {
             |seconds: &u32| *seconds <= 86_400,
             "must be at most 86400",
         ),
-        schedules: reader.list("schedules", window_problem),
-        fallback: reader.list("fallback", fallback_problem),
+        schedules: reader.list("schedules", |fields: WindowFields| Window::try_from(fields)),
+        fallback: reader.list("fallback", checked_fallback),
         combine: reader.field("combine"),
         max_step: guards.field("maxStep"),
         pending_pods: guards.field("pendingPods"),
@@ -290,33 +399,33 @@ fn read(fields: Map<String, Value>) -> (Spec, Vec<Problem>) {
     let mut problems = reader.problems;
     problems.sort();
     if problems.len() > MAX_REPORTS {
-        let more = problems.len() - MAX_REPORTS;
+        let further = problems.len() - MAX_REPORTS;
         problems.truncate(MAX_REPORTS);
-        problems.push(Problem { field: String::new(), message: format!("{more} more problems") });
+        problems.push(Problem { field: String::new(), message: format!("{further} more problems") });
     }
     (spec, problems)
 }
 
-fn window_problem(window: &Window) -> Option<&'static str> {
-    if window.from >= window.to {
-        Some("from must be earlier than to")
-    } else if window.min_replicas.is_none() && window.max_replicas.is_none() {
-        Some("minReplicas or maxReplicas must be set")
-    } else if window.min_replicas.into_iter().chain(window.max_replicas).any(|replicas| replicas < 0) {
-        Some("minReplicas and maxReplicas must not be negative")
-    } else {
-        None
+/// A fallback as it applies.
+fn checked_fallback(fallback: Fallback) -> Result<Fallback, FallbackError> {
+    let needs = fallback.action == FallbackAction::Replicas;
+    match fallback.replicas {
+        None if needs => Err(FallbackError::NoReplicas),
+        Some(_) if !needs => Err(FallbackError::Replicas),
+        Some(replicas) if replicas < 0 => Err(FallbackError::Negative),
+        _ => Ok(fallback),
     }
 }
 
-fn fallback_problem(fallback: &Fallback) -> Option<&'static str> {
-    let needs = fallback.action == FallbackAction::Replicas;
-    match fallback.replicas {
-        None if needs => Some("the action Replicas needs replicas"),
-        Some(_) if !needs => Some("replicas needs the action Replicas"),
-        Some(replicas) if replicas < 0 => Some("replicas must not be negative"),
-        _ => None,
-    }
+/// The reason why a fallback is ignored.
+#[derive(Debug, thiserror::Error)]
+enum FallbackError {
+    #[error("the action Replicas needs replicas")]
+    NoReplicas,
+    #[error("replicas needs the action Replicas")]
+    Replicas,
+    #[error("replicas must not be negative")]
+    Negative,
 }
 
 /// The fields that were not read so far.
@@ -356,35 +465,31 @@ impl Reader {
     }
 
     /// Reads the valid entries of a list.
-    fn list<T: DeserializeOwned>(
+    fn list<T: DeserializeOwned, U, E: std::fmt::Display>(
         &mut self,
         name: &str,
-        problem: impl Fn(&T) -> Option<&'static str>,
-    ) -> Option<Vec<T>> {
+        convert: impl Fn(T) -> Result<U, E>,
+    ) -> Option<Vec<U>> {
         let entries: Vec<Value> = self.field(name)?;
         if entries.len() > MAX_ENTRIES {
-            self.report(
-                name,
-                format!(
-                    "has {} entries, at most {MAX_ENTRIES} are allowed; the field is ignored",
-                    entries.len()
-                ),
-            );
+            let count = entries.len();
+            let message =
+                format!("has {count} entries, at most {MAX_ENTRIES} are allowed; the field is ignored");
+            self.report(name, message);
             return None;
         }
         let mut valid = Vec::new();
         for (index, entry) in entries.into_iter().enumerate() {
-            let problem = match serde_json::from_value::<T>(entry) {
-                Ok(entry) => match problem(&entry) {
-                    None => {
-                        valid.push(entry);
-                        continue;
-                    }
-                    Some(problem) => problem.to_owned(),
-                },
-                Err(error) => unsupported_entry(&error.to_string()),
+            let converted = match serde_json::from_value::<T>(entry) {
+                Ok(entry) => convert(entry).map_err(|error| error.to_string()),
+                Err(error) => Err(unsupported_entry(&error.to_string())),
             };
-            self.report(format!("{name}[{index}]"), format!("{problem}; the entry is ignored"));
+            match converted {
+                Ok(entry) => valid.push(entry),
+                Err(problem) => {
+                    self.report(format!("{name}[{index}]"), format!("{problem}; the entry is ignored"));
+                }
+            }
         }
         Some(valid)
     }
@@ -444,7 +549,7 @@ impl Reader {
 
 /// Names the fields of the design that this version does not support.
 fn unsupported_entry(error: &str) -> String {
-    let fields = ["start", "end", "timeZone", "failureDurationSeconds", "LastValue"];
+    let fields = ["failureDurationSeconds", "LastValue"];
     match fields.into_iter().find(|field| error.contains(&format!("`{field}`"))) {
         Some(field) => format!("{field} is not supported by this version"),
         None => first_line(error).to_owned(),

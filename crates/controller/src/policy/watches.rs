@@ -115,7 +115,7 @@ impl PolicyWatches {
             namespace: namespace.clone(),
             listed: None,
         };
-        let number = if kind == Kind::Cluster { 0 } else { 1 };
+        let number = u64::from(kind != Kind::Cluster);
         let (handle, watching) =
             watch_of(kind, self.watch.clone(), self.options(namespace.clone(), number), intake());
         tokio::select! {
