@@ -55,7 +55,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            if path.file_name().is_some_and(|name| name != "tables") {
+            if path.file_name().is_some_and(|name| name != "tables" && name != "kpa") {
                 collect(&path, files);
             }
         } else if path.to_string_lossy().ends_with(".jsonl.gz") {

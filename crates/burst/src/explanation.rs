@@ -1,0 +1,90 @@
+//! The steps of one decision as data.
+
+use serde::{Deserialize, Serialize};
+
+/// A decision and its steps, in the order of their computation. Times are in seconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The time of the decision.
+    pub at: i64,
+    /// The number of ready pods that the rates are relative to. At least 1.
+    pub ready: i32,
+    /// The lowest and the highest count that the rates permit.
+    pub limits: (i32, i32),
+    /// What the stable window asks for.
+    pub stable: Proposal,
+    /// What the panic window asks for. Used in panic mode only.
+    pub panic: Proposal,
+    /// The mode of the decision.
+    pub mode: Mode,
+    /// The result of the mode, before the delay of scale-downs.
+    pub proposed: i32,
+    /// The step that set the result.
+    pub limit: Limit,
+    /// The result.
+    pub replicas: i32,
+}
+
+/// The count that one window asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Proposal {
+    /// The average load over all pods, rounded to six decimal places, in the unit of the samples.
+    pub average: f64,
+    /// The number of seconds that the average covers. 0 if the window has no sample.
+    pub seconds: u32,
+    /// The average divided by the target, rounded up.
+    pub wanted: i32,
+    /// [`Self::wanted`] within the rates and the activation scale.
+    pub replicas: i32,
+    /// What changed [`Self::wanted`].
+    pub clamp: Clamp,
+}
+
+/// What changed the count that a window asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Clamp {
+    /// Nothing.
+    None,
+    /// The largest factor of a step up.
+    ScaleUpRate,
+    /// The largest divisor of a step down.
+    ScaleDownRate,
+    /// The lowest count other than 0.
+    ActivationScale,
+}
+
+/// The mode of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mode {
+    /// The stable window decides.
+    Stable,
+    /// The higher one of both windows decides, and the count does not fall.
+    #[serde(rename_all = "camelCase")]
+    Panic {
+        /// The start of the panic mode.
+        since: i64,
+        /// The last time at which the panic window asked for too many pods. The mode ends once this is longer
+        /// ago than the stable window.
+        last_over: i64,
+        /// The highest count since the start.
+        highest: i32,
+    },
+}
+
+/// The step that set the result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Limit {
+    /// The stable window, changed by this.
+    Stable(Clamp),
+    /// The panic window, changed by this.
+    Panic(Clamp),
+    /// The panic mode, which keeps the highest count since its start.
+    PanicHighest,
+    /// The delay of scale-downs, which keeps a higher earlier result.
+    ScaleDownDelay,
+}

@@ -1,0 +1,166 @@
+//! The average of a load over a window of whole seconds.
+
+use crate::number::{ring_index, to_length};
+
+/// Averages are rounded to a multiple of its reciprocal.
+const PRECISION: f64 = 1e6;
+
+/// The load of the last seconds, a bucket for each. A second without a sample counts as 0 between two samples.
+///
+/// The total is kept while buckets change, instead of added up at each read. The order of these additions
+/// decides the last bits of an average, and through rounding up, a replica count.
+#[derive(Debug, Clone)]
+pub(crate) struct Window {
+    buckets: Vec<f64>,
+    total: f64,
+    /// `None` before the first sample.
+    written: Option<Written>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Written {
+    first: i64,
+    last: i64,
+}
+
+/// An average and what it covers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Average {
+    /// The average load, rounded to six decimal places.
+    pub(crate) value: f64,
+    /// The number of seconds that it covers. 0 if no sample is recent enough.
+    pub(crate) seconds: u32,
+}
+
+impl Window {
+    /// An empty window of `seconds`, at least 1.
+    pub(crate) fn new(seconds: u32) -> Self {
+        Self { buckets: vec![0.0; to_length(seconds.max(1))], total: 0.0, written: None }
+    }
+
+    /// Adds `value` to the bucket of `second`. Ignores a sample that is older than the last one by the window
+    /// or more.
+    pub(crate) fn record(&mut self, second: i64, value: f64) {
+        match self.written {
+            Some(written) if second <= written.last => {
+                if written.last.saturating_sub(second) >= self.length() {
+                    return;
+                }
+                self.written = Some(Written { first: written.first.min(second), ..written });
+            }
+            Some(written) if second.saturating_sub(written.last) < self.length() => {
+                for skipped in written.last.saturating_add(1)..=second {
+                    if let Some(bucket) = bucket(&mut self.buckets, skipped) {
+                        self.total -= *bucket;
+                        *bucket = 0.0;
+                    }
+                }
+                self.written = Some(Written { last: second, ..written });
+            }
+            _ => {
+                self.buckets.fill(0.0);
+                self.total = 0.0;
+                self.written = Some(Written { first: second, last: second });
+            }
+        }
+        if let Some(bucket) = bucket(&mut self.buckets, second) {
+            *bucket += value;
+        }
+        self.total += value;
+    }
+
+    /// Whether the last sample is older than the window.
+    pub(crate) fn is_empty(&self, now: i64) -> bool {
+        self.written.is_none_or(|written| now.saturating_sub(written.last) > self.length())
+    }
+
+    /// The average at `now`. Covers the seconds from the first sample, or from the start of the window, to the
+    /// last sample.
+    pub(crate) fn average(&self, now: i64) -> Average {
+        let none = Average { value: 0.0, seconds: 0 };
+        let Some(Written { first, last }) = self.written else { return none };
+        let silent = now.saturating_sub(last).max(0);
+        if silent >= self.length() {
+            return none;
+        }
+        let mut total = self.total;
+        for second in last.saturating_add(1)..=last.saturating_add(silent) {
+            total -= self.buckets.get(ring_index(second, self.buckets.len())).copied().unwrap_or(0.0);
+        }
+        let covered = last.saturating_sub(first).saturating_add(1).min(self.length() - silent);
+        let seconds = u32::try_from(covered).unwrap_or(u32::MAX);
+        Average { value: (total / f64::from(seconds) * PRECISION).round() / PRECISION, seconds }
+    }
+
+    fn length(&self) -> i64 {
+        i64::try_from(self.buckets.len()).unwrap_or(i64::MAX)
+    }
+}
+
+fn bucket(buckets: &mut [f64], second: i64) -> Option<&mut f64> {
+    let index = ring_index(second, buckets.len());
+    buckets.get_mut(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn average(samples: &[(i64, f64)], now: i64) -> (f64, u32) {
+        let mut window = Window::new(5);
+        for &(second, value) in samples {
+            window.record(second, value);
+        }
+        let Average { value, seconds } = window.average(now);
+        (value, seconds)
+    }
+
+    #[test]
+    fn average_covers_first_to_last_sample_within_the_window() {
+        for (samples, now, expected) in [
+            (&[][..], 10, (0.0, 0)),
+            (&[(10, 4.0)], 10, (4.0, 1)),
+            // Samples of the same second add up.
+            (&[(10, 4.0), (10, 2.0)], 10, (6.0, 1)),
+            // A second without a sample counts as 0 between two samples, and not at all after the last one.
+            (&[(10, 4.0), (12, 2.0)], 12, (2.0, 3)),
+            (&[(10, 4.0), (12, 2.0)], 14, (2.0, 3)),
+            // The seconds that leave the window do so without new samples, too.
+            (&[(10, 4.0), (12, 2.0)], 15, (1.0, 2)),
+            (&[(10, 4.0), (12, 2.0)], 16, (2.0, 1)),
+            (&[(10, 4.0), (12, 2.0)], 17, (0.0, 0)),
+            // A late sample within the window counts and moves the start. One that is too late is ignored.
+            (&[(12, 2.0), (10, 4.0)], 12, (2.0, 3)),
+            (&[(12, 2.0), (8, 8.0)], 12, (2.0, 5)),
+            (&[(12, 2.0), (7, 8.0)], 12, (2.0, 1)),
+            // A gap as long as the window starts again.
+            (&[(10, 4.0), (14, 1.0)], 14, (1.0, 5)),
+            (&[(10, 4.0), (15, 1.0)], 15, (1.0, 1)),
+            // A clock that goes back reads the whole window.
+            (&[(10, 4.0), (12, 2.0)], 3, (2.0, 3)),
+            // Rounded, halves away from zero.
+            (&[(10, 1.0), (11, 0.0), (12, 0.0)], 12, (0.333_333, 3)),
+            (&[(10, 2.0), (11, 0.0), (12, 0.0)], 12, (0.666_667, 3)),
+        ] {
+            assert_eq!(average(samples, now), expected, "{samples:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn window_is_empty_once_the_last_sample_is_older() {
+        let mut window = Window::new(5);
+        assert!(window.is_empty(0));
+        window.record(10, 1.0);
+        assert!(!window.is_empty(15));
+        assert!(window.is_empty(16));
+    }
+
+    #[test]
+    fn extreme_times_neither_overflow_nor_block() {
+        let mut window = Window::new(5);
+        for second in [i64::MIN, i64::MAX, i64::MIN, 0, i64::MAX] {
+            window.record(second, 1.0);
+            let _ = (window.average(i64::MIN), window.average(i64::MAX), window.is_empty(0));
+        }
+    }
+}
