@@ -80,8 +80,8 @@ impl Autoscaler {
         let stable = self.proposal(self.stable.average(now), lowest, highest);
         let panic_average = self.panic.average(now);
         let panic = self.proposal(panic_average, lowest, highest);
-        let wanted = (panic_average.value / self.settings.target).ceil();
-        self.change_mode(now, wanted / pods >= self.settings.panic_threshold);
+        let desired = (panic_average.value / self.settings.target).ceil();
+        self.change_mode(now, desired / pods >= self.settings.panic_threshold);
 
         let (mode, proposed, mut limit) = self.apply_mode(&stable, &panic);
         let mut replicas = proposed;
@@ -96,21 +96,21 @@ impl Autoscaler {
     }
 
     fn proposal(&self, Average { value, seconds }: Average, lowest: f64, highest: f64) -> Proposal {
-        let wanted = (value / self.settings.target).ceil();
-        let mut replicas = truncate_to_count(wanted.max(lowest).min(highest));
-        let mut clamp = if wanted > highest {
+        let desired = (value / self.settings.target).ceil();
+        let mut replicas = truncate_to_count(desired.max(lowest).min(highest));
+        let mut clamp = if desired > highest {
             Clamp::ScaleUpRate
-        } else if wanted < lowest {
+        } else if desired < lowest {
             Clamp::ScaleDownRate
         } else {
             Clamp::None
         };
         let activation = self.settings.activation_scale;
-        if activation > 1 && wanted > 0.0 && activation > replicas {
+        if activation > 1 && desired > 0.0 && activation > replicas {
             replicas = activation;
             clamp = Clamp::ActivationScale;
         }
-        Proposal { average: value, seconds, wanted: truncate_to_count(wanted), replicas, clamp }
+        Proposal { average: value, seconds, desired: truncate_to_count(desired), replicas, clamp }
     }
 
     fn change_mode(&mut self, now: i64, over_threshold: bool) {

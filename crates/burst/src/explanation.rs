@@ -35,10 +35,10 @@ pub struct Proposal {
     /// The number of seconds that the average covers. 0 if the window has no sample.
     pub seconds: u32,
     /// The average divided by the target, rounded up.
-    pub wanted: i32,
-    /// [`Self::wanted`] within the rates and the activation scale.
+    pub desired: i32,
+    /// [`Self::desired`] within the rates and the activation scale.
     pub replicas: i32,
-    /// What changed [`Self::wanted`].
+    /// What changed [`Self::desired`].
     pub clamp: Clamp,
 }
 

@@ -1,0 +1,357 @@
+//! One entry of a page: a series, or a line without a value.
+
+use std::borrow::Cow;
+
+use crate::error::SyntaxError;
+use crate::float;
+use crate::format::Format;
+use crate::lexer::{Incomplete, Lexer, Token};
+
+/// The last type that the page declared, as far as it changes label values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum MetricType {
+    #[default]
+    Other,
+    Histogram,
+    Summary,
+}
+
+/// A range of bytes of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    start: usize,
+    end: usize,
+}
+
+impl Span {
+    fn inner(start: usize, end: usize) -> Self {
+        Self { start: start.saturating_add(1), end: end.saturating_sub(1) }
+    }
+}
+
+/// The labels of the current entry: names and values. Kept between entries to reuse its memory.
+pub(crate) type Spans = Vec<(Span, Span)>;
+
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// A series with a value.
+    Series { name: Span, series: Span, value: f64, timestamp: Option<i64> },
+    /// Metadata, a comment or an empty line.
+    Other,
+    /// The end of the page.
+    End,
+}
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Incomplete,
+    Syntax(SyntaxError),
+    TooManyLabels,
+}
+
+impl From<Incomplete> for Failure {
+    fn from(_: Incomplete) -> Self {
+        Self::Incomplete
+    }
+}
+
+impl From<SyntaxError> for Failure {
+    fn from(error: SyntaxError) -> Self {
+        Self::Syntax(error)
+    }
+}
+
+/// A series of a page with its value.
+#[derive(Debug, Clone, Copy)]
+pub struct Series<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) name: Span,
+    pub(crate) written: Span,
+    pub(crate) labels: &'a [(Span, Span)],
+    pub(crate) metric_type: MetricType,
+    /// The line on which the entry starts, from 1.
+    pub line: usize,
+    /// The value.
+    pub value: f64,
+    /// The timestamp of the page in milliseconds since the Unix epoch. Mostly absent.
+    pub timestamp: Option<i64>,
+}
+
+impl<'a> Series<'a> {
+    /// The name of the series. Mostly the name of a metric, with a suffix for parts of a histogram. A quoted
+    /// name may be any bytes.
+    pub fn name(&self) -> Cow<'a, [u8]> {
+        unescape(self.slice(self.name))
+    }
+
+    /// The name and the labels as on the page.
+    pub fn as_written(&self) -> &'a [u8] {
+        self.slice(self.written)
+    }
+
+    /// The labels in their order on the page. A quoted name may be any bytes.
+    ///
+    /// The bounds of buckets and quantiles are written as Prometheus stores them, `1.0` for `1`.
+    pub fn labels(&self) -> impl Iterator<Item = (Cow<'a, [u8]>, Cow<'a, str>)> {
+        let series = *self;
+        self.labels.iter().map(move |(name, value)| {
+            let name = unescape(series.slice(*name));
+            let value = match unescape(series.slice(*value)) {
+                Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),
+                Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+            };
+            let bound = match series.metric_type {
+                MetricType::Histogram => *name == *b"le",
+                MetricType::Summary => *name == *b"quantile",
+                MetricType::Other => false,
+            };
+            let canonical = if bound { float::canonical_label(&value) } else { None };
+            (name, canonical.map_or(value, Cow::Owned))
+        })
+    }
+
+    fn slice(&self, span: Span) -> &'a [u8] {
+        self.bytes.get(span.start..span.end).unwrap_or_default()
+    }
+}
+
+/// Replaces `\"`, `\\` and `\n`. Other backslashes stay.
+fn unescape(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if !bytes.contains(&b'\\') {
+        return Cow::Borrowed(bytes);
+    }
+    let mut result = Vec::with_capacity(bytes.len());
+    let mut rest = bytes.iter().copied().peekable();
+    while let Some(byte) = rest.next() {
+        let replaced = match (byte, rest.peek()) {
+            (b'\\', Some(b'"')) => Some(b'"'),
+            (b'\\', Some(b'\\')) => Some(b'\\'),
+            (b'\\', Some(b'n')) => Some(b'\n'),
+            _ => None,
+        };
+        if replaced.is_some() {
+            rest.next();
+        }
+        result.push(replaced.unwrap_or(byte));
+    }
+    Cow::Owned(result)
+}
+
+/// Reads the entry at the start of the lexer's bytes.
+pub(crate) fn read(
+    lexer: &mut Lexer<'_>,
+    format: Format,
+    metric_type: &mut MetricType,
+    labels: &mut Spans,
+    max_labels: usize,
+) -> Result<Entry, Failure> {
+    labels.clear();
+    let mut parser = Parser { lexer, format, labels, max_labels };
+    match parser.lexer.token()? {
+        Token::End if format == Format::Prometheus => Ok(Entry::End),
+        Token::End => Err(SyntaxError::MissingEof.into()),
+        Token::EofWord => match parser.lexer.token()? {
+            Token::End => Ok(Entry::End),
+            _ => Err(SyntaxError::AfterEof.into()),
+        },
+        Token::LineBreak if format == Format::Prometheus => Ok(Entry::Other),
+        Token::Comment if format == Format::Prometheus => match parser.lexer.token()? {
+            Token::LineBreak => Ok(Entry::Other),
+            _ => Err(SyntaxError::LineEnd.into()),
+        },
+        token @ (Token::Help | Token::Type | Token::Unit) => parser.metadata(token, metric_type),
+        Token::BraceOpen => {
+            let name = parser.labels(None)?.ok_or(SyntaxError::MetricName)?;
+            let series = Span { start: 0, end: parser.lexer.position() };
+            let token = parser.lexer.token()?;
+            parser.value(name, series, token)
+        }
+        Token::Name => {
+            // From the start of the entry: blanks before a name are part of it, as in Prometheus.
+            let name = Span { start: 0, end: parser.lexer.position() };
+            let mut series = name;
+            let mut token = parser.lexer.token()?;
+            if token == Token::BraceOpen {
+                parser.labels(Some(name))?;
+                series.end = parser.lexer.position();
+                token = parser.lexer.token()?;
+            }
+            parser.value(name, series, token)
+        }
+        _ => Err(SyntaxError::Start.into()),
+    }
+}
+
+struct Parser<'l, 'a, 's> {
+    lexer: &'l mut Lexer<'a>,
+    format: Format,
+    labels: &'s mut Spans,
+    max_labels: usize,
+}
+
+impl Parser<'_, '_, '_> {
+    fn metadata(&mut self, kind: Token, metric_type: &mut MetricType) -> Result<Entry, Failure> {
+        if self.lexer.token()? != Token::Name {
+            return Err(SyntaxError::MetadataName.into());
+        }
+        let name = self.lexer.text();
+        let quoted = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\""));
+        let name = quoted.unwrap_or(name);
+        if self.lexer.token()? != Token::Text {
+            return Err(SyntaxError::MetadataText.into());
+        }
+        let text = self.lexer.text();
+        // Without the blank before it, and in OpenMetrics without the line break.
+        let text = text.get(1..).unwrap_or_default();
+        let text = match self.format {
+            Format::Prometheus => text,
+            Format::OpenMetrics => text.strip_suffix(b"\n").unwrap_or(text),
+        };
+        match kind {
+            Token::Type => *metric_type = self.metric_type(text)?,
+            Token::Help if std::str::from_utf8(text).is_err() => return Err(SyntaxError::Utf8.into()),
+            Token::Unit if !text.is_empty() => {
+                let rest = name.strip_suffix(text).ok_or(SyntaxError::Unit)?;
+                if !rest.ends_with(b"_") {
+                    return Err(SyntaxError::Unit.into());
+                }
+            }
+            _ => {}
+        }
+        if self.format == Format::Prometheus && self.lexer.token()? != Token::LineBreak {
+            return Err(SyntaxError::LineEnd.into());
+        }
+        Ok(Entry::Other)
+    }
+
+    fn metric_type(&self, text: &[u8]) -> Result<MetricType, SyntaxError> {
+        Ok(match (text, self.format) {
+            (b"histogram", _) => MetricType::Histogram,
+            (b"summary", _) => MetricType::Summary,
+            (b"counter" | b"gauge", _)
+            | (b"untyped", Format::Prometheus)
+            | (b"gaugehistogram" | b"info" | b"stateset" | b"unknown", Format::OpenMetrics) => {
+                MetricType::Other
+            }
+            _ => return Err(SyntaxError::Type),
+        })
+    }
+
+    /// Reads labels up to the closing brace. Returns the name of the metric, which may be among them.
+    fn labels(&mut self, mut metric: Option<Span>) -> Result<Option<Span>, Failure> {
+        let mut token = self.lexer.token()?;
+        loop {
+            let (start, end) = self.lexer.bounds();
+            match token {
+                Token::BraceClose => return Ok(metric),
+                Token::LabelName | Token::Quoted => {}
+                _ => return Err(SyntaxError::LabelName.into()),
+            }
+            let quoted = token == Token::Quoted;
+            token = self.lexer.token()?;
+            if quoted && matches!(token, Token::Comma | Token::BraceClose) {
+                if metric.replace(Span::inner(start, end)).is_some() {
+                    return Err(SyntaxError::MetricName.into());
+                }
+                if token == Token::BraceClose {
+                    return Ok(metric);
+                }
+                token = self.lexer.token()?;
+                continue;
+            }
+            let name = if quoted { Span::inner(start, end) } else { Span { start, end } };
+            token = self.label_value(name, token)?;
+        }
+    }
+
+    /// Reads `="value"` and a comma. Returns the token after it.
+    fn label_value(&mut self, name: Span, token: Token) -> Result<Token, Failure> {
+        if token != Token::Equal {
+            return Err(SyntaxError::Equal.into());
+        }
+        if self.lexer.token()? != Token::LabelValue {
+            return Err(SyntaxError::LabelValue.into());
+        }
+        if std::str::from_utf8(self.lexer.text()).is_err() {
+            return Err(SyntaxError::Utf8.into());
+        }
+        if self.labels.len() >= self.max_labels {
+            return Err(Failure::TooManyLabels);
+        }
+        let (start, end) = self.lexer.bounds();
+        self.labels.push((name, Span::inner(start, end)));
+        match self.lexer.token()? {
+            Token::Comma => Ok(self.lexer.token()?),
+            token if token == Token::BraceClose || self.format == Format::Prometheus => Ok(token),
+            _ => Err(SyntaxError::Comma.into()),
+        }
+    }
+
+    fn number(&mut self, token: Token) -> Result<f64, Failure> {
+        if token != Token::Value {
+            return Err(SyntaxError::Value.into());
+        }
+        let text = self.lexer.text();
+        let text = match self.format {
+            Format::Prometheus => text,
+            Format::OpenMetrics => text.get(1..).unwrap_or_default(),
+        };
+        Ok(float::parse(text).ok_or(SyntaxError::Value)?)
+    }
+
+    /// Reads the rest of a series: value, timestamp and exemplar.
+    fn value(&mut self, name: Span, series: Span, token: Token) -> Result<Entry, Failure> {
+        let value = self.number(token)?;
+        let mut timestamp = None;
+        let mut token = self.lexer.token()?;
+        if token == Token::Timestamp {
+            timestamp = Some(self.timestamp()?);
+            token = self.lexer.token()?;
+        }
+        match token {
+            Token::LineBreak => {}
+            Token::Comment => self.exemplar()?,
+            Token::End => return Err(SyntaxError::MissingEof.into()),
+            _ => return Err(SyntaxError::LineEnd.into()),
+        }
+        Ok(Entry::Series { name, series, value, timestamp })
+    }
+
+    fn timestamp(&mut self) -> Result<i64, Failure> {
+        let text = self.lexer.text();
+        let milliseconds = match self.format {
+            Format::Prometheus => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
+            Format::OpenMetrics => float::parse(text.get(1..).unwrap_or_default())
+                .filter(|seconds| seconds.is_finite())
+                .map(|seconds| truncate_to_i64(seconds * 1_000.0)),
+        };
+        Ok(milliseconds.ok_or(SyntaxError::Timestamp)?)
+    }
+
+    /// Checks an exemplar. Its labels, value and timestamp are not kept.
+    fn exemplar(&mut self) -> Result<(), Failure> {
+        let kept = self.labels.len();
+        // A name among the labels of an exemplar is invalid, as a second name would be.
+        let none = Span { start: 0, end: 0 };
+        self.max_labels = self.max_labels.saturating_add(kept);
+        self.labels(Some(none))?;
+        self.labels.truncate(kept);
+        let token = self.lexer.token()?;
+        self.number(token)?;
+        let mut token = self.lexer.token()?;
+        if token == Token::Timestamp {
+            self.timestamp()?;
+            token = self.lexer.token()?;
+        }
+        match token {
+            Token::LineBreak => Ok(()),
+            Token::End => Err(SyntaxError::MissingEof.into()),
+            _ => Err(SyntaxError::LineEnd.into()),
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "`as` from a float saturates, which is intended")]
+fn truncate_to_i64(value: f64) -> i64 {
+    value as i64
+}

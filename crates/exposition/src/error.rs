@@ -1,0 +1,94 @@
+//! Why a page is refused.
+
+/// Why a page is refused as a whole, as Prometheus refuses it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PageError {
+    /// The page is too large. Holds the limit in bytes.
+    #[error("the page has more than {0} bytes: raise maxBytes, or expose fewer series at this path")]
+    TooLarge(usize),
+    /// A line, or a label value that contains line breaks, is too long.
+    #[error("line {line} has more than {limit} bytes")]
+    LineTooLong {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A series has too many labels.
+    #[error("line {line} has more than {limit} labels")]
+    TooManyLabels {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Too many series have the name and labels of the selector. Holds the limit.
+    #[error("more than {0} series match: select fewer by their labels")]
+    TooManySeries(usize),
+    /// Two samples have the same labels. Holds the number of the second one's line.
+    #[error("line {0} repeats a series of this page")]
+    DuplicateSeries(usize),
+    /// The page does not follow its format.
+    #[error("line {line} is invalid: {error}, at {at:?}")]
+    Syntax {
+        /// The number of the line, from 1.
+        line: usize,
+        /// What is wrong.
+        error: SyntaxError,
+        /// The start of the line up to the error, at most 64 bytes.
+        at: String,
+    },
+}
+
+/// What is wrong on a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SyntaxError {
+    /// The line starts with none of the known tokens.
+    #[error("expected the name of a metric or a comment")]
+    Start,
+    /// `HELP`, `TYPE` or `UNIT` without a name.
+    #[error("expected the name of a metric after HELP, TYPE or UNIT")]
+    MetadataName,
+    /// `HELP`, `TYPE` or `UNIT` with an invalid text.
+    #[error("expected a text after the name of the metric")]
+    MetadataText,
+    /// A type that the format does not know.
+    #[error("unknown type of metric")]
+    Type,
+    /// A unit that is not the end of the name.
+    #[error("the unit is not the last part of the name of the metric")]
+    Unit,
+    /// A text or a value that is not UTF-8.
+    #[error("text that is not UTF-8")]
+    Utf8,
+    /// Something else where a label name is expected.
+    #[error("expected the name of a label")]
+    LabelName,
+    /// Something else where `=` is expected.
+    #[error("expected = after the name of a label")]
+    Equal,
+    /// Something else where a label value is expected.
+    #[error("expected the quoted value of a label")]
+    LabelValue,
+    /// Something else where a comma or brace is expected.
+    #[error("expected a comma or a closing brace after the value of a label")]
+    Comma,
+    /// Two metric names, or none.
+    #[error("expected one name of a metric")]
+    MetricName,
+    /// Something else where a value is expected.
+    #[error("expected a number")]
+    Value,
+    /// An invalid timestamp.
+    #[error("expected a timestamp")]
+    Timestamp,
+    /// Something else where a line shall end.
+    #[error("expected the end of the line")]
+    LineEnd,
+    /// The page of OpenMetrics is incomplete.
+    #[error("the page does not end with # EOF, so it is incomplete")]
+    MissingEof,
+    /// Something follows the end of OpenMetrics.
+    #[error("data after # EOF")]
+    AfterEof,
+}

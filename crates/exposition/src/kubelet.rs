@@ -1,0 +1,274 @@
+//! Usage of pods from a kubelet's `/metrics/resource`, as metrics-server computes it.
+//!
+//! The rules are those of `sigs.k8s.io/metrics-server` v0.9.0, `pkg/scraper/client/resource` and `pkg/storage`:
+//! cpu from the counters of two scrapes, memory from the working set of the last one. The metrics of nodes are
+//! not read.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::entry::Series;
+use crate::error::PageError;
+use crate::format::Format;
+use crate::page::{Limits, Page};
+
+/// A container that started within this time has no usage yet: a shorter span gives inaccurate numbers.
+const SHORTEST_SPAN: i64 = 10_000_000_000;
+const NANOSECONDS: f64 = 1e9;
+const NANOSECONDS_PER_MILLISECOND: i64 = 1_000_000;
+
+/// Why a page of a kubelet is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KubeletError {
+    /// The page is invalid or too large.
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// A series of a container lacks a label. Holds the number of its line.
+    #[error("line {0} lacks one of the labels container, pod and namespace")]
+    MissingLabel(usize),
+}
+
+/// The identity of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    /// The namespace.
+    pub namespace: Box<str>,
+    /// The name.
+    pub name: Box<str>,
+}
+
+/// The counters of one container at one time. Times are in nanoseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Point {
+    start: Option<i64>,
+    time: Option<i64>,
+    /// Nanoseconds of cpu time since the start.
+    cpu: u64,
+    /// Bytes of the working set.
+    memory: u64,
+}
+
+type Containers = BTreeMap<Box<str>, Point>;
+
+/// The counters of all containers of one page.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Batch {
+    pods: BTreeMap<PodKey, Containers>,
+}
+
+impl Batch {
+    /// Adds the pods of another node. A pod of both has the containers of `other`.
+    pub fn merge(&mut self, other: Self) {
+        self.pods.extend(other.pods);
+    }
+}
+
+/// A page of a kubelet that arrives in pieces.
+#[derive(Debug)]
+pub struct KubeletPage {
+    page: Page,
+    reader: Reader,
+}
+
+#[derive(Debug)]
+struct Reader {
+    scraped: i64,
+    batch: Batch,
+    missing_label: Option<usize>,
+}
+
+impl KubeletPage {
+    /// An empty page. `scraped` is the time of the scrape in milliseconds since the Unix epoch. It replaces
+    /// timestamps that the page lacks.
+    pub fn new(limits: Limits, scraped: i64) -> Self {
+        let reader = Reader { scraped, batch: Batch::default(), missing_label: None };
+        Self { page: Page::new(Format::Prometheus, limits), reader }
+    }
+
+    /// Adds a piece of the page.
+    pub fn push(&mut self, piece: &[u8]) -> Result<(), KubeletError> {
+        Ok(self.page.push(piece, |series| self.reader.add(&series))?)
+    }
+
+    /// Ends the page. Pods with a container without cpu time or memory are left out.
+    pub fn finish(mut self) -> Result<Batch, KubeletError> {
+        self.page.finish(|series| self.reader.add(&series))?;
+        if let Some(line) = self.reader.missing_label {
+            return Err(KubeletError::MissingLabel(line));
+        }
+        let mut batch = self.reader.batch;
+        batch
+            .pods
+            .retain(|_, containers| containers.values().all(|point| point.cpu != 0 && point.memory != 0));
+        Ok(batch)
+    }
+}
+
+impl Reader {
+    #[expect(clippy::unnecessary_wraps, reason = "the form that a page passes series to")]
+    fn add(&mut self, series: &Series<'_>) -> Result<(), PageError> {
+        let text = series.as_written();
+        let name_length = text.iter().position(|byte| *byte == b'{').unwrap_or(text.len());
+        let (name, labels) = text.split_at_checked(name_length).unwrap_or((text, &[]));
+        let set: fn(&mut Point, i64, f64) = match name {
+            b"container_cpu_usage_seconds_total" => |point, time, value| {
+                point.cpu = truncate_to_u64(value * NANOSECONDS);
+                point.time = Some(time);
+            },
+            b"container_memory_working_set_bytes" => |point, time, value| {
+                point.memory = truncate_to_u64(value);
+                point.time = Some(time);
+            },
+            b"container_start_time_seconds" => |point, _, value| {
+                point.start = Some(truncate_to_i64(value * NANOSECONDS));
+            },
+            _ => return Ok(()),
+        };
+        let (Some(container), Some(pod), Some(namespace)) =
+            (label(labels, b"container=\""), label(labels, b"pod=\""), label(labels, b"namespace=\""))
+        else {
+            self.missing_label.get_or_insert(series.line);
+            return Ok(());
+        };
+        let time = series.timestamp.unwrap_or(self.scraped).saturating_mul(NANOSECONDS_PER_MILLISECOND);
+        let containers = self.batch.pods.entry(PodKey { namespace, name: pod }).or_default();
+        set(containers.entry(container).or_default(), time, series.value);
+        Ok(())
+    }
+}
+
+/// The value after `start`, up to the next quote. Values of these labels are names, which need no escapes.
+fn label(labels: &[u8], start: &[u8]) -> Option<Box<str>> {
+    let at = labels.windows(start.len()).position(|window| window == start)?;
+    let value = labels.get(at.checked_add(start.len())?..)?;
+    let end = value.iter().position(|byte| *byte == b'"')?;
+    Some(String::from_utf8_lossy(value.get(..end)?).into())
+}
+
+/// The usage of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodUsage {
+    /// The earliest time of a container's counters, in nanoseconds since the Unix epoch.
+    pub time: i64,
+    /// The span over which the cpu of that container is averaged.
+    pub window: Duration,
+    /// The usage of each container. Containers whose counters went back are left out.
+    pub containers: BTreeMap<Box<str>, Usage>,
+}
+
+/// The usage of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Cpu in billionths of a core.
+    pub cpu_nanocores: u64,
+    /// The working set in bytes.
+    pub memory_bytes: u64,
+}
+
+/// The last two scrapes of pods.
+#[derive(Debug, Clone)]
+pub struct Storage {
+    /// The interval of scrapes, in nanoseconds.
+    interval: i64,
+    last: BTreeMap<PodKey, Containers>,
+    previous: BTreeMap<PodKey, Containers>,
+}
+
+impl Storage {
+    /// An empty storage. `interval` is the interval of scrapes: a container that is younger has usage since its
+    /// start.
+    pub fn new(interval: Duration) -> Self {
+        let interval = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX);
+        Self { interval, last: BTreeMap::new(), previous: BTreeMap::new() }
+    }
+
+    /// Stores a scrape of all pods. Pods that it lacks are dropped.
+    pub fn store(&mut self, batch: Batch) {
+        let mut previous = BTreeMap::new();
+        for (key, containers) in &batch.pods {
+            let (last_pod, previous_pod) = (self.last.get(key), self.previous.get(key));
+            let kept: Containers = containers
+                .iter()
+                .filter_map(|(name, point)| {
+                    let last = last_pod.and_then(|pod| pod.get(name));
+                    let earlier = previous_pod.map(|pod| pod.get(name).copied().unwrap_or_default());
+                    Some((name.clone(), self.previous_point(point, last, earlier)?))
+                })
+                .collect();
+            if !kept.is_empty() {
+                previous.insert(key.clone(), kept);
+            }
+        }
+        self.last = batch.pods;
+        self.previous = previous;
+    }
+
+    /// The point that usage is computed from, together with `point`.
+    fn previous_point(&self, point: &Point, last: Option<&Point>, earlier: Option<Point>) -> Option<Point> {
+        if let (Some(start), Some(time)) = (point.start, point.time) {
+            let age = time.saturating_sub(start);
+            if age > 0 && age < self.interval && age >= SHORTEST_SPAN {
+                return Some(Point { time: Some(start), cpu: 0, ..*point });
+            }
+        }
+        let last = *last?;
+        if point.start >= last.time {
+            return None; // restarted since
+        }
+        if point.time > last.time {
+            return Some(last);
+        }
+        // The same counters again. A container that the earlier scrape lacked has an earlier point without a
+        // time, as in metrics-server: its cpu is averaged over the longest span.
+        earlier.filter(|earlier| earlier.time < point.time)
+    }
+
+    /// The usage of a pod. `None` until each of its containers has two scrapes.
+    pub fn usage(&self, pod: &PodKey) -> Option<PodUsage> {
+        let (last, previous) = (self.last.get(pod)?, self.previous.get(pod)?);
+        let mut containers = BTreeMap::new();
+        let mut earliest: Option<(i64, i64)> = None;
+        for (name, point) in last {
+            let before = previous.get(name)?;
+            let Some((usage, time, window)) = usage(point, before) else { continue };
+            containers.insert(name.clone(), usage);
+            if earliest.is_none_or(|(earliest, _)| time < earliest) {
+                earliest = Some((time, window));
+            }
+        }
+        let (time, window) = earliest.unwrap_or_default();
+        let window = Duration::from_nanos(u64::try_from(window).unwrap_or(0));
+        Some(PodUsage { time, window, containers })
+    }
+}
+
+/// Usage, time and window. `None` if the start or the counter went back.
+fn usage(last: &Point, previous: &Point) -> Option<(Usage, i64, i64)> {
+    if last.start < previous.start {
+        return None;
+    }
+    let increase = last.cpu.checked_sub(previous.cpu)?;
+    let time = last.time?;
+    let window = previous.time.map_or(i64::MAX, |previous| time.saturating_sub(previous));
+    let seconds = Duration::from_nanos(u64::try_from(window).unwrap_or(0)).as_secs_f64();
+    let usage =
+        Usage { cpu_nanocores: truncate_to_u64(increase as f64 / seconds), memory_bytes: last.memory };
+    Some((usage, time, window))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
+)]
+fn truncate_to_u64(value: f64) -> u64 {
+    value as u64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
+)]
+fn truncate_to_i64(value: f64) -> i64 {
+    value as i64
+}

@@ -1,0 +1,388 @@
+//! The tokens of both formats.
+//!
+//! A lexer works on the bytes from the start of an entry. If they end within a token and more can follow, it
+//! stops with [`Incomplete`]. The bytes are read again once there are more.
+//!
+//! The tokens are those of Prometheus' `model/textparse`, v0.316.0, which decide in its scrapes. They go beyond
+//! the formats' descriptions: NUL bytes are part of a comment, a text and a label value, and elsewhere end the
+//! page; label values of the older format may contain line breaks.
+
+use crate::format::Format;
+
+/// The bytes end within an entry.
+#[derive(Debug)]
+pub(crate) struct Incomplete;
+
+/// What the lexer expects next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Start,
+    Comment,
+    MetadataName,
+    MetadataText,
+    Labels,
+    LabelValue,
+    Value,
+    Timestamp,
+    Exemplar,
+    ExemplarValue,
+    ExemplarTimestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Token {
+    Invalid,
+    End,
+    LineBreak,
+    Blank,
+    Help,
+    Type,
+    Unit,
+    EofWord,
+    Text,
+    /// A comment, or the start of an exemplar.
+    Comment,
+    Name,
+    LabelName,
+    Quoted,
+    LabelValue,
+    BraceOpen,
+    BraceClose,
+    Equal,
+    Comma,
+    Value,
+    Timestamp,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lexer<'a> {
+    bytes: &'a [u8],
+    /// Whether the page ends with these bytes.
+    complete: bool,
+    format: Format,
+    state: State,
+    start: usize,
+    at: usize,
+}
+
+type Lexed<T = Token> = Result<T, Incomplete>;
+
+impl<'a> Lexer<'a> {
+    pub(crate) const fn new(bytes: &'a [u8], complete: bool, format: Format) -> Self {
+        Self { bytes, complete, format, state: State::Start, start: 0, at: 0 }
+    }
+
+    /// The position after the last token.
+    pub(crate) const fn position(&self) -> usize {
+        self.at
+    }
+
+    /// The bounds of the last token.
+    pub(crate) const fn bounds(&self) -> (usize, usize) {
+        (self.start, self.at)
+    }
+
+    /// The bytes between two positions.
+    pub(crate) fn slice(&self, start: usize, end: usize) -> &'a [u8] {
+        self.bytes.get(start..end).unwrap_or_default()
+    }
+
+    /// The bytes of the last token.
+    pub(crate) fn text(&self) -> &'a [u8] {
+        self.slice(self.start, self.at)
+    }
+
+    /// The next token, in the older format without blanks.
+    pub(crate) fn token(&mut self) -> Lexed {
+        loop {
+            let token = match self.format {
+                Format::Prometheus => self.prometheus()?,
+                Format::OpenMetrics => self.openmetrics()?,
+            };
+            if token != Token::Blank {
+                return Ok(token);
+            }
+        }
+    }
+
+    /// The current byte. 0 after the end of the page.
+    fn current(&self) -> Lexed<u8> {
+        match self.bytes.get(self.at) {
+            Some(byte) => Ok(*byte),
+            None if self.complete => Ok(0),
+            None => Err(Incomplete),
+        }
+    }
+
+    /// Moves to the next byte and returns it.
+    fn advance(&mut self) -> Lexed<u8> {
+        self.at = self.at.saturating_add(1);
+        if matches!(self.state, State::LabelValue | State::MetadataText | State::Comment) {
+            while self.bytes.get(self.at) == Some(&0) {
+                self.at += 1;
+            }
+        }
+        self.current()
+    }
+
+    /// Moves over the current byte.
+    fn take(&mut self, token: Token, state: State) -> Lexed {
+        self.advance()?;
+        self.state = state;
+        Ok(token)
+    }
+
+    /// Moves to the first byte for which `part` is false, at least one byte on.
+    fn advance_while(&mut self, part: impl Fn(u8) -> bool) -> Lexed<u8> {
+        loop {
+            let byte = self.advance()?;
+            if !part(byte) {
+                return Ok(byte);
+            }
+        }
+    }
+
+    /// Moves over `word`, of which the first byte is the current one. Stops at the first other byte.
+    fn word(&mut self, word: &[u8]) -> Lexed<bool> {
+        for expected in word {
+            if self.current()? != *expected {
+                return Ok(false);
+            }
+            self.advance()?;
+        }
+        Ok(true)
+    }
+
+    fn name(&mut self, token: Token, state: State, colons: bool) -> Lexed {
+        self.advance_while(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || (colons && byte == b':'))?;
+        self.state = state;
+        Ok(token)
+    }
+
+    /// A text in quotes. The current byte is the first quote.
+    fn quoted(&mut self, token: Token, state: State, line_breaks: bool) -> Lexed {
+        let mut byte = self.advance()?;
+        loop {
+            match byte {
+                b'"' => return self.take(token, state),
+                b'\\' => {
+                    if matches!(self.advance()?, 0 | b'\n') {
+                        return Ok(Token::Invalid);
+                    }
+                }
+                0 => return Ok(Token::Invalid),
+                b'\n' if !line_breaks => return Ok(Token::Invalid),
+                _ => {}
+            }
+            byte = self.advance()?;
+        }
+    }
+
+    /// The rest of a line. The current byte is part of it, or ends it.
+    fn comment(&mut self) -> Lexed {
+        let mut byte = self.current()?;
+        loop {
+            match byte {
+                0 => return Ok(Token::End),
+                b'\n' => {
+                    self.state = State::Start;
+                    return Ok(Token::Comment);
+                }
+                _ => byte = self.advance()?,
+            }
+        }
+    }
+
+    fn blank(&mut self) -> Lexed {
+        self.advance_while(is_blank)?;
+        Ok(Token::Blank)
+    }
+
+    fn prometheus(&mut self) -> Lexed {
+        self.start = self.at;
+        if self.at >= self.bytes.len() {
+            return if self.complete { Ok(Token::End) } else { Err(Incomplete) };
+        }
+        let byte = self.current()?;
+        if is_blank(byte) && self.state != State::MetadataText {
+            return self.blank();
+        }
+        match (self.state, byte) {
+            (State::Start, 0) => self.take(Token::End, State::Start),
+            (State::Start | State::Timestamp, b'\n') => self.take(Token::LineBreak, State::Start),
+            (State::Start, b'#') => {
+                if !is_blank(self.advance()?) {
+                    return self.comment();
+                }
+                self.advance_while(is_blank)?;
+                self.state = State::Comment;
+                self.prometheus_comment()
+            }
+            (State::Start, byte) if is_name_start(byte) => self.name(Token::Name, State::Value, true),
+            (State::Start | State::Value, b'{') => self.take(Token::BraceOpen, State::Labels),
+            (State::MetadataName, b'"') => self.quoted(Token::Name, State::MetadataText, true),
+            (State::MetadataName, byte) if is_name_start(byte) => {
+                self.name(Token::Name, State::MetadataText, true)
+            }
+            (State::MetadataText, _) => self.prometheus_text(),
+            (State::Labels, _) => self.labels(State::Labels, State::LabelValue, State::Value, true),
+            (State::LabelValue, b'"') => self.quoted(Token::LabelValue, State::Labels, true),
+            (State::Value, byte) if !matches!(byte, 0 | b'\n') => {
+                self.advance_while(|byte| !is_blank(byte) && !matches!(byte, 0 | b'\n' | b'{'))?;
+                self.state = State::Timestamp;
+                Ok(Token::Value)
+            }
+            (State::Timestamp, b'0'..=b'9') => {
+                self.advance_while(|byte| byte.is_ascii_digit())?;
+                Ok(Token::Timestamp)
+            }
+            _ => Ok(Token::Invalid),
+        }
+    }
+
+    /// After `#` and blanks: metadata, or else a comment.
+    fn prometheus_comment(&mut self) -> Lexed {
+        let (word, token): (&[u8], _) = match self.current()? {
+            b'H' => (b"HELP", Token::Help),
+            b'T' => (b"TYPE", Token::Type),
+            _ => return self.comment(),
+        };
+        if !self.word(word)? || !is_blank(self.current()?) {
+            return self.comment();
+        }
+        self.advance_while(is_blank)?;
+        self.state = State::MetadataName;
+        Ok(token)
+    }
+
+    /// The text of metadata, up to the end of the line. Blanks alone are skipped.
+    fn prometheus_text(&mut self) -> Lexed {
+        let mut byte = self.current()?;
+        let blanks = is_blank(byte);
+        while is_blank(byte) {
+            byte = self.advance()?;
+        }
+        if blanks && matches!(byte, 0 | b'\n') {
+            return Ok(Token::Blank);
+        }
+        while !matches!(byte, 0 | b'\n') {
+            byte = self.advance()?;
+        }
+        self.state = State::Start;
+        Ok(Token::Text)
+    }
+
+    /// A token between braces, of a series or of an exemplar.
+    fn labels(&mut self, same: State, value: State, end: State, line_breaks: bool) -> Lexed {
+        match self.current()? {
+            b'"' => self.quoted(Token::Quoted, same, line_breaks),
+            b',' => self.take(Token::Comma, same),
+            b'=' => self.take(Token::Equal, value),
+            b'}' => self.take(Token::BraceClose, end),
+            byte if is_name_start(byte) && byte != b':' => self.name(Token::LabelName, same, false),
+            _ => Ok(Token::Invalid),
+        }
+    }
+
+    /// A space and a text without spaces. The current byte is the space.
+    fn spaced(&mut self, token: Token, state: State) -> Lexed {
+        let part = |byte| !matches!(byte, 0 | b' ' | b'\n');
+        if !part(self.advance()?) {
+            return Ok(Token::Invalid);
+        }
+        self.advance_while(part)?;
+        self.state = state;
+        Ok(token)
+    }
+
+    fn openmetrics(&mut self) -> Lexed {
+        self.start = self.at;
+        if self.at >= self.bytes.len() {
+            return if self.complete { Ok(Token::End) } else { Err(Incomplete) };
+        }
+        match (self.state, self.current()?) {
+            (State::Start, b'#') => {
+                if self.advance()? != b' ' {
+                    return Ok(Token::Invalid);
+                }
+                self.advance()?;
+                self.state = State::Comment;
+                self.openmetrics_comment()
+            }
+            (State::Start, byte) if is_name_start(byte) => self.name(Token::Name, State::Value, true),
+            (State::Start | State::Value, b'{') => self.take(Token::BraceOpen, State::Labels),
+            (State::MetadataName, b'"') => self.quoted(Token::Name, State::MetadataText, true),
+            (State::MetadataName, byte) if is_name_start(byte) => {
+                self.name(Token::Name, State::MetadataText, true)
+            }
+            (State::MetadataText, b' ') => {
+                if self.advance_while(|byte| !matches!(byte, 0 | b'\n'))? == 0 {
+                    return Ok(Token::Invalid);
+                }
+                self.take(Token::Text, State::Start)
+            }
+            (State::Labels, _) => self.labels(State::Labels, State::LabelValue, State::Value, true),
+            (State::LabelValue, b'"') => self.quoted(Token::LabelValue, State::Labels, false),
+            (State::Value, b' ') => self.spaced(Token::Value, State::Timestamp),
+            (State::Timestamp | State::ExemplarTimestamp, b'\n') => self.take(Token::LineBreak, State::Start),
+            (State::Timestamp, b' ') => self.timestamp_or_exemplar(),
+            (State::Exemplar, _) => {
+                self.labels(State::Exemplar, State::ExemplarValue, State::ExemplarValue, false)
+            }
+            (State::ExemplarValue, b'"') => self.quoted(Token::LabelValue, State::Exemplar, false),
+            (State::ExemplarValue, b' ') => self.spaced(Token::Value, State::ExemplarTimestamp),
+            (State::ExemplarTimestamp, b' ') => self.spaced(Token::Timestamp, State::ExemplarTimestamp),
+            _ => Ok(Token::Invalid),
+        }
+    }
+
+    fn openmetrics_comment(&mut self) -> Lexed {
+        let (word, token): (&[u8], _) = match self.current()? {
+            b'E' => (b"EOF", Token::EofWord),
+            b'H' => (b"HELP ", Token::Help),
+            b'T' => (b"TYPE ", Token::Type),
+            b'U' => (b"UNIT ", Token::Unit),
+            _ => return Ok(Token::Invalid),
+        };
+        if !self.word(word)? {
+            return Ok(Token::Invalid);
+        }
+        if token == Token::EofWord {
+            if self.current()? == b'\n' {
+                self.advance()?;
+            }
+            self.state = State::Start;
+        } else {
+            self.state = State::MetadataName;
+        }
+        Ok(token)
+    }
+
+    /// ` 1.5`, ` #x` or ` # {`.
+    fn timestamp_or_exemplar(&mut self) -> Lexed {
+        let part = |byte| !matches!(byte, 0 | b' ' | b'\n');
+        let first = self.advance()?;
+        if !part(first) {
+            return Ok(Token::Invalid);
+        }
+        let mut byte = self.advance()?;
+        if first == b'#' && byte == b' ' {
+            if self.advance()? != b'{' {
+                return Ok(Token::Invalid);
+            }
+            return self.take(Token::Comment, State::Exemplar);
+        }
+        while part(byte) {
+            byte = self.advance()?;
+        }
+        Ok(Token::Timestamp)
+    }
+}
+
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+const fn is_name_start(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':')
+}

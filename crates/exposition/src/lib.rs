@@ -1,0 +1,42 @@
+//! Pages of metrics in the text formats of Prometheus (0.0.4) and OpenMetrics (1.0), and values computed from
+//! them.
+//!
+//! - [`Page`] reads a page in pieces and passes on each series. It accepts and refuses the same pages as
+//!   Prometheus' own parser, and limits bytes, lines and labels.
+//! - [`Scrape`] keeps the samples of one series name with given labels.
+//! - [`Reduce`] makes one number of them. [`Rates`] does so for counters, over two or more scrapes.
+//! - [`kubelet`] computes usage from `/metrics/resource` as metrics-server does.
+//!
+//! The crate has no I/O and no clock. Times are arguments.
+//!
+//! # Example
+//!
+//! ```
+//! use exposition::{Format, Limits, Reduce, Scrape, SeriesSelector};
+//!
+//! let selector = SeriesSelector { series: "vllm:num_requests_waiting".into(), labels: vec![("model".into(), "llama".into())] };
+//! let mut scrape = Scrape::new(Format::Prometheus, Limits::default(), selector);
+//! scrape.push(b"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model=\"lla")?;
+//! scrape.push(b"ma\",engine=\"0\"} 3\nvllm:num_requests_waiting{model=\"llama\",engine=\"1\"} 4\n")?;
+//! assert_eq!(Reduce::Sum.samples(&scrape.finish()?)?, Some(7.0));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+
+mod entry;
+mod error;
+mod float;
+mod format;
+pub mod kubelet;
+mod lexer;
+mod page;
+mod rates;
+mod reduce;
+mod scrape;
+
+pub use crate::entry::Series;
+pub use crate::error::{PageError, SyntaxError};
+pub use crate::format::Format;
+pub use crate::page::{Limits, Page};
+pub use crate::rates::Rates;
+pub use crate::reduce::{InvalidValue, Reduce};
+pub use crate::scrape::{Labels, Sample, Scrape, SeriesSelector};

@@ -1,0 +1,157 @@
+//! Reads a page in pieces, with bounded memory.
+
+use crate::entry::{self, Entry, Failure, MetricType, Series, Spans};
+use crate::error::PageError;
+use crate::format::Format;
+use crate::lexer::Lexer;
+
+/// Pieces are copied in parts of this size, so that a page in one piece is not copied as a whole.
+const PART: usize = 16 << 10;
+/// The bytes of an invalid line that an error shows.
+const SHOWN: usize = 64;
+
+/// The limits of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the whole page.
+    pub bytes: usize,
+    /// Bytes of one line, and of a series with line breaks in its labels.
+    pub line: usize,
+    /// Labels of one series.
+    pub labels: usize,
+    /// Series that a [`Scrape`](crate::Scrape) keeps.
+    pub series: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { bytes: 4 << 20, line: 64 << 10, labels: 64, series: 1_000 }
+    }
+}
+
+/// A page that arrives in pieces of any size.
+///
+/// It holds at most one line and 16 KiB. A page is only valid as a whole: if [`Self::push`] or [`Self::finish`]
+/// fails, what was passed on before must be dropped.
+#[derive(Debug)]
+pub struct Page {
+    format: Format,
+    limits: Limits,
+    buffer: Vec<u8>,
+    /// The length of the buffer from which on an incomplete entry is read again. It grows with the entry, so
+    /// that a page that arrives byte by byte costs a constant factor more.
+    retry: usize,
+    received: usize,
+    line: usize,
+    metric_type: MetricType,
+    labels: Spans,
+    ended: bool,
+}
+
+impl Page {
+    /// An empty page.
+    pub const fn new(format: Format, limits: Limits) -> Self {
+        Self {
+            format,
+            limits,
+            buffer: Vec::new(),
+            retry: 0,
+            received: 0,
+            line: 1,
+            metric_type: MetricType::Other,
+            labels: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// Adds a piece, and passes on each series that it completes.
+    pub fn push(
+        &mut self,
+        piece: &[u8],
+        mut each: impl FnMut(Series<'_>) -> Result<(), PageError>,
+    ) -> Result<(), PageError> {
+        self.received = self.received.saturating_add(piece.len());
+        if self.received > self.limits.bytes {
+            return Err(PageError::TooLarge(self.limits.bytes));
+        }
+        for part in piece.chunks(PART) {
+            self.buffer.extend_from_slice(part);
+            if self.buffer.len() >= self.retry {
+                self.read(false, &mut each)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the page, and passes on the series that remain.
+    pub fn finish(
+        mut self,
+        mut each: impl FnMut(Series<'_>) -> Result<(), PageError>,
+    ) -> Result<(), PageError> {
+        if self.format == Format::Prometheus && self.buffer.last() != Some(&b'\n') {
+            self.buffer.push(b'\n');
+        }
+        self.read(true, &mut each)
+    }
+
+    fn read(
+        &mut self,
+        complete: bool,
+        each: &mut impl FnMut(Series<'_>) -> Result<(), PageError>,
+    ) -> Result<(), PageError> {
+        let mut start = 0;
+        while !self.ended {
+            let bytes = self.buffer.get(start..).unwrap_or_default();
+            let mut lexer = Lexer::new(bytes, complete, self.format);
+            let entry = entry::read(
+                &mut lexer,
+                self.format,
+                &mut self.metric_type,
+                &mut self.labels,
+                self.limits.labels,
+            );
+            let length = lexer.position().min(bytes.len());
+            match entry {
+                Ok(_) if length > self.limits.line => {
+                    return Err(PageError::LineTooLong { line: self.line, limit: self.limits.line });
+                }
+                Ok(Entry::End) => self.ended = true,
+                Ok(Entry::Other) => {}
+                Ok(Entry::Series { name, series, value, timestamp }) => each(Series {
+                    bytes,
+                    name,
+                    written: series,
+                    labels: &self.labels,
+                    metric_type: self.metric_type,
+                    line: self.line,
+                    value,
+                    timestamp,
+                })?,
+                Err(Failure::Incomplete) => break,
+                Err(Failure::TooManyLabels) => {
+                    return Err(PageError::TooManyLabels { line: self.line, limit: self.limits.labels });
+                }
+                Err(Failure::Syntax(error)) => {
+                    let shown = bytes.get(..bytes.len().min(length + 1).min(SHOWN)).unwrap_or_default();
+                    let shown = shown.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                    let at = String::from_utf8_lossy(shown).into_owned();
+                    return Err(PageError::Syntax { line: self.line, error, at });
+                }
+            }
+            let read = bytes.get(..length).unwrap_or_default();
+            self.line += read.split(|byte| *byte == b'\n').count().saturating_sub(1);
+            start += length;
+        }
+        if self.ended {
+            self.buffer.clear();
+            self.retry = 0;
+            return Ok(());
+        }
+        self.buffer.drain(..start.min(self.buffer.len()));
+        if self.buffer.len() > self.limits.line {
+            return Err(PageError::LineTooLong { line: self.line, limit: self.limits.line });
+        }
+        self.retry = self.buffer.len() + self.buffer.len() / 2;
+        Ok(())
+    }
+}

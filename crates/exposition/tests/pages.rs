@@ -1,0 +1,174 @@
+//! Pages in pieces, limits and faults.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+use exposition::{Format, Limits, Page, PageError, Reduce, Sample, Scrape, SeriesSelector, SyntaxError};
+use proptest::prelude::*;
+
+/// Name, labels, value and timestamp of a series.
+type Read = (Vec<u8>, Vec<(Vec<u8>, String)>, u64, Option<i64>);
+
+fn read(format: Format, limits: Limits, pieces: &[&[u8]]) -> Result<Vec<Read>, PageError> {
+    let mut all = Vec::new();
+    let mut page = Page::new(format, limits);
+    let mut each = |series: exposition::Series<'_>| {
+        let labels = series.labels().map(|(name, value)| (name.into_owned(), value.into_owned()));
+        all.push((series.name().into_owned(), labels.collect(), series.value.to_bits(), series.timestamp));
+        Ok(())
+    };
+    for piece in pieces {
+        page.push(piece, &mut each)?;
+    }
+    page.finish(&mut each)?;
+    Ok(all)
+}
+
+fn scrape(page: &str, series: &str, labels: &[(&str, &str)]) -> Result<Vec<Sample>, PageError> {
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let selector = SeriesSelector { series: series.to_owned(), labels };
+    let mut scrape = Scrape::new(Format::Prometheus, Limits::default(), selector);
+    scrape.push(page.as_bytes())?;
+    scrape.finish()
+}
+
+#[test]
+fn scrape_keeps_the_wanted_series() {
+    let page = "# HELP http_requests_total Requests.\n# TYPE http_requests_total counter\n\
+        http_requests_total{code=\"200\",path=\"/a\\\"b\\\\c\\nd\"} 3 1700000000000\n\
+        http_requests_total{code=\"500\"} 1e3\nhttp_requests_total_other 5\n\
+        # TYPE latency histogram\nlatency_bucket{le=\"1\"} 2\nlatency_bucket{le=\"+Inf\"} 4\n";
+    let all = scrape(page, "http_requests_total", &[]).unwrap();
+    assert_eq!(Reduce::Sum.samples(&all), Ok(Some(1_003.0)));
+    assert_eq!((&*all[0].labels[1].1, all[0].timestamp), ("/a\"b\\c\nd", Some(1_700_000_000_000)));
+    let failed = scrape(page, "http_requests_total", &[("code", "500"), ("path", "")]).unwrap();
+    assert_eq!(Reduce::Max.samples(&failed), Ok(Some(1_000.0)));
+    assert_eq!(scrape(page, "http_requests_total", &[("code", "404")]), Ok(vec![]));
+    assert_eq!(Reduce::Average.samples(&[]), Ok(None));
+    assert_eq!(scrape(page, "latency_bucket", &[("le", "1.0")]).unwrap().len(), 1);
+}
+
+#[test]
+fn page_is_refused_as_a_whole() {
+    let text = |page: &str| scrape(page, "a", &[]).unwrap_err().to_string();
+    assert_eq!(
+        text("a 1\nb{c=\"d\n"),
+        "line 2 is invalid: expected the quoted value of a label, at \"b{c=\\\"d\""
+    );
+    assert_eq!(text("a 1\nb\n"), "line 2 is invalid: expected a number, at \"b\"");
+    assert_eq!(text("a{b=\"c\"} 1\na{b=\"c\"} 2\n"), "line 2 repeats a series of this page");
+    assert_eq!(text("<html>"), "line 1 is invalid: expected the name of a metric or a comment, at \"<\"");
+    let incomplete = read(Format::OpenMetrics, Limits::default(), &[b"a 1\n"]);
+    let error = SyntaxError::MissingEof;
+    assert_eq!(incomplete, Err(PageError::Syntax { line: 2, error, at: String::new() }));
+}
+
+#[test]
+fn limits_hold_for_any_page() {
+    let limits = Limits { bytes: 100_000, line: 1_000, labels: 3, series: 2 };
+    let with = |page: &[u8]| read(Format::Prometheus, limits, &[page]).unwrap_err();
+    assert_eq!(with(&vec![b'\n'; 100_001]), PageError::TooLarge(100_000));
+    let long = [b"ok 1\n# ".as_slice(), &vec![b'x'; 2_000], b"\n"].concat();
+    assert_eq!(with(&long), PageError::LineTooLong { line: 2, limit: 1_000 });
+    let endless = [b"a{b=\"".as_slice(), &vec![b'\n'; 50_000]].concat();
+    assert_eq!(with(&endless), PageError::LineTooLong { line: 1, limit: 1_000 });
+    assert_eq!(with(b"a{b=\"\",c=\"\",d=\"\",e=\"\"} 1\n"), PageError::TooManyLabels { line: 1, limit: 3 });
+    let selector = SeriesSelector { series: "a".into(), labels: vec![] };
+    let mut scrape = Scrape::new(Format::Prometheus, limits, selector);
+    assert_eq!(
+        scrape.push(b"a{b=\"1\"} 1\na{b=\"2\"} 1\na{b=\"3\"} 1\n# "),
+        Err(PageError::TooManySeries(2))
+    );
+}
+
+#[test]
+fn page_that_arrives_byte_by_byte_costs_no_more_than_linear_time() {
+    // A label value of line breaks: each of them could end the entry. Quadratic time would be 4 × 10⁹ steps.
+    let limits = Limits { line: 64 << 10, ..Limits::default() };
+    let mut page = Page::new(Format::Prometheus, limits);
+    let mut series = 0;
+    let mut each = |_: exposition::Series<'_>| {
+        series += 1;
+        Ok(())
+    };
+    page.push(b"a{b=\"", &mut each).unwrap();
+    for _ in 0..60_000 {
+        page.push(b"\n", &mut each).unwrap();
+    }
+    page.push(b"\"} 1\n", &mut each).unwrap();
+    page.finish(&mut each).unwrap();
+    assert_eq!(series, 1);
+}
+
+#[test]
+fn values_that_are_no_numbers_are_refused_when_reduced() {
+    for value in ["NaN", "+Inf", "-Inf"] {
+        let samples = scrape(&format!("a 1\na{{b=\"c\"}} {value}\n"), "a", &[]).unwrap();
+        for reduce in [Reduce::Sum, Reduce::Average, Reduce::Max] {
+            assert!(reduce.samples(&samples).is_err(), "{value}");
+        }
+    }
+    assert!(Reduce::Sum.values([f64::MAX, f64::MAX]).is_err());
+}
+
+/// Parts of pages, valid and not.
+fn page() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop::sample::select(vec![
+        "a",
+        "b_total",
+        "{",
+        "}",
+        "x=",
+        "\"v\"",
+        "le=\"1\"",
+        ",",
+        " ",
+        "\t",
+        "\n",
+        "1",
+        "2.5",
+        "NaN",
+        "# ",
+        "#",
+        "HELP ",
+        "TYPE ",
+        "UNIT ",
+        "EOF",
+        "# EOF\n",
+        "counter",
+        "histogram",
+        "\0",
+        "\\",
+        "\"",
+        " # {",
+        "a 1\n",
+        "a{x=\"y\"} 2 3\n",
+        "# TYPE a histogram\n",
+        "# HELP a b\n",
+        "a{le=\"1\"} 2\n",
+        "é",
+        "0x1p2",
+        "1e400",
+    ]);
+    prop::collection::vec(part, 0..40).prop_map(|parts| parts.concat().into_bytes())
+}
+
+proptest! {
+    #[test]
+    fn pieces_do_not_change_what_is_read(
+        page in page(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8), openmetrics in any::<bool>(),
+    ) {
+        let format = if openmetrics { Format::OpenMetrics } else { Format::Prometheus };
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(page.len() + 1)).collect();
+        cuts.sort_unstable();
+        let (mut pieces, mut start) = (Vec::new(), 0);
+        for cut in cuts {
+            pieces.push(&page[start..cut]);
+            start = cut;
+        }
+        pieces.push(&page[start..]);
+        let bytes: Vec<&[u8]> = page.chunks(1).collect();
+        let whole = read(format, Limits::default(), &[&page]);
+        prop_assert_eq!(&read(format, Limits::default(), &pieces), &whole);
+        prop_assert_eq!(&read(format, Limits::default(), &bytes), &whole);
+    }
+}
