@@ -1,0 +1,212 @@
+//! Queries of tenants: parsed, restricted to a namespace, printed again.
+
+use promql_parser::label::{MatchOp, Matcher};
+use promql_parser::parser::{self, Expr, VectorSelector};
+
+/// The longest query of a tenant, in bytes.
+const MAX_QUERY: usize = 16 << 10;
+/// The longest text that is sent, in bytes: a query with the names of its pods.
+const MAX_TEXT: usize = 256 << 10;
+/// Operators and brackets of a query. Each may nest, and the parser's types are dropped and printed recursively.
+const MAX_OPERATORS: usize = 400;
+/// Regular expressions of a query. Each takes up to 10 MB while it is compiled.
+const MAX_REGEXES: usize = 16;
+
+/// The namespace that a query is restricted to.
+#[derive(Debug, Clone, Copy)]
+pub struct Tenant<'a> {
+    /// The label of all series that holds their namespace.
+    pub label: &'a str,
+    /// The namespace of the HPA.
+    pub namespace: &'a str,
+}
+
+/// The values that replace variables within the strings of a query.
+#[derive(Debug, Clone, Copy)]
+pub struct Variables<'a> {
+    /// `$namespace`: the namespace of the HPA.
+    pub namespace: &'a str,
+    /// `$name`: the name of the target.
+    pub name: &'a str,
+    /// `$pods`: a regular expression that matches the names of the target's pods.
+    pub pods: &'a [&'a str],
+}
+
+/// A query that is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// The query is too long. Holds its length.
+    #[error("the query has {0} bytes: at most {MAX_QUERY} are allowed")]
+    TooLong(usize),
+    /// The query has too many operators and brackets.
+    #[error("the query has more than {MAX_OPERATORS} operators and brackets: split it into recording rules")]
+    TooComplex,
+    /// The query has too many regular expressions.
+    #[error("the query has more than {MAX_REGEXES} regular expressions: split it into recording rules")]
+    TooManyRegexes,
+    /// The query is not PromQL. Holds the parser's message.
+    #[error("the query is invalid: {0}")]
+    Invalid(String),
+    /// The query cannot be restricted to a namespace. Holds what prevents it.
+    #[error("the query cannot be restricted to the namespace: {0}")]
+    Unrestricted(&'static str),
+    /// The label of namespaces is not a label name. Holds it.
+    #[error("invalid label {0:?} of namespaces: must be a name of letters, digits and _")]
+    Label(String),
+    /// The printed query reads as another one.
+    #[error(
+        "the query cannot be printed without a change of its meaning: write names and strings in plain ASCII"
+    )]
+    Unprintable,
+    /// A value of a variable is not a name of Kubernetes. Holds it.
+    #[error("invalid value {0:?} of a variable: must be the name of an object")]
+    Variable(String),
+    /// The query uses `$pods`, and there are no pods.
+    #[error("the query uses $pods, and the target has no pods")]
+    NoPods,
+    /// The query with its variables is too long. Holds its length.
+    #[error(
+        "the query with the names of its pods has {0} bytes: at most {MAX_TEXT} are allowed, select pods by a label"
+    )]
+    TextTooLong(usize),
+}
+
+/// A query, restricted and printed. Its variables are still in place.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Query {
+    text: String,
+}
+
+impl Query {
+    /// Parses a query and restricts it to the namespace of `tenant`.
+    pub fn parse(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {
+        check_size(query)?;
+        let mut expression = parser::parse(query).map_err(QueryError::Invalid)?;
+        if let Some(tenant) = tenant {
+            if !is_label(tenant.label) {
+                return Err(QueryError::Label(tenant.label.to_owned()));
+            }
+            if !is_object_name(tenant.namespace) {
+                return Err(QueryError::Variable(tenant.namespace.to_owned()));
+            }
+        }
+        let namespace = tenant.map(|tenant| Matcher::new(MatchOp::Equal, tenant.label, tenant.namespace));
+        restrict(&mut expression, namespace.as_ref())?;
+        let text = expression.to_string();
+        // What is sent is the printed text. If it reads as another expression, the restriction may be lost.
+        if text.len() > MAX_TEXT || parser::parse(&text).as_ref() != Ok(&expression) {
+            return Err(QueryError::Unprintable);
+        }
+        Ok(Self { text })
+    }
+
+    /// The query with its variables still in place.
+    pub fn template(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the text differs by pods.
+    pub fn uses_pods(&self) -> bool {
+        self.text.contains("$pods")
+    }
+
+    /// The query as it is sent.
+    pub fn text(&self, variables: &Variables<'_>) -> Result<String, QueryError> {
+        let Variables { namespace, name, pods } = *variables;
+        let values = [namespace, name].into_iter().chain(pods.iter().copied());
+        // `$` is only valid within a string, and names of objects need no escape there.
+        if let Some(invalid) = values.into_iter().find(|value| !is_object_name(value)) {
+            return Err(QueryError::Variable(invalid.to_owned()));
+        }
+        let mut text = self.text.clone();
+        if self.uses_pods() {
+            if pods.is_empty() {
+                return Err(QueryError::NoPods);
+            }
+            // A backslash of the regular expression, escaped within a string.
+            let expression = pods.join("|").replace('.', "\\\\.");
+            let times = text.matches("$pods").count();
+            let length = expression.len().saturating_mul(times).saturating_add(text.len());
+            if length > MAX_TEXT {
+                return Err(QueryError::TextTooLong(length));
+            }
+            text = text.replace("$pods", &expression);
+        }
+        text = text.replace("$namespace", namespace).replace("$name", name);
+        if text.len() > MAX_TEXT {
+            return Err(QueryError::TextTooLong(text.len()));
+        }
+        Ok(text)
+    }
+}
+
+fn check_size(query: &str) -> Result<(), QueryError> {
+    if query.len() > MAX_QUERY {
+        return Err(QueryError::TooLong(query.len()));
+    }
+    // Counted in strings and selectors, too: no second reading of strings can then differ from the parser's.
+    let symbols = query.bytes().filter(|byte| b"([+-*/%^=!<>".contains(byte)).count();
+    let lower = query.to_ascii_lowercase();
+    let words: usize = ["and", "or", "unless", "atan2"].iter().map(|word| lower.matches(word).count()).sum();
+    if symbols + words > MAX_OPERATORS {
+        return Err(QueryError::TooComplex);
+    }
+    if query.matches('~').count() > MAX_REGEXES {
+        return Err(QueryError::TooManyRegexes);
+    }
+    Ok(())
+}
+
+/// Adds the matcher of the namespace to every selector, and sorts matchers as they are printed. The visitor of
+/// the parser's crate leaves out the parameter of aggregations, which may hold selectors.
+fn restrict(expression: &mut Expr, namespace: Option<&Matcher>) -> Result<(), QueryError> {
+    match expression {
+        Expr::Aggregate(aggregate) => {
+            restrict(&mut aggregate.expr, namespace)?;
+            aggregate.param.as_mut().map_or(Ok(()), |parameter| restrict(parameter, namespace))
+        }
+        Expr::Unary(unary) => restrict(&mut unary.expr, namespace),
+        Expr::Binary(binary) => {
+            restrict(&mut binary.lhs, namespace)?;
+            restrict(&mut binary.rhs, namespace)
+        }
+        Expr::Paren(paren) => restrict(&mut paren.expr, namespace),
+        Expr::Subquery(subquery) => restrict(&mut subquery.expr, namespace),
+        Expr::VectorSelector(selector) => restrict_selector(selector, namespace),
+        Expr::MatrixSelector(selector) => restrict_selector(&mut selector.vs, namespace),
+        Expr::Call(call) if call.func.name == "info" && namespace.is_some() => {
+            Err(QueryError::Unrestricted("info() reads series that it does not name"))
+        }
+        Expr::Call(call) => call.args.args.iter_mut().try_for_each(|argument| restrict(argument, namespace)),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) => Ok(()),
+        Expr::Extension(_) => Err(QueryError::Unrestricted("an extension of the parser")),
+    }
+}
+
+fn restrict_selector(selector: &mut VectorSelector, namespace: Option<&Matcher>) -> Result<(), QueryError> {
+    let matchers = &mut selector.matchers;
+    if !matchers.or_matchers.is_empty() {
+        return Err(QueryError::Unrestricted("`or` between matchers is not PromQL"));
+    }
+    if let Some(namespace) = namespace
+        && !matchers.matchers.contains(namespace)
+    {
+        matchers.matchers.push(namespace.clone());
+    }
+    matchers.matchers.sort_by_cached_key(Matcher::to_string);
+    Ok(())
+}
+
+/// Whether a text is a label name without quotes.
+fn is_label(text: &str) -> bool {
+    text.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// Whether a text can be the name of a pod, a namespace or a target.
+fn is_object_name(text: &str) -> bool {
+    (1..=253).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
+}

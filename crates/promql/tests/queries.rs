@@ -1,0 +1,203 @@
+//! Restriction of queries to a namespace.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use promql::{Query, QueryError, Tenant, Variables};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+const SHOP: Tenant<'static> = Tenant { label: "namespace", namespace: "shop" };
+
+fn restricted(query: &str) -> Result<String, QueryError> {
+    Query::parse(query, Some(SHOP)).map(|query| query.template().to_owned())
+}
+
+#[test]
+fn every_selector_is_restricted() {
+    for (query, expected) in [
+        ("up", r#"up{namespace="shop"}"#),
+        (r#"up{namespace="other"}"#, r#"up{namespace="other",namespace="shop"}"#),
+        (r#"up{namespace="shop",pod="a"}"#, r#"up{namespace="shop",pod="a"}"#),
+        (r#"{__name__=~".+"}"#, r#"{__name__=~".+",namespace="shop"}"#),
+        ("a / b", r#"a{namespace="shop"} / b{namespace="shop"}"#),
+        ("-a", r#"-a{namespace="shop"}"#),
+        ("(a)", r#"(a{namespace="shop"})"#),
+        ("rate(a[1m] offset 5m)", r#"rate(a{namespace="shop"}[1m] offset 5m)"#),
+        ("max_over_time(rate(a[1m])[5m:10s])", r#"max_over_time(rate(a{namespace="shop"}[1m])[5m:10s])"#),
+        // The parameter of an aggregation holds a selector, too.
+        ("topk(scalar(b), a)", r#"topk(scalar(b{namespace="shop"}), a{namespace="shop"})"#),
+        ("quantile(scalar(b), a)", r#"quantile(scalar(b{namespace="shop"}), a{namespace="shop"})"#),
+        ("absent(a) or vector(1)", r#"absent(a{namespace="shop"}) or vector(1)"#),
+        ("a @ 1609746000", r#"a{namespace="shop"} @ 1609746000.000"#),
+        ("vector(1)", "vector(1)"),
+        (
+            r#"label_replace(a, "x", "$1", "y", "(.*)\"} or b{")"#,
+            r#"label_replace(a{namespace="shop"}, "x", "$1", "y", "(.*)\"} or b{")"#,
+        ),
+    ] {
+        match restricted(query) {
+            Ok(text) => assert_eq!(text, expected),
+            Err(error) => panic!("{query}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn queries_that_cannot_be_restricted_are_refused() {
+    for query in [r#"up{a="b" or c="d"}"#, "info(up)", "up{", "", "up up", "sum(", "up or", "\u{0}"] {
+        assert!(restricted(query).is_err(), "{query}: {:?}", restricted(query));
+    }
+    let label = Tenant { label: "name space", namespace: "shop" };
+    assert_eq!(Query::parse("up", Some(label)), Err(QueryError::Label("name space".to_owned())));
+    let namespace = Tenant { label: "namespace", namespace: "shop\"} or b{x=\"" };
+    assert!(matches!(Query::parse("up", Some(namespace)), Err(QueryError::Variable(_))));
+}
+
+#[test]
+fn size_and_nesting_are_bounded() {
+    assert_eq!(restricted(&"a".repeat(1 << 20)), Err(QueryError::TooLong(1 << 20)));
+    assert_eq!(restricted(&"(".repeat(10_000)), Err(QueryError::TooComplex));
+    assert_eq!(restricted(&format!("a{}", r#"{b=~"c"}"#.repeat(20))), Err(QueryError::TooManyRegexes));
+    // The deepest expressions of each kind, on the stack of a test's thread.
+    assert!(restricted(&format!("{}a{}", "(".repeat(390), ")".repeat(390))).is_ok());
+    assert!(restricted(&format!("{}a", "-".repeat(390))).is_ok());
+    assert!(restricted(&format!("a{}", "+a".repeat(390))).is_ok());
+    assert!(restricted(&format!("a{}", "^a".repeat(390))).is_ok());
+    assert!(restricted(&format!("a{}", " and a".repeat(390))).is_ok());
+    assert!(restricted(&format!("a{}", "[1m:]".repeat(50))).is_err());
+}
+
+#[test]
+fn variables_are_replaced_within_strings() {
+    let query = Query::parse(r#"a{pod=~"$pods",app="$name"}"#, Some(SHOP)).unwrap();
+    let with = |pods: &[&str]| query.text(&Variables { namespace: "shop", name: "web", pods });
+    assert_eq!(with(&["web-1", "web.2"]).unwrap(), r#"a{app="web",namespace="shop",pod=~"web-1|web\\.2"}"#);
+    assert_eq!(with(&[]), Err(QueryError::NoPods));
+    assert_eq!(with(&["a\"}"]), Err(QueryError::Variable("a\"}".to_owned())));
+    let names: Vec<String> = (0..10_000).map(|index| format!("web-{index:0>60}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert!(matches!(with(&names), Err(QueryError::TextTooLong(_))));
+    let plain = Query::parse("a", None).unwrap();
+    assert_eq!(plain.text(&Variables { namespace: "shop", name: "web", pods: &[] }).unwrap(), "a");
+    assert!(Query::parse("$pods", None).is_err());
+}
+
+/// Expressions of every kind.
+fn expression() -> impl Strategy<Value = String> {
+    let matcher = prop::sample::select(vec![
+        r#"pod="a""#,
+        r#"pod!="a""#,
+        r#"pod=~"$pods""#,
+        r#"namespace="other""#,
+        r#"namespace=~".*""#,
+        r#"x='y"z'"#,
+        r#"y="\\""#,
+        "z=`\\`",
+        r#""quoted label"="v""#,
+    ]);
+    let selector = ("[a-c]{1,2}(:r)?", prop::collection::vec(matcher, 0..3))
+        .prop_map(|(name, matchers)| format!("{name}{{{}}}", matchers.join(",")));
+    let leaf =
+        prop_oneof![4 => selector.clone(), 1 => Just("1.5".to_owned()), 1 => Just("time()".to_owned())];
+    leaf.prop_recursive(4, 24, 3, move |inner| {
+        let selector = selector.clone();
+        prop_oneof![
+            (
+                inner.clone(),
+                prop::sample::select(vec!["+", "and", "unless on (pod)", "> bool", "^"]),
+                inner.clone()
+            )
+                .prop_map(|(a, operator, b)| format!("({a}) {operator} ({b})")),
+            inner.clone().prop_map(|a| format!("-({a})")),
+            inner.clone().prop_map(|a| format!("sum by (pod) ({a})")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("topk(scalar({a}), {b})")),
+            selector.clone().prop_map(|a| format!("rate({a}[5m] offset 1m)")),
+            inner.clone().prop_map(|a| format!("max_over_time(({a})[5m:1m])")),
+            inner.prop_map(|a| format!(r#"label_replace({a}, "x", "$1", "y", "\"(.*)")"#)),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn restricted_query_has_the_label_in_every_selector(query in expression()) {
+        if let Ok(text) = restricted(&query) {
+            // Restricted again, nothing changes: each selector has the label already.
+            prop_assert_eq!(restricted(&text), Ok(text.clone()));
+            // A selector of the generator is a name, a brace and its matchers, so each has its own label.
+            let selectors = query.matches('{').count();
+            let labels = text.matches(r#"namespace="shop""#).count();
+            prop_assert_eq!(selectors, labels, "{} of {}", text, query);
+        }
+    }
+
+    #[test]
+    fn any_text_is_refused_or_restricted(query in "[a-c{}()\\[\\]\"'`$=~!,+*/ \\\\0-9:@#\n-]{0,40}") {
+        if let Ok(text) = restricted(&query) {
+            prop_assert_eq!(restricted(&text), Ok(text));
+        }
+    }
+}
+
+/// The matchers of each selector of each query, as Prometheus' own parser reads it. `None` for a refused query.
+fn prometheus(queries: &[String]) -> Vec<Option<Vec<Vec<String>>>> {
+    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/exposition/build.sh");
+    let built = Command::new(build).stderr(Stdio::inherit()).output().unwrap();
+    assert!(built.status.success(), "tests/exposition/build.sh failed");
+    let program = String::from_utf8(built.stdout).unwrap();
+    let mut child = Command::new(program.trim())
+        .arg("queries")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for query in queries {
+                input.write_all(b"q").unwrap();
+                input.write_all(&u32::try_from(query.len()).unwrap().to_be_bytes()).unwrap();
+                input.write_all(query.as_bytes()).unwrap();
+            }
+        });
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let answers = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+        assert!(child.wait().unwrap().success(), "the Go program failed");
+        answers
+    })
+}
+
+#[test]
+#[ignore = "builds a Go program, see tests/exposition/build.sh"]
+fn prometheus_finds_the_namespace_in_every_selector() {
+    let mut runner = TestRunner::deterministic();
+    let strategy = prop_oneof![
+        4 => expression(),
+        1 => "(a|topk\\(b, a\\)|a\\{[a-c=~!\"'`\\\\{},. \n#x]{0,20}\\})( or |[ +])(b|\"[a\\\\\"{}x41u]{0,8}\")",
+    ];
+    let mut queries = Vec::new();
+    for _ in 0..20_000 {
+        let query = strategy.new_tree(&mut runner).unwrap().current();
+        if let Ok(text) = restricted(&query) {
+            queries.push(text);
+        }
+    }
+    let (mut accepted, mut selectors) = (0, 0);
+    let answers = prometheus(&queries);
+    assert_eq!(answers.len(), queries.len());
+    for (query, answer) in queries.iter().zip(answers) {
+        // Prometheus checks types that promql-parser does not. A refused query returns nothing of any tenant.
+        for selector in answer.iter().flatten() {
+            assert!(selector.iter().any(|matcher| matcher == r#"namespace="shop""#), "{query}: {selector:?}");
+            selectors += 1;
+        }
+        accepted += usize::from(answer.is_some());
+    }
+    println!("{} queries, {accepted} accepted, {selectors} selectors", queries.len());
+    assert!(accepted * 2 > queries.len() && selectors > accepted);
+}
