@@ -146,8 +146,8 @@ proptest! {
 
 /// The matchers of each selector of each query, as Prometheus' own parser reads it. `None` for a refused query.
 fn prometheus(queries: &[String]) -> Vec<Option<Vec<Vec<String>>>> {
-    let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/exposition/build.sh");
-    let built = Command::new(build).stderr(Stdio::inherit()).output().unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/exposition/build.sh");
+    let built = Command::new(script).stderr(Stdio::inherit()).output().unwrap();
     assert!(built.status.success(), "tests/exposition/build.sh failed");
     let program = String::from_utf8(built.stdout).unwrap();
     let mut child = Command::new(program.trim())
