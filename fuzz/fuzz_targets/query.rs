@@ -1,0 +1,52 @@
+//! Queries of tenants, and answers. A restricted query has the namespace in every selector, and restricted again
+//! it is the same. Variables change it only within strings. The values of an answer are finite.
+
+#![no_main]
+
+mod plant;
+
+use libfuzzer_sys::fuzz_target;
+use promql::{Answer, Query, Tenant, Variables};
+
+const TENANT: Tenant<'static> = Tenant { label: "namespace", namespace: "shop" };
+const MATCHER: &str = "namespace=\"shop\"";
+
+fuzz_target!(|input: &[u8]| {
+    if let Ok(Answer::Vector(samples)) = Answer::parse(input, 10, false) {
+        assert!(samples.len() <= 10 && samples.iter().all(|sample| sample.value.is_finite()));
+        if let Ok(pods) = Answer::Vector(samples.clone()).by_pod() {
+            assert_eq!(pods.len(), samples.len());
+        }
+    }
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let Ok(query) = Query::parse(text, Some(TENANT)) else { return };
+    let printed = query.template();
+    let mut unlabelled = selectors(printed).into_iter().filter(|selector| !selector.contains(MATCHER));
+    let planted = plant::planted("query") && printed.matches(MATCHER).count() > 2;
+    assert_eq!(if planted { Some("planted") } else { unlabelled.next() }, None, "{printed}");
+    assert_eq!(Query::parse(printed, Some(TENANT)).as_ref().map(Query::template), Ok(printed));
+    let pods = ["web-1", "web.2"];
+    if let Ok(text) = query.text(&Variables { namespace: "shop", name: "web", pods: &pods }) {
+        assert_eq!(selectors(&text).len(), selectors(printed).len(), "{text}");
+    }
+});
+
+/// The texts between braces, outside of strings. Every restricted selector has braces.
+fn selectors(printed: &str) -> Vec<&str> {
+    let (mut quoted, mut escaped, mut start, mut all) = (false, false, None, Vec::new());
+    for (at, byte) in printed.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' if !quoted => start = Some(at),
+            b'}' if !quoted => {
+                let start = start.take().unwrap_or_else(|| panic!("{printed}"));
+                all.push(&printed[start..at]);
+            }
+            _ => {}
+        }
+    }
+    assert!(!quoted && start.is_none(), "{printed}");
+    all
+}
