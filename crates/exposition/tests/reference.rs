@@ -286,8 +286,8 @@ fn kubelet_pages(random: &mut Random, count: usize) -> Vec<(u8, Vec<u8>)> {
         page.push_str("# TYPE container_cpu_usage_seconds_total counter\n");
         let faulty = random.below(10) == 0;
         for ((pod, container), known) in &pods {
-            // Distinct times, so that one container has the earliest.
-            let time = known.time + u64::try_from(pod * 3 + container).unwrap();
+            // Distinct times: of several containers with the earliest one, metrics-server takes any window.
+            let time = known.time / 100 * 100 + u64::try_from(pod * 3 + container).unwrap();
             let labels =
                 format!("{{container=\"c{container}\",namespace=\"ns{}\",pod=\"pod-{pod}\"}}", pod % 2);
             if !(faulty && random.below(15) == 0) {
