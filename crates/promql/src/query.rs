@@ -44,6 +44,12 @@ pub enum QueryError {
     /// The query has too many regular expressions.
     #[error("the query has more than {MAX_REGEXES} regular expressions: split it into recording rules")]
     TooManyRegexes,
+    /// A number is out of range. Holds it.
+    #[error("the number {0} is out of range: at most 15 digits, and 9 of a duration, are allowed")]
+    Number(String),
+    /// The parser failed.
+    #[error("the parser failed on the query: write its numbers and durations in another way")]
+    Parser,
     /// The query is not PromQL. Holds the parser's message.
     #[error("the query is invalid: {0}")]
     Invalid(String),
@@ -81,6 +87,12 @@ impl Query {
     /// Parses a query and restricts it to the namespace of `tenant`.
     pub fn parse(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {
         check_size(query)?;
+        check_numbers(query)?;
+        // promql-parser panics on some numbers. A query of a tenant must not end the caller.
+        std::panic::catch_unwind(|| Self::parse_checked(query, tenant)).unwrap_or(Err(QueryError::Parser))
+    }
+
+    fn parse_checked(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {
         let mut expression = parser::parse(query).map_err(QueryError::Invalid)?;
         if let Some(tenant) = tenant {
             if !is_label(tenant.label) {
@@ -153,6 +165,39 @@ fn check_size(query: &str) -> Result<(), QueryError> {
     }
     if query.matches('~').count() > MAX_REGEXES {
         return Err(QueryError::TooManyRegexes);
+    }
+    Ok(())
+}
+
+/// Checks that numbers outside of strings are no longer than a time in milliseconds needs.
+fn check_numbers(query: &str) -> Result<(), QueryError> {
+    // Quotes alternate: a query in which an escaped quote changes that is checked in other places.
+    for part in query.split(['"', '\'', '`']).step_by(2) {
+        let words =
+            part.split(|letter: char| !letter.is_ascii_alphanumeric() && !matches!(letter, '_' | '.' | ':'));
+        for word in
+            words.filter(|word| word.starts_with(|first: char| first.is_ascii_digit() || first == '.'))
+        {
+            let digits = word.bytes().filter(u8::is_ascii_digit).count();
+            let letters = word.bytes().any(|byte| byte.is_ascii_alphabetic());
+            let exponent = word.split_once(['e', 'E']).map_or("", |(_, exponent)| exponent);
+            if digits > if letters { 9 } else { 15 } || exponent.len() > 1 {
+                return Err(QueryError::Number(word.chars().take(40).collect()));
+            }
+        }
+        // The sign of an exponent ends a word.
+        let lower = part.to_ascii_lowercase();
+        for sign in ["e+", "e-"] {
+            for (at, _) in lower.match_indices(sign) {
+                let number = lower
+                    .get(..at)
+                    .is_some_and(|before| before.ends_with(|last: char| last.is_ascii_digit()));
+                let digits = lower.get(at + sign.len()..).unwrap_or_default();
+                if number && digits.bytes().take_while(u8::is_ascii_digit).count() > 1 {
+                    return Err(QueryError::Number(digits.chars().take(40).collect()));
+                }
+            }
+        }
     }
     Ok(())
 }

@@ -73,6 +73,31 @@ fn size_and_nesting_are_bounded() {
 }
 
 #[test]
+fn numbers_that_the_parser_cannot_hold_are_refused() {
+    for query in [
+        "y[106666666666666666666666666666666666666666666666666]",
+        "y[1e300]",
+        "y[1e+300]",
+        "y offset 1e300",
+        "y[9999999999y]",
+        "y[0xffffffffffffffffff]",
+        "a{b=\"\\\"\"}[1e300]",
+    ] {
+        assert!(restricted(query).is_err(), "{query}: {:?}", restricted(query));
+    }
+    for query in [
+        "a > 1e9",
+        "a @ 1609746000.123",
+        "a[5m] offset 1d",
+        "a{b=\"1e300\"}",
+        "a{b=\"12345678901234567890\"} * 2.5e-3",
+    ] {
+        let refused = matches!(restricted(query), Err(QueryError::Number(_) | QueryError::Parser));
+        assert!(!refused, "{query}: {:?}", restricted(query));
+    }
+}
+
+#[test]
 fn variables_are_replaced_within_strings() {
     let query = Query::parse(r#"a{pod=~"$pods",app="$name"}"#, Some(SHOP)).unwrap();
     let with = |pods: &[&str]| query.text(&Variables { namespace: "shop", name: "web", pods });
