@@ -1,14 +1,13 @@
 //! The program without the commands of the toolbox.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::cli::{CliError, Program};
 use crate::invocation::Invocation;
 
-/// The commands in the help text.
-pub(crate) const COMMANDS: &str = "\
-Commands (their flags: concertina COMMAND --help):
-  rbac      Print the roles that a controller with these flags needs.";
+/// The commands of the toolbox, each with one line of help.
+pub(crate) const COMMANDS: &[(&str, &str)] = &[];
 
 /// No command exists.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,4 +19,9 @@ pub(crate) fn parse(_: Program, _: &[String]) -> Option<Result<Invocation, CliEr
 
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {}
+}
+
+/// Completes no command line.
+pub(crate) fn complete(_: Program, _: &[OsString]) -> Option<ExitCode> {
+    None
 }

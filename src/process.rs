@@ -2,14 +2,14 @@
 //! command line. `why` returns 3 if it has findings, and `parity` returns 3 if it finds differences.
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::{ExitCode, Termination};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{CliError, Config, Program};
-use crate::invocation::{Invocation, RbacOptions};
+use crate::invocation::{Invocation, RbacOptions, Start};
 use crate::logging::{self, for_terminal};
 use crate::{permissions, tools};
 use clock::{SharedClock, SystemClock};
@@ -18,7 +18,11 @@ use cluster::platform::StopRequests;
 /// Runs the operation that the command line selects. The first word is the program's name.
 pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let program = words.next().map(|called| Program::from_called(&called)).unwrap_or_default();
-    let invocation = match Invocation::parse(program, words) {
+    let words: Vec<OsString> = words.collect();
+    if let Some(completed) = tools::complete(program, &words) {
+        return completed;
+    }
+    let invocation = match Invocation::parse(program, words, start()) {
         Ok(invocation) => invocation,
         Err(error) => {
             eprintln!("Error: {error}");
@@ -38,8 +42,18 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Returns whether a person has typed the command line. A pod with a terminal is no such case.
+fn start() -> Start {
+    let typed = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if typed && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        Start::BareOnTerminal
+    } else {
+        Start::Bare
+    }
+}
+
 /// Writes `text` to standard output. A reader that has read enough, such as `head`, is no failure.
-fn print(text: &str) -> ExitCode {
+pub(crate) fn print(text: &str) -> ExitCode {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => failed(&error),

@@ -25,18 +25,22 @@ use cluster::client::ClientOptions;
 use controller::reconcile::Observers;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
+mod completion;
+mod man;
 #[cfg(test)]
 mod reference;
 
-/// The commands in the help text.
-pub(crate) const COMMANDS: &str = "\
-Commands (their flags: concertina COMMAND --help):
-  rbac      Print the roles that a controller with these flags needs.
-  why       Explain the replica count of an HPA and its next decision.
-  handover  Hand HPAs over from the built-in controller to Concertina, and back.
-  parity    Compare a dry run with the built-in controller.
-  simulate  Simulate HPAs and their workloads in virtual time.
-  demo      Run a demo cluster with autoscaled workloads in this process.";
+pub(crate) use self::completion::complete;
+
+/// The commands of the toolbox, each with one line of help.
+pub(crate) const COMMANDS: &[(&str, &str)] = &[
+    ("why", "Explain the replica count of an HPA and its next decision."),
+    ("handover", "Hand HPAs over from the built-in controller to Concertina, and back."),
+    ("parity", "Compare a dry run with the built-in controller."),
+    ("simulate", "Simulate HPAs and their workloads in virtual time."),
+    ("demo", "Run a demo cluster with autoscaled workloads in this process."),
+    ("completion", "Print the completion script of a shell."),
+];
 
 /// The controller process of this program, for the commands.
 pub const PROCESS: Process = &ThisProcess;
@@ -80,6 +84,11 @@ impl ControllerProcess for ThisProcess {
 }
 
 pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Invocation, CliError>> {
+    match words.split_first() {
+        Some((first, rest)) if first == "completion" => return Some(completion::parse(program, rest)),
+        Some((first, rest)) if first == "man" => return Some(man::parse(program, rest)),
+        _ => {}
+    }
     let parsed = command::parse(&program.to_string(), words, PROCESS)?;
     Some(match parsed {
         Ok(Parsed::Options(command)) => Ok(Invocation::Tool(command)),

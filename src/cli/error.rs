@@ -7,6 +7,7 @@ use autoscaling::go;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use controller::election::TimingError;
 
+use super::Program;
 use super::gates::GateError;
 use crate::serve::options::OpenPathsError;
 use crate::serve::tls::options::TlsListError;
@@ -20,6 +21,24 @@ pub enum CliError {
     /// The arguments of a subcommand are invalid.
     #[error("{0}")]
     Subcommand(String),
+    /// The first argument is no command.
+    #[error("unknown command {} for \"{program}\"{}", go::quote(.word), suggestion(.similar.as_deref()))]
+    UnknownCommand {
+        /// The argument.
+        word: String,
+        /// The program, as called.
+        program: Program,
+        /// A command with a similar name.
+        similar: Option<String>,
+    },
+    /// The controller would start by accident.
+    #[error(
+        "a command is missing: \"{program} help\" lists the commands, and \"{program} controller\" runs the controller"
+    )]
+    NoCommand {
+        /// The program, as called.
+        program: Program,
+    },
     /// An argument is not UTF-8.
     #[error("argument {0} is not valid UTF-8")]
     NotText(String),

@@ -27,13 +27,18 @@ pub enum Program {
     Concertina,
     /// The kubectl plugin, which kubectl runs as `kubectl-concertina`.
     KubectlPlugin,
+    /// The completion of the plugin, which kubectl runs as `kubectl_complete-concertina`.
+    KubectlCompletion,
 }
 
 impl Program {
     /// Returns the program for `called`, the first argument of the command line.
     pub fn from_called(called: &OsStr) -> Self {
-        let plugin = Path::new(called).file_stem().is_some_and(|name| name == "kubectl-concertina");
-        if plugin { Self::KubectlPlugin } else { Self::Concertina }
+        match Path::new(called).file_stem().and_then(OsStr::to_str) {
+            Some("kubectl-concertina") => Self::KubectlPlugin,
+            Some("kubectl_complete-concertina") => Self::KubectlCompletion,
+            _ => Self::Concertina,
+        }
     }
 }
 
@@ -41,7 +46,7 @@ impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Concertina => "concertina",
-            Self::KubectlPlugin => "kubectl concertina",
+            Self::KubectlPlugin | Self::KubectlCompletion => "kubectl concertina",
         })
     }
 }

@@ -2,15 +2,17 @@
 
 use std::ffi::OsString;
 
+use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
 
 pub(crate) mod rbac;
+pub(crate) mod version;
 
 pub use self::rbac::RbacOptions;
 use crate::cli::config::Config;
 use crate::cli::flags::FlagSet;
 use crate::cli::values::VersionOutput;
-use crate::cli::{CliError, Parsed, Program};
+use crate::cli::{CliError, FlagError, Parsed, Program};
 use crate::tools;
 
 /// The operation that the command line selects.
@@ -29,57 +31,176 @@ pub enum Invocation {
 }
 
 impl Invocation {
-    /// Parses the arguments after the program's name.
+    /// Parses the arguments after the program's name. The bare form may run the controller.
     pub fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
-        Self::parse(Program::Concertina, words)
+        Self::parse(Program::Concertina, words, Start::Bare)
     }
 
-    /// Parses the arguments after the name of `program`.
-    pub fn parse(program: Program, words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
+    /// Parses the arguments after the name of `program`. `start` limits what runs the controller.
+    pub fn parse(
+        program: Program,
+        words: impl IntoIterator<Item = OsString>,
+        start: Start,
+    ) -> Result<Self, CliError> {
         let words = words
             .into_iter()
             .map(|word| word.into_string().map_err(|word| CliError::NotText(format!("{}", word.display()))))
             .collect::<Result<Vec<String>, CliError>>()?;
-        if let Some(("rbac", rest)) = words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-            return rbac::parse(rest.iter().cloned()).map(|parsed| match parsed {
+        let (first, rest) = match words.split_first() {
+            Some((first, rest)) => (first.as_str(), rest),
+            None => ("", &[][..]),
+        };
+        match first {
+            "controller" => Self::controller(program, rest, Start::Explicit),
+            "rbac" => rbac::parse(rest.iter().cloned()).map(|parsed| match parsed {
                 Parsed::Options(options) => Self::Rbac(options),
                 Parsed::Help(text) => Self::Help(text),
-            });
+            }),
+            "version" => version::parse(program, rest),
+            "help" => Self::help(program, rest, start),
+            _ => match tools::parse(program, &words) {
+                Some(parsed) => parsed,
+                None if words.is_empty() && program == Program::KubectlPlugin => {
+                    Ok(Self::Help(overview(program)))
+                }
+                None => Self::controller(program, &words, start),
+            },
         }
-        tools::parse(program, &words).unwrap_or_else(|| Self::controller(words))
     }
 
-    fn controller(words: Vec<String>) -> Result<Self, CliError> {
+    /// `help` lists the commands, `help COMMAND` prints the help of one.
+    fn help(program: Program, words: &[String], start: Start) -> Result<Self, CliError> {
+        match words {
+            [] => Ok(Self::Help(overview(program))),
+            [word, ..] if word.starts_with('-') || word == "help" => Ok(Self::Help(overview(program))),
+            _ => {
+                let words = words.iter().cloned().chain(["--help".to_owned()]);
+                Self::parse(program, words.map(OsString::from), start)
+            }
+        }
+    }
+
+    fn controller(program: Program, words: &[String], start: Start) -> Result<Self, CliError> {
         let flags = FlagSet::controller();
-        let command = Command::new("concertina").about(ABOUT).override_usage("concertina [flags]");
-        let mut command = flags.add_to(command.before_help(tools::COMMANDS));
-        let matches = flags.parse(command.clone(), words)?;
+        let mut command = controller_command(program, &flags);
+        let matches = flags.parse(command.clone(), words.iter().cloned()).map_err(|error| match error {
+            FlagError::Arguments(mut arguments) if start != Start::Explicit => {
+                let similar = arguments.first().and_then(|word| similar_command(word));
+                match similar {
+                    Some(similar) => CliError::UnknownCommand {
+                        word: arguments.swap_remove(0),
+                        program,
+                        similar: Some(similar.to_owned()),
+                    },
+                    None => FlagError::Arguments(arguments).into(),
+                }
+            }
+            error => error.into(),
+        })?;
         if wants_help(&matches) {
             return Ok(Self::Help(command.render_help().to_string()));
         }
         match matches.get_one("version") {
-            Some(VersionOutput::Raw) => Ok(Self::Version(raw_version())),
-            Some(VersionOutput::Readable) => {
-                Ok(Self::Version(format!("Concertina v{}", env!("CARGO_PKG_VERSION"))))
-            }
-            Some(VersionOutput::Off) | None => Ok(Self::Controller(Box::new(flags.config(&matches)?))),
+            Some(VersionOutput::Raw) => return Ok(Self::Version(raw_version())),
+            Some(VersionOutput::Readable) => return Ok(Self::Version(readable_version())),
+            Some(VersionOutput::Off) | None => {}
         }
+        let config = flags.config(&matches)?;
+        let accident = match start {
+            Start::Explicit => false,
+            Start::Bare => program == Program::KubectlPlugin,
+            Start::BareOnTerminal => {
+                program == Program::KubectlPlugin || (config.kubeconfig.is_none() && config.master.is_none())
+            }
+        };
+        if accident {
+            return Err(CliError::NoCommand { program });
+        }
+        Ok(Self::Controller(Box::new(config)))
     }
 }
+
+/// What runs the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// The command `controller`.
+    Explicit,
+    /// No command, as in a container with kube-controller-manager's flags.
+    Bare,
+    /// No command, typed by a person. Runs the controller only with the address of a cluster.
+    BareOnTerminal,
+}
+
+/// The command line of `controller`, which is also the one without a command.
+pub(crate) fn controller_command(program: Program, flags: &FlagSet) -> Command {
+    let command =
+        Command::new("controller").about(ABOUT).override_usage(format!("{program} [controller] [flags]"));
+    flags.add_to(command.before_help(commands_help(program)))
+}
+
+/// The list of commands in help texts.
+fn commands_help(program: Program) -> String {
+    let commands = COMMANDS.iter().chain(tools::COMMANDS);
+    let lines = commands.map(|(name, about)| format!("\n  {name:<10}  {about}"));
+    format!("Commands (their flags: {program} COMMAND --help):{}", lines.collect::<String>())
+}
+
+/// The help without the flags of the controller.
+fn overview(program: Program) -> String {
+    format!("{ABOUT}\n\nUsage: {program} COMMAND [flags]\n\n{}", commands_help(program))
+}
+
+/// Returns the command with the most similar name, if one differs by a typing mistake.
+fn similar_command(word: &str) -> Option<&'static str> {
+    let names = COMMANDS.iter().chain(tools::COMMANDS).map(|(name, _)| *name);
+    let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
+    let near = near.filter(|(distance, name)| *distance <= name.len().div_ceil(3));
+    near.min().map(|(_, name)| name)
+}
+
+/// The commands of every build, each with one line of help.
+const COMMANDS: &[(&str, &str)] = &[
+    ("controller", "Run the controller. Without a command, containers run it too."),
+    ("help", "List the commands, or explain one: help COMMAND."),
+    ("version", "Print the version."),
+    ("rbac", "Print the roles that a controller with these flags needs."),
+];
 
 const ABOUT: &str = "\
 Concertina is a drop-in replacement for the HorizontalPodAutoscaler controller of
 kube-controller-manager. It accepts that program's flags.";
 
+/// The arguments of a small command, or its requested help.
+pub(crate) enum Matched {
+    Words(ArgMatches),
+    Help(String),
+}
+
+pub(crate) fn matches(command: Command, words: &[String]) -> Result<Matched, CliError> {
+    match command.try_get_matches_from(words) {
+        Ok(matches) => Ok(Matched::Words(matches)),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Matched::Help(error.to_string())),
+        Err(error) => {
+            let text = error.to_string();
+            Err(CliError::Subcommand(text.trim_start_matches("error: ").trim_end().to_owned()))
+        }
+    }
+}
+
 fn wants_help(matches: &ArgMatches) -> bool {
     matches.get_one("help") == Some(&true)
+}
+
+fn readable_version() -> String {
+    format!("Concertina v{}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Returns the output of `--version=raw`. Like kube-controller-manager's output, it is a Go value.
 fn raw_version() -> String {
     format!(
-        "version.Info{{GitVersion:\"v{}\", EmulatedVersions:\"1.36,1.37\", Platform:\"{}/{}\"}}",
+        "version.Info{{GitVersion:\"v{}\", EmulatedVersions:\"{}\", Platform:\"{}/{}\"}}",
         env!("CARGO_PKG_VERSION"),
+        version::EMULATED.join(","),
         std::env::consts::OS,
         std::env::consts::ARCH,
     )
@@ -91,7 +212,71 @@ mod tests {
     use std::ffi::OsStr;
 
     fn read(words: &[&str]) -> Result<Invocation, String> {
-        Invocation::from_args(words.iter().map(OsString::from)).map_err(|error| error.to_string())
+        read_as(Program::Concertina, Start::Bare, words)
+    }
+
+    fn read_as(program: Program, start: Start, words: &[&str]) -> Result<Invocation, String> {
+        Invocation::parse(program, words.iter().map(OsString::from), start).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn controller_starts_by_its_command_or_in_a_container() {
+        let started = |program, start, words: &[&str]| {
+            matches!(read_as(program, start, words), Ok(Invocation::Controller(_)))
+        };
+        for program in [Program::Concertina, Program::KubectlPlugin] {
+            for start in [Start::Bare, Start::BareOnTerminal] {
+                assert!(started(program, start, &["controller", "--dry-run"]), "{program} {start:?}");
+            }
+        }
+        assert!(started(Program::Concertina, Start::Bare, &["--dry-run"]));
+        assert!(started(Program::Concertina, Start::BareOnTerminal, &["--kubeconfig=admin.conf"]));
+        let refused = |program, start, words: &[&str]| read_as(program, start, words).unwrap_err();
+        for words in [&[][..], &["--dry-run"]] {
+            let error = refused(Program::Concertina, Start::BareOnTerminal, words);
+            assert!(error.contains("\"concertina controller\" runs the controller"), "{error}");
+        }
+        let error = refused(Program::KubectlPlugin, Start::Bare, &["--kubeconfig=admin.conf"]);
+        assert!(error.contains("\"kubectl concertina controller\""), "{error}");
+        assert!(refused(Program::Concertina, Start::Bare, &["controller", "why"]).contains("[\"why\"]"));
+    }
+
+    #[test]
+    fn bare_plugin_call_prints_help() {
+        for start in [Start::Bare, Start::BareOnTerminal] {
+            let Ok(Invocation::Help(text)) = read_as(Program::KubectlPlugin, start, &[]) else { panic!() };
+            assert!(text.contains("Usage: kubectl concertina COMMAND"), "{text}");
+        }
+    }
+
+    #[test]
+    fn help_lists_commands_or_explains_one() {
+        for words in [&["help"][..], &["help", "help"], &["help", "--help"]] {
+            let Ok(Invocation::Help(text)) = read(words) else { panic!("{words:?}") };
+            assert!(text.contains("\n  controller  ") && !text.contains("--dry-run"), "{text}");
+        }
+        for (word, expected) in [
+            ("controller", "--dry-run"),
+            ("rbac", "--service-account"),
+            ("version", "Usage: concertina version"),
+        ] {
+            let Ok(Invocation::Help(text)) = read(&["help", word]) else { panic!("{word}") };
+            assert!(text.contains(expected), "{text}");
+        }
+        assert!(read(&["help", "rbca"]).unwrap_err().contains("did you mean rbac?"));
+    }
+
+    #[test]
+    fn mistyped_command_has_a_suggestion() {
+        assert_eq!(
+            read(&["verison"]).unwrap_err(),
+            "unknown command \"verison\" for \"concertina\"; did you mean version?"
+        );
+        let error = read_as(Program::KubectlPlugin, Start::BareOnTerminal, &["contoller"]).unwrap_err();
+        assert_eq!(
+            error,
+            "unknown command \"contoller\" for \"kubectl concertina\"; did you mean controller?"
+        );
     }
 
     #[test]

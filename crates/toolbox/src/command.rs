@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use crate::options::{DemoOptions, HandoverOptions, Logging, ParityOptions, SimulateOptions, WhyOptions};
 use crate::options::{cluster, demo, handover, parity, simulate, why};
 use crate::process::{FlagError, Process};
+use crate::why::{WhyError, hpa_names_of};
 
 /// The arguments of a command are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,13 +61,15 @@ pub fn parse(
     let (name, rest) = words.split_first()?;
     let rest = rest.iter().cloned();
     Some(match name.as_str() {
-        "demo" => demo::parse(rest).map(|parsed| parsed.map(Command::Demo)),
+        "demo" => demo::parse(program, rest).map(|parsed| parsed.map(Command::Demo)),
         "why" => why::parse(program, rest, process).map(|parsed| parsed.map(Box::new).map(Command::Why)),
         "parity" => parity::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Parity)),
         "handover" => {
             handover::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Handover))
         }
-        "simulate" => simulate::parse(rest).map(|parsed| parsed.map(Box::new).map(Command::Simulate)),
+        "simulate" => {
+            simulate::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Simulate))
+        }
         _ => return None,
     })
 }
@@ -78,9 +81,38 @@ pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
         let name = format!("handover {}", command.get_name());
         command.name(name)
     });
-    let own =
-        [why::command(program, process), parity::command(program), simulate::command(), demo::command()];
+    let own = [
+        why::command(program, process),
+        parity::command(program),
+        simulate::command(program),
+        demo::command(program),
+    ];
     own.into_iter().chain([shared]).chain(handover).collect()
+}
+
+/// The commands as a tree, for completion and manual pages. `handover` has its subcommands.
+pub fn commands(program: &str, process: Process) -> [clap::Command; 5] {
+    [
+        why::command(program, process),
+        handover::command(program),
+        parity::command(program),
+        simulate::command(program),
+        demo::command(program),
+    ]
+}
+
+/// Lists HPAs for the completion of a command line with kubectl's connection flags, such as `-n shop web`.
+/// Returns no names if the cluster cannot be read.
+///
+/// # Errors
+/// Returns the reason why the HPAs cannot be read.
+pub async fn hpa_names(words: Vec<String>) -> Result<Vec<String>, WhyError> {
+    let command = cluster::arguments(clap::Command::new("names")).no_binary_name(true).ignore_errors(true);
+    // Other flags of the command and an unfinished word are not errors here.
+    match command.try_get_matches_from(words) {
+        Ok(matches) => hpa_names_of(&cluster::options(&matches)).await,
+        Err(_) => Ok(Vec::new()),
+    }
 }
 
 /// A command line with only the flags that select a cluster.

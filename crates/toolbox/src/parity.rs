@@ -69,6 +69,7 @@ pub fn show(
         Output::Text => text::render(&summary, Style { colours, width: None }, &zone),
         Output::Html => page::render(&summary, &zone),
         Output::Json => serde_json::to_string_pretty(&summary)? + "\n",
+        Output::Yaml => serde_saphyr::to_string(&summary).map_err(io::Error::other)?,
     };
     out.write_all(text.as_bytes())?;
     out.flush()?;

@@ -26,7 +26,7 @@ mod variants;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::options::{SimulateOptions, SimulateSource};
+use crate::options::{SimulateOptions, SimulateOutput, SimulateSource};
 use crate::process::Process;
 use crate::words;
 
@@ -220,6 +220,11 @@ fn show(comparison: &Comparison, options: &SimulateOptions) -> Result<(), Simula
         return Ok(());
     }
     let mut out = io::stdout().lock();
+    match options.output {
+        SimulateOutput::Text => {}
+        SimulateOutput::Json => return Ok(out.write_all(export::json(comparison).as_bytes())?),
+        SimulateOutput::Yaml => return Ok(out.write_all(export::yaml(comparison).as_bytes())?),
+    }
     if options.decisions {
         for run in &comparison.runs {
             decisions(run, &mut out)?;

@@ -24,6 +24,7 @@ mod wire;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::Arc;
 
+use autoscaling::selector::Selector;
 use tokio_util::sync::CancellationToken;
 
 pub use self::answer::Diagnosis;
@@ -40,7 +41,7 @@ use crate::process::{FlagError, Process};
 use clock::SharedClock;
 use cluster::client::{ClientError, Clients};
 use cluster::error::ApiError;
-use cluster::kubeconfig::{self, KubeconfigError};
+use cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
 use controller::store::Key;
 
 /// The namespace if neither flags nor kubeconfig specify one.
@@ -53,6 +54,8 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// The name of the HPA. `None` means all HPAs of the namespace.
     pub name: Option<String>,
+    /// The labels of the HPAs. `None` means all. Not with a record, which has no labels.
+    pub selector: Option<Selector>,
 }
 
 /// The reason why no answer is available. Exit code 1.
@@ -137,6 +140,16 @@ pub async fn run(
     }
 }
 
+/// Returns the names of the HPAs in the namespace of a user's connection.
+///
+/// # Errors
+/// Returns a [`WhyError`] if the HPAs cannot be read.
+pub(crate) async fn hpa_names_of(options: &ClusterOptions) -> Result<Vec<String>, WhyError> {
+    let user = kubeconfig::load_for_user(options)?;
+    let clients = crate::options::cluster::clients(&user, client_options(&Refusals::new()))?;
+    lists::names(&clients, &user.namespace).await
+}
+
 /// The server to which existing clients connect.
 #[derive(Debug)]
 pub enum Connection<'a> {
@@ -202,5 +215,9 @@ async fn cluster(
 }
 
 fn scope(options: &WhyOptions, namespace: String) -> Scope {
-    Scope { namespace: (!options.all_namespaces).then_some(namespace), name: options.name.clone() }
+    Scope {
+        namespace: (!options.all_namespaces).then_some(namespace),
+        name: options.name.clone(),
+        selector: options.selector.clone(),
+    }
 }

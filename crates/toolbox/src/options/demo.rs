@@ -24,13 +24,17 @@ pub struct DemoOptions {
 }
 
 /// Parses the arguments after `demo`.
-pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<DemoOptions>, UsageError> {
-    parse_with(command(), words, |matches| Ok(options(matches)))
+pub(crate) fn parse(
+    program: &str,
+    words: impl Iterator<Item = String>,
+) -> Result<Parsed<DemoOptions>, UsageError> {
+    parse_with(command(program), words, |matches| Ok(options(matches)))
 }
 
-pub(crate) fn command() -> Command {
-    Command::new("concertina demo")
+pub(crate) fn command(program: &str) -> Command {
+    Command::new("demo")
         .no_binary_name(true)
+        .bin_name(format!("{program} demo"))
         .about("Runs a cluster in this process: workloads under changing load, and the controller that scales them.")
         .arg(
             option("for", "duration", "Stop with a summary after this time; default: run until interrupted")
@@ -69,7 +73,7 @@ mod tests {
     use super::*;
 
     fn read(words: &[&str]) -> Result<DemoOptions, String> {
-        match parse(words.iter().map(ToString::to_string)) {
+        match parse("concertina", words.iter().map(ToString::to_string)) {
             Ok(Parsed::Options(options)) => Ok(options),
             Ok(Parsed::Help(text)) => panic!("{text}"),
             Err(error) => Err(error.to_string()),

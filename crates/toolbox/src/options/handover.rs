@@ -110,7 +110,7 @@ pub(crate) fn parse(
     parse_with(command(program), words, options)
 }
 
-fn command(program: &str) -> Command {
+pub(crate) fn command(program: &str) -> Command {
     Command::new("handover")
         .no_binary_name(true)
         .bin_name(format!("{program} handover"))

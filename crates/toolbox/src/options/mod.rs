@@ -17,7 +17,9 @@ pub use self::answer::Logging;
 pub use self::demo::DemoOptions;
 pub use self::handover::HandoverOptions;
 pub use self::parity::ParityOptions;
-pub use self::simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
+pub use self::simulate::{
+    Output as SimulateOutput, Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource,
+};
 pub use self::why::WhyOptions;
 
 /// Parses a duration above zero.

@@ -58,6 +58,8 @@ pub enum Output {
     Html,
     /// One JSON document.
     Json,
+    /// One YAML document.
+    Yaml,
 }
 
 /// Parses the arguments after `parity`.
@@ -94,7 +96,7 @@ pub(crate) fn command(program: &str) -> Command {
                 .value_parser(positive_duration)
                 .default_value("24h"),
         )
-        .arg(answer::output(&["text", "html", "json"]))
+        .arg(answer::output(&["text", "html", "json", "yaml"]))
         .arg(
             option("shadow", "namespace/instance", "Pod of the dry run: namespace and value of its label app.kubernetes.io/instance")
                 .value_parser(shadow)
@@ -134,6 +136,7 @@ fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError> {
         output: match text("output") {
             Some("html") => Output::Html,
             Some("json") => Output::Json,
+            Some("yaml") => Output::Yaml,
             _ => Output::Text,
         },
         namespace,
@@ -193,7 +196,7 @@ mod tests {
         assert!(read(&["--since=0s"]).unwrap_err().contains("above zero"));
         assert!(read(&["--since=day"]).is_err());
         assert!(read(&["--shadow=concertina"]).unwrap_err().contains("concertina-system/concertina-shadow"));
-        assert!(read(&["-o", "yaml"]).unwrap_err().contains("yaml"));
+        assert!(read(&["-o", "wide"]).unwrap_err().contains("yaml"));
         assert!(read(&["web"]).is_err());
     }
 }

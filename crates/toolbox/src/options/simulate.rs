@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::answer::{option, switch};
+use super::answer::{self, option, switch};
 use super::{cluster, positive_duration};
 use crate::command::{Parsed, UsageError, parse_with};
 use crate::simulate::{Setting, Sweep};
@@ -32,8 +32,22 @@ pub struct SimulateOptions {
     pub print_scenario: bool,
     /// `--decisions`: print every notable decision.
     pub decisions: bool,
+    /// `--output`: the format on standard output.
+    pub output: Output,
     /// `--ascii`: draw the chart with ASCII characters only.
     pub ascii: bool,
+}
+
+/// The format on standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// A chart and a table of the scores.
+    #[default]
+    Text,
+    /// All results as one JSON document.
+    Json,
+    /// All results as one YAML document.
+    Yaml,
 }
 
 /// The source of a scenario.
@@ -67,23 +81,27 @@ impl Default for Source {
 }
 
 /// Parses the arguments after `simulate`.
-pub(crate) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<SimulateOptions>, UsageError> {
-    parse_with(command(), words, options)
+pub(crate) fn parse(
+    program: &str,
+    words: impl Iterator<Item = String>,
+) -> Result<Parsed<SimulateOptions>, UsageError> {
+    parse_with(command(program), words, options)
 }
 
-pub(crate) fn command() -> Command {
+pub(crate) fn command(program: &str) -> Command {
     let path = |name, help| option(name, "file", help).value_parser(value_parser!(PathBuf));
     let output = |name, help| {
         path(name, help).help_heading("Results, each written to a file, or to standard output with -")
     };
-    let command = Command::new("concertina simulate")
+    let command = Command::new("simulate")
         .no_binary_name(true)
+        .bin_name(format!("{program} simulate"))
         .about("Simulates HPAs and a model of their workloads in virtual time, with the complete controller.")
-        .override_usage(
-            "concertina simulate SCENARIO.yaml [flags]\n       \
-             concertina simulate --hpa HPA.yaml --load LOAD.csv [flags]\n       \
-             concertina simulate --from-cluster [-n NAMESPACE] HPA [flags]",
-        )
+        .override_usage(format!(
+            "{program} simulate SCENARIO.yaml [flags]\n       \
+             {program} simulate --hpa HPA.yaml --load LOAD.csv [flags]\n       \
+             {program} simulate --from-cluster [-n NAMESPACE] HPA [flags]",
+        ))
         .arg(
             Arg::new("scenario")
                 .value_name("scenario")
@@ -128,6 +146,7 @@ pub(crate) fn command() -> Command {
         .arg(
             switch("ascii", "Draw the chart with ASCII characters only; default if the locale is not UTF-8"),
         )
+        .arg(answer::output(&["text", "json", "yaml"]))
         .arg(output("report", "HTML page with charts and the explanation of every decision"))
         .arg(output("csv", "Samples"))
         .arg(output("json", "All results"));
@@ -139,6 +158,11 @@ fn options(matches: &ArgMatches) -> Result<SimulateOptions, UsageError> {
         |name: &str| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     Ok(SimulateOptions {
+        output: match matches.get_one::<String>("output").map(String::as_str) {
+            Some("json") => Output::Json,
+            Some("yaml") => Output::Yaml,
+            _ => Output::Text,
+        },
         source: source(matches, &paths("hpa"), &paths("load"))?,
         compare: paths("compare"),
         set: matches.get_many::<Setting>("set").into_iter().flatten().cloned().collect(),
@@ -196,7 +220,7 @@ mod tests {
     use super::*;
 
     fn read(words: &[&str]) -> Result<SimulateOptions, String> {
-        match parse(words.iter().map(ToString::to_string)) {
+        match parse("concertina", words.iter().map(ToString::to_string)) {
             Ok(Parsed::Options(options)) => Ok(options),
             Ok(Parsed::Help(text)) => panic!("{text}"),
             Err(error) => Err(error.to_string()),

@@ -13,12 +13,15 @@ use crate::command::{Parsed, UsageError, parse_with};
 use crate::process::{FlagHelp, Process};
 use ::cluster::kubeconfig::ClusterOptions;
 use autoscaling::duration::GoDuration;
+use autoscaling::selector::Selector;
 
 /// The options of `why`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WhyOptions {
     /// The name of the HPA. `None` selects every HPA of the namespace.
     pub name: Option<String>,
+    /// `--selector`: the labels of the HPAs. `None` selects all.
+    pub selector: Option<Selector>,
     /// `--all-namespaces`
     pub all_namespaces: bool,
     /// The connection to the cluster, with `--namespace`.
@@ -150,6 +153,8 @@ pub(crate) fn command(program: &str, process: Process) -> Command {
              \x20 {program} why -n shop hpa/web -w\n\
              \x20 # List every HPA of the cluster, one line each, HPAs with findings first\n\
              \x20 {program} why -A\n\
+             \x20 # Follow all HPAs of one application\n\
+             \x20 {program} why -l app=shop --watch\n\
              \x20 # Show the last decision of a Concertina controller, from its record\n\
              \x20 {program} why web -n shop --from http://127.0.0.1:10257\n\n\
              Exit code: 0 without findings, 3 with a warning or an error among the findings, 1 if no answer\n\
@@ -172,6 +177,12 @@ fn own(command: Command) -> Command {
     command
         .arg(Arg::new("name").value_name("NAME").help("Name of the HPA, as web or hpa/web; if omitted, every HPA of the namespace"))
         .arg(switch("all-namespaces", "List every HPA of the cluster").short('A').conflicts_with("name"))
+        .arg(
+            option("selector", "labels", "Explain only HPAs with these labels, as in kubectl: app=web,tier!=cache")
+                .short('l')
+                .value_parser(|text: &str| Selector::parse(text).map_err(|error| error.to_string()))
+                .conflicts_with_all(["name", "from"]),
+        )
         .arg(switch("watch", "Decide again every period and print changes").short('w'))
         .arg(
             option("interval", "duration", "Period of --watch; default: the controller's sync period")
@@ -225,6 +236,7 @@ fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageEr
     let interval = matches.get_one::<Duration>("interval");
     Ok(WhyOptions {
         name: text("name").map(without_kind).transpose()?,
+        selector: matches.get_one::<Selector>("selector").cloned(),
         all_namespaces: matches.get_flag("all-namespaces"),
         cluster,
         watch: matches
@@ -304,6 +316,16 @@ mod tests {
         assert_eq!((options.output, options.color, options.utc), (Output::Yaml, Color::Never, true));
         assert_eq!(options.cluster.namespace.as_deref(), Some("shop"));
         assert!(read(&["-o", "wide"]).unwrap_err().contains("wide"));
+    }
+
+    #[test]
+    fn selector_excludes_a_name_and_a_record() {
+        assert!(read(&["-l", "app=web,tier!=cache"]).unwrap().selector.is_some());
+        assert!(read(&["--selector=app", "-A"]).unwrap().selector.is_some());
+        assert_eq!(read(&[]).unwrap().selector, None);
+        assert!(read(&["-l", "app in"]).unwrap_err().contains("--selector"));
+        assert!(read(&["-l", "app=web", "web"]).unwrap_err().contains("cannot be used with"));
+        assert!(read(&["-l", "app=web", "--from=http://a"]).unwrap_err().contains("cannot be used with"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-pub use self::json::json;
+pub use self::json::{json, yaml};
 use super::run::{Comparison, HpaRun, Run};
 
 /// The columns of every CSV, in order. One column per metric follows. Its name consists of `metric:`, the

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use autoscaling::selector::Selector;
+
 use super::situation::{InCharge, Owner, RecentEvent};
 use super::wire::{self, Meta};
 use super::{Scope, WhyError};
@@ -78,12 +80,30 @@ impl ExtraMetadata {
         InCharge::new(meta.label(LABEL), namespace, meta.status_writer().as_ref())
     }
 
+    /// Returns whether the labels of an HPA match.
+    pub(super) fn selected(&self, key: &Key, selector: &Selector) -> bool {
+        self.hpas.get(key).is_some_and(|meta| selector.matches(meta))
+    }
+
     /// Returns the events about an HPA.
     pub(super) fn events(&self, key: &Key, uid: &str) -> Vec<RecentEvent> {
         let about = self.events.get(key).into_iter().flatten();
         let about = about.filter(|(hpa, _)| hpa.is_empty() || hpa == uid);
         about.map(|(_, event)| event.clone()).collect()
     }
+}
+
+/// Returns the names of the HPAs in a namespace.
+pub(super) async fn names(clients: &Clients, namespace: &str) -> Result<Vec<String>, WhyError> {
+    let namespace = Some(namespace);
+    let collection = Collection { group: GROUP, version: VERSION, namespace, resource: RESOURCE, fields: "" };
+    let mut names = Vec::new();
+    let listed = list::each(&clients.core, collection, |object| {
+        names.push(wire::meta(object)?.name);
+        Ok(())
+    });
+    listed.await.map_err(|error| WhyError::Unreadable { what: "HPAs", error: Box::new(error) })?;
+    Ok(names)
 }
 
 async fn read_hpas(

@@ -178,7 +178,12 @@ impl Reader {
                 }
                 vec![key]
             }
-            _ => all.clone(),
+            _ => {
+                let selected = |key: &&Key| {
+                    self.scope.selector.as_ref().is_none_or(|selector| extras.selected(key, selector))
+                };
+                all.iter().filter(selected).cloned().collect()
+            }
         };
         let records = match &mut self.leader {
             Some(leader) => leader.read(&requested).await,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use autoscaling::event::EventKind;
+use autoscaling::selector::Labels;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use serde::Deserialize;
@@ -53,6 +54,12 @@ pub(super) fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
         metadata: Meta,
     }
     Ok(serde_json::from_slice::<Object>(object)?.metadata)
+}
+
+impl Labels for Meta {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.label(key)
+    }
 }
 
 impl Meta {

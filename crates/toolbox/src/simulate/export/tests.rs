@@ -23,6 +23,15 @@ fn csv_quotes_fields_with_special_characters() {
 }
 
 #[test]
+fn yaml_has_the_values_of_json() {
+    let comparison = sample::outage();
+    let from_yaml: Value = serde_saphyr::from_str(&yaml(&comparison)).unwrap();
+    let from_json: Value = serde_json::from_str(&json(&comparison)).unwrap();
+    assert_eq!(from_yaml["runs"][0]["start"], from_json["runs"][0]["start"]);
+    assert_eq!(from_yaml["runs"][0]["hpas"][0]["decisions"], from_json["runs"][0]["hpas"][0]["decisions"]);
+}
+
+#[test]
 fn json_has_all_values_under_stable_names() {
     let comparison = sample::outage();
     let value: Value = serde_json::from_str(&json(&comparison)).unwrap();

@@ -1,0 +1,198 @@
+//! The command `completion`, and the completion of command lines by the program itself.
+//!
+//! A script of a shell runs the program with [`VARIABLE`] set. The names of HPAs come from the cluster that
+//! the connection flags on the line select.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command};
+use clap_complete::engine::{self, ArgValueCompleter, CompletionCandidate};
+use clap_complete::env::{CompleteEnv, Shells};
+use toolbox::command;
+
+use super::PROCESS;
+use crate::cli::flags::FlagSet;
+use crate::cli::{CliError, Program};
+use crate::invocation::{Invocation, controller_command, matches, rbac, version};
+use crate::process::{failed, print};
+
+/// The environment variable that selects the shell to complete for.
+const VARIABLE: &str = "CONCERTINA_COMPLETE";
+/// The time for a list of HPAs. A key press must not wait for an unreachable cluster.
+const PATIENCE: Duration = Duration::from_secs(2);
+const SHELLS: [&str; 4] = ["bash", "zsh", "fish", "powershell"];
+
+/// The command line of `completion`.
+pub(super) fn command(program: Program) -> Command {
+    Command::new("completion")
+        .no_binary_name(true)
+        .bin_name(format!("{program} completion"))
+        .about("Prints the completion script of a shell, which completes commands, flags and names of HPAs.")
+        .after_help(
+            "Examples:\n\
+             \x20 source <(concertina completion bash)                   # ~/.bashrc\n\
+             \x20 source <(concertina completion zsh)                    # ~/.zshrc, after compinit\n\
+             \x20 concertina completion fish | source                    # ~/.config/fish/config.fish\n\
+             \x20 concertina completion powershell | Out-String | Invoke-Expression\n\n\
+             kubectl completes \"kubectl concertina\" if the program is also on the PATH as\n\
+             kubectl_complete-concertina, for example as a symbolic link.",
+        )
+        .arg(
+            Arg::new("shell")
+                .value_name("SHELL")
+                .required(true)
+                .value_parser(PossibleValuesParser::new(SHELLS))
+                .help("Shell"),
+        )
+}
+
+pub(super) fn parse(program: Program, words: &[String]) -> Result<Invocation, CliError> {
+    let matches = match matches(command(program), words)? {
+        crate::invocation::Matched::Words(matches) => matches,
+        crate::invocation::Matched::Help(text) => return Ok(Invocation::Help(text)),
+    };
+    let shell = matches.get_one::<String>("shell").map(String::as_str).unwrap_or_default();
+    let script = script(shell).map_err(|error| CliError::Subcommand(error.to_string()))?;
+    Ok(Invocation::Help(script))
+}
+
+fn script(shell: &str) -> io::Result<String> {
+    let shells = Shells::builtins();
+    let shell = shells.completer(shell).ok_or(io::ErrorKind::Unsupported)?;
+    let mut script = Vec::new();
+    shell.write_registration(VARIABLE, "concertina", "concertina", "concertina", &mut script)?;
+    String::from_utf8(script).map_err(io::Error::other)
+}
+
+/// Completes a command line, if a shell or kubectl requests it.
+pub(crate) fn complete(program: Program, words: &[OsString]) -> Option<ExitCode> {
+    if program == Program::KubectlCompletion {
+        return Some(match for_kubectl(words) {
+            Ok(text) => print(&text),
+            Err(error) => failed(&error),
+        });
+    }
+    std::env::var_os(VARIABLE)?;
+    let called = OsString::from("concertina");
+    // After `--` follow the words of the line, the first of which is the program.
+    let line = words.iter().skip_while(|word| *word != "--").skip(2).cloned().collect();
+    let environment = CompleteEnv::with_factory(|| tree(Program::Concertina, &line)).var(VARIABLE);
+    let here = std::env::current_dir().ok();
+    match environment.try_complete([called].iter().chain(words), here.as_deref()) {
+        Ok(true) => Some(ExitCode::SUCCESS),
+        Ok(false) => None,
+        Err(error) => Some(failed(&error)),
+    }
+}
+
+/// Returns one candidate per line and the directive that kubectl expects: 4, no names of files.
+fn for_kubectl(words: &[OsString]) -> io::Result<String> {
+    let words = words.to_vec();
+    let mut tree = tree(Program::KubectlPlugin, &words);
+    let line: Vec<OsString> = [OsString::from("concertina")].into_iter().chain(words).collect();
+    let last = line.len().saturating_sub(1).max(1);
+    let candidates = engine::complete(&mut tree, line, last, None)?;
+    let mut text = String::new();
+    for candidate in candidates.iter().filter(|candidate| !candidate.is_hide_set()) {
+        text.push_str(&candidate.get_value().to_string_lossy());
+        if let Some(help) = candidate.get_help() {
+            text.push('\t');
+            text.push_str(help.to_string().lines().next().unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text.push_str(":4\n");
+    Ok(text)
+}
+
+/// The commands as one tree. `line` has the words after the program's name, which select the cluster.
+pub(super) fn tree(program: Program, line: &Vec<OsString>) -> Command {
+    let flags = FlagSet::controller();
+    let line: Vec<String> = line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let tools = command::commands(&program.to_string(), PROCESS).map(|command| {
+        let line = line.clone();
+        match command.get_name() {
+            "why" => command.mut_arg("name", |arg| {
+                arg.add(ArgValueCompleter::new(move |current: &OsStr| hpas(&line, current)))
+            }),
+            _ => command,
+        }
+    });
+    Command::new("concertina")
+        .bin_name(program.to_string())
+        .about("A drop-in replacement for the HorizontalPodAutoscaler controller of kube-controller-manager.")
+        .disable_help_subcommand(true)
+        .subcommand(controller_command(program, &flags).bin_name(format!("{program} controller")))
+        .subcommand(flags.add_to(rbac::own_command().name("rbac")).bin_name(format!("{program} rbac")))
+        .subcommands(tools)
+        .subcommand(version::command(program))
+        .subcommand(command(program))
+        .subcommand(Command::new("help").about("Lists the commands, or explains one."))
+}
+
+/// The names of the HPAs that start with `current`.
+fn hpas(line: &[String], current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(current) = current.to_str() else { return Vec::new() };
+    let names = names(line.to_vec());
+    names.into_iter().filter(|name| name.starts_with(current)).map(CompletionCandidate::new).collect()
+}
+
+fn names(line: Vec<String>) -> Vec<String> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return Vec::new();
+    };
+    let listing = async { tokio::time::timeout(PATIENCE, command::hpa_names(line)).await };
+    // A shell has no place for an error.
+    runtime.block_on(listing).ok().and_then(Result::ok).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(words: &[&str]) -> Vec<String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let text = for_kubectl(&words).unwrap();
+        let (candidates, directive) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+        assert_eq!(directive, ":4");
+        candidates.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn tree_is_valid_and_has_every_command() {
+        let tree = tree(Program::Concertina, &Vec::new());
+        for (name, _) in super::super::COMMANDS {
+            assert!(tree.get_subcommands().any(|command| command.get_name() == *name), "{name}");
+        }
+        tree.debug_assert();
+    }
+
+    #[test]
+    fn commands_flags_and_values_are_completed() {
+        assert_eq!(completed(&["wh"]), ["why"]);
+        assert!(completed(&["handover", ""]).contains(&"enable".to_owned()));
+        assert_eq!(completed(&["why", "--all-n"]), ["--all-namespaces"]);
+        assert_eq!(completed(&["parity", "-o", "y"]), ["yaml"]);
+        assert!(completed(&["controller", "--horizontal-pod-autoscaler-tol"])[0].ends_with("-tolerance"));
+    }
+
+    #[test]
+    fn names_are_empty_without_a_cluster() {
+        assert_eq!(completed(&["why", "--kubeconfig=/nonexistent", "web"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_shell_has_a_script() {
+        for shell in SHELLS {
+            let script = script(shell).unwrap();
+            assert!(script.contains(VARIABLE), "{shell}: {script}");
+        }
+        let words = ["tcsh".to_owned()];
+        assert!(parse(Program::Concertina, &words).unwrap_err().to_string().contains("powershell"));
+    }
+}
