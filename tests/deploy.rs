@@ -2,11 +2,13 @@
 //! them, and the alerts, the dashboard and the runbook name existing metrics.
 //!
 //! `cargo test --test deploy -- --ignored` runs the tests that need tools: `kubectl` on the PATH, `HELM`
-//! (tests/helm/build.sh) and `KUBEBUILDER_ASSETS` (tests/controlplane/build.sh).
+//! (tests/helm/build.sh), `PROMTOOL` (tests/promtool/build.sh) and `KUBEBUILDER_ASSETS` (tests/controlplane/build.sh).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![allow(dead_code, reason = "tests/e2e.rs shares the control plane modules and uses all of them")]
 
+#[path = "deploy/alerts.rs"]
+mod alerts;
 #[path = "e2e/assets.rs"]
 mod assets;
 #[path = "e2e/audit.rs"]
@@ -49,7 +51,7 @@ fn kustomize_and_helm_render_the_same_objects() {
         }
     }
     let monitoring = kustomize("prometheus");
-    let chart = helm(
+    let mut chart = helm(
         "concertina",
         rendered::HOME,
         &[
@@ -60,6 +62,11 @@ fn kustomize_and_helm_render_the_same_objects() {
     );
     let mut all = kustomize("base");
     all.extend(monitoring);
+    // The folder serves every installation in its namespace, the chart only its own release.
+    for (key, object) in chart.iter_mut().filter(|(key, _)| key.kind == "ServiceMonitor") {
+        let labels = object["spec"]["selector"]["matchLabels"].as_object_mut().unwrap();
+        assert_eq!(labels.remove("app.kubernetes.io/instance"), Some("concertina".into()), "{key}");
+    }
     assert_eq!(all, chart);
 }
 
@@ -124,6 +131,12 @@ fn chart_refuses_invalid_values() {
             &["scalingPolicies.enabled=true", "watchNamespaces={shop}"],
             "scalingPolicies.enabled cannot be combined with",
         ),
+        (&["extraArgs={--dry-run}"], "the flag --dry-run is set by the value shadow"),
+        (&["extraArgs={--secure_port=1}"], "the flag --secure-port is set by the value controlPlane"),
+        (&["flags.scale-targets=a"], "the flag --scale-targets is set by the value scaleTargets"),
+        (&["flags.leader-elect-resource-name=a"], "the role allows the Lease concertina only"),
+        (&["prometheus.rule.hpas=true"], "prometheus.rule.hpas needs prometheus.rule.enabled"),
+        (&["prometheus.podMonitoring.enabled=true"], "prometheus.podMonitoring.tokenSecret"),
         (&["shadow=true", "historyCheckpoint=true"], "historyCheckpoint cannot be combined with shadow"),
         (
             &["controlPlane=true", "watchNamespaces={shop}"],
@@ -139,6 +152,76 @@ fn chart_refuses_invalid_values() {
     assert!(error.contains("set serviceAccount.name=horizontal-pod-autoscaler"), "{error}");
     let error = helm_complains("shop", &["scope=labelled", "handover.controllerName=built-in"]);
     assert!(error.contains("controllerName"), "{error}");
+}
+
+#[test]
+#[ignore = "needs HELM: run tests/helm/build.sh"]
+fn chart_values_shape_the_pod_and_its_surroundings() {
+    let objects = helm(
+        "concertina",
+        "kube-system",
+        &[
+            "fullnameOverride=hpa",
+            "commonLabels.team=platform",
+            "global.imageRegistry=mirror.example.com",
+            "imagePullSecrets[0].name=registry",
+            "flags.horizontal-pod-autoscaler-sync-period=10s",
+            "deploymentAnnotations.a=b",
+            "service.annotations.a=b",
+            "strategy.type=Recreate",
+            "env[0].name=HTTPS_PROXY",
+            "env[0].value=http://proxy",
+            "extraVolumes[0].name=tls",
+            "extraVolumes[0].secret.secretName=tls",
+            "extraVolumeMounts[0].name=tls",
+            "extraVolumeMounts[0].mountPath=/tls",
+            "podSecurityContext.runAsUser=null",
+            "revisionHistoryLimit=3",
+            "extraObjects[0]=apiVersion: v1\nkind: Event\nmetadata: {name: {{ .Release.Name }}-own}",
+            "prometheus.serviceMonitor.enabled=true",
+            "prometheus.serviceMonitor.scrapeTimeout=5s",
+            "prometheus.serviceMonitor.relabelings[0].action=drop",
+            "prometheus.rule.enabled=true",
+            "prometheus.rule.hpas=true",
+            "prometheus.rule.runbookUrl=https://wiki.example.com/hpa",
+        ],
+    );
+    let deployment = only(&objects, "Deployment");
+    assert_eq!(deployment["metadata"]["name"], "hpa");
+    assert_eq!(deployment["metadata"]["annotations"]["a"], "b");
+    assert_eq!(
+        (&deployment["spec"]["strategy"]["type"], &deployment["spec"]["revisionHistoryLimit"]),
+        (&"Recreate".into(), &3.into())
+    );
+    assert!(rendered::flags(&deployment).contains(&"--horizontal-pod-autoscaler-sync-period=10s".to_owned()));
+    let template = &deployment["spec"]["template"];
+    assert_eq!(template["metadata"]["labels"]["team"], "platform");
+    let pod = &template["spec"];
+    assert_eq!(pod["imagePullSecrets"][0]["name"], "registry");
+    assert_eq!(pod["volumes"][1]["secret"]["secretName"], "tls");
+    assert_eq!(
+        (pod["securityContext"].get("runAsUser"), &pod["securityContext"]["runAsNonRoot"]),
+        (None, &true.into())
+    );
+    let container = &pod["containers"][0];
+    assert!(container["image"].as_str().unwrap().starts_with("mirror.example.com/concertina:v"));
+    assert_eq!(
+        (&container["env"][0]["name"], &container["volumeMounts"][1]["mountPath"]),
+        (&"HTTPS_PROXY".into(), &"/tls".into())
+    );
+    assert_eq!(rendered::named(&objects, "Service", "hpa")["metadata"]["annotations"]["a"], "b");
+    assert_eq!(rendered::named(&objects, "ClusterRoleBinding", "hpa")["roleRef"]["name"], "hpa");
+    rendered::named(&objects, "Event", "concertina-own");
+    let endpoint = &only(&objects, "ServiceMonitor")["spec"]["endpoints"][0];
+    assert_eq!(
+        (&endpoint["scrapeTimeout"], &endpoint["relabelings"][0]["action"]),
+        (&"5s".into(), &"drop".into())
+    );
+    let groups = only(&objects, "PrometheusRule")["spec"]["groups"].as_array().unwrap().clone();
+    let last = groups.last().unwrap();
+    assert_eq!(last["name"], "concertina-hpas");
+    let url = last["rules"][0]["annotations"]["runbook_url"].as_str().unwrap();
+    assert_eq!(url, "https://wiki.example.com/hpa#concertinahpaflapping");
 }
 
 #[test]

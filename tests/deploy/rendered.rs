@@ -119,7 +119,11 @@ pub(crate) fn helm(release: &str, namespace: &str, values: &[&str]) -> Objects {
         let metadata = object["metadata"].as_object_mut().unwrap();
         if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
             assert_eq!(labels.remove("app.kubernetes.io/managed-by"), Some("Helm".into()));
-            labels.remove("helm.sh/chart").unwrap();
+            for name in ["helm.sh/chart", "version", "part-of", "component"] {
+                let name =
+                    if name.contains('/') { name.to_owned() } else { format!("app.kubernetes.io/{name}") };
+                labels.remove(&name).unwrap();
+            }
         }
     }
     objects

@@ -7,7 +7,18 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "concertina.labels" -}}
 {{ include "concertina.selector" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: concertina
+app.kubernetes.io/component: controller
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The name of the objects. */}}
+{{- define "concertina.fullname" -}}
+{{ .Values.fullnameOverride | default .Release.Name | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
 {{/* Whether Concertina acts next to the built-in controller. */}}
@@ -21,7 +32,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
 {{- define "concertina.account" -}}
-{{ .Values.serviceAccount.name | default .Release.Name }}
+{{ .Values.serviceAccount.name | default (include "concertina.fullname" .) }}
 {{- end }}
 
 {{/* The name of the guard's objects. Names have no upper case and no underscore. */}}
@@ -48,6 +59,6 @@ subjects:
 
 {{- define "concertina.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default (printf "v%s" $.Chart.AppVersion) }}{{ end }}
+{{- with .registry | default ($.Values.global).imageRegistry }}{{ . }}/{{ end }}{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default (printf "v%s" $.Chart.AppVersion) }}{{ end }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,279 @@
+//! promtool runs each alert over series with which it fires, and over similar ones with which it does not.
+//! `tests/promtool/build.sh` builds promtool.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::monitoring::groups;
+
+/// Labels of every series: one replica of one installation.
+const REPLICA: &str = r#"job="concertina",namespace="kube-system",service="concertina",pod="a",instance="a""#;
+/// The minutes of input, and the time of the evaluation.
+const MINUTES: u32 = 400;
+
+/// A series with further labels and its values, in promtool's notation: `0+1x9` is 0, 1, …, 9, one value a minute.
+type Series = (&'static str, &'static str, &'static str);
+
+const LEADER: Series = ("leader_election_master_status", "", "1x400");
+const STANDBY: Series = ("leader_election_master_status", "", "0x400");
+const POLICY: Series = ("concertina_handover_guard", r#"guard="policy""#, "1x400");
+const UP: Series = ("up", "", "1x400");
+const HPA: &str = r#"hpa_name="web""#;
+const DESIRED: &str = "horizontal_pod_autoscaler_controller_desired_replicas";
+const SYNCS: &str = "horizontal_pod_autoscaler_controller_reconciliations_total";
+const REQUESTS: &str = "concertina_requests_total";
+const LATE: &str = "concertina_sync_lateness_seconds_bucket";
+const ALL: Series = ("concertina_sync_lateness_seconds_count", "", "0+100x400");
+
+/// Each alert, series with which it fires, and series with which it does not.
+const CASES: &[(&str, &[Series], &[Series])] = &[
+    ("ConcertinaSyncsLate", &[(LATE, r#"le="1""#, "0+98x400"), ALL], &[(LATE, r#"le="1""#, "0+99x400"), ALL]),
+    (
+        "ConcertinaSyncsOftenLate",
+        &[(LATE, r#"le="1""#, "0+99x400"), ALL],
+        &[(LATE, r#"le="1""#, "0+100x400"), ALL],
+    ),
+    ("ConcertinaDown", &[("up", "", "0x400")], &[UP]),
+    ("ConcertinaNoLeader", &[STANDBY], &[LEADER]),
+    (
+        "ConcertinaTwoLeaders",
+        &[LEADER, ("leader_election_master_status", r#"replica="b""#, "1x400")],
+        &[LEADER, ("leader_election_master_status", r#"replica="b""#, "0x400")],
+    ),
+    (
+        "ConcertinaRestarting",
+        &[("process_start_time_seconds", "", "1x395 2 3 4 5 6")],
+        &[("process_start_time_seconds", "", "1x395 2 3 4 4 4")],
+    ),
+    (
+        "ConcertinaMemoryNearLimit",
+        &[
+            ("process_resident_memory_bytes", "", "95x400"),
+            ("kube_pod_container_resource_limits", r#"container="concertina",resource="memory""#, "100x400"),
+        ],
+        &[
+            ("process_resident_memory_bytes", "", "85x400"),
+            ("kube_pod_container_resource_limits", r#"container="concertina",resource="memory""#, "100x400"),
+        ],
+    ),
+    (
+        "ConcertinaHistoryOld",
+        &[("concertina_history_age_seconds", "", "90x400")],
+        &[("concertina_history_age_seconds", "", "4x400")],
+    ),
+    (
+        "ConcertinaCheckpointIncomplete",
+        &[("concertina_checkpoint_left_out_hpas", "", "3x400")],
+        &[("concertina_checkpoint_left_out_hpas", "", "0x400")],
+    ),
+    (
+        "ConcertinaNotActing",
+        &[LEADER, ("concertina_takeover_state", r#"state="holding""#, "1x400")],
+        // A quiet or empty cluster.
+        &[
+            LEADER,
+            ("concertina_takeover_state", r#"state="observing""#, "1x400"),
+            ("concertina_takeover_state", r#"state="holding""#, "0x400"),
+        ],
+    ),
+    (
+        "ConcertinaTwoControllers",
+        &[
+            LEADER,
+            ("concertina_takeover_state", r#"state="acting""#, "1x400"),
+            ("concertina_foreign_writes_total", "", "0+1x400"),
+        ],
+        &[
+            LEADER,
+            ("concertina_takeover_state", r#"state="acting""#, "1x400"),
+            ("concertina_foreign_writes_total", "", "7x400"),
+        ],
+    ),
+    (
+        "ConcertinaShadowDiffers",
+        &[("concertina_shadow_decisions_total", r#"result="different""#, "0+1x400")],
+        &[("concertina_shadow_decisions_total", r#"result="equal""#, "0+1x400")],
+    ),
+    (
+        "ConcertinaContested",
+        &[("concertina_hpas", r#"state="contested""#, "2x400")],
+        &[("concertina_hpas", r#"state="contested""#, "0x400")],
+    ),
+    (
+        "ConcertinaGuardMissing",
+        &[
+            ("concertina_hpas", r#"state="in_charge""#, "2x400"),
+            ("concertina_handover_last_proof_timestamp_seconds", "", "0x400"),
+        ],
+        &[
+            ("concertina_hpas", r#"state="in_charge""#, "2x400"),
+            ("concertina_handover_last_proof_timestamp_seconds", "", "0+60x400"),
+        ],
+    ),
+    (
+        "ConcertinaHandoverWithoutLeader",
+        &[STANDBY, POLICY, ("concertina_hpas", r#"state="in_charge""#, "2x400")],
+        &[LEADER, POLICY, ("concertina_hpas", r#"state="in_charge""#, "2x400")],
+    ),
+    (
+        "ConcertinaSyncsFailing",
+        &[(SYNCS, r#"error="internal""#, "0+2x400"), (SYNCS, r#"error="none""#, "0+8x400")],
+        &[(SYNCS, r#"error="internal""#, "0+1x400"), (SYNCS, r#"error="none""#, "0+99x400")],
+    ),
+    (
+        "ConcertinaSyncStuck",
+        &[("workqueue_longest_running_processor_seconds", r#"name="horizontalpodautoscaler""#, "0+60x400")],
+        &[("workqueue_longest_running_processor_seconds", r#"name="horizontalpodautoscaler""#, "9x400")],
+    ),
+    (
+        "ConcertinaForbidden",
+        &[(REQUESTS, r#"verb="list",resource="pods",code="403""#, "0+1x400")],
+        &[(REQUESTS, r#"verb="list",resource="pods",code="200""#, "0+1x400")],
+    ),
+    (
+        "ConcertinaMetricsUnavailable",
+        &[(REQUESTS, r#"resource="pods.metrics.k8s.io",code="503""#, "0+1x400")],
+        &[
+            (REQUESTS, r#"resource="pods.metrics.k8s.io",code="503""#, "0+1x400"),
+            (REQUESTS, r#"resource="pods.metrics.k8s.io",code="200""#, "0+2x400"),
+        ],
+    ),
+    (
+        "ConcertinaMetricsApiDown",
+        &[("concertina_metrics_api_down", r#"api="metrics.k8s.io""#, "1x400")],
+        &[("concertina_metrics_api_down", r#"api="metrics.k8s.io""#, "0x400")],
+    ),
+    (
+        "ConcertinaRequestsFailing",
+        &[(REQUESTS, r#"resource="pods",code="503""#, "0+1x400")],
+        &[
+            (REQUESTS, r#"resource="pods",code="503""#, "0+1x400"),
+            (REQUESTS, r#"resource="pods",code="200""#, "0+20x400"),
+        ],
+    ),
+    (
+        "ConcertinaViewOld",
+        &[("concertina_watch_age_seconds", r#"resource="pods""#, "200x400")],
+        &[("concertina_watch_age_seconds", r#"resource="pods""#, "60x400")],
+    ),
+    (
+        "ConcertinaWatchesBreak",
+        &[("concertina_watch_restarts_total", r#"resource="pods",reason="error""#, "0+1x400")],
+        &[("concertina_watch_restarts_total", r#"resource="pods",reason="ended""#, "0+1x400")],
+    ),
+    (
+        "ConcertinaMetricsOld",
+        &[
+            ("concertina_metrics_age_seconds_bucket", r#"api="a",le="120""#, "0+1x400"),
+            ("concertina_metrics_age_seconds_bucket", r#"api="a",le="240""#, "0+9x400"),
+            ("concertina_metrics_age_seconds_bucket", r#"api="a",le="+Inf""#, "0+9x400"),
+        ],
+        &[
+            ("concertina_metrics_age_seconds_bucket", r#"api="a",le="120""#, "0+9x400"),
+            ("concertina_metrics_age_seconds_bucket", r#"api="a",le="+Inf""#, "0+9x400"),
+        ],
+    ),
+    (
+        "ConcertinaClockSkew",
+        &[("concertina_clock_skew_seconds", "", "-8x400")],
+        &[("concertina_clock_skew_seconds", "", "2x400")],
+    ),
+    (
+        "ConcertinaHpaFlapping",
+        &[(DESIRED, HPA, "2x360 4 2 4 2 4 2 4 2 4 2x31")],
+        // A ramp up and down again.
+        &[(DESIRED, HPA, "2x360 3 4 5 6 7 8 7 6 5 4 3 2 2x28")],
+    ),
+    (
+        "ConcertinaHpaAtMaximum",
+        &[
+            (DESIRED, HPA, "9x400"),
+            ("kube_horizontalpodautoscaler_spec_max_replicas", r#"horizontalpodautoscaler="web""#, "9x400"),
+        ],
+        &[
+            (DESIRED, HPA, "8x400"),
+            ("kube_horizontalpodautoscaler_spec_max_replicas", r#"horizontalpodautoscaler="web""#, "9x400"),
+        ],
+    ),
+    (
+        "ConcertinaHpaNotActive",
+        &[(
+            "kube_horizontalpodautoscaler_status_condition",
+            r#"horizontalpodautoscaler="web",condition="ScalingActive",status="false""#,
+            "1x400",
+        )],
+        &[(
+            "kube_horizontalpodautoscaler_status_condition",
+            r#"horizontalpodautoscaler="web",condition="ScalingActive",status="false""#,
+            "0x400",
+        )],
+    ),
+];
+
+/// A test of promtool: whether an alert fires.
+fn case(name: &str, series: &[Series], fires: bool) -> Value {
+    let series = series.iter().map(|(metric, labels, values)| {
+        let mut name = format!("{metric}{{{REPLICA}");
+        if !labels.is_empty() {
+            let _ = write!(name, ",{labels}");
+        }
+        json!({"series": name + "}", "values": values})
+    });
+    let samples = if fires { json!([{"labels": "{}", "value": 1}]) } else { json!([]) };
+    json!({
+        "name": format!("{name} {}", if fires { "fires" } else { "does not fire" }),
+        "interval": "1m",
+        "input_series": series.collect::<Vec<_>>(),
+        "promql_expr_test": [{
+            "expr": format!("count(ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}})"),
+            "eval_time": format!("{MINUTES}m"),
+            "exp_samples": samples,
+        }],
+    })
+}
+
+fn promtool(arguments: &[&str]) -> String {
+    let promtool = std::env::var("PROMTOOL").expect("PROMTOOL: run tests/promtool/build.sh");
+    let output = Command::new(promtool).args(arguments).output().unwrap();
+    let text =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(output.status.success(), "{arguments:?}: {text}");
+    text
+}
+
+#[test]
+fn every_alert_has_a_case() {
+    let alerts: BTreeSet<String> = groups()
+        .iter()
+        .flat_map(|group| group["rules"].as_array().unwrap().clone())
+        .filter_map(|rule| rule["alert"].as_str().map(str::to_owned))
+        .collect();
+    let cases: BTreeSet<String> = CASES.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    assert_eq!(alerts, cases);
+}
+
+#[test]
+#[ignore = "needs PROMTOOL: run tests/promtool/build.sh"]
+fn every_alert_fires_only_when_it_should() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("alerts");
+    fs::create_dir_all(&folder).unwrap();
+    let (rules, tests) = (folder.join("rules.yaml"), folder.join("tests.yaml"));
+    // JSON is YAML.
+    fs::write(&rules, json!({"groups": groups()}).to_string()).unwrap();
+    let cases =
+        CASES.iter().flat_map(|(name, fires, quiet)| [case(name, fires, true), case(name, quiet, false)]);
+    let document = json!({
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": "1m",
+        "tests": cases.collect::<Vec<_>>(),
+    });
+    fs::write(&tests, document.to_string()).unwrap();
+    promtool(&["check", "rules", rules.to_str().unwrap()]);
+    promtool(&["test", "rules", tests.to_str().unwrap()]);
+    fs::remove_dir_all(&folder).unwrap();
+}
