@@ -25,6 +25,8 @@ mod monitoring;
 mod outcome;
 #[path = "e2e/process.rs"]
 mod process;
+#[path = "deploy/release.rs"]
+mod release;
 #[path = "deploy/rendered.rs"]
 mod rendered;
 #[path = "e2e/rest.rs"]

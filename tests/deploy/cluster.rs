@@ -76,12 +76,12 @@ async fn restricted_pod_refusal(plane: &ControlPlane, objects: &Objects) -> Outc
 }
 
 /// Runs kubectl and helm as a user with full access.
-struct Tools {
+pub(crate) struct Tools {
     kubeconfig: std::path::PathBuf,
 }
 
 impl Tools {
-    fn new(plane: &ControlPlane) -> Outcome<Self> {
+    pub(crate) fn new(plane: &ControlPlane) -> Outcome<Self> {
         let kubeconfig = plane.folder().join("admin.kubeconfig");
         assets::write_kubeconfig(
             &kubeconfig,
@@ -92,13 +92,13 @@ impl Tools {
         Ok(Self { kubeconfig })
     }
 
-    fn kubectl(&self, arguments: &[&str]) -> Outcome<String> {
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> Outcome<String> {
         let mut kubectl = Command::new("kubectl");
         kubectl.args(arguments).env("KUBECONFIG", &self.kubeconfig);
         run(kubectl).map_err(Failure).context(format!("kubectl {arguments:?}"))
     }
 
-    fn helm(&self, arguments: &[&str]) -> Outcome<String> {
+    pub(crate) fn helm(&self, arguments: &[&str]) -> Outcome<String> {
         let mut helm = helm_command();
         helm.args(arguments).env("KUBECONFIG", &self.kubeconfig);
         run(helm).map_err(Failure).context(format!("helm {arguments:?}"))
