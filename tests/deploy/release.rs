@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cluster::Tools;
 use crate::controlplane::ControlPlane;
 use crate::outcome::{Context, Outcome, ensure};
-use crate::rendered::{Objects, helm_command, objects, only, run};
+use crate::rendered::{HOME, Objects, helm_command, objects, only, run};
 
 const IMAGE: &str = "registry.example.com/team/concertina:v9.8.7";
 
@@ -34,7 +34,7 @@ fn chart_and_manifests_of_a_release_name_its_image() {
     let folder = release("release-image");
     let chart = folder.join("concertina-9.8.7.tgz");
     let mut helm = helm_command();
-    helm.args(["template", "concertina", "--namespace=kube-system"]).arg(&chart);
+    helm.args(["template", "concertina", "--namespace", HOME]).arg(&chart);
     assert_eq!(image(&objects(&run(helm).unwrap())), IMAGE);
     for name in ["install.yaml", "shadow.yaml"] {
         assert_eq!(image(&objects(&fs::read_to_string(folder.join(name)).unwrap())), IMAGE, "{name}");
@@ -51,32 +51,26 @@ async fn release_is_installed_upgraded_rolled_back_and_removed() -> Outcome {
     let folder = release("release-install");
     let file = |name: &str| folder.join(name).display().to_string();
     let plane = ControlPlane::start().await?;
+    plane.admin.create("/api/v1/namespaces", &json!({"metadata": {"name": HOME}})).await?;
     let tools = Tools::new(&plane)?;
     for name in ["install.yaml", "shadow.yaml"] {
         tools.kubectl(&["apply", "-f", &file(name)]).context(name)?;
         tools.kubectl(&["delete", "-f", &file(name)]).context(name)?;
     }
     let chart = file("concertina-9.8.7.tgz");
-    let replicas = || {
-        tools.kubectl(&[
-            "get",
-            "deployment",
-            "concertina",
-            "-n",
-            "kube-system",
-            "-o",
-            "jsonpath={.spec.replicas}",
-        ])
-    };
-    tools.helm(&["install", "concertina", &chart, "--set", "serviceAccount.create=true"])?;
-    tools.helm(&["upgrade", "concertina", &chart, "--reuse-values", "--set", "replicas=3"])?;
+    let replicas =
+        || tools.kubectl(&["get", "deployment", "concertina", "-n", HOME, "-o", "jsonpath={.spec.replicas}"]);
+    tools.helm(&["install", "concertina", &chart, "--namespace", HOME])?;
+    let upgrade =
+        ["upgrade", "concertina", &chart, "--namespace", HOME, "--reuse-values", "--set", "replicas=3"];
+    tools.helm(&upgrade)?;
     let upgraded = replicas()?;
-    tools.helm(&["rollback", "concertina", "1"])?;
+    tools.helm(&["rollback", "concertina", "1", "--namespace", HOME])?;
     let rolled_back = replicas()?;
     ensure((upgraded.as_str(), rolled_back.as_str()) == ("3", "2"), || {
         format!("replicas after upgrade and rollback: {upgraded}, {rolled_back}")
     })?;
-    tools.helm(&["uninstall", "concertina"])?;
+    tools.helm(&["uninstall", "concertina", "--namespace", HOME])?;
     let left = tools.kubectl(&["get", "deployments", "-A", "-o", "name"])?;
     ensure(left.is_empty(), || format!("still there after uninstall: {left}"))
 }
