@@ -1,19 +1,69 @@
-//! Rules of scaling policies as pure functions. The crate has no I/O, no async, no clock and no logging.
+//! Rules of scaling policies as pure functions, next to the rules of the HPA algorithm in [`autoscaling`]. The crate
+//! has no I/O, no async, no clock and no logging.
 //!
-//! [`schedule`] computes when a schedule is active, in the time zone of its owner.
+//! A sync of an HPA with policies has these steps. Each has its own module and its own explanation type:
+//!
+//! 1. [`spec::parse`] and [`spec::read`] read each policy once, [`merge::Policy::merge`] merges those of an HPA.
+//! 2. [`resolve::resolve`] computes the [`resolve::Rules`] of a time. They stay until [`resolve::Rules::next_edge`].
+//! 3. [`bounds`] and [`settings`] replace the HPA's bounds and the controller's settings in the inputs of
+//!    [`autoscaling::plan`]. [`guards::owned_pods`] and [`corrections`] replace pods and answers of metrics.
+//! 4. [`resolve::Rules::decide`] takes the evaluated metrics: [`metrics`], [`history`], [`choice`].
+//! 5. [`resolve::Rules::apply`] applies [`guards`] and [`mode`] to the decision, and returns the
+//!    [`steps::PolicyEffect`].
+//!
+//! [`schedule`] computes when a recurring schedule is active, in its time zone.
 //!
 //! # Example
 //!
 //! ```
-//! use jiff::Timestamp;
-//! use policies::schedule::Recurrence;
+//! use std::sync::Arc;
 //!
-//! let office_hours = Recurrence::parse("Europe/Berlin", "0 8 * * 1-5", "0 19 * * 1-5")?;
+//! use jiff::Timestamp;
+//! use policies::merge::{Policy, Source};
+//! use policies::resolve::resolve;
+//! use policies::spec::{Level, parse};
+//!
+//! let parsed = parse(
+//!     r#"
+//!     mode: ScaleUpOnly
+//!     until: 2026-11-24T08:00:00Z
+//!     schedules:
+//!     - {name: office, timeZone: Europe/Berlin, start: "0 8 * * 1-5", end: "0 19 * * 1-5", minReplicas: 10}
+//!     gards: {rollout: Hold}
+//!     "#,
+//!     Level::Annotation,
+//! );
+//! assert_eq!(parsed.problems[0].to_string(), "gards: is unknown and has no effect; did you mean guards?");
+//!
+//! let annotation =
+//!     Source { level: Level::Annotation, name: "".into(), created: None, parsed: Arc::new(parsed) };
+//! let policy = Arc::new(Policy::merge(vec![annotation]));
 //! let monday_noon: Timestamp = "2026-11-23T12:00:00Z".parse()?;
-//! let phase = office_hours.phase(monday_noon);
-//! assert!(phase.is_active);
-//! assert_eq!(phase.until, Some("2026-11-23T18:00:00Z".parse()?));
+//! let rules = resolve(&policy, monday_noon);
+//! let bounded = rules.bounds.apply(2, 20);
+//! assert_eq!((bounded.min, bounded.max), (10, 20));
+//! assert_eq!(
+//!     bounded.steps[0].to_string(),
+//!     "schedule office sets minReplicas to 10 instead of 2 until 2026-11-23T18:00:00Z"
+//! );
+//! assert_eq!(rules.next_edge, Some("2026-11-23T18:00:00Z".parse()?));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod amount;
+pub mod bounds;
+pub mod choice;
+pub mod corrections;
+mod decision;
+pub mod guards;
+pub mod history;
+pub mod merge;
+pub mod metrics;
+pub mod mode;
+pub mod resolve;
 pub mod schedule;
+pub mod settings;
+pub mod spec;
+pub mod steps;
+
+pub use decision::{PolicyDecision, TargetState};

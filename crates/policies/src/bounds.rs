@@ -1,0 +1,148 @@
+//! Floors and ceilings of schedules: the highest floor, the lowest ceiling. A ceiling comes before a floor, and the
+//! bounds of the HPA come before both.
+
+use std::fmt;
+use std::sync::Arc;
+
+use autoscaling::spec::Spec;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::Schedule;
+
+/// Floor and ceiling of the active schedules.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ActiveBounds {
+    /// The highest floor.
+    pub floor: Option<ActiveBound>,
+    /// The lowest ceiling.
+    pub ceiling: Option<ActiveBound>,
+}
+
+/// A bound of an active schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActiveBound {
+    /// The count.
+    pub replicas: i32,
+    /// The name of the schedule.
+    pub schedule: Arc<str>,
+    /// The end of the schedule. `None` if it never ends.
+    pub until: Option<Timestamp>,
+}
+
+/// A bound of the HPA that a schedule changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduleStep {
+    /// The name of the schedule.
+    pub schedule: Arc<str>,
+    /// `minReplicas` or `maxReplicas`.
+    pub field: Arc<str>,
+    /// The bound of the HPA.
+    pub from: i32,
+    /// The bound that applies.
+    pub to: i32,
+    /// The bound of the schedule, if it is not the one that applies.
+    pub requested: Option<i32>,
+    /// The end of the schedule.
+    pub until: Option<Timestamp>,
+}
+
+impl fmt::Display for ScheduleStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { schedule, field, from, to, requested, until } = self;
+        write!(f, "schedule {schedule} sets {field} to {to} instead of {from}")?;
+        if let Some(requested) = requested {
+            write!(f, " ({requested} is out of bounds)")?;
+        }
+        until.map_or(Ok(()), |until| write!(f, " until {until}"))
+    }
+}
+
+/// The bounds of an HPA with those of schedules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounded {
+    /// The lowest count.
+    pub min: i32,
+    /// The highest count.
+    pub max: i32,
+    /// The changes of the HPA's bounds.
+    pub steps: Vec<ScheduleStep>,
+}
+
+impl ActiveBounds {
+    /// The bounds at a time, and the next time at which they may change.
+    pub fn new(schedules: &[Schedule], now: Timestamp) -> (Self, Option<Timestamp>) {
+        let mut bounds = Self::default();
+        let mut edge = None::<Timestamp>;
+        for schedule in schedules {
+            let phase = schedule.when.phase(now);
+            edge = edge.into_iter().chain(phase.until).min();
+            if !phase.is_active {
+                continue;
+            }
+            let bound = |replicas: i32| ActiveBound {
+                replicas,
+                schedule: Arc::clone(&schedule.name),
+                until: phase.until,
+            };
+            // Of equal bounds the one that lasts longer counts, so that the order of schedules does not matter.
+            let rest = |bound: &ActiveBound| {
+                (bound.until.unwrap_or(Timestamp::MAX), std::cmp::Reverse(Arc::clone(&bound.schedule)))
+            };
+            let higher = |bound: &ActiveBound| (bound.replicas, rest(bound));
+            let lower = |bound: &ActiveBound| (std::cmp::Reverse(bound.replicas), rest(bound));
+            let floor = schedule.min_replicas.map(bound);
+            bounds.floor = bounds.floor.into_iter().chain(floor).max_by_key(higher);
+            let ceiling = schedule.max_replicas.map(bound);
+            bounds.ceiling = bounds.ceiling.into_iter().chain(ceiling).max_by_key(lower);
+        }
+        (bounds, edge)
+    }
+
+    /// Applies the bounds within those of an HPA. An HPA with `min` above `max` keeps its bounds.
+    pub fn apply(&self, min: i32, max: i32) -> Bounded {
+        let mut bounded = Bounded { min, max, steps: Vec::new() };
+        if min > max {
+            return bounded;
+        }
+        if let Some(ceiling) = &self.ceiling {
+            bounded.max = ceiling.replicas.clamp(min, max);
+        }
+        if let Some(floor) = &self.floor {
+            bounded.min = floor.replicas.clamp(min, bounded.max);
+        }
+        let step = |bound: &Option<ActiveBound>, field: &str, from: i32, to: i32| {
+            let bound = bound.as_ref().filter(|_| from != to)?;
+            Some(ScheduleStep {
+                schedule: Arc::clone(&bound.schedule),
+                field: field.into(),
+                from,
+                to,
+                requested: (bound.replicas != to).then_some(bound.replicas),
+                until: bound.until,
+            })
+        };
+        let steps = [
+            step(&self.floor, "minReplicas", min, bounded.min),
+            step(&self.ceiling, "maxReplicas", max, bounded.max),
+        ];
+        bounded.steps.extend(steps.into_iter().flatten());
+        bounded
+    }
+
+    /// The spec of an HPA with the bounds of the schedules. The same spec if they change nothing.
+    pub fn spec(&self, spec: &Arc<Spec>) -> (Arc<Spec>, Vec<ScheduleStep>) {
+        let min = spec.min_replicas.unwrap_or(1);
+        let bounded = self.apply(min, spec.max_replicas);
+        if bounded.steps.is_empty() {
+            return (Arc::clone(spec), bounded.steps);
+        }
+        let min_replicas = if bounded.min == min { spec.min_replicas } else { Some(bounded.min) };
+        let spec = Spec { min_replicas, max_replicas: bounded.max, ..(**spec).clone() };
+        (Arc::new(spec), bounded.steps)
+    }
+}
+
+#[cfg(test)]
+mod tests;

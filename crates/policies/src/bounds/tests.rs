@@ -1,0 +1,199 @@
+//! Overlapping, nested and contradictory schedules, and the ends of modes.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::merge::{Policy, Source};
+use crate::resolve::{ActiveMode, resolve};
+use crate::spec::{Level, Mode, When, parse};
+
+fn policy(text: &str) -> Arc<Policy> {
+    let parsed = parse(text, Level::Annotation);
+    assert_eq!(parsed.problems, [], "{text}");
+    let source =
+        Source { level: Level::Annotation, name: "".into(), created: None, parsed: Arc::new(parsed) };
+    Arc::new(Policy::merge(vec![source]))
+}
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// A schedule on one day: name, first hour, last hour, floor, ceiling.
+type OfDay = (&'static str, u8, u8, Option<i32>, Option<i32>);
+
+fn day(schedules: &[OfDay]) -> Arc<Policy> {
+    let entries: Vec<String> = schedules
+        .iter()
+        .map(|(name, from, to, min, max)| {
+            let bound = |field, value: &Option<i32>| {
+                value.map(|value| format!(", {field}: {value}")).unwrap_or_default()
+            };
+            format!(
+                "{{name: {name}, from: 2026-11-23T{from:02}:00:00Z, to: 2026-11-23T{to:02}:00:00Z{}{}}}",
+                bound("minReplicas", min),
+                bound("maxReplicas", max)
+            )
+        })
+        .collect();
+    policy(&format!("schedules: [{}]", entries.join(", ")))
+}
+
+fn at(policy: &Arc<Policy>, hour: u8) -> (i32, i32) {
+    let bounded = resolve(policy, time(&format!("2026-11-23T{hour:02}:00:00Z"))).bounds.apply(2, 100);
+    (bounded.min, bounded.max)
+}
+
+#[test]
+fn highest_floor_and_lowest_ceiling_apply() {
+    let overlapping = day(&[
+        ("a", 1, 10, Some(10), None),
+        ("b", 5, 15, Some(20), None),
+        ("c", 8, 12, None, Some(50)),
+        ("d", 9, 10, None, Some(15)),
+        ("e", 18, 20, Some(500), None),
+        ("f", 20, 22, None, Some(1)),
+    ]);
+    for (hour, expected) in [
+        (0, (2, 100)),
+        (1, (10, 100)),
+        (4, (10, 100)),
+        (5, (20, 100)),
+        (8, (20, 50)),
+        (9, (15, 15)),
+        (10, (20, 50)),
+        (12, (20, 100)),
+        (15, (2, 100)),
+        (18, (100, 100)),
+        (20, (2, 2)),
+        (22, (2, 100)),
+    ] {
+        assert_eq!(at(&overlapping, hour), expected, "{hour}:00");
+    }
+}
+
+#[test]
+fn steps_name_the_schedule_its_bound_and_its_end() {
+    let policy = day(&[("sale", 1, 10, Some(500), None), ("brake", 1, 9, None, Some(50))]);
+    let bounded = resolve(&policy, time("2026-11-23T05:00:00Z")).bounds.apply(2, 100);
+    let texts: Vec<String> = bounded.steps.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "schedule sale sets minReplicas to 50 instead of 2 (500 is out of bounds) until 2026-11-23T10:00:00Z",
+            "schedule brake sets maxReplicas to 50 instead of 100 until 2026-11-23T09:00:00Z",
+        ]
+    );
+    assert_eq!(resolve(&policy, time("2026-11-23T10:00:00Z")).bounds.apply(2, 100).steps, []);
+    let inverted = resolve(&policy, time("2026-11-23T05:00:00Z")).bounds.apply(9, 3);
+    assert_eq!((inverted.min, inverted.max, inverted.steps.len()), (9, 3, 0));
+}
+
+#[test]
+fn spec_without_a_change_is_the_same_spec() {
+    let hpa = serde_json::json!({"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "maxReplicas": 10});
+    let hpa: Arc<Spec> = Arc::new(serde_json::from_value(hpa).unwrap());
+    let policy = day(&[("a", 1, 10, Some(5), None), ("b", 12, 13, Some(1), None)]);
+    let spec = |hour: u8| resolve(&policy, time(&format!("2026-11-23T{hour:02}:00:00Z"))).bounds.spec(&hpa).0;
+    assert!(Arc::ptr_eq(&spec(0), &hpa) && Arc::ptr_eq(&spec(12), &hpa));
+    assert_eq!((spec(1).min_replicas, spec(1).max_replicas), (Some(5), 10));
+}
+
+#[test]
+fn mode_ends_at_until() {
+    let policy = policy("{mode: Paused, until: 2026-12-01T08:00:00Z}");
+    let before = resolve(&policy, time("2026-12-01T07:59:59.999Z"));
+    assert_eq!(
+        (before.mode.mode, before.next_edge),
+        (Some(Mode::Paused), Some(time("2026-12-01T08:00:00Z")))
+    );
+    assert!(before.apply_at(time("2026-12-01T07:59:59.9999Z")));
+    assert!(!before.apply_at(time("2026-12-01T08:00:00Z")) && !before.apply_at(time("2026-12-01T07:00:00Z")));
+    let after = resolve(&policy, time("2026-12-01T08:00:00Z"));
+    assert_eq!((after.mode, after.next_edge), (ActiveMode::AUTO, None));
+}
+
+#[test]
+fn next_edge_is_the_first_edge_of_all_schedules() {
+    let text = "{mode: Paused, until: 2026-11-23T12:00:00Z, schedules: [\
+                {name: a, start: 0 8 * * *, end: 0 19 * * *, timeZone: Europe/Berlin, minReplicas: 3},\
+                {name: b, from: 2026-11-23T06:30:00Z, to: 2026-11-23T13:00:00Z, minReplicas: 4}]}";
+    let policy = policy(text);
+    let mut now = time("2026-11-23T00:00:00Z");
+    let mut edges = Vec::new();
+    for _ in 0..6 {
+        now = resolve(&policy, now).next_edge.unwrap();
+        edges.push(now.to_string());
+    }
+    assert_eq!(
+        edges,
+        [
+            "2026-11-23T06:30:00Z",
+            "2026-11-23T07:00:00Z",
+            "2026-11-23T12:00:00Z",
+            "2026-11-23T13:00:00Z",
+            "2026-11-23T18:00:00Z",
+            "2026-11-24T07:00:00Z",
+        ]
+    );
+}
+
+proptest! {
+    #[test]
+    fn bounds_of_schedules_stay_within_those_of_the_hpa(
+        schedules in proptest::collection::vec((0..24u8, 0..24u8, 0..30i32, 0..30i32), 1..6),
+        min in 0..20i32, extra in 0..20i32, hour in 0..24u8,
+    ) {
+        let schedules: Vec<_> = schedules.iter().enumerate()
+            .filter(|(_, (from, to, ..))| from < to)
+            .map(|(index, (from, to, low, more))| {
+                let bounds = match index % 3 { 0 => (Some(*low), None), 1 => (None, Some(*low)), _ => (Some(*low), Some(low + more)) };
+                (["a", "b", "c", "d", "e"][index], *from, *to, bounds.0, bounds.1)
+            })
+            .collect();
+        let max = min + extra;
+        let now = time(&format!("2026-11-23T{hour:02}:00:00Z"));
+        let rules = resolve(&day(&schedules), now);
+        let bounded = rules.bounds.apply(min, max);
+        prop_assert!(min <= bounded.min && bounded.min <= bounded.max && bounded.max <= max);
+        prop_assert_eq!(bounded.steps.is_empty(), (bounded.min, bounded.max) == (min, max));
+
+        let reversed: Vec<_> = schedules.iter().rev().copied().collect();
+        prop_assert_eq!(&resolve(&day(&reversed), now).bounds, &rules.bounds, "the order does not matter");
+
+        // The definition, hour by hour.
+        let active = || schedules.iter().filter(|(_, from, to, ..)| (*from..*to).contains(&hour));
+        let ceiling = active().filter_map(|entry| entry.4).min().map_or(max, |ceiling| ceiling.clamp(min, max));
+        let floor = active().filter_map(|entry| entry.3).max().map_or(min, |floor| floor.clamp(min, ceiling));
+        prop_assert_eq!((bounded.min, bounded.max), (floor, ceiling));
+        let edge = schedules.iter().flat_map(|(_, from, to, ..)| [*from, *to]).filter(|edge| *edge > hour).min();
+        prop_assert_eq!(rules.next_edge, edge.map(|edge| time(&format!("2026-11-23T{edge:02}:00:00Z"))));
+    }
+
+    #[test]
+    fn rules_stay_until_the_next_edge(minutes in 0..40_000i64, later in 0.0..1.0f64) {
+        let policy = policy("schedules: [\
+            {name: a, start: 0 8 * * 1-5, end: 30 19 * * 1-5, timeZone: America/New_York, minReplicas: 3},\
+            {name: b, start: 30 2 * * *, end: 45 2 * * *, timeZone: Europe/Berlin, minReplicas: 4},\
+            {name: c, from: 2026-03-29T00:30:00Z, to: 2026-03-29T01:30:00Z, maxReplicas: 9}]");
+        let now = time("2026-03-15T00:00:00Z") + jiff::SignedDuration::from_mins(minutes);
+        let rules = resolve(&policy, now);
+        let edge = rules.next_edge.unwrap();
+        prop_assert!(edge > now);
+        let between = now + edge.duration_since(now).mul_f64(later * 0.999);
+        let again = resolve(&policy, between);
+        let replicas = |bound: &Option<ActiveBound>| bound.as_ref().map(|bound| bound.replicas);
+        prop_assert_eq!(replicas(&again.bounds.floor), replicas(&rules.bounds.floor));
+        prop_assert_eq!(replicas(&again.bounds.ceiling), replicas(&rules.bounds.ceiling));
+        prop_assert!(rules.apply_at(between));
+    }
+}
+
+#[test]
+fn interval_is_not_active_at_its_end() {
+    let when = When::Interval { from: time("2028-02-29T00:00:00Z"), to: time("2028-03-01T00:00:00Z") };
+    let phase = |text| when.phase(time(text));
+    assert!(!phase("2028-02-28T23:59:59Z").is_active && phase("2028-02-29T00:00:00Z").is_active);
+    assert!(phase("2028-02-29T23:59:59Z").is_active && !phase("2028-03-01T00:00:00Z").is_active);
+    assert_eq!(phase("2028-03-01T00:00:00Z").until, None);
+}

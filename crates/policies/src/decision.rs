@@ -1,0 +1,111 @@
+//! The steps of a policy around the decision of [`autoscaling`]. Without an effect, decisions are the reference's.
+
+use autoscaling::explanation::DecisionPath;
+use autoscaling::history::History;
+use autoscaling::pod::{Phase, Pod};
+use autoscaling::{Decision, Evaluation, Verdict};
+use jiff::Timestamp;
+
+use crate::bounds::ScheduleStep;
+use crate::choice::choose;
+use crate::guards::{GuardInputs, Rollout, guard};
+use crate::history::PolicyHistory;
+use crate::metrics::states;
+use crate::mode;
+use crate::resolve::Rules;
+use crate::steps::{PolicyEffect, Step};
+
+/// The state of the target and its pods, for the guards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TargetState {
+    /// The number of pods that wait: pending, and not terminating.
+    pub pending: i32,
+    /// The waiting pods that the scheduler cannot place.
+    pub unschedulable: i32,
+    /// The rollout in progress.
+    pub rollout: Option<Rollout>,
+}
+
+impl TargetState {
+    /// Counts the pending pods. The other fields are left to the caller.
+    pub fn new<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let pending = pods.into_iter().filter(|pod| pod.phase == Phase::Pending && !pod.terminating).count();
+        Self { pending: i32::try_from(pending).unwrap_or(i32::MAX), ..Self::default() }
+    }
+}
+
+/// A decision with corrections, fallbacks and `combine`.
+#[derive(Debug)]
+pub struct PolicyDecision {
+    /// The decision, to be passed to [`Rules::apply`].
+    pub decision: Decision,
+    /// The steps so far.
+    pub steps: Vec<Step>,
+    /// The history, to be kept with that of the HPA once the sync is concluded.
+    pub history: PolicyHistory,
+}
+
+impl Rules {
+    /// The decision that follows from the evaluated metrics. `earlier`: the history of the policy.
+    pub fn decide(
+        &self,
+        evaluation: Evaluation<'_>,
+        history: &History,
+        earlier: &PolicyHistory,
+        now: Timestamp,
+    ) -> PolicyDecision {
+        let states = states(&evaluation);
+        let Some(current) = evaluation.current().filter(|_| !states.is_empty()) else {
+            let decision = evaluation.decide(history, now);
+            return PolicyDecision { decision, steps: Vec::new(), history: earlier.clone() };
+        };
+        let observed = earlier.observe(&states, now);
+        let chosen = choose(&self.policy.spec, current, &states, &observed, now);
+        let steps = chosen.steps();
+        let decision = match chosen.choice {
+            Some(choice) => evaluation.decide_by(choice, history, now),
+            None => evaluation.decide(history, now),
+        };
+        PolicyDecision { decision, steps, history: observed }
+    }
+
+    /// Applies guards and mode to a decision. `schedules`: the steps of [`crate::bounds::ActiveBounds::spec`].
+    pub fn apply(
+        &self,
+        decided: &mut PolicyDecision,
+        target: &TargetState,
+        schedules: &[ScheduleStep],
+    ) -> PolicyEffect {
+        let PolicyDecision { decision, steps, history } = decided;
+        let current = decision.current();
+        let recommended = decision.count();
+        let explanation = decision.explanation();
+        let (min, max, path) = (explanation.min, explanation.max, explanation.path);
+        let mut steps = std::mem::take(steps);
+        let mut count = recommended;
+        if let Some(recommended) = recommended {
+            let TargetState { pending, unschedulable, rollout } = *target;
+            let zero_since = history.zero_since.filter(|_| path == DecisionPath::Metrics);
+            let inputs = GuardInputs { current, min, max, pending, unschedulable, rollout, zero_since };
+            let guarded = guard(&self.policy.spec.guards, &inputs, recommended);
+            steps.extend(guarded.steps.into_iter().map(Step::Guard));
+            count = Some(guarded.replicas);
+        }
+        // Other HPAs of the same pods would contradict a pinned count.
+        let has_count = *decision.verdict() != Verdict::NoScale
+            && !matches!(path, DecisionPath::Ambiguous | DecisionPath::Deleted);
+        let mut applied = count;
+        if has_count {
+            let (moded, step) = mode::apply(&self.mode, current, count);
+            applied = moded;
+            steps.extend(step.map(Step::Mode));
+        }
+        steps.extend(schedules.iter().cloned().map(Step::Schedule));
+        steps.sort_by_key(Step::reason);
+        if let Some(to) = applied.filter(|_| applied != recommended) {
+            let reason = steps.first().map_or("", |step| step.reason().as_str());
+            decision.replace_count(to, format!("scaling policy: {reason}"));
+        }
+        PolicyEffect { recommended, applied, steps, problems: self.policy.problem_text() }
+    }
+}

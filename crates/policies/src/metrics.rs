@@ -1,0 +1,108 @@
+//! The metrics of a sync as a policy takes them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use autoscaling::explanation::{FailedMetric, Measure, MetricReading, ProposalReason, Subject};
+use autoscaling::failure::MetricFailureClass;
+use autoscaling::{Evaluation, MetricOutcome};
+
+use crate::spec::Cause;
+
+/// A metric of an HPA in one sync.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetricState {
+    /// The identity in the history: type and subject, and a number for further metrics with the same ones.
+    pub key: Arc<str>,
+    /// The name of the metric, as in `metric` of a fallback.
+    pub name: Arc<str>,
+    /// The name for sentences: `cpu of container app`.
+    pub subject: Arc<str>,
+    /// The name in conditions, if the metric has a proposal.
+    pub label: Arc<str>,
+    /// The result.
+    pub outcome: Outcome,
+    /// The proposal of an AverageValue target that is within tolerance: `status.replicas`.
+    pub keeps_status_replicas: bool,
+}
+
+/// The result of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The metric has a value.
+    Proposal {
+        /// The proposed count.
+        replicas: i32,
+        /// The value is 0.
+        is_zero: bool,
+    },
+    /// The metric has no value.
+    Failed(Cause),
+}
+
+impl Cause {
+    /// The cause of a failure. A metric that the API has no value for, or no value of a counted pod, is empty.
+    pub fn new(class: Option<MetricFailureClass>) -> Self {
+        match class {
+            Some(MetricFailureClass::NoValues | MetricFailureClass::NoSamples) => Self::Empty,
+            _ => Self::Error,
+        }
+    }
+}
+
+/// The metrics of an evaluation, in the order of the spec. Empty if the sync reads no metrics. A metric that was not
+/// evaluated failed.
+pub fn states(evaluation: &Evaluation<'_>) -> Vec<MetricState> {
+    let mut counts = BTreeMap::<String, usize>::new();
+    (0..evaluation.metrics())
+        .map(|index| {
+            let outcome = evaluation.outcome(index);
+            let mut state = match outcome {
+                Some(MetricOutcome::Valid(reading)) => valid(reading),
+                Some(MetricOutcome::Failed(failed)) => failure(failed),
+                None => failed(&Subject::default(), Cause::Error),
+            };
+            let count = counts.entry(state.key.to_string()).or_default();
+            *count += 1;
+            if *count > 1 {
+                state.key = format!("{}#{count}", state.key).into();
+            }
+            state
+        })
+        .collect()
+}
+
+fn valid(reading: &MetricReading) -> MetricState {
+    let value = match reading.value {
+        Measure::Percent(percent) => percent.into(),
+        Measure::Milli(milli) | Measure::MilliPerPod(milli) => milli,
+    };
+    let is_single = matches!(&*reading.subject.kind, "Object" | "External");
+    MetricState {
+        label: Arc::clone(&reading.name),
+        outcome: Outcome::Proposal {
+            replicas: reading.proposal,
+            is_zero: reading.total.unwrap_or(value) == 0,
+        },
+        keeps_status_replicas: is_single
+            && matches!(reading.target, Measure::MilliPerPod(_))
+            && reading.why == ProposalReason::WithinTolerance,
+        ..failed(&reading.subject, Cause::Error)
+    }
+}
+
+fn failure(metric: &FailedMetric) -> MetricState {
+    failed(&metric.subject, Cause::new(metric.class))
+}
+
+fn failed(subject: &Subject, cause: Cause) -> MetricState {
+    let text = subject.to_string();
+    MetricState {
+        key: format!("{}/{text}", subject.kind).into(),
+        name: Arc::clone(&subject.name),
+        subject: text.into(),
+        label: Arc::default(),
+        outcome: Outcome::Failed(cause),
+        keeps_status_replicas: false,
+    }
+}

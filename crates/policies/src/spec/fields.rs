@@ -1,0 +1,243 @@
+//! Reads a policy from the text of an annotation or from the `spec` of an object.
+
+use serde_json::Value;
+
+use super::modes::{Mode, Named};
+use super::reader::{Reader, names, shown};
+use super::{
+    Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, ModeRule, PendingPods, PolicySpec,
+    Problem, ProblemReason, schedules,
+};
+
+/// Maximum bytes of a policy as text.
+pub const MAX_BYTES: usize = 64 << 10;
+/// Maximum number of entries in a list of a policy.
+pub const MAX_ENTRIES: usize = 100;
+/// Maximum number of reports about one policy. Further ones are counted.
+pub const MAX_PROBLEMS: usize = 20;
+/// The default of `failureDurationSeconds`, and its minimum in KEP-5679.
+const FAILURE_DURATION_SECONDS: u32 = 180;
+/// Maximum of each duration in seconds: a day.
+const MAX_SECONDS: i64 = 86_400;
+/// Maximum bytes of the name of a metric or a container.
+const MAX_NAME: usize = 253;
+
+/// The origin of a policy, from the highest precedence to the lowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The annotation of the HPA.
+    Annotation,
+    /// A ScalingPolicy.
+    Namespaced,
+    /// A ClusterScalingPolicy.
+    Cluster,
+}
+
+/// A policy as read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Parsed {
+    /// The valid fields.
+    pub spec: PolicySpec,
+    /// The other fields, by path.
+    pub problems: Vec<Problem>,
+}
+
+/// Reads a policy in YAML or JSON, from an annotation or a file.
+pub fn parse(text: &str, level: Level) -> Parsed {
+    let whole = |reason| Parsed {
+        spec: PolicySpec::default(),
+        problems: vec![Problem { path: String::new(), reason }],
+    };
+    if text.len() > MAX_BYTES {
+        return whole(ProblemReason::TooLarge { bytes: text.len(), maximum: MAX_BYTES });
+    }
+    match serde_saphyr::from_str::<Value>(text) {
+        Ok(value) => read(value, level),
+        Err(error) => {
+            let error = error.to_string();
+            let line: String = error.lines().next().unwrap_or_default().chars().take(200).collect();
+            whole(ProblemReason::Unreadable(line))
+        }
+    }
+}
+
+/// Reads the `spec` of a policy. `selector` and `namespaceSelector` of an object are left to the caller.
+pub fn read(value: Value, level: Level) -> Parsed {
+    let mut problems = Vec::new();
+    let spec = match value {
+        Value::Object(fields) => {
+            let mut reader = Reader::new(String::new(), fields, &mut problems);
+            let spec = policy(&mut reader, level);
+            reader.end();
+            spec
+        }
+        Value::Null => PolicySpec::default(),
+        value => {
+            let reason = ProblemReason::Invalid { expected: "a mapping".to_owned(), value: shown(&value) };
+            problems.push(Problem { path: String::new(), reason });
+            PolicySpec::default()
+        }
+    };
+    problems.sort_by(|a, b| a.path.cmp(&b.path));
+    if let Some(more) = problems.len().checked_sub(MAX_PROBLEMS).filter(|more| *more > 0) {
+        problems.truncate(MAX_PROBLEMS);
+        problems.push(Problem { path: String::new(), reason: ProblemReason::More(more) });
+    }
+    Parsed { spec, problems }
+}
+
+fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
+    if level != Level::Annotation {
+        reader.take("selector");
+    }
+    if level == Level::Cluster {
+        reader.take("namespaceSelector");
+    } else if reader.has("limits") {
+        reader.take("limits");
+        reader.report("limits", ProblemReason::ClusterOnly);
+    }
+    PolicySpec {
+        mode: mode(reader),
+        sync_period_seconds: reader.integer("syncPeriodSeconds", 1..=3600),
+        tolerance: reader.fraction("tolerance"),
+        cpu_initialization_period_seconds: reader.integer("cpuInitializationPeriodSeconds", 0..=MAX_SECONDS),
+        initial_readiness_delay_seconds: reader.integer("initialReadinessDelaySeconds", 0..=MAX_SECONDS),
+        downscale_stabilization_seconds: reader.integer("downscaleStabilizationSeconds", 0..=MAX_SECONDS),
+        schedules: reader.list("schedules", schedules::read).map(Into::into),
+        fallback: reader.list("fallback", fallback).map(Into::into),
+        combine: reader.choice("combine"),
+        guards: reader.group("guards", guards).unwrap_or_default(),
+        corrections: reader.group("corrections", corrections).unwrap_or_default(),
+        limits: if level == Level::Cluster { reader.group("limits", limits) } else { None },
+    }
+}
+
+/// A mode that cannot be read, or that would last longer than intended, holds the count.
+fn mode(reader: &mut Reader<'_>) -> Option<ModeRule> {
+    let value = reader.take("mode");
+    let has_until = reader.has("until");
+    let (replicas, until) = (reader.count("replicas"), reader.time("until"));
+    let Some(value) = value else {
+        for (field, is_set) in [("replicas", replicas.is_some()), ("until", until.is_some())] {
+            if is_set {
+                reader.report(field, ProblemReason::Conflict("has no effect without mode"));
+            }
+        }
+        return None;
+    };
+    let mode = value.as_str().and_then(|text| Mode::NAMES.iter().find(|(name, _)| *name == text));
+    let mode = mode.map(|(_, mode)| *mode);
+    let problem = match mode {
+        None => Some(format!("must be {}, not {}", names::<Mode>(), shown(&value))),
+        Some(Mode::Pinned) if replicas.is_none() => Some("Pinned needs replicas".to_owned()),
+        Some(_) if has_until && until.is_none() => Some("until is invalid".to_owned()),
+        Some(_) => None,
+    };
+    if replicas.is_some() && mode.is_some_and(|mode| mode != Mode::Pinned) {
+        reader.report("replicas", ProblemReason::Conflict("has an effect with the mode Pinned only"));
+    }
+    let is_valid = problem.is_none();
+    if let Some(problem) = problem {
+        reader.report("mode", ProblemReason::Held(problem));
+    }
+    Some(ModeRule { mode: mode.filter(|_| is_valid), replicas, until })
+}
+
+/// The names of actions. [`FallbackAction`] has values.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ActionName {
+    Hold,
+    Ignore,
+    Replicas,
+    LastValue,
+}
+
+impl Named for ActionName {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("Hold", Self::Hold),
+        ("Ignore", Self::Ignore),
+        ("Replicas", Self::Replicas),
+        ("LastValue", Self::LastValue),
+    ];
+}
+
+fn fallback(reader: &mut Reader<'_>) -> Option<Fallback> {
+    for field in ["on", "action"] {
+        if !reader.has(field) {
+            reader.report(field, ProblemReason::Missing("a fallback needs on and action"));
+        }
+    }
+    let on = reader.choice("on");
+    let metric = reader.text("metric", MAX_NAME);
+    let seconds = reader.integer("failureDurationSeconds", 0..=MAX_SECONDS);
+    let action = reader.choice("action");
+    let (has_replicas, has_strategy) = (reader.has("replicas"), reader.has("strategy"));
+    let (replicas, strategy) = (reader.count("replicas"), reader.choice("strategy"));
+    let action = match action? {
+        ActionName::Replicas => {
+            if !has_replicas {
+                reader.report("replicas", ProblemReason::Missing("the action Replicas needs it"));
+            }
+            FallbackAction::Replicas(replicas?, strategy.unwrap_or_default())
+        }
+        action => {
+            for (field, is_set) in [("replicas", has_replicas), ("strategy", has_strategy)] {
+                if is_set {
+                    reader.report(field, ProblemReason::Conflict("needs the action Replicas"));
+                }
+            }
+            match action {
+                ActionName::Hold => FallbackAction::Hold,
+                ActionName::Ignore => FallbackAction::Ignore,
+                ActionName::Replicas | ActionName::LastValue => FallbackAction::LastValue,
+            }
+        }
+    };
+    Some(Fallback {
+        on: on?,
+        metric: metric.map(Into::into),
+        failure_duration_seconds: seconds.unwrap_or(FAILURE_DURATION_SECONDS),
+        action,
+    })
+}
+
+fn guards(reader: &mut Reader<'_>) -> Guards {
+    Guards {
+        pending_pods: reader.unit("pendingPods", |reader| {
+            if !reader.has("maximum") {
+                reader.report("maximum", ProblemReason::Missing("the guard needs it"));
+            }
+            let unschedulable_only = reader.boolean("unschedulableOnly").unwrap_or(false);
+            Some(PendingPods { maximum: reader.amount("maximum")?, unschedulable_only })
+        }),
+        rollout: reader.choice("rollout"),
+        owned_pods_only: reader.boolean("ownedPodsOnly"),
+        zero_metrics: reader.choice("zeroMetrics"),
+        max_step: reader.unit("maxStep", |reader| {
+            Some(MaxStep {
+                up: reader.amount("up"),
+                down: reader.amount("down"),
+                maximum_pods_up: reader.integer("maximumPodsUp", 0..=i32::MAX.into()),
+                maximum_pods_down: reader.integer("maximumPodsDown", 0..=i32::MAX.into()),
+            })
+        }),
+    }
+}
+
+fn corrections(reader: &mut Reader<'_>) -> Corrections {
+    let containers = reader.texts("ignoreContainersWithoutRequest", MAX_NAME);
+    Corrections {
+        average_value_within_tolerance: reader.boolean("averageValueWithinTolerance"),
+        ignore_containers_without_request: containers
+            .map(|names| names.into_iter().map(Into::into).collect()),
+    }
+}
+
+fn limits(reader: &mut Reader<'_>) -> Limits {
+    Limits {
+        shortest_sync_period_seconds: reader.integer("shortestSyncPeriodSeconds", 1..=3600),
+        allowed_modes: reader.choices("allowedModes"),
+        highest_floor: reader.count("highestFloor"),
+        highest_ceiling: reader.count("highestCeiling"),
+    }
+}

@@ -1,0 +1,203 @@
+//! The fields of a policy, as values. [`parse`] and [`read`] leave out invalid fields and report them.
+//!
+//! The unit is a field of the policy, a guard, a correction, or an entry of a list: an entry with an invalid or unknown
+//! field is ignored as a whole, because an entry without one of its fields can mean much more than intended.
+
+mod fields;
+mod modes;
+mod problem;
+mod reader;
+mod schedules;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use self::fields::{Level, MAX_BYTES, MAX_ENTRIES, MAX_PROBLEMS, Parsed, parse, read};
+pub use self::modes::Mode;
+pub use self::problem::{Problem, ProblemReason};
+pub use self::schedules::{Recurring, Schedule, When};
+pub use crate::amount::Amount;
+
+/// The valid fields of a policy. `None`: the policy does not set the field.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PolicySpec {
+    /// `mode`, `replicas` and `until`.
+    pub mode: Option<ModeRule>,
+    /// `syncPeriodSeconds`, from 1 to 3600.
+    pub sync_period_seconds: Option<u16>,
+    /// `tolerance`, a fraction.
+    pub tolerance: Option<f64>,
+    /// `cpuInitializationPeriodSeconds`.
+    pub cpu_initialization_period_seconds: Option<u32>,
+    /// `initialReadinessDelaySeconds`.
+    pub initial_readiness_delay_seconds: Option<u32>,
+    /// `downscaleStabilizationSeconds`.
+    pub downscale_stabilization_seconds: Option<u32>,
+    /// `schedules`.
+    pub schedules: Option<Arc<[Schedule]>>,
+    /// `fallback`.
+    pub fallback: Option<Arc<[Fallback]>>,
+    /// `combine`.
+    pub combine: Option<Combine>,
+    /// `guards`.
+    pub guards: Guards,
+    /// `corrections`.
+    pub corrections: Corrections,
+    /// `limits` of a ClusterScalingPolicy.
+    pub limits: Option<Limits>,
+}
+
+/// `mode`, `replicas` and `until`, which only apply together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ModeRule {
+    /// The mode. `None` if it is invalid, which holds the count.
+    pub mode: Option<Mode>,
+    /// The count of [`Mode::Pinned`].
+    pub replicas: Option<i32>,
+    /// The end of the mode. [`Mode::Auto`] applies from then on.
+    pub until: Option<Timestamp>,
+}
+
+/// What a failed metric means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// The cause of the failure.
+    pub on: Cause,
+    /// The name of the metric. `None` for every metric.
+    pub metric: Option<Arc<str>>,
+    /// The time from the first failure to the action.
+    pub failure_duration_seconds: u32,
+    /// The action.
+    pub action: FallbackAction,
+}
+
+/// The cause of a metric's failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Cause {
+    /// The metric cannot be read or computed.
+    Error,
+    /// The metrics API responds, without a value.
+    Empty,
+}
+
+/// The action of a [`Fallback`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FallbackAction {
+    /// The metric proposes the current count.
+    Hold,
+    /// The other metrics decide.
+    Ignore,
+    /// The metric proposes a fixed count.
+    Replicas(i32, Strategy),
+    /// The metric proposes the count that it proposed last.
+    LastValue,
+}
+
+/// The relation of the count of a fallback to the current count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Strategy {
+    /// The count of the fallback.
+    #[default]
+    Static,
+    /// The higher one.
+    AtLeast,
+    /// The lower one.
+    AtMost,
+}
+
+/// The choice among the proposals of several metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Combine {
+    /// The highest.
+    #[default]
+    Max,
+    /// The lowest.
+    Min,
+}
+
+/// `guards`: rules that withhold a change, or a part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Guards {
+    /// `pendingPods`.
+    pub pending_pods: Option<PendingPods>,
+    /// `rollout`.
+    pub rollout: Option<RolloutGuard>,
+    /// `ownedPodsOnly`.
+    pub owned_pods_only: Option<bool>,
+    /// `zeroMetrics`.
+    pub zero_metrics: Option<ZeroMetrics>,
+    /// `maxStep`.
+    pub max_step: Option<MaxStep>,
+}
+
+/// No scale-up while more pods than this wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PendingPods {
+    /// The number of waiting pods with which the target still scales up. A percentage is of the current count.
+    pub maximum: Amount,
+    /// Only pods that the scheduler cannot place count.
+    pub unschedulable_only: bool,
+}
+
+/// The changes that wait for the end of a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RolloutGuard {
+    /// None.
+    Ignore,
+    /// All.
+    Hold,
+    /// Scale-ups.
+    HoldScaleUp,
+    /// Scale-downs.
+    HoldScaleDown,
+}
+
+/// The reaction to metrics that all drop to 0 at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ZeroMetrics {
+    /// Zero is a value like any other.
+    Ignore,
+    /// No scale-down until a metric has another value.
+    Hold,
+}
+
+/// The largest change in one sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MaxStep {
+    /// Added pods. A percentage is of the current count.
+    pub up: Option<Amount>,
+    /// Removed pods. A percentage is of the current count.
+    pub down: Option<Amount>,
+    /// Added pods, as a count. The lower one of this and `up` applies.
+    pub maximum_pods_up: Option<u32>,
+    /// Removed pods, as a count. The lower one of this and `down` applies.
+    pub maximum_pods_down: Option<u32>,
+}
+
+/// `corrections` of known faults of the reference.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Corrections {
+    /// `averageValueWithinTolerance`: an AverageValue target within tolerance proposes `spec.replicas`, not
+    /// `status.replicas` (kubernetes/kubernetes#138505).
+    pub average_value_within_tolerance: Option<bool>,
+    /// `ignoreContainersWithoutRequest`: containers that do not count for a resource which they do not request.
+    pub ignore_containers_without_request: Option<Arc<[Arc<str>]>>,
+}
+
+/// `limits` of a ClusterScalingPolicy. Annotations and ScalingPolicies cannot exceed them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// `shortestSyncPeriodSeconds`.
+    pub shortest_sync_period_seconds: Option<u16>,
+    /// `allowedModes`. [`Mode::Auto`] is always allowed.
+    pub allowed_modes: Option<Vec<Mode>>,
+    /// `highestFloor`: of `minReplicas` in schedules.
+    pub highest_floor: Option<i32>,
+    /// `highestCeiling`: of `maxReplicas` in schedules, pinned counts, and counts of fallbacks.
+    pub highest_ceiling: Option<i32>,
+}

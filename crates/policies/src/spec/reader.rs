@@ -1,0 +1,243 @@
+//! Reads the fields of a mapping one by one, and reports what is invalid or unknown.
+
+use std::ops::RangeInclusive;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::modes::Named;
+use super::{Amount, MAX_ENTRIES, Problem, ProblemReason};
+
+/// Maximum number of characters of a value in a report.
+const SHOWN: usize = 40;
+/// The lowest similarity of an unknown name to a suggested one.
+const SIMILAR: f64 = 0.8;
+
+/// The fields of a mapping that were not read so far.
+pub(super) struct Reader<'a> {
+    path: String,
+    fields: Map<String, Value>,
+    known: Vec<&'static str>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(path: String, fields: Map<String, Value>, problems: &'a mut Vec<Problem>) -> Self {
+        Self { path, fields, known: Vec::new(), problems }
+    }
+
+    fn path_of(&self, field: &str) -> String {
+        if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
+    }
+
+    pub(super) fn report(&mut self, field: &str, reason: ProblemReason) {
+        let path = self.path_of(field);
+        self.problems.push(Problem { path, reason });
+    }
+
+    /// Reports about the mapping as a whole.
+    pub(super) fn report_whole(&mut self, reason: ProblemReason) {
+        self.problems.push(Problem { path: self.path.clone(), reason });
+    }
+
+    /// Takes a field. Null is an absent field.
+    pub(super) fn take(&mut self, field: &'static str) -> Option<Value> {
+        self.known.push(field);
+        self.fields.remove(field).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.fields.get(field).is_some_and(|value| !value.is_null())
+    }
+
+    fn convert<T>(
+        &mut self,
+        field: &'static str,
+        expected: impl FnOnce() -> String,
+        convert: impl FnOnce(&Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = self.take(field)?;
+        let converted = convert(&value);
+        if converted.is_none() {
+            self.report(field, ProblemReason::Invalid { expected: expected(), value: shown(&value) });
+        }
+        converted
+    }
+
+    pub(super) fn integer<T: TryFrom<i64>>(
+        &mut self,
+        field: &'static str,
+        range: RangeInclusive<i64>,
+    ) -> Option<T> {
+        let expected = || format!("a whole number from {} to {}", range.start(), range.end());
+        self.convert(field, expected, |value| {
+            value.as_i64().filter(|value| range.contains(value)).and_then(|value| T::try_from(value).ok())
+        })
+    }
+
+    pub(super) fn count(&mut self, field: &'static str) -> Option<i32> {
+        self.integer(field, 0..=i32::MAX.into())
+    }
+
+    pub(super) fn boolean(&mut self, field: &'static str) -> Option<bool> {
+        self.convert(field, || "true or false".to_owned(), Value::as_bool)
+    }
+
+    pub(super) fn text(&mut self, field: &'static str, maximum: usize) -> Option<String> {
+        let expected = || format!("a text of 1 to {maximum} bytes");
+        self.convert(field, expected, |value| {
+            value.as_str().filter(|text| (1..=maximum).contains(&text.len())).map(str::to_owned)
+        })
+    }
+
+    pub(super) fn time(&mut self, field: &'static str) -> Option<Timestamp> {
+        self.convert(
+            field,
+            || "a time such as 2026-12-01T08:00:00Z".to_owned(),
+            |value| value.as_str()?.parse().ok(),
+        )
+    }
+
+    pub(super) fn amount(&mut self, field: &'static str) -> Option<Amount> {
+        self.convert(
+            field,
+            || "a count of pods such as 5, or a percentage such as 20%".to_owned(),
+            |value| match value {
+                Value::String(text) => Amount::parse(text),
+                value => value.as_u64().and_then(|pods| u32::try_from(pods).ok()).map(Amount::Pods),
+            },
+        )
+    }
+
+    /// A fraction: a number, or a quantity as text.
+    pub(super) fn fraction(&mut self, field: &'static str) -> Option<f64> {
+        self.convert(
+            field,
+            || "a fraction of at least 0, such as 0.1".to_owned(),
+            |value| {
+                let fraction = match value {
+                    Value::String(text) => text.parse::<autoscaling::quantity::Quantity>().ok()?.as_f64(),
+                    value => value.as_f64()?,
+                };
+                (fraction.is_finite() && fraction >= 0.0).then_some(fraction)
+            },
+        )
+    }
+
+    pub(super) fn choice<T: Named>(&mut self, field: &'static str) -> Option<T> {
+        self.convert(field, names::<T>, find::<T>)
+    }
+
+    pub(super) fn choices<T: Named>(&mut self, field: &'static str) -> Option<Vec<T>> {
+        let expected = || format!("a list of {}", names::<T>());
+        self.convert(field, expected, |value| value.as_array()?.iter().map(find::<T>).collect())
+    }
+
+    pub(super) fn texts(&mut self, field: &'static str, maximum: usize) -> Option<Vec<String>> {
+        let expected = || format!("a list of at most {MAX_ENTRIES} texts of 1 to {maximum} bytes");
+        self.convert(field, expected, |value| {
+            let entries = value.as_array().filter(|entries| entries.len() <= MAX_ENTRIES)?;
+            let text = |entry: &Value| {
+                entry.as_str().filter(|text| (1..=maximum).contains(&text.len())).map(str::to_owned)
+            };
+            entries.iter().map(text).collect()
+        })
+    }
+
+    /// Reads a nested mapping. Its valid fields stand.
+    pub(super) fn group<T>(
+        &mut self,
+        field: &'static str,
+        read: impl FnOnce(&mut Reader<'_>) -> T,
+    ) -> Option<T> {
+        let path = self.path_of(field);
+        let fields = self.convert(field, || "a mapping".to_owned(), |value| value.as_object().cloned())?;
+        let mut reader = Reader::new(path, fields, self.problems);
+        let value = read(&mut reader);
+        reader.end();
+        Some(value)
+    }
+
+    /// Reads a nested mapping, which is valid only as a whole.
+    pub(super) fn unit<T>(
+        &mut self,
+        field: &'static str,
+        read: impl FnOnce(&mut Reader<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let before = self.problems.len();
+        let value = self.group(field, read)?;
+        value.filter(|_| self.problems.len() == before)
+    }
+
+    /// Reads the valid entries of a list.
+    pub(super) fn list<T>(
+        &mut self,
+        field: &'static str,
+        read: impl Fn(&mut Reader<'_>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let path = self.path_of(field);
+        let entries = self.convert(field, || "a list".to_owned(), |value| value.as_array().cloned())?;
+        if entries.len() > MAX_ENTRIES {
+            let reason = ProblemReason::TooMany { entries: entries.len(), maximum: MAX_ENTRIES };
+            self.report(field, reason);
+            return None;
+        }
+        let mut valid = Vec::new();
+        for (index, entry) in entries.into_iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            let Value::Object(fields) = entry else {
+                let reason =
+                    ProblemReason::Invalid { expected: "a mapping".to_owned(), value: shown(&entry) };
+                self.problems.push(Problem { path, reason });
+                continue;
+            };
+            let before = self.problems.len();
+            let mut reader = Reader::new(path, fields, self.problems);
+            let value = read(&mut reader);
+            reader.end();
+            valid.extend(value.filter(|_| self.problems.len() == before));
+        }
+        Some(valid)
+    }
+
+    /// Reports the fields that were not read.
+    pub(super) fn end(self) {
+        for name in self.fields.keys() {
+            let similarity =
+                |known: &str| strsim::jaro_winkler(&name.to_ascii_lowercase(), &known.to_ascii_lowercase());
+            let known = self.known.iter().map(|known| (similarity(known), *known));
+            let best =
+                known.filter(|(similarity, _)| *similarity >= SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0));
+            let shown: String = name.chars().take(SHOWN).collect();
+            let path = if self.path.is_empty() { shown } else { format!("{}.{shown}", self.path) };
+            let reason = ProblemReason::Unknown { suggestion: best.map(|(_, known)| known) };
+            self.problems.push(Problem { path, reason });
+        }
+    }
+}
+
+fn find<T: Named>(value: &Value) -> Option<T> {
+    let text = value.as_str()?;
+    T::NAMES.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
+}
+
+/// The names of an enumeration: `Max or Min`.
+pub(super) fn names<T: Named>() -> String {
+    let names: Vec<&str> = T::NAMES.iter().map(|(name, _)| *name).collect();
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
+    }
+}
+
+/// A value in a report.
+pub(super) fn shown(value: &Value) -> String {
+    let text = match value {
+        Value::Array(_) => return "a list".to_owned(),
+        Value::Object(_) => return "a mapping".to_owned(),
+        Value::String(text) => format!("{:?}", text.chars().take(SHOWN + 1).collect::<String>()),
+        value => value.to_string(),
+    };
+    if text.chars().count() > SHOWN + 2 { text.chars().take(SHOWN).collect::<String>() + "…" } else { text }
+}

@@ -1,0 +1,257 @@
+//! Fields of policies, valid and invalid.
+
+use super::*;
+
+#[track_caller]
+fn problems(text: &str, level: Level) -> Vec<String> {
+    parse(text, level).problems.iter().map(ToString::to_string).collect()
+}
+
+const WHOLE: &str = r#"
+mode: Pinned
+replicas: 5
+until: 2026-12-01T08:00:00Z
+syncPeriodSeconds: 5
+tolerance: "0.05"
+cpuInitializationPeriodSeconds: 60
+initialReadinessDelaySeconds: 10
+downscaleStabilizationSeconds: 0
+schedules:
+- {name: business-hours, timeZone: Europe/Berlin, start: "0 8 * * 1-5", end: "0 19 * * 1-5", minReplicas: 10}
+- {name: black-friday, from: 2026-11-27T00:00:00Z, to: 2026-11-30T00:00:00Z, minReplicas: 50, maxReplicas: 200}
+fallback:
+- {on: Error, failureDurationSeconds: 60, action: Replicas, replicas: 6, strategy: AtLeast}
+- {on: Empty, metric: queue, action: Hold}
+combine: Min
+guards:
+  pendingPods: {maximum: 20%, unschedulableOnly: true}
+  rollout: HoldScaleUp
+  ownedPodsOnly: true
+  zeroMetrics: Hold
+  maxStep: {up: 100%, down: 20%, maximumPodsUp: 50}
+corrections:
+  averageValueWithinTolerance: true
+  ignoreContainersWithoutRequest: [istio-proxy]
+"#;
+
+#[test]
+fn every_field_of_a_policy_is_read() {
+    let Parsed { spec, problems } = parse(WHOLE, Level::Annotation);
+    assert_eq!(problems, []);
+    let until = Some("2026-12-01T08:00:00Z".parse().unwrap());
+    assert_eq!(spec.mode, Some(ModeRule { mode: Some(Mode::Pinned), replicas: Some(5), until }));
+    assert_eq!((spec.sync_period_seconds, spec.tolerance), (Some(5), Some(0.05)));
+    let seconds = (spec.cpu_initialization_period_seconds, spec.initial_readiness_delay_seconds);
+    assert_eq!((seconds, spec.downscale_stabilization_seconds), ((Some(60), Some(10)), Some(0)));
+    let schedules = spec.schedules.unwrap();
+    assert_eq!((schedules[0].min_replicas, schedules[0].max_replicas), (Some(10), None));
+    assert_eq!((schedules[1].min_replicas, schedules[1].max_replicas), (Some(50), Some(200)));
+    let fallback = spec.fallback.unwrap();
+    assert_eq!(fallback[0].action, FallbackAction::Replicas(6, Strategy::AtLeast));
+    assert_eq!((fallback[0].failure_duration_seconds, fallback[1].failure_duration_seconds), (60, 180));
+    assert_eq!((fallback[1].on, fallback[1].metric.as_deref()), (Cause::Empty, Some("queue")));
+    assert_eq!(spec.combine, Some(Combine::Min));
+    let max_step = MaxStep {
+        up: Some(Amount::Percent(100)),
+        down: Some(Amount::Percent(20)),
+        maximum_pods_up: Some(50),
+        maximum_pods_down: None,
+    };
+    let guards = Guards {
+        pending_pods: Some(PendingPods { maximum: Amount::Percent(20), unschedulable_only: true }),
+        rollout: Some(RolloutGuard::HoldScaleUp),
+        owned_pods_only: Some(true),
+        zero_metrics: Some(ZeroMetrics::Hold),
+        max_step: Some(max_step),
+    };
+    assert_eq!(spec.guards, guards);
+    assert_eq!(spec.corrections.average_value_within_tolerance, Some(true));
+    let containers = spec.corrections.ignore_containers_without_request.unwrap();
+    assert_eq!(&*containers, ["istio-proxy".into()]);
+}
+
+#[test]
+fn policy_as_json_equals_the_policy_as_yaml() {
+    let value: serde_json::Value = serde_saphyr::from_str(WHOLE).unwrap();
+    let yaml = parse(WHOLE, Level::Annotation);
+    assert_eq!(parse(&value.to_string(), Level::Annotation), yaml);
+    assert_eq!(read(value, Level::Cluster), yaml);
+    assert_eq!(parse("", Level::Annotation), Parsed::default());
+    assert_eq!(parse("{}", Level::Annotation), Parsed::default());
+}
+
+#[test]
+fn invalid_field_is_reported_and_the_others_stand() {
+    for (text, expected) in [
+        ("mood: Auto", "mood: is unknown and has no effect; did you mean mode?"),
+        ("Combine: Max", "Combine: is unknown and has no effect; did you mean combine?"),
+        ("zzz: 1", "zzz: is unknown and has no effect"),
+        ("guards: {rollOut: Hold}", "guards.rollOut: is unknown and has no effect; did you mean rollout?"),
+        ("syncPeriodSeconds: 0", "syncPeriodSeconds: must be a whole number from 1 to 3600, not 0"),
+        ("syncPeriodSeconds: \"5\"", "syncPeriodSeconds: must be a whole number from 1 to 3600, not \"5\""),
+        ("tolerance: -0.1", "tolerance: must be a fraction of at least 0, such as 0.1, not -0.1"),
+        ("tolerance: x", "tolerance: must be a fraction of at least 0, such as 0.1, not \"x\""),
+        ("combine: Avg", "combine: must be Max or Min, not \"Avg\""),
+        ("schedules: 5", "schedules: must be a list, not 5"),
+        ("schedules: [5]", "schedules[0]: must be a mapping, not 5"),
+        ("guards: []", "guards: must be a mapping, not a list"),
+        (
+            "guards: {ownedPodsOnly: yes please}",
+            "guards.ownedPodsOnly: must be true or false, not \"yes please\"",
+        ),
+        ("guards: {pendingPods: {}}", "guards.pendingPods.maximum: is missing; the guard needs it"),
+        (
+            "guards: {pendingPods: {maximum: -1}}",
+            "guards.pendingPods.maximum: must be a count of pods such as 5, or a percentage such as 20%, not -1",
+        ),
+        ("until: 2026-12-01T08:00:00Z", "until: has no effect without mode"),
+        ("{mode: Auto, replicas: 5}", "replicas: has an effect with the mode Pinned only"),
+        ("limits: {}", "limits: has an effect in a ClusterScalingPolicy only"),
+        ("selector: {}", "selector: is unknown and has no effect"),
+    ] {
+        let text = if text.starts_with('{') {
+            text.to_owned()
+        } else {
+            format!("{{{text}, downscaleStabilizationSeconds: 7}}")
+        };
+        assert_eq!(problems(&text, Level::Annotation), [expected], "{text}");
+        if !text.contains("mode: Auto") {
+            let spec = parse(&text, Level::Annotation).spec;
+            assert_eq!(spec.downscale_stabilization_seconds, Some(7), "{text}");
+            let alone = PolicySpec { downscale_stabilization_seconds: Some(7), ..PolicySpec::default() };
+            assert_eq!(PolicySpec { schedules: None, ..spec }, alone, "{text}");
+        }
+    }
+}
+
+#[test]
+fn invalid_entry_of_a_list_is_ignored_as_a_whole() {
+    for (entry, expected) in [
+        (
+            "{from: 2026-01-01T00:00:00Z, to: 2026-01-02T00:00:00Z, minReplicas: 1}",
+            "name: is missing; conditions and events need it",
+        ),
+        (
+            "{name: a, from: 2026-01-02T00:00:00Z, to: 2026-01-02T00:00:00Z, minReplicas: 1}",
+            "to: is not later than from",
+        ),
+        (
+            "{name: a, from: 2026-01-02T00:00:00Z, minReplicas: 1}",
+            "to: is missing; a schedule needs from and to",
+        ),
+        ("{name: a, start: 0 8 * * *, minReplicas: 1}", "end: is missing; a schedule needs start and end"),
+        (
+            "{name: a, start: 0 8 * * *, end: 0 9 * * *, minReplicas: 2, maxReplicas: 1}",
+            "minReplicas: is higher than maxReplicas",
+        ),
+        (
+            "{name: a, start: 0 8 * * *, end: 0 9 * * *, minReplica: 2, maxReplicas: 1}",
+            "minReplica: is unknown and has no effect; did you mean minReplicas?",
+        ),
+        (
+            "{name: a, start: 0 8 * * *, end: 0 9 * * *, minReplicas: -2}",
+            "minReplicas: must be a whole number from 0 to 2147483647, not -2",
+        ),
+        ("{name: a, start: 0 8 * * *, end: 0 9 * * *}", "needs minReplicas or maxReplicas, or both"),
+        ("{name: a, minReplicas: 1}", "needs from and to, or start and end"),
+        (
+            "{name: a, start: 0 8 * * *, to: 2026-01-02T00:00:00Z, minReplicas: 1}",
+            "has from or to, and also start, end or timeZone",
+        ),
+        (
+            "{name: a, timeZone: Berlin, start: 0 8 * * *, end: 0 9 * * *, minReplicas: 1}",
+            "timeZone: no time zone has the name \"Berlin\"; did you mean \"Europe/Berlin\"?",
+        ),
+    ] {
+        let text =
+            format!("schedules: [{entry}, {{name: b, start: 0 8 * * *, end: 0 9 * * *, minReplicas: 1}}]");
+        let Parsed { spec, problems } = parse(&text, Level::Annotation);
+        let texts: Vec<_> = problems
+            .iter()
+            .map(|problem| {
+                assert!(problem.path.starts_with("schedules[0]"), "{problem}");
+                problem
+                    .to_string()
+                    .trim_start_matches("schedules[0]")
+                    .trim_start_matches(['.', ':', ' '])
+                    .to_owned()
+            })
+            .collect();
+        assert_eq!(texts, [expected], "{entry}");
+        assert_eq!(spec.schedules.unwrap().iter().map(|schedule| &*schedule.name).collect::<Vec<_>>(), ["b"]);
+    }
+    for (entry, expected) in [
+        ("{action: Hold}", "fallback[0].on: is missing; a fallback needs on and action"),
+        ("{on: Error}", "fallback[0].action: is missing; a fallback needs on and action"),
+        ("{on: Error, action: Replicas}", "fallback[0].replicas: is missing; the action Replicas needs it"),
+        ("{on: Error, action: Hold, replicas: 1}", "fallback[0].replicas: needs the action Replicas"),
+        (
+            "{on: Error, action: Hold, metrc: a}",
+            "fallback[0].metrc: is unknown and has no effect; did you mean metric?",
+        ),
+    ] {
+        let text = format!("fallback: [{entry}]");
+        assert_eq!(problems(&text, Level::Annotation), [expected]);
+        assert_eq!(parse(&text, Level::Annotation).spec.fallback.as_deref(), Some(&[][..]));
+    }
+}
+
+#[test]
+fn invalid_mode_holds_the_count() {
+    for (text, expected) in [
+        (
+            "mode: Pause",
+            "mode: must be Auto, Paused, ScaleUpOnly, ScaleDownOnly, Pinned or DryRun, not \"Pause\"; the count is held",
+        ),
+        ("{mode: Pinned}", "mode: Pinned needs replicas; the count is held"),
+        ("{mode: Paused, until: tomorrow}", "mode: until is invalid; the count is held"),
+    ] {
+        let Parsed { spec, problems } = parse(text, Level::Annotation);
+        assert!(problems.iter().any(|problem| problem.to_string() == expected), "{problems:?}");
+        assert_eq!(spec.mode.unwrap().mode, None, "{text}");
+    }
+}
+
+#[test]
+fn size_of_a_policy_is_bounded() {
+    let long = format!("mode: Paused # {}", "x".repeat(200_000));
+    assert_eq!(
+        problems(&long, Level::Annotation),
+        ["the policy has 200015 bytes, at most 65536 are allowed; the policy is ignored"]
+    );
+    assert_eq!(parse(&long, Level::Annotation).spec, PolicySpec::default());
+    let many = format!("schedules: [{}]", "{name: a}, ".repeat(1000));
+    assert_eq!(
+        problems(&many, Level::Annotation),
+        ["schedules: has 1000 entries, at most 100 are allowed; the field is ignored"]
+    );
+    let unknown: Vec<String> = (0..100).map(|index| format!("x{index}: 1")).collect();
+    let problems = problems(&unknown.join("\n"), Level::Annotation);
+    assert_eq!((problems.len(), &*problems[20]), (21, "the policy 80 more problems"));
+}
+
+#[test]
+fn text_that_is_no_mapping_is_refused() {
+    for text in ["[1, 2]", "text", "5"] {
+        let problems = problems(text, Level::Annotation);
+        assert!(problems[0].starts_with("the policy must be a mapping, not "), "{problems:?}");
+    }
+    let problems = problems("mode: [", Level::Annotation);
+    assert!(problems[0].starts_with("the policy cannot be read: "), "{problems:?}");
+}
+
+#[test]
+fn limits_are_read_from_cluster_policies_only() {
+    let text = "{selector: {}, namespaceSelector: {}, limits: {shortestSyncPeriodSeconds: 5, allowedModes: [Paused], \
+                highestFloor: 10, highestCeiling: 100}}";
+    let Parsed { spec, problems: found } = parse(text, Level::Cluster);
+    let limits = Limits {
+        shortest_sync_period_seconds: Some(5),
+        allowed_modes: Some(vec![Mode::Paused]),
+        highest_floor: Some(10),
+        highest_ceiling: Some(100),
+    };
+    assert_eq!((spec.limits, found), (Some(limits), Vec::new()));
+    let found = problems(text, Level::Namespaced);
+    assert_eq!(found[0], "limits: has an effect in a ClusterScalingPolicy only");
+}
