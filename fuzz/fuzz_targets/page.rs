@@ -33,7 +33,8 @@ fuzz_target!(|input: &[u8]| {
         }
         // A page that is too large can have another error before.
         if bytes.len() <= LIMITS.bytes {
-            assert_eq!(format!("{whole:?}"), format!("{cut:?}"));
+            // Of several errors of a line, the pieces decide which one is found first.
+            assert_eq!(format!("{:?}", whole.as_ref().ok()), format!("{:?}", cut.ok()));
         }
         for one in whole.iter().flatten() {
             let again =

@@ -174,14 +174,19 @@ fn check_numbers(query: &str) -> Result<(), QueryError> {
     // Quotes alternate: a query in which an escaped quote changes that is checked in other places.
     for part in query.split(['"', '\'', '`']).step_by(2) {
         let words =
-            part.split(|letter: char| !letter.is_ascii_alphanumeric() && !matches!(letter, '_' | '.' | ':'));
+            part.split(|letter: char| !letter.is_ascii_alphanumeric() && !matches!(letter, '_' | '.'));
         for word in
             words.filter(|word| word.starts_with(|first: char| first.is_ascii_digit() || first == '.'))
         {
-            let digits = word.bytes().filter(u8::is_ascii_digit).count();
+            let runs = word.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
+            let digits = runs.map(str::len).max().unwrap_or(0);
+            let hexadecimal = word.starts_with("0x") || word.starts_with("0X");
             let letters = word.bytes().any(|byte| byte.is_ascii_alphabetic());
             let exponent = word.split_once(['e', 'E']).map_or("", |(_, exponent)| exponent);
-            if digits > if letters { 9 } else { 15 } || exponent.len() > 1 {
+            if digits > if letters { 9 } else { 15 }
+                || (exponent.len() > 1 && !hexadecimal)
+                || (hexadecimal && word.len() > 12)
+            {
                 return Err(QueryError::Number(word.chars().take(40).collect()));
             }
         }
