@@ -185,7 +185,7 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     ),
     (
         "ConcertinaHpaFlapping",
-        &[(DESIRED, HPA, "2x360 4 2 4 2 4 2 4 2 4 2x31")],
+        &[(DESIRED, HPA, "2x360 4 2 4 2 4 2 4 2 4 2 4 2 4 2 4 2 2x24")],
         // A ramp up and down again.
         &[(DESIRED, HPA, "2x360 3 4 5 6 7 8 7 6 5 4 3 2 2x28")],
     ),

@@ -46,7 +46,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant {
         folder: "overlays/scaling-policies",
         release: "concertina",
-        namespace: "kube-system",
+        namespace: HOME,
         values: &["scalingPolicies.enabled=true"],
     },
     Variant {
@@ -118,7 +118,9 @@ pub(crate) fn helm(release: &str, namespace: &str, values: &[&str]) -> Objects {
     for object in objects.values_mut() {
         let metadata = object["metadata"].as_object_mut().unwrap();
         if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
-            assert_eq!(labels.remove("app.kubernetes.io/managed-by"), Some("Helm".into()));
+            // Both ways ship the kinds of scaling policies from one file, with its labels.
+            let Some(manager) = labels.remove("app.kubernetes.io/managed-by") else { continue };
+            assert_eq!(manager, "Helm");
             for name in ["helm.sh/chart", "version", "part-of", "component"] {
                 let name =
                     if name.contains('/') { name.to_owned() } else { format!("app.kubernetes.io/{name}") };

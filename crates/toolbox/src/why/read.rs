@@ -169,22 +169,20 @@ impl Reader {
         self.refusals.clear();
         let mut extras = self.lists.read(&self.scope).await?;
         let all = self.controller.hpas.keys();
-        let requested: Vec<Key> = match (&self.scope.namespace, &self.scope.name) {
-            (Some(namespace), Some(name)) => {
+        let requested: Vec<Key> =
+            if let (Some(namespace), Some(name)) = (&self.scope.namespace, &self.scope.name) {
                 let key = Key::new(namespace.as_str(), name.as_str());
                 if !all.contains(&key) {
                     let there = all.iter().map(|key| key.name.to_string()).collect();
                     return Err(WhyError::NotFound { key, there });
                 }
                 vec![key]
-            }
-            _ => {
+            } else {
                 let selected = |key: &&Key| {
                     self.scope.selector.as_ref().is_none_or(|selector| extras.selected(key, selector))
                 };
                 all.iter().filter(selected).cloned().collect()
-            }
-        };
+            };
         let records = match &mut self.leader {
             Some(leader) => leader.read(&requested).await,
             None => leader::LeaderRecords::default(),
