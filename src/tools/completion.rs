@@ -79,7 +79,7 @@ pub(crate) fn complete(program: Program, words: &[OsString]) -> Option<ExitCode>
     std::env::var_os(VARIABLE)?;
     let called = OsString::from("concertina");
     // After `--` follow the words of the line, the first of which is the program.
-    let line = words.iter().skip_while(|word| *word != "--").skip(2).cloned().collect();
+    let line: Vec<OsString> = words.iter().skip_while(|word| *word != "--").skip(2).cloned().collect();
     let environment = CompleteEnv::with_factory(|| tree(Program::Concertina, &line)).var(VARIABLE);
     let here = std::env::current_dir().ok();
     match environment.try_complete([called].iter().chain(words), here.as_deref()) {
@@ -110,7 +110,7 @@ fn for_kubectl(words: &[OsString]) -> io::Result<String> {
 }
 
 /// The commands as one tree. `line` has the words after the program's name, which select the cluster.
-pub(super) fn tree(program: Program, line: &Vec<OsString>) -> Command {
+pub(super) fn tree(program: Program, line: &[OsString]) -> Command {
     let flags = FlagSet::controller();
     let line: Vec<String> = line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let tools = command::commands(&program.to_string(), PROCESS).map(|command| {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn tree_is_valid_and_has_every_command() {
-        let tree = tree(Program::Concertina, &Vec::new());
+        let tree = tree(Program::Concertina, &[]);
         for (name, _) in super::super::COMMANDS {
             assert!(tree.get_subcommands().any(|command| command.get_name() == *name), "{name}");
         }

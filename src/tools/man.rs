@@ -35,7 +35,7 @@ pub(super) fn parse(program: Program, words: &[String]) -> Result<Invocation, Cl
 
 /// Writes the pages. Returns the name of the first one.
 fn write(folder: &Path) -> std::io::Result<String> {
-    clap_mangen::generate_to(completion::tree(Program::Concertina, &Vec::new()), folder)?;
+    clap_mangen::generate_to(completion::tree(Program::Concertina, &[]), folder)?;
     Ok(folder.join("concertina.1").display().to_string())
 }
 
