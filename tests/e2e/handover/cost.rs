@@ -1,5 +1,5 @@
-//! What the built-in loop costs the API server when its writes are refused: requests and CPU time per HPA and sync,
-//! compared with the built-in loop alone.
+//! What the built-in controller costs the API server when its writes are refused: requests and CPU time per HPA and
+//! sync, compared with the built-in controller alone.
 
 use std::fs;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const HPAS: u32 = 100;
 const NAMESPACE: &str = "cost";
 const PHASE: Duration = Duration::from_secs(40);
 
-/// Requests of the built-in loop in one phase.
+/// Requests of the built-in controller in one phase.
 #[derive(Debug, Default)]
 struct Requests {
     reads: u32,
@@ -30,8 +30,8 @@ struct Requests {
     failed: u32,
 }
 
-/// Measures three phases: the built-in loop alone, next to Concertina, and Concertina alone. Every sync has a status to
-/// write.
+/// Measures three phases: the built-in controller alone, next to Concertina, and Concertina alone. Every sync has a
+/// status to write.
 pub(crate) async fn refused_loop(stage: &Fixture) -> Outcome {
     let service = webhook(stage).await?;
     let world = World::make(stage, NAMESPACE, Autoscaler::Concertina).await?;
@@ -66,7 +66,7 @@ pub(crate) async fn refused_loop(stage: &Fixture) -> Outcome {
 async fn phases(stage: &Fixture, world: &World, service: &super::service::Service) -> Outcome {
     let built_in = built_in(stage).await?;
     sleep(PERIOD * 5).await;
-    let (before, cpu_before) = phase(stage, "built-in loop alone").await?;
+    let (before, cpu_before) = phase(stage, "built-in controller alone").await?;
 
     let replica = replica(stage, "a", &[]).await?;
     service.set(&[replica.webhook]);
@@ -75,7 +75,7 @@ async fn phases(stage: &Fixture, world: &World, service: &super::service::Servic
     world.api.merge(&format!("/api/v1/namespaces/{NAMESPACE}"), &patch).await?;
     replica.all_are(stage, NAMESPACE, "in_charge", usize::try_from(HPAS)?).await?;
     sleep(PERIOD * 5).await;
-    let (refused, cpu_both) = phase(stage, "built-in loop refused, next to Concertina").await?;
+    let (refused, cpu_both) = phase(stage, "built-in controller refused, next to Concertina").await?;
     drop(built_in);
     sleep(PERIOD * 3).await;
     let (_, cpu_ours) = phase(stage, "Concertina alone").await?;
@@ -84,7 +84,7 @@ async fn phases(stage: &Fixture, world: &World, service: &super::service::Servic
     let per_sync = |count: u32| f64::from(count) / syncs;
     let cpu = |seconds: f64| seconds / syncs * 1e3;
     eprintln!(
-        "    per HPA and sync of the built-in loop: {:.2} reads, {:.2} writes and {:.2} ms of the API server's CPU \
+        "    per HPA and sync of the built-in controller: {:.2} reads, {:.2} writes and {:.2} ms of API server CPU \
          before; {:.2} reads, {:.2} refused and {:.2} failed writes and {:.2} ms refused",
         per_sync(before.reads),
         per_sync(before.writes),
@@ -98,7 +98,7 @@ async fn phases(stage: &Fixture, world: &World, service: &super::service::Servic
         .context(replica.process.tail(20))
 }
 
-/// Counts the requests of the built-in loop, and the CPU seconds of the API server.
+/// Counts the requests of the built-in controller, and the CPU seconds of the API server.
 async fn phase(stage: &Fixture, title: &str) -> Outcome<(Requests, f64)> {
     let (from, cpu) = (now(), cpu_seconds(stage)?);
     sleep(PHASE).await;

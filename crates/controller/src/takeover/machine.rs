@@ -1,7 +1,7 @@
 //! The takeover state machine, which decides when Concertina may write. It has no clock and no client.
 //!
 //! A foreign write proves that another controller is active. Its absence is no evidence, because the built-in
-//! loop writes nothing while nothing changes. The proof is a change that an active controller would have
+//! controller writes nothing while nothing changes. The proof is a change that an active controller would have
 //! answered, and that stays unanswered. In such a change, two consecutive conclusions about one HPA differ in
 //! the count, the metrics or the spec, which are the same for every controller. The stored status shows
 //! neither conclusion, and still shows neither two periods later. Then Concertina acts for all HPAs. The

@@ -1,5 +1,6 @@
-//! Refused writes of the built-in loop. The API server sends a write to any replica, and only the leader decides about
-//! the charge, so a standby reports what its webhook refused with its next request for the leader's histories.
+//! Refused writes of the built-in controller. The API server sends a write to any replica, and only the leader
+//! decides about the charge, so a standby reports what its webhook refused with its next request for the leader's
+//! histories.
 //!
 //! ```text
 //! refused=40.shop/web,1200.shop/api      age in milliseconds, namespace and name of each HPA
@@ -16,7 +17,7 @@ use super::{Charges, Input};
 use crate::store::Key;
 
 /// Maximum number of HPAs with a refusal that is not reported yet. The next refusal of another HPA is dropped. The
-/// built-in loop repeats a refused write in its next period.
+/// built-in controller repeats a refused write in its next period.
 const MOST: usize = 4096;
 /// Maximum length of a report in bytes. A request line and its headers have at most 8 KiB, with the token.
 const LONGEST: usize = 4096;
@@ -117,8 +118,8 @@ impl Refusal {
 }
 
 impl Charges {
-    /// Records that this replica refused a write of the built-in loop about an HPA, which proves the guard for it. Does
-    /// nothing for an HPA out of scope.
+    /// Records that this replica refused a write of the built-in controller about an HPA, which proves the guard for
+    /// it. Does nothing for an HPA out of scope.
     pub fn write_refused(&self, namespace: &str, hpa: &str, now: Instant) {
         self.refused(&Key::new(namespace, hpa), now, Duration::ZERO, true);
     }

@@ -63,7 +63,7 @@ struct Query {
     since: Option<Revision>,
     wait: Duration,
     standby: Option<String>,
-    /// Writes of the built-in loop that the standby refused.
+    /// Writes of the built-in controller that the standby refused.
     refused: Vec<Refusal>,
 }
 
