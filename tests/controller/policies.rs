@@ -67,7 +67,7 @@ async fn one_way_modes_allow_their_direction_only() {
 #[tokio::test(start_paused = true)]
 async fn pinned_count_ignores_bounds_and_failed_metrics() {
     let stage = annotated("mode: Pinned\nreplicas: 15\n");
-    stage.metrics.set_external(Default::default());
+    stage.metrics.set_external(serde_json::Value::default());
     let rig = Harness::start(stage);
     rig.pass(2.0).await;
     assert_eq!(rig.replicas("web"), 15);
@@ -134,7 +134,7 @@ async fn sync_period_replaces_that_of_the_controller() {
 async fn fallback_applies_to_the_failed_metric() {
     let policy = "fallback: [{when: Error, action: Replicas, replicas: 6, strategy: AtLeast}, {when: Empty, action: Hold}]";
     let stage = annotated(policy);
-    stage.metrics.set_external(Default::default());
+    stage.metrics.set_external(serde_json::Value::default());
     let rig = Harness::start(stage);
     rig.pass(2.0).await;
     assert!(active(&rig).starts_with("True FallbackActive"), "{}", active(&rig));
