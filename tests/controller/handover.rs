@@ -3,10 +3,10 @@
 
 #[path = "handover/faults.rs"]
 mod faults;
+#[path = "handover/instances.rs"]
+mod instances;
 #[path = "handover/rig.rs"]
 mod rig;
-#[path = "handover/schedules.rs"]
-mod schedules;
 
 use std::time::Duration;
 

@@ -46,6 +46,13 @@ struct Rig {
 impl Rig {
     /// A webhook with HPA `shop/web-hpa` of Deployment `shop/web` in scope.
     async fn start() -> Self {
+        let rig = Self::before_sync().await;
+        rig.charges.set_synced();
+        rig
+    }
+
+    /// The same before the first lists are complete.
+    async fn before_sync() -> Self {
         let clock: SharedClock = Arc::new(SystemClock);
         let cluster = Cluster::new(Arc::clone(&clock));
         let metadata = json!({"namespace": "concertina-system", "name": "concertina-handover"});
@@ -65,7 +72,6 @@ impl Rig {
             tokio::task::yield_now().await;
         }
         let charges = Charges::new(ControllerName::default(), Duration::from_secs(15), false, clock);
-        charges.set_synced();
         charges.sort(&hpa(), false);
         let telemetry = Metrics::new();
         let review = Review {
@@ -168,6 +174,26 @@ async fn webhook_refuses_with_a_certificate_that_the_bundle_verifies() {
     assert!(rig.telemetry.render().contains(counted), "{}", rig.telemetry.render());
     assert!(rig.charges.rows()[0].last_refused_write.is_some());
     rig.stop.cancel();
+}
+
+#[tokio::test]
+async fn all_replicas_answer_the_same_write_at_once() {
+    let rigs = [Rig::start().await, Rig::start().await, Rig::before_sync().await];
+    let body = review("web").to_string();
+    let posts = (0..8).flat_map(|_| rigs.iter().map(|rig| rig.post(body.as_bytes())));
+    let answers = futures::future::join_all(posts).await;
+    for (number, (status, answer)) in answers.iter().enumerate() {
+        // A replica that is not synced allows what it does not know.
+        let is_refused = number % 3 != 2;
+        assert_eq!((*status, answer.contains("\"allowed\":false")), (200, is_refused), "{answer}");
+    }
+    for (rig, refused) in rigs.iter().zip([8, 8, 0]) {
+        let counted = format!("concertina_handover_refused_total{{resource=\"scale\"}} {refused}\n");
+        let text = rig.telemetry.render();
+        assert!(text.contains(&counted) || refused == 0 && !text.contains("refused_total{"), "{text}");
+        assert_eq!(rig.charges.rows()[0].last_refused_write.is_some(), refused > 0);
+        rig.stop.cancel();
+    }
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use cluster::status::Statuses;
 use concertina::app::client_options;
 use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::handover::charges::{Charges, Counts, GuardProof, Refusal};
+use controller::handover::charges::{Charges, Counts, GuardProof};
 use controller::handover::page::page;
 use controller::handover::scope::Scope;
 use controller::reconcile::{Controller, Histories};
@@ -41,7 +41,7 @@ const AHEAD: SignedDuration = SignedDuration::from_micros(7);
 /// One replica of this controller, without the election: the test selects the leader.
 pub(super) struct Replica {
     assembly: Assembly,
-    telemetry: Metrics,
+    pub(super) telemetry: Metrics,
     stop: CancellationToken,
     pub(super) gate: Arc<Gate>,
 }
@@ -52,13 +52,22 @@ impl Replica {
     }
 
     pub(super) fn with(stage: &Fixture, change: impl FnOnce(&mut Config)) -> Self {
+        Self::behind(stage, None, change)
+    }
+
+    /// Like [`Self::with`], but with requests to the cluster through `link`, if there is one.
+    pub(super) fn behind(
+        stage: &Fixture,
+        link: Option<Arc<dyn Link>>,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
         let mut config = Config::default();
         config.controller.scope = Scope::Labelled;
         change(&mut config);
         let telemetry = Metrics::new();
         let options = client_options(&config, &telemetry);
         let gate = Arc::clone(&options.gate);
-        let clients = link::clients(&stage.cluster, &options);
+        let clients = clients(stage, link, &options);
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
@@ -177,13 +186,17 @@ pub(super) struct BuiltIn {
 
 impl BuiltIn {
     pub(super) fn start(stage: &Fixture, guard: Option<Arc<Guarded>>) -> Self {
+        let mut built_in = Self::behind(stage, guard.clone().map(|guard| guard as Arc<dyn Link>));
+        built_in.guard = guard;
+        built_in
+    }
+
+    /// Starts the loop with requests to the cluster through `link`, if there is one.
+    pub(super) fn behind(stage: &Fixture, link: Option<Arc<dyn Link>>) -> Self {
         let config = Config::default();
         let options =
             ClientOptions { user_agent: OTHER.to_owned(), gate: Gate::open(), ..Default::default() };
-        let clients = match guard.clone() {
-            None => link::clients(&stage.cluster, &options),
-            Some(guard) => through(stage, guard, &options),
-        };
+        let clients = clients(stage, link, &options);
         let stop = CancellationToken::new();
         let parts = Parts {
             clients: &clients,
@@ -225,7 +238,7 @@ impl BuiltIn {
             assembly.synced().await;
             controller.run(stopped).await;
         });
-        Self { stop, guard }
+        Self { stop, guard: None }
     }
 }
 
@@ -235,10 +248,11 @@ impl Drop for BuiltIn {
     }
 }
 
-fn through(stage: &Fixture, guard: Arc<Guarded>, options: &ClientOptions) -> Clients {
+fn clients(stage: &Fixture, link: Option<Arc<dyn Link>>, options: &ClientOptions) -> Clients {
+    let Some(link) = link else { return link::clients(&stage.cluster, options) };
     let cluster = stage.cluster.clone();
     let connector = tower::service_fn(move |_: http::Uri| {
-        let stream = cluster.dial_through(Arc::clone(&guard) as Arc<dyn Link>);
+        let stream = cluster.dial_through(Arc::clone(&link));
         async move { Ok::<_, std::io::Error>(TokioIo::new(stream)) }
     });
     Clients::over(connector, options).unwrap()
@@ -249,8 +263,6 @@ fn through(stage: &Fixture, guard: Arc<Guarded>, options: &ClientOptions) -> Cli
 pub(super) struct Guarded {
     /// The replica that answers. `None` if the API server reaches none.
     charges: Mutex<Option<Arc<Charges>>>,
-    /// The leader, if another replica answers. It copies what that replica refuses about a second later.
-    leader: Mutex<Option<Arc<Charges>>>,
     /// Whether a replica holds the Lease.
     is_led: AtomicBool,
     unguarded: Mutex<BTreeSet<String>>,
@@ -261,7 +273,6 @@ impl Guarded {
     pub(super) fn by(replica: &Replica) -> Arc<Self> {
         Arc::new(Self {
             charges: Mutex::new(Some(Arc::clone(replica.charges()))),
-            leader: Mutex::default(),
             is_led: AtomicBool::new(true),
             unguarded: Mutex::default(),
         })
@@ -280,11 +291,6 @@ impl Guarded {
     /// Changes the replica that answers.
     pub(super) fn serve(&self, replica: Option<&Replica>) {
         *self.charges.lock() = replica.map(|replica| Arc::clone(replica.charges()));
-    }
-
-    /// Sets the leader, to which a standby reports what it refuses.
-    pub(super) fn report_to(&self, leader: Option<&Replica>) {
-        *self.leader.lock() = leader.map(|leader| Arc::clone(leader.charges()));
     }
 
     pub(super) fn lead(&self, is_led: bool) {
@@ -311,21 +317,8 @@ impl Guarded {
         };
         (charges.is_in_scope(SHOP, &hpa) && !self.unguarded.lock().contains(&hpa)).then(|| {
             charges.write_refused(SHOP, &hpa, Instant::now());
-            if let Some(leader) = self.leader.lock().clone() {
-                tokio::spawn(report(Arc::clone(&charges), leader));
-            }
             hpa
         })
-    }
-}
-
-/// What a standby refused reaches the leader with the next request for histories.
-async fn report(standby: Arc<Charges>, leader: Arc<Charges>) {
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let now = Instant::now();
-    if let Some(report) = standby.unreported(now) {
-        leader.refused_by_standby(&Refusal::parse_all(&report.text).unwrap(), now);
-        standby.reported(&report);
     }
 }
 
@@ -371,7 +364,9 @@ fn set(object: &mut Value, value: Option<&str>) {
     match value {
         Some(value) => object["metadata"]["labels"][LABEL] = json!(value),
         None => {
-            object["metadata"]["labels"].as_object_mut().unwrap().remove(LABEL);
+            if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+                labels.remove(LABEL);
+            }
         }
     }
 }

@@ -113,7 +113,7 @@ pub struct LeaseLife {
 impl LeaseLife {
     /// Creates the state before the first observation. `grace`: time after the end of a Lease in which a standby
     /// acquires it, so that a change of the leader is no time without a leader.
-    fn new(grace: Duration) -> Self {
+    pub fn new(grace: Duration) -> Self {
         Self { until: Arc::default(), grace }
     }
 
@@ -122,7 +122,8 @@ impl LeaseLife {
         self.until.lock().is_some_and(|until| Instant::now() < until + self.grace)
     }
 
-    fn observe(&self, until: Option<Instant>) {
+    /// Records an observation of the Lease. `until`: its end. `None` if it has no holder.
+    pub fn observe(&self, until: Option<Instant>) {
         *self.until.lock() = until;
     }
 }

@@ -1,0 +1,233 @@
+//! A model of the API servers in front of the webhook: the configuration decides which writes they ask about, and the
+//! code of a replica answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use concertina::handover::review::{Plurals, Review};
+use concertina::serve::webhook::Reviewer;
+use controller::election::LeaseLife;
+use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
+use controller::handover::proof;
+use controller::handover::scope::ControllerName;
+use fake_cluster::Exchange;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::plan::Edit;
+use crate::rig::Replica;
+use crate::support::objects::SHOP;
+
+/// The user of the built-in loop.
+pub(crate) const BUILT_IN: &str = BUILT_IN_USERS[0];
+/// The right value of `caBundle`.
+const BUNDLE: &str = "cmlnaHQ=";
+
+/// The API servers' view of the guard.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    pub(crate) state: Mutex<State>,
+    objects: GuardObjects,
+}
+
+pub(crate) struct State {
+    pub(crate) edit: Edit,
+    /// By API server.
+    pub(crate) reaches: [bool; 2],
+    /// The replicas behind the Service.
+    pub(crate) serving: Vec<Serving>,
+    /// Number of requests so far.
+    requests: usize,
+    /// Whether the first replica of [`Self::serving`] answers all requests.
+    pub(crate) is_sticky: bool,
+}
+
+/// A replica that answers the webhook.
+pub(crate) struct Serving(Arc<Reviewer>);
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("edit", &self.edit).finish_non_exhaustive()
+    }
+}
+
+impl Serving {
+    pub(crate) fn new(replica: &Replica, lease: LeaseLife) -> Self {
+        let review = Review {
+            charges: Arc::clone(replica.charges()),
+            built_in_users: BUILT_IN_USERS.map(str::to_owned).into(),
+            lease: Some(lease),
+            plurals: Arc::new(Plurals::default()),
+            telemetry: replica.telemetry.clone(),
+        };
+        Self(review.reviewer())
+    }
+}
+
+/// The answer to a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    Allowed,
+    Refused,
+    /// The webhook cannot be reached, and the write is allowed.
+    Failed,
+}
+
+impl Guard {
+    pub(crate) fn new(is_sticky: bool) -> Arc<Self> {
+        let objects = GuardObjects {
+            controller: ControllerName::default(),
+            built_in_users: BUILT_IN_USERS.map(str::to_owned).into(),
+            namespace: "concertina-system".to_owned(),
+        };
+        let (edit, reaches, serving) = (Edit::None, [true; 2], Vec::new());
+        let state = State { edit, reaches, serving, requests: 0, is_sticky };
+        Arc::new(Self { state: Mutex::new(state), objects })
+    }
+
+    /// Checks the objects as a replica does. `Err` has the defect.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let configuration = self.configuration();
+        let trusts = |bundle: &str| bundle == BUNDLE;
+        proof::webhook(&self.objects, configuration.as_ref(), &trusts).map_err(|error| error.to_string())
+    }
+
+    /// Asks the webhook about a write of `user` that an API server has got.
+    pub(crate) fn admit(
+        &self,
+        server: usize,
+        user: &str,
+        exchange: &Exchange,
+        is_dry_run: bool,
+    ) -> Admission {
+        let Some(review) = review(exchange, user, is_dry_run) else { return Admission::Allowed };
+        let mut state = self.state.lock();
+        if !state.edit.asks(user, &review["request"]["subResource"]) {
+            return Admission::Allowed;
+        }
+        if !state.reaches[server] || !state.edit.is_reached() || state.serving.is_empty() {
+            return Admission::Failed;
+        }
+        state.requests += 1;
+        let next = if state.is_sticky { 0 } else { state.requests % state.serving.len() };
+        let reviewer = Arc::clone(&state.serving[next].0);
+        drop(state);
+        let answer = reviewer(review.to_string().as_bytes()).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(answer["response"]["uid"], review["request"]["uid"]);
+        if answer["response"]["allowed"] == json!(false) { Admission::Refused } else { Admission::Allowed }
+    }
+
+    /// The configuration in the cluster.
+    fn configuration(&self) -> Option<Value> {
+        let mut configuration = self.objects.webhook();
+        let webhook = &mut configuration["webhooks"][0];
+        webhook["clientConfig"]["caBundle"] = json!(BUNDLE);
+        let nothing = json!({"matchLabels": {"no": "object"}});
+        let without = |rules: &Value, resource: &str| {
+            let rules = rules.as_array().unwrap().iter();
+            rules.filter(|rule| rule["resources"] != json!([resource])).cloned().collect::<Vec<_>>()
+        };
+        match self.state.lock().edit {
+            Edit::None => {}
+            Edit::Deleted => return None,
+            Edit::NamespaceSelector => webhook["namespaceSelector"] = nothing,
+            Edit::ObjectSelector => webhook["objectSelector"] = nothing,
+            Edit::OtherAuthority => webhook["clientConfig"]["caBundle"] = json!("b3RoZXI="),
+            Edit::OtherService => webhook["clientConfig"]["service"]["name"] = json!("other"),
+            Edit::NoScales => webhook["rules"] = without(&webhook["rules"], "*/scale").into(),
+            Edit::NoStatuses => {
+                webhook["rules"] = without(&webhook["rules"], "horizontalpodautoscalers/status").into();
+            }
+            Edit::OtherUsers => webhook["matchConditions"][0]["expression"] = json!("false"),
+            Edit::TimeLimit => webhook["timeoutSeconds"] = json!(10),
+            Edit::ObjectLabel => configuration["metadata"]["labels"] = json!({"team": "platform"}),
+        }
+        Some(configuration)
+    }
+}
+
+impl Edit {
+    /// Whether an API server with this configuration asks the webhook about a write.
+    fn asks(self, user: &str, subresource: &Value) -> bool {
+        BUILT_IN_USERS.contains(&user)
+            && match self {
+                Self::None
+                | Self::OtherAuthority
+                | Self::OtherService
+                | Self::TimeLimit
+                | Self::ObjectLabel => true,
+                Self::Deleted | Self::NamespaceSelector | Self::ObjectSelector | Self::OtherUsers => false,
+                Self::NoScales => subresource != "scale",
+                Self::NoStatuses => subresource != "status",
+            }
+    }
+
+    /// Whether the address and the authority are those of the webhook.
+    fn is_reached(self) -> bool {
+        !matches!(self, Self::OtherAuthority | Self::OtherService)
+    }
+
+    /// Whether all writes of the built-in loop still reach the webhook.
+    pub(crate) fn is_harmless(self) -> bool {
+        matches!(self, Self::None | Self::TimeLimit | Self::ObjectLabel)
+    }
+}
+
+/// The AdmissionReview of a write. `None` for a write that the rules do not have.
+fn review(exchange: &Exchange, user: &str, is_dry_run: bool) -> Option<Value> {
+    let operation = match exchange.verb {
+        "update" | "patch" => "UPDATE",
+        "create" => "CREATE",
+        _ => return None,
+    };
+    let parts: Vec<_> = exchange.path.trim_matches('/').split('/').collect();
+    let (group, rest) = match parts.as_slice() {
+        ["api", _, rest @ ..] => ("", rest),
+        ["apis", group, _, rest @ ..] => (*group, rest),
+        _ => return None,
+    };
+    let ["namespaces", SHOP, resource, rest @ ..] = rest else { return None };
+    let (name, subresource) = match *rest {
+        [] => ("", ""),
+        [name] => (name, ""),
+        [name, subresource] => (name, subresource),
+        _ => return None,
+    };
+    let is_ruled = match subresource {
+        "scale" => true,
+        "status" => *resource == "horizontalpodautoscalers",
+        _ => subresource.is_empty() && *resource == "events",
+    };
+    let object: Value = serde_json::from_slice(&exchange.body).ok()?;
+    is_ruled.then(|| {
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "7", "operation": operation, "dryRun": is_dry_run, "namespace": SHOP, "name": name,
+                "subResource": subresource, "userInfo": {"username": user},
+                "resource": {"group": group, "version": "v1", "resource": resource}, "object": object,
+            },
+        })
+    })
+}
+
+/// A write of a Scale, for a dry run and for a user.
+pub(crate) fn scale_write(target: &str) -> Exchange {
+    Exchange {
+        method: http::Method::PUT,
+        verb: "update",
+        path: format!("/apis/apps/v1/namespaces/{SHOP}/deployments/{target}/scale"),
+        query: String::new(),
+        user_agent: "kubectl".to_owned(),
+        impersonated: String::new(),
+        accept: String::new(),
+        content_type: "application/json".to_owned(),
+        body: json!({"kind": "Scale", "spec": {"replicas": 3}}).to_string().into(),
+    }
+}
+
+/// How long an API server waits for an answer.
+pub(crate) fn wait(admission: Admission, unreached: Duration) -> Duration {
+    if admission == Admission::Failed { unreached } else { Duration::ZERO }
+}

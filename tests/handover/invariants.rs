@@ -1,0 +1,226 @@
+//! What must hold in every run, by the journal alone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::journal::{Fact, Writer};
+use crate::plan::{NAMES, Plan};
+use crate::world::{LEASE, RETRY};
+
+const PERIOD: Duration = Duration::from_secs(15);
+/// The silence before a write of an HPA whose guard is proven.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Quiet time after which a contest ends without a refused write.
+const QUIET: Duration = Duration::from_secs(30);
+/// The interval between steps of the world, changes of the metrics included.
+const SLACK: Duration = Duration::from_secs(7);
+/// The longest time without a write about an HPA, while no leader ends: a contest of two periods, and the period of the
+/// next sync.
+const LONGEST: Duration = PERIOD.saturating_mul(3);
+/// The additional time for each end of a leader. The webhooks refuse the built-in loop until the end of the Lease, and
+/// until a standby should have acquired it.
+const AFTER_DEATH: Duration = LEASE.saturating_add(RETRY);
+
+/// A Scale does not show its writer. The status write of the same sync does, unless it conflicts with one of ours. While
+/// the API server waits for a webhook that it does not reach, that can repeat in every period, so the bound is what the
+/// outages of the schedules permit.
+const UNSEEN: u32 = 8;
+
+/// A violated invariant.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) invariant: &'static str,
+    pub(crate) at: Duration,
+    pub(crate) text: String,
+}
+
+/// Checks a run. `end`: its end.
+pub(crate) fn check(plan: &Plan, facts: &[(Duration, Fact)], end: Duration) -> Option<Violation> {
+    (0..plan.hpas).find_map(|hpa| Hpa::new(plan, hpa).check(facts, end))
+}
+
+/// What is known of an HPA at one time of the journal.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+struct Hpa {
+    number: usize,
+    /// The time in which a replica cannot know of a change.
+    unseen: Duration,
+    exists: bool,
+    is_in_scope: bool,
+    left: Duration,
+    /// Start of the newest claim: by a label, a new object, or a new leader.
+    claimed: Duration,
+    /// Whether the newest claim continues the charge of the last leader.
+    is_handover: bool,
+    /// Whether a replica has written since [`Self::claimed`].
+    has_charge: bool,
+    /// Whether a replica was in charge at the newest write of the built-in loop.
+    is_contested: bool,
+    /// Whether a replica has written since then.
+    has_returned: bool,
+    leader: Option<usize>,
+    died: Duration,
+    deaths: Vec<Duration>,
+    /// The newest write of the built-in loop, of any writer, and its newest refused one.
+    foreign: Option<Duration>,
+    last: Duration,
+    /// Number of Scales that the built-in loop wrote since its newest status.
+    rescales: u32,
+    refused: Option<Duration>,
+    /// The replicas whose newest check found the guard intact.
+    proven: BTreeSet<usize>,
+}
+
+impl Hpa {
+    fn new(plan: &Plan, number: usize) -> Self {
+        Self {
+            number,
+            unseen: plan.watch_delay + plan.request + Duration::from_millis(20),
+            exists: true,
+            is_in_scope: false,
+            left: Duration::ZERO,
+            claimed: Duration::ZERO,
+            is_handover: false,
+            has_charge: false,
+            is_contested: false,
+            has_returned: false,
+            leader: None,
+            died: Duration::ZERO,
+            deaths: Vec::new(),
+            foreign: None,
+            last: Duration::ZERO,
+            rescales: 0,
+            refused: None,
+            proven: BTreeSet::new(),
+        }
+    }
+
+    fn check(mut self, facts: &[(Duration, Fact)], end: Duration) -> Option<Violation> {
+        facts.iter().find_map(|(at, fact)| self.apply(*at, *fact)).or_else(|| self.has_writer(end))
+    }
+
+    fn apply(&mut self, now: Duration, fact: Fact) -> Option<Violation> {
+        match fact {
+            Fact::Scoped { hpa, is_in_scope, exists } if hpa == self.number => {
+                if !exists {
+                    let violation = self.has_writer(now);
+                    self.exists = false;
+                    self.leave(now);
+                    return violation;
+                }
+                if !std::mem::replace(&mut self.exists, true) {
+                    (self.last, self.foreign, self.refused) = (now, None, None);
+                }
+                if is_in_scope {
+                    (self.is_in_scope, self.is_handover) = (true, false);
+                    self.claim(now);
+                } else if self.is_in_scope {
+                    self.leave(now);
+                }
+            }
+            Fact::Leads { replica, is_handover } => {
+                (self.leader, self.is_handover) = (Some(replica), is_handover);
+                self.claim(now);
+            }
+            Fact::Died => {
+                (self.leader, self.died) = (None, now);
+                self.deaths.push(now);
+            }
+            Fact::Checked { replica, is_proven: true } => {
+                self.proven.insert(replica);
+            }
+            Fact::Checked { replica, is_proven: false } => {
+                self.proven.remove(&replica);
+            }
+            Fact::Refused { hpa, is_led } if hpa == self.number => {
+                self.refused = Some(now);
+                let left = !self.is_in_scope && now.saturating_sub(self.left) > self.unseen;
+                if !is_led {
+                    return self.violation("refused-only-with-leader", now, "no replica leads");
+                }
+                if left {
+                    return self.violation("refused-only-in-scope", now, "the HPA is out of scope");
+                }
+            }
+            Fact::Wrote { hpa, writer, is_status, sent } if hpa == self.number => {
+                let violation = self.has_writer(now);
+                self.last = now;
+                if violation.is_some() {
+                    return violation;
+                }
+                match writer {
+                    Writer::BuiltIn if !is_status && self.rescales < UNSEEN => self.rescales += 1,
+                    Writer::BuiltIn => {
+                        self.rescales = 0;
+                        (self.foreign, self.is_contested, self.has_returned) =
+                            (Some(now), self.has_charge, false);
+                    }
+                    Writer::Own(replica) => return self.own_write(now, replica, sent),
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn claim(&mut self, now: Duration) {
+        (self.claimed, self.has_charge, self.is_contested, self.has_returned) = (now, false, false, false);
+    }
+
+    fn leave(&mut self, now: Duration) {
+        (self.is_in_scope, self.left) = (false, now);
+    }
+
+    /// The time since the last write is bounded.
+    fn has_writer(&self, now: Duration) -> Option<Violation> {
+        if !self.exists {
+            return None;
+        }
+        let deaths = self.deaths.iter().filter(|died| **died + LEASE + RETRY >= self.last);
+        let longest = LONGEST + SLACK + AFTER_DEATH * u32::try_from(deaths.count()).unwrap();
+        let gap = now.saturating_sub(self.last);
+        let text = format!("nothing was written for {gap:?} since {:?}", self.last);
+        if gap > longest { self.violation("always-a-writer", now, &text) } else { None }
+    }
+
+    fn own_write(&mut self, now: Duration, replica: usize, sent: Duration) -> Option<Violation> {
+        self.has_charge = true;
+        let since = |at: Duration| sent.saturating_sub(at);
+        let is_leader = self.leader == Some(replica);
+        if !is_leader && (self.leader.is_some() || since(self.died) > self.unseen) {
+            return self.violation(
+                "only-the-leader-writes",
+                now,
+                &format!("replica {replica} does not lead"),
+            );
+        }
+        if !self.is_in_scope && now.saturating_sub(self.left) > self.unseen + self.unseen {
+            return self.violation("only-in-scope", now, &format!("out of scope since {:?}", self.left));
+        }
+        // A request in flight, or one that the replica sent before it could know of the foreign write.
+        let foreign = self.foreign.filter(|at| since(*at) > self.unseen)?;
+        if std::mem::replace(&mut self.has_returned, true) || since(foreign) + self.unseen >= QUIET {
+            return None;
+        }
+        let is_refused = self.refused.is_some_and(|at| at + self.unseen >= foreign);
+        let may_claim = !self.is_contested && self.proven.contains(&replica);
+        let has_settled = since(foreign) + self.unseen >= SETTLE;
+        let text = format!(
+            "the built-in loop wrote at {foreign:?}, refused {:?}, contested {}, guard proven {:?}, claimed at {:?}",
+            self.refused, self.is_contested, self.proven, self.claimed
+        );
+        if !self.is_handover && !has_settled {
+            return self.violation("silence-before-a-write", now, &text);
+        }
+        if !(is_refused || may_claim) {
+            return self.violation("one-writer", now, &text);
+        }
+        None
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the checks return it as it is")]
+    fn violation(&self, invariant: &'static str, at: Duration, text: &str) -> Option<Violation> {
+        let text = format!("HPA {}: {text}", NAMES[self.number]);
+        Some(Violation { invariant, at, text })
+    }
+}

@@ -1,0 +1,143 @@
+//! The connections of the replicas and of the built-in loop to the cluster: latency, the journal, and the guard.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fake_cluster::{Answer, Exchange, Link, Server, Status};
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::bugs::PlantedBug;
+use crate::guard::{Admission, BUILT_IN, Guard, wait};
+use crate::journal::{Fact, Journal, Writer};
+use crate::plan::NAMES;
+
+/// The connection of a replica.
+#[derive(Debug)]
+pub(crate) struct ReplicaLink {
+    pub(crate) number: usize,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) watch_delay: Duration,
+    pub(crate) request: Duration,
+    pub(crate) bug: Option<PlantedBug>,
+}
+
+/// The connection of the built-in loop.
+#[derive(Debug)]
+pub(crate) struct LoopLink {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) guard: Arc<Guard>,
+    pub(crate) request: Duration,
+    pub(crate) unreached: Duration,
+    /// The API server.
+    pub(crate) server: AtomicUsize,
+    /// Whether the guard knows the user of the loop.
+    pub(crate) is_known: AtomicBool,
+    /// Whether the Lease has a live holder.
+    pub(crate) is_led: AtomicBool,
+}
+
+impl Link for ReplicaLink {
+    fn carry(self: Arc<Self>, exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            let late = PlantedBug::delay(self.bug, &exchange);
+            if late.is_zero() {
+                return self.send(exchange, server).await;
+            }
+            // The write is sent even if the replica drops the request.
+            let sent = async move {
+                sleep(late).await;
+                self.send(exchange, server).await
+            };
+            tokio::spawn(sent).await.unwrap_or(Answer::Broken)
+        })
+    }
+}
+
+impl ReplicaLink {
+    async fn send(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
+        if PlantedBug::fails(self.bug, &exchange) {
+            return Status::new(500, "InternalError", "planted").into();
+        }
+        let sent = self.journal.now();
+        pause(self.request / 2).await;
+        let answer = server.answer(exchange.clone()).await;
+        if answer.code() == Some(200) {
+            self.journal.wrote(&exchange, Writer::Own(self.number), sent);
+        }
+        pause(self.request / 2).await;
+        let answer = PlantedBug::alter(self.bug, &exchange, answer);
+        match answer {
+            Answer::Pieces(pieces) if !self.watch_delay.is_zero() => {
+                let delay = self.watch_delay;
+                // Each event is late by the same time, so that they keep their order.
+                let late = pieces.map(move |piece| {
+                    let at = Instant::now() + delay;
+                    async move {
+                        sleep_until(at).await;
+                        piece
+                    }
+                });
+                Answer::Pieces(Box::pin(late.buffered(64)))
+            }
+            answer => answer,
+        }
+    }
+}
+
+impl Link for LoopLink {
+    fn carry(self: Arc<Self>, exchange: Exchange, server: Server) -> BoxFuture<'static, Answer> {
+        Box::pin(async move {
+            if matches!(exchange.verb, "get" | "list" | "watch") {
+                return server.answer(exchange).await;
+            }
+            let sent = self.journal.now();
+            pause(self.request / 2).await;
+            let user = if self.is_known.load(Ordering::Relaxed) { BUILT_IN } else { "system:new-loop" };
+            let admission = self.guard.admit(self.server.load(Ordering::Relaxed), user, &exchange, false);
+            pause(wait(admission, self.unreached)).await;
+            if admission == Admission::Refused {
+                if let Some(hpa) = subject(&exchange) {
+                    self.journal.add(Fact::Refused { hpa, is_led: self.is_led.load(Ordering::Relaxed) });
+                }
+                pause(self.request / 2).await;
+                let message = "admission webhook \"handover.concertina.dev\" denied the request";
+                return Status::new(403, "Forbidden", message).into();
+            }
+            let answer = server.answer(exchange.clone()).await;
+            if answer.code() == Some(200) {
+                self.journal.wrote(&exchange, Writer::BuiltIn, sent);
+            }
+            pause(self.request / 2).await;
+            answer
+        })
+    }
+}
+
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
+impl Journal {
+    /// Records a successful request, if it writes a Scale or a status.
+    fn wrote(&self, exchange: &Exchange, writer: Writer, sent: Duration) {
+        if let Some(hpa) = subject(exchange) {
+            let is_status = exchange.path.ends_with("/status");
+            self.add(Fact::Wrote { hpa, writer, is_status, sent });
+        }
+    }
+}
+
+/// The HPA whose Scale or status a request writes. Targets have the names of their HPAs.
+fn subject(exchange: &Exchange) -> Option<usize> {
+    if exchange.verb != "update" {
+        return None;
+    }
+    let path = exchange.path.strip_suffix("/scale").or_else(|| exchange.path.strip_suffix("/status"))?;
+    let (_, name) = path.rsplit_once('/')?;
+    NAMES.iter().position(|known| *known == name)
+}

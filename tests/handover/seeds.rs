@@ -1,0 +1,148 @@
+//! Runs many seeds on all cores and reports the results.
+
+use std::io::Write as _;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::bugs::PlantedBug;
+use crate::invariants::{Violation, check};
+use crate::journal::{Fact, Journal, Writer};
+use crate::plan::draw;
+use crate::world;
+
+/// Seeds of a run without `HANDOVER_SEEDS`.
+const SEEDS: Range<u64> = 0..if cfg!(debug_assertions) { 10 } else { 300 };
+/// Number of failures that are reported in full.
+const FULL_REPORTS: u64 = 2;
+
+/// The result of one seed.
+pub(crate) struct Outcome {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) violation: Option<Violation>,
+    simulated: Duration,
+}
+
+/// The totals of the summary.
+#[derive(Debug, Default)]
+struct Tally {
+    seeds: u64,
+    own: u64,
+    foreign: u64,
+    refused: u64,
+    simulated: Duration,
+    failures: u64,
+}
+
+/// The seeds in `HANDOVER_SEEDS`, like `300` or `300..600`, or the default.
+pub(crate) fn chosen() -> Range<u64> {
+    let Ok(text) = std::env::var("HANDOVER_SEEDS") else { return SEEDS };
+    let (from, to) = text.split_once("..").unwrap_or(("0", &text));
+    let range = from.trim().parse().ok().zip(to.trim().parse().ok()).map(|(from, to)| from..to);
+    range.unwrap_or_else(|| panic!("HANDOVER_SEEDS: {text:?} must be like 300 or 300..600"))
+}
+
+/// Runs one seed.
+pub(crate) fn play(seed: u64, bug: Option<PlantedBug>) -> Outcome {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let plan = draw(seed);
+    let journal = runtime.block_on(world::play(plan.clone(), seed, bug));
+    let simulated = runtime.block_on(async { journal.now() });
+    let violation = check(&plan, &journal.facts(), simulated);
+    Outcome { journal, violation, simulated }
+}
+
+/// Runs all seeds and returns the number of failed seeds.
+#[expect(clippy::disallowed_methods, reason = "the duration of the simulation is measured in real time")]
+pub(crate) fn run(seeds: &Range<u64>, bug: Option<PlantedBug>) -> u64 {
+    let started = std::time::Instant::now();
+    let (next, tally) = (AtomicU64::new(seeds.start), Mutex::new(Tally::default()));
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let outcome = play(seed, bug);
+                    let mut tally = tally.lock();
+                    tally.add(&outcome);
+                    if let Some(Violation { invariant, at, text }) = &outcome.violation {
+                        print(&format!("seed {seed}: {invariant} does not hold at {at:?}: {text}"));
+                        if tally.failures <= FULL_REPORTS {
+                            print(&format!("{:?}\n{}", draw(seed), outcome.journal.text()));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let Tally { seeds, own, foreign, refused, simulated, failures } = tally.into_inner();
+    let took = started.elapsed().as_secs_f64();
+    print(&format!(
+        "{seeds} seeds, {own} writes of replicas, {foreign} of the built-in loop, {refused} refused, {:.1} h simulated \
+         in {took:.1} s, {failures} failures",
+        simulated.as_secs_f64() / 3600.0
+    ));
+    failures
+}
+
+/// The first of `seeds` seeds that finds a planted bug.
+pub(crate) fn first_failure(bug: PlantedBug, seeds: u64) -> Option<u64> {
+    let (next, first) = (AtomicU64::new(0), Mutex::new(None::<(u64, Violation)>));
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds || first.lock().as_ref().is_some_and(|(found, _)| *found < seed) {
+                        return;
+                    }
+                    if let Some(violation) = play(seed, Some(bug)).violation {
+                        let mut first = first.lock();
+                        if first.as_ref().is_none_or(|(found, _)| *found > seed) {
+                            *first = Some((seed, violation));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let first = first.into_inner();
+    match &first {
+        Some((seed, Violation { invariant, .. })) => {
+            print(&format!("{}: found by seed {seed}: {invariant}", bug.name()));
+        }
+        None => print(&format!("{}: not found by {seeds} seeds", bug.name())),
+    }
+    first.map(|(seed, _)| seed)
+}
+
+/// Prints to standard error even if the test runner captures output.
+fn print(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+impl Tally {
+    fn add(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        self.simulated += outcome.simulated;
+        self.failures += u64::from(outcome.violation.is_some());
+        for (_, fact) in outcome.journal.facts() {
+            match fact {
+                Fact::Wrote { writer: Writer::Own(_), .. } => self.own += 1,
+                Fact::Wrote { writer: Writer::BuiltIn, .. } => self.foreign += 1,
+                Fact::Refused { .. } => self.refused += 1,
+                _ => {}
+            }
+        }
+    }
+}
