@@ -108,3 +108,6 @@ impl OutsideHpa {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -195,8 +195,16 @@ mod tests {
             (None, None, Membership::Out(Why::NoLabel)),
         ];
         for (hpa, namespace, expected) in cases {
-            assert_eq!(membership(hpa, namespace, &name), expected, "{hpa:?} in {namespace:?}");
+            let found = membership(hpa, namespace, &name);
+            assert_eq!(found, expected, "{hpa:?} in {namespace:?}");
+            assert_eq!(found.is_in(), matches!(expected, Membership::In(_)));
         }
+    }
+
+    #[test]
+    fn scope_and_membership_have_the_names_of_the_pages() {
+        assert_eq!([Scope::All, Scope::Labelled].map(Scope::as_str), ["all", "labelled"]);
+        assert_eq!([By::Hpa, By::Namespace].map(By::as_str), ["hpa", "namespace"]);
     }
 
     #[test]

@@ -189,3 +189,39 @@ fn changed_policy_is_named_with_its_field() {
     let gone = policies_with(by_namespace, |value| value["metadata"]["name"] = json!("other")).unwrap_err();
     assert_eq!(gone, format!("{by_namespace} does not exist: apply the manifests of the guard"));
 }
+
+#[test]
+fn url_of_the_webhook_needs_https_and_its_path() {
+    for url in ["http://10.0.0.7:10250/handover", "https://10.0.0.7:10250/other", "https://10.0.0.7:10250"] {
+        let client = json!({"url": url, "caBundle": "good"});
+        let error = changed(|webhook| webhook["clientConfig"] = client).unwrap_err();
+        assert!(error.contains("webhooks[0].clientConfig.service is "), "{url}: {error}");
+    }
+}
+
+#[test]
+fn added_fields_break_the_guard_unless_they_are_empty_or_free() {
+    for (field, value) in [
+        ("objectSelector", json!(null)),
+        ("variables", json!([])),
+        ("conditions", json!({})),
+        ("reason", json!("Forbidden")),
+        ("matchPolicy", json!("Equivalent")),
+    ] {
+        assert_eq!(changed(|webhook| webhook[field] = value), Ok(()), "{field}");
+    }
+    for (field, value) in [("other", json!("*")), ("variables", json!([1])), ("matchPolicy", json!("Exact"))]
+    {
+        let error = changed(|webhook| webhook[field] = value).unwrap_err();
+        assert!(error.contains(&format!("webhooks[0].{field} is ")), "{error}");
+    }
+}
+
+#[test]
+fn defect_shows_missing_and_long_values_in_short() {
+    let error = changed(|webhook| webhook["rules"][0]["operations"] = json!(null)).unwrap_err();
+    assert!(error.contains("webhooks[0].rules[0].operations is unset, not [\"UPDATE\"]"), "{error}");
+    let long = "x".repeat(5_000);
+    let error = changed(|webhook| webhook["rules"][0]["operations"] = json!(long)).unwrap_err();
+    assert!(error.contains('…') && error.len() < 600, "{} bytes", error.len());
+}
