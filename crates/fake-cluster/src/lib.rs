@@ -298,6 +298,15 @@ impl Cluster {
         write::put_raw(&mut self.lock(), ty, object, self.now()).value()
     }
 
+    /// Creates or changes an object of a namespaced type by the JSON text of its spec, without defaulting and
+    /// validation. Nothing is parsed but the metadata, so that an object of megabytes costs only its copies. An
+    /// unregistered resource is ignored.
+    pub fn put_spec(&self, resource: &str, namespace: &str, name: &str, spec: &str) {
+        if let Some(ty) = ResourceType::named(resource) {
+            write::put_spec(&mut self.lock(), ty, namespace, name, spec, self.now());
+        }
+    }
+
     /// Adds a scale target without a workload object. The target serves GET, PUT and PATCH of its path and
     /// takes precedence over a workload of the same name. The selector may be any text.
     pub fn put_scale(&self, path: &ScalePath, scale: BareScale) {

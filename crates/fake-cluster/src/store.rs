@@ -190,6 +190,18 @@ impl State {
         self.replace(stored.with_status(changed))
     }
 
+    /// Stores an object of metadata and of texts of spec and status.
+    pub(crate) fn store_parts(
+        &mut self,
+        ty: &'static ResourceType,
+        mut object: Value,
+        spec: &str,
+        status: &[u8],
+    ) -> Arc<StoredObject> {
+        self.stamp(&mut object);
+        self.replace(StoredObject::from_parts(ty, &object, spec, status))
+    }
+
     fn stamp(&mut self, object: &mut Value) {
         let version = self.advance();
         object::section(object, "metadata").insert("resourceVersion".to_owned(), version.to_string().into());

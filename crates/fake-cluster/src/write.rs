@@ -193,6 +193,34 @@ pub(crate) fn put_raw(
     state.store(ty, object)
 }
 
+/// Stores an object with a text as its spec, and increases its generation. Metadata and status of an existing
+/// object stay. Applies no other rule.
+pub(crate) fn put_spec(
+    state: &mut State,
+    ty: &'static ResourceType,
+    namespace: &str,
+    name: &str,
+    spec: &str,
+    now: Timestamp,
+) {
+    let stored = state.get(ty, namespace, name).cloned();
+    let metadata = match &stored {
+        Some(stored) => {
+            let mut metadata = stored.metadata();
+            let generation = object::int(&metadata, &["generation"]).unwrap_or(0) + 1;
+            object::map(&mut metadata).insert("generation".to_owned(), generation.into());
+            metadata
+        }
+        None => json!({
+            "name": name, "namespace": namespace, "uid": state.next_uid(), "generation": 1,
+            "creationTimestamp": object::time_text(now),
+        }),
+    };
+    ensure_namespace(state, namespace, now);
+    let status = stored.as_ref().map(|stored| stored.status_text()).unwrap_or_default();
+    state.store_parts(ty, json!({ "metadata": metadata }), spec, status);
+}
+
 /// Creates a namespace if it is missing.
 pub(crate) fn ensure_namespace(state: &mut State, name: &str, now: Timestamp) {
     let Some(ty) = ResourceType::named("namespaces") else {

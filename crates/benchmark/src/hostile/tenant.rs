@@ -34,6 +34,8 @@ pub(crate) struct Tenant<'a> {
     /// Numbers of its apps in the world.
     first: usize,
     apps: usize,
+    /// The JSON of the metrics of an HPA of extreme size.
+    metrics: String,
 }
 
 impl<'a> Tenant<'a> {
@@ -41,7 +43,8 @@ impl<'a> Tenant<'a> {
     pub(crate) fn from_workload(workload: &Workload, cluster: &'a Cluster, world: &'a World) -> Option<Self> {
         let way = workload.hostile?;
         let first = workload.all_hpas() + workload.probes;
-        Some(Self { way, cluster, world, first, apps: way.apps().0 })
+        let metrics = serde_json::to_string(&metrics(way, 0)).unwrap_or_default();
+        Some(Self { way, cluster, world, first, apps: way.apps().0, metrics })
     }
 
     /// Creates the objects that exist before the attack, except those of the apps.
@@ -98,36 +101,31 @@ impl<'a> Tenant<'a> {
 
     fn create(&self, number: usize) {
         let name = self.name(number);
-        let external = |metric: String| {
-            json!({"type": "External", "external": {
-                "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "10"},
-            }})
-        };
-        let cpu = json!({"type": "Resource", "resource": {
-            "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
-        }});
-        let metrics: Vec<Value> = match self.way {
-            Way::Queries => (0..10_000).map(|metric| external(format!("queue_{metric}"))).collect(),
-            Way::Hanging => vec![external(format!("queue_{number}"))],
-            Way::Large(Shape::Metrics, _) => vec![cpu; 30_000],
-            Way::Large(Shape::Failures, _) => vec![external(ABSENT_METRIC.to_owned()); 20_000],
-            Way::Large(Shape::Product, _) => vec![cpu; 10_000],
-            _ => vec![cpu],
-        };
+        if matches!(self.way, Way::Large(..)) {
+            return self.put_large(&name, 0);
+        }
         let hpa = json!({
             "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
             "metadata": {"namespace": HOSTILE, "name": name},
             "spec": {
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-                "minReplicas": 1, "maxReplicas": 2_000, "metrics": metrics,
+                "minReplicas": 1, "maxReplicas": 2_000, "metrics": metrics(self.way, number),
             },
         });
-        if matches!(self.way, Way::Large(..)) {
-            // Validation of all these metrics would take most of the server's time.
-            self.cluster.put_raw(hpa);
-        } else if let Err(status) = self.cluster.create(hpa) {
+        if let Err(status) = self.cluster.create(hpa) {
             eprintln!("{HOSTILE}/{name}: {status}");
         }
+    }
+
+    /// Creates or changes an HPA of extreme size, as text: the server would take most of its time to parse and
+    /// to validate all these metrics.
+    fn put_large(&self, name: &str, round: usize) {
+        let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
+        let (max, metrics) = (2_000 + round, &self.metrics);
+        let spec = format!(
+            r#"{{"maxReplicas":{max},"metrics":{metrics},"minReplicas":1,"scaleTargetRef":{target}}}"#
+        );
+        self.cluster.put_spec(HPAS, HOSTILE, name, &spec);
     }
 
     fn act(&self, number: u64) {
@@ -141,12 +139,7 @@ impl<'a> Tenant<'a> {
             Way::Kinds => self.change(turn, |spec| {
                 spec["scaleTargetRef"]["kind"] = KINDS.get(round % KINDS.len()).copied().into();
             }),
-            Way::Large(..) => {
-                let Some(mut hpa) = self.cluster.get(HPAS, HOSTILE, &self.name(turn)) else { return };
-                hpa["spec"]["maxReplicas"] = (2_001 + round).into();
-                hpa["metadata"]["generation"] = (2 + round).into();
-                self.cluster.put_raw(hpa);
-            }
+            Way::Large(..) => self.put_large(&self.name(turn), round + 1),
             Way::Events if turn.is_multiple_of(5) => {
                 self.annotate(HPAS, &self.name(turn / 5), turn);
             }
@@ -171,6 +164,26 @@ impl<'a> Tenant<'a> {
         let Some(mut object) = self.cluster.get(resource, HOSTILE, name) else { return };
         object["metadata"]["annotations"]["example.com/turn"] = turn.to_string().into();
         let _ = self.cluster.update(object);
+    }
+}
+
+/// The metrics of one of the tenant's HPAs.
+fn metrics(way: Way, number: usize) -> Vec<Value> {
+    let external = |metric: String| {
+        json!({"type": "External", "external": {
+            "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": "10"},
+        }})
+    };
+    let cpu = json!({"type": "Resource", "resource": {
+        "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
+    }});
+    match way {
+        Way::Queries => (0..10_000).map(|metric| external(format!("queue_{metric}"))).collect(),
+        Way::Hanging => vec![external(format!("queue_{number}"))],
+        Way::Large(Shape::Metrics, _) => vec![cpu; 30_000],
+        Way::Large(Shape::Failures, _) => vec![external(ABSENT_METRIC.to_owned()); 20_000],
+        Way::Large(Shape::Product, _) => vec![cpu; 10_000],
+        _ => vec![cpu],
     }
 }
 

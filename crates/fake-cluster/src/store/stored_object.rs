@@ -81,6 +81,27 @@ impl StoredObject {
         Self::from_text(ty, &object, text, metadata, status)
     }
 
+    /// Builds the version with the given metadata, and with texts of spec and status that are stored as they
+    /// are.
+    pub(super) fn from_parts(ty: &'static ResourceType, object: &Value, spec: &str, status: &[u8]) -> Self {
+        let mut text = Vec::with_capacity(spec.len() + status.len() + 1024);
+        text.extend_from_slice(b"{\"metadata\":");
+        let start = text.len();
+        object::append(object.get("metadata").unwrap_or(&Value::Null), &mut text);
+        let metadata = Span::new(start, text.len());
+        text.extend_from_slice(b",\"spec\":");
+        text.extend_from_slice(spec.as_bytes());
+        let mut status_span = Span::default();
+        if !status.is_empty() {
+            text.extend_from_slice(b",\"status\":");
+            let start = text.len();
+            text.extend_from_slice(status);
+            status_span = Span::new(start, text.len());
+        }
+        text.push(b'}');
+        Self::from_text(ty, object, text, metadata, status_span)
+    }
+
     /// Builds the version from its text. The other fields come from the object's metadata.
     fn from_text(
         ty: &'static ResourceType,

@@ -25,6 +25,29 @@ async fn created_object_has_the_fields_that_the_server_sets() {
     assert_eq!(again.status(), (409, "deployments.apps \"web\" already exists".to_owned()));
 }
 
+#[test]
+fn spec_text_replaces_the_spec_only() {
+    let cluster = cluster();
+    let read = || cluster.get("autoscaling/horizontalpodautoscalers", "shop", "web").unwrap();
+    let put = |spec: &str| cluster.put_spec("autoscaling/horizontalpodautoscalers", "shop", "web", spec);
+    put(r#"{"maxReplicas":5}"#);
+    let mut created = read();
+    assert_eq!(
+        (&created["spec"], &created["metadata"]["generation"]),
+        (&json!({"maxReplicas": 5}), &json!(1))
+    );
+    created["status"] = json!({"currentReplicas": 2});
+    cluster.put_raw(created);
+    put(r#"{"maxReplicas":6}"#);
+    let (before, changed) = (cluster.resource_version(), read());
+    assert_eq!(changed["metadata"]["resourceVersion"], before.to_string());
+    assert_eq!(
+        (&changed["spec"], &changed["metadata"]["generation"]),
+        (&json!({"maxReplicas": 6}), &json!(2))
+    );
+    assert_eq!(changed["status"], json!({"currentReplicas": 2}));
+}
+
 #[tokio::test(start_paused = true)]
 async fn missing_objects_fail_with_kubernetes_texts() {
     let cluster = cluster();
