@@ -99,7 +99,9 @@ async fn large_specs_are_kept_compressed_and_written_back_whole() {
 
     let kept = rig.assembly.controller.hpas.get(&Key::new("shop", "web")).unwrap();
     assert_eq!((kept.spec_raw.get().len(), kept.spec.metrics.len()), ("null".len(), 0));
-    assert_eq!(kept.unpack().unwrap().spec.metrics.len(), 5001);
+    assert_eq!((kept.status.current_metrics.len(), kept.status.current_replicas), (0, 9));
+    let whole = kept.unpack().unwrap();
+    assert_eq!((whole.spec.metrics.len(), whole.status.current_metrics.len()), (5001, 5001));
     // The last metric of the spec scales up, and status writes change nothing else.
     assert_eq!(rig.replicas("web"), 9);
     assert_eq!(rig.hpa("web")["spec"]["metrics"].as_array().unwrap().len(), 5001);

@@ -444,6 +444,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn writes_are_refused_from_the_end_of_leadership_on() {
+        let gate = Gate::open();
+        let until = Instant::now() + Duration::from_secs(10);
+        gate.leads_until(until);
+        assert_eq!((passes(&gate, Method::PUT, SCALE), gate.leading_until()), (Ok(()), Some(until)));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(passes(&gate, Method::PUT, SCALE), Err(Refusal::NotLeader));
+        assert!(passes(&gate, Method::GET, SCALE).is_ok());
+        assert!(gate.pass(&request(Method::PUT, SCALE), Writes::Lease).is_ok());
+        gate.leads_until(until + Duration::from_secs(1));
+        assert_eq!(passes(&gate, Method::PUT, SCALE), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn waiting_write_is_aborted_when_the_right_to_write_ends() {
         let (gate, seconds) = (Gate::open(), Duration::from_secs);
         gate.leads_until(Instant::now() + seconds(10));

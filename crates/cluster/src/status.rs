@@ -51,14 +51,16 @@ pub struct StatusTarget<'a> {
 
 /// The body up to the metadata.
 const HEAD: &str = r#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2","metadata":"#;
-/// Buffer space for a status with two metrics. The buffer grows if necessary.
-const STATUS_ROOM: usize = 1536;
+/// Buffer space for a status, and for each of its metrics. The buffer grows if necessary.
+const STATUS_ROOM: usize = 1280;
+const METRIC_ROOM: usize = 128;
 
 impl StatusTarget<'_> {
     /// The body of a status write, built in one buffer.
     pub fn body(&self, status: &Status) -> Result<Vec<u8>, ApiError> {
         let (metadata, spec) = (self.metadata.get(), self.spec.get());
-        let mut body = Vec::with_capacity(HEAD.len() + metadata.len() + spec.len() + STATUS_ROOM);
+        let room = STATUS_ROOM + METRIC_ROOM * status.current_metrics.len();
+        let mut body = Vec::with_capacity(HEAD.len() + metadata.len() + spec.len() + room);
         for part in [HEAD, metadata, r#","spec":"#, spec, r#","status":"#] {
             body.extend_from_slice(part.as_bytes());
         }

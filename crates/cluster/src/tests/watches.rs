@@ -369,6 +369,29 @@ async fn watches_of_a_server_without_bookmarks_last() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn watch_without_bookmarks_that_the_server_does_not_end_is_replaced() {
+    let cluster = cluster();
+    create(&cluster, &["a"]);
+    let dialed = cluster.clone();
+    let connector = tower::service_fn(move |_: http::Uri| {
+        let connection = dialed.dial_through(Arc::new(WithoutBookmarks));
+        std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(connection)))
+    });
+    let clients = Clients::over(connector, &ClientOptions::default()).unwrap();
+    let store = Store::default();
+    let (handle, run) = watch::<Pods, _>(clients.watch, WatchOptions::default(), store.clone());
+    tokio::spawn(run);
+    handle.wait_synced().await;
+    // The first silence shows that the server sends no bookmarks.
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    cluster.faults().add(FaultRule::new(FaultAction::WatchHang).times(1));
+    create(&cluster, &["b"]);
+    // Its time limit is 290 to 580 s, and the grace 15 s.
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(store.names(), "a b");
+}
+
+#[tokio::test(start_paused = true)]
 async fn watch_from_a_version_that_the_server_has_lost_is_listed_again() {
     let cluster = cluster();
     create(&cluster, &["a", "b"]);

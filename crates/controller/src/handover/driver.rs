@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::charges::{Charges, GuardProof};
 use super::machine::{Cause, Input, Output, Proof, State};
 use crate::reconcile::{ConcludedSync, Controller, Observer, WatchedRescale, event_target};
-use crate::store::{HpaRecord, Key, StatusWriter};
+use crate::store::{HpaRecord, Key};
 use crate::takeover::foreign::{self, View};
 use crate::takeover::machine::{ObservedState, SyncObservation};
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -193,11 +193,9 @@ impl Handover {
         let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid);
         let Some(cached) = cached else { return true };
         let wrote = controller.hpas.acknowledged(key);
-        let writers: Vec<_> = object.status_writers.into_iter().map(StatusWriter::from).collect();
-        let now = View { version: &object.resource_version, writers: &writers, status: &object.status };
-        if let Some(writer) =
-            foreign::status_write(self.parts.manager, View::new(&cached), now, wrote.as_deref())
-        {
+        let read = HpaRecord::from(object);
+        let (old, now) = (View::new(&cached), View::new(&read));
+        if let Some(writer) = foreign::status_write(self.parts.manager, old, now, wrote.as_deref()) {
             self.parts.charges.foreign_write(key, writer);
         }
         true
@@ -284,7 +282,7 @@ impl Observer for Handover {
         let wrote = self.controller().and_then(|controller| controller.hpas.acknowledged(&new.key));
         let (before, after) = (View::new(old), View::new(new));
         let writer = foreign::status_write(manager, before, after, wrote.as_deref());
-        let own = foreign::own_write(manager, before, after).filter(|_| old.status != new.status);
+        let own = foreign::own_write(manager, before, after).filter(|_| !old.has_same_status(new));
         for (is_own, writer) in [(false, writer), (true, own)] {
             if let Some(writer) = writer {
                 charges.step(&new.key, Input::Wrote { is_own, at: writer.at.min(now) });

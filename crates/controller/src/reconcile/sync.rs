@@ -176,8 +176,9 @@ impl Controller {
                 before,
             });
         }
-        // The observers have read the steps, and the status write may wait.
+        // The observers have read these, and the status write may wait.
         conclusion.explanation.metrics = Vec::new();
+        drop((answers, plan, history));
         let writes = Writes { moment, charge, permit };
         let status_written = self.finish(record, &outcome, &conclusion, writes).await;
         if !self.is_there(record) {

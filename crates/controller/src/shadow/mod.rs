@@ -220,22 +220,22 @@ impl Observer for Shadow {
             }
             return;
         };
-        if old.spec != new.spec {
+        if !old.has_same_spec(new) {
             watched.machine.step(Input::SpecChanged(now), self.period);
         }
-        if old.status == new.status {
+        if old.has_same_status(new) {
             return;
         }
+        let status = new.whole_status().unwrap_or_else(|_| Arc::clone(&new.status));
         watched.machine.step(Input::StatusWritten(now), self.period);
         *last_sign = Some(now);
-        watched.status = Some(Arc::clone(&new.status));
+        watched.status = Some(Arc::clone(&status));
         if let Some(rescale) = foreign::rescale(&old.status, &new.status) {
             let builtin = Builtin { at: rescale.at, from: rescale.from, to: rescale.to };
             let before = self.before(watched, &new.key, builtin, now);
             if watched.waiting.len() >= WAITING {
                 watched.waiting.pop_front();
             }
-            let status = Arc::clone(&new.status);
             watched.waiting.push_back(AwaitedComparison { before, builtin, status, taken: false });
         } else if watched
             .machine

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::Key;
 use super::list_tracker::{OpenLists, within};
-use super::packed::PackedSpec;
+use super::packed::PackedHpa;
 use crate::handover::charges::Charges;
 
 /// One HPA as received.
@@ -31,9 +31,9 @@ pub struct HpaRecord {
     pub spec_raw: Arc<RawValue>,
     /// `spec`, decoded; without metrics if it is packed.
     pub spec: Arc<Spec>,
-    /// `spec` if it is large.
-    pub packed: Option<PackedSpec>,
-    /// `status`, decoded.
+    /// `spec` and the metrics of `status`, if `spec` is large.
+    pub packed: Option<PackedHpa>,
+    /// `status`, decoded; without metrics if it is packed.
     pub status: Arc<Status>,
     /// Writers of `status`, from `managedFields`.
     pub status_writers: Vec<StatusWriter>,
@@ -348,7 +348,7 @@ impl HpaRecord {
         }
         let same_spec = match (old.generation, self.generation) {
             (Some(old), Some(new)) => old == new,
-            _ => old.spec == self.spec && old.packed == self.packed,
+            _ => self.has_same_spec(old),
         };
         if !same_spec {
             Change::SpecChanged

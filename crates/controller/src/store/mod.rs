@@ -26,7 +26,8 @@ pub(crate) use hpas::is_older;
 pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update};
 pub use input::{ContainerInput, PodInput};
 pub use overlap::Overlap;
-pub use packed::{LARGE_SPEC, PackedSpec};
+pub(crate) use packed::PackedJson;
+pub use packed::{LARGE_SPEC, PackedHpa};
 pub use pods::{Pods, Stats};
 pub use targets::{Target, TargetInput, Targets};
 

@@ -1,12 +1,13 @@
-//! Large specs, which the store keeps compressed.
+//! Large HPAs, of which the store keeps the long lists compressed.
 //!
-//! A spec with tens of thousands of metrics takes several times the memory of its JSON when it is decoded. Such a
-//! spec is decoded for the duration of a sync only. No usual spec is as large.
+//! A spec with tens of thousands of metrics takes several times the memory of its JSON when it is decoded, and so
+//! does the status with their values. Both are decoded for the duration of a sync only. No usual spec is as large.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use autoscaling::spec::Spec;
+use autoscaling::status::{MetricStatus, Status};
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
@@ -17,14 +18,23 @@ use super::HpaRecord;
 /// The number of bytes of JSON from which a spec is compressed.
 pub const LARGE_SPEC: usize = 256 << 10;
 
-/// The JSON of a spec, compressed.
+/// The parts of a large HPA that its record lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackedSpec(Arc<[u8]>);
+pub struct PackedHpa {
+    /// `spec`.
+    spec: PackedJson,
+    /// `status.currentMetrics`.
+    metrics: PackedJson,
+}
 
-impl PackedSpec {
-    fn new(json: &str) -> io::Result<Self> {
+/// Compressed JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PackedJson(Arc<[u8]>);
+
+impl PackedJson {
+    fn new(write: impl FnOnce(&mut DeflateEncoder<Vec<u8>>) -> io::Result<()>) -> io::Result<Self> {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(json.as_bytes())?;
+        write(&mut encoder)?;
         Ok(Self(encoder.finish()?.into()))
     }
 
@@ -35,14 +45,27 @@ impl PackedSpec {
     }
 }
 
+impl PackedHpa {
+    fn new(spec: &str, metrics: &[MetricStatus]) -> io::Result<Self> {
+        Ok(Self {
+            spec: PackedJson::new(|encoder| encoder.write_all(spec.as_bytes()))?,
+            metrics: PackedJson::new(|encoder| Ok(serde_json::to_writer(encoder, metrics)?))?,
+        })
+    }
+
+    fn metrics(&self) -> io::Result<Vec<MetricStatus>> {
+        Ok(serde_json::from_str(&self.metrics.json()?)?)
+    }
+}
+
 impl HpaRecord {
-    /// Compresses the spec if it is large. The record keeps the decoded spec without its metrics.
+    /// Compresses spec and status if the spec is large. The record keeps both without metrics.
     #[must_use]
     pub fn pack(mut self) -> Self {
         if self.spec_raw.get().len() < LARGE_SPEC {
             return self;
         }
-        if let Ok(packed) = PackedSpec::new(self.spec_raw.get()) {
+        if let Ok(packed) = PackedHpa::new(self.spec_raw.get(), &self.status.current_metrics) {
             let Spec { target, min_replicas, max_replicas, behavior, .. } = &*self.spec;
             self.spec = Arc::new(Spec {
                 target: target.clone(),
@@ -52,19 +75,55 @@ impl HpaRecord {
                 behavior: behavior.clone(),
             });
             self.spec_raw = RawValue::NULL.to_owned().into();
+            let Status { observed_generation, last_scale_time, current_replicas, desired_replicas, .. } =
+                *self.status;
+            self.status = Arc::new(Status {
+                observed_generation,
+                last_scale_time,
+                current_replicas,
+                desired_replicas,
+                current_metrics: Vec::new(),
+                conditions: self.status.conditions.clone(),
+            });
             self.packed = Some(packed);
         }
         self
     }
 
-    /// The record with its whole spec.
+    /// The record with its whole spec and status.
     ///
     /// # Errors
-    /// The compressed spec is damaged.
+    /// The compressed parts are damaged.
     pub fn unpack(self: &Arc<Self>) -> io::Result<Arc<Self>> {
         let Some(packed) = &self.packed else { return Ok(Arc::clone(self)) };
-        let spec_raw = RawValue::from_string(packed.json()?)?;
+        let spec_raw = RawValue::from_string(packed.spec.json()?)?;
         let spec = Arc::new(serde_json::from_str(spec_raw.get())?);
-        Ok(Arc::new(Self { packed: None, spec_raw: spec_raw.into(), spec, ..(**self).clone() }))
+        let status = self.whole_status()?;
+        Ok(Arc::new(Self { packed: None, spec_raw: spec_raw.into(), spec, status, ..(**self).clone() }))
+    }
+
+    /// The status with its metrics.
+    ///
+    /// # Errors
+    /// The compressed parts are damaged.
+    pub fn whole_status(&self) -> io::Result<Arc<Status>> {
+        let Some(packed) = &self.packed else { return Ok(Arc::clone(&self.status)) };
+        Ok(Arc::new(Status { current_metrics: packed.metrics()?, ..(*self.status).clone() }))
+    }
+
+    /// Whether both records have the same spec.
+    pub fn has_same_spec(&self, other: &Self) -> bool {
+        let [one, two] = [self, other].map(|record| record.packed.as_ref().map(|packed| &packed.spec));
+        self.spec == other.spec && one == two
+    }
+
+    /// The compressed metrics of the status. Equal metrics have equal bytes.
+    pub(crate) fn packed_metrics(&self) -> Option<&PackedJson> {
+        self.packed.as_ref().map(|packed| &packed.metrics)
+    }
+
+    /// Whether both records have the same status.
+    pub fn has_same_status(&self, other: &Self) -> bool {
+        self.status == other.status && self.packed_metrics() == other.packed_metrics()
     }
 }

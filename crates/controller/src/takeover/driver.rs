@@ -224,9 +224,8 @@ impl TakeOver {
         let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid);
         let Some(cached) = cached else { return true };
         let wrote = controller.hpas.acknowledged(key);
-        let writers: Vec<_> = object.status_writers.into_iter().map(StatusWriter::from).collect();
-        let now = View { version: &object.resource_version, writers: &writers, status: &object.status };
-        let old = View::new(&cached);
+        let read = HpaRecord::from(object);
+        let (old, now) = (View::new(&cached), View::new(&read));
         if let Some(writer) = foreign::status_write(self.parts.manager, old, now, wrote.as_deref()) {
             let mut inner = self.inner.lock();
             // The watch has delivered this write or will deliver it, and the metric counts it there.
@@ -356,9 +355,10 @@ impl Observer for TakeOver {
         let (manager, now) = (self.parts.manager, self.parts.clock.now());
         let mut inner = self.inner.lock();
         let writer = if let Some(old) = old {
+            let is_same = old.has_same_status(new);
             let (old, new) = (View::new(old), View::new(new));
             let writer = foreign::status_write(manager, old, new, wrote.as_deref());
-            let own = foreign::own_write(manager, old, new).filter(|_| old.status != new.status);
+            let own = foreign::own_write(manager, old, new).filter(|_| !is_same);
             for (is_own, writer) in [(false, writer), (true, own)] {
                 if let Some(writer) = writer {
                     let at = writer.at.min(now);

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::store::{HpaRecord, StatusWriter, is_older};
+use crate::store::{HpaRecord, PackedJson, StatusWriter, is_older};
 
 /// A rescale that the status of an HPA shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +39,24 @@ pub struct View<'a> {
     pub writers: &'a [StatusWriter],
     /// The status.
     pub status: &'a Status,
+    /// The metrics that `status` lacks, if the HPA is large.
+    pub(crate) packed_metrics: Option<&'a PackedJson>,
 }
 
 impl<'a> View<'a> {
     /// Creates the view of a cached HPA.
     pub fn new(hpa: &'a HpaRecord) -> Self {
-        Self { version: &hpa.resource_version, writers: &hpa.status_writers, status: &hpa.status }
+        Self {
+            version: &hpa.resource_version,
+            writers: &hpa.status_writers,
+            status: &hpa.status,
+            packed_metrics: hpa.packed_metrics(),
+        }
+    }
+
+    /// Whether both views show the same status.
+    fn has_same_status(&self, other: &View<'_>) -> bool {
+        self.status == other.status && self.packed_metrics == other.packed_metrics
     }
 }
 
@@ -62,7 +74,7 @@ pub fn status_write<'a>(
     new: View<'a>,
     wrote: Option<&str>,
 ) -> Option<&'a StatusWriter> {
-    if new.status == old.status || is_older(new.version, old.version) {
+    if new.has_same_status(&old) || is_older(new.version, old.version) {
         return None;
     }
     let is_between = |wrote: &str| is_older(old.version, wrote) && !is_older(new.version, wrote);
@@ -144,7 +156,7 @@ mod tests {
     #[test]
     fn status_write_is_foreign_when_status_and_foreign_entry_moved() {
         let (kcm, us) = ("kube-controller-manager", "concertina");
-        let cases: [Case<'_>; 9] = [
+        let cases: [Case<'_>; 10] = [
             ("nothing new", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:00")], 2), None),
             ("moved", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:01")], 3), Some(kcm)),
             ("first", ("1", &[(us, "01:00")], 2), ("2", &[(us, "01:00"), (kcm, "01:01")], 3), Some(kcm)),
@@ -157,14 +169,17 @@ mod tests {
             ),
             ("of two", ("1", &[], 2), ("2", &[("a", "01:00"), ("b", "01:01")], 3), Some("b")),
             ("an older view", ("2", &[(kcm, "01:01")], 3), ("1", &[(kcm, "01:00")], 2), None),
+            ("a status alone", ("1", &[(kcm, "01:00")], 2), ("2", &[(kcm, "01:00")], 3), None),
             ("an entry alone is forged", ("1", &[], 2), ("2", &[(kcm, "59:59")], 2), None),
             ("after a forged one", ("1", &[(kcm, "59:59")], 2), ("2", &[(kcm, "01:00")], 3), Some(kcm)),
         ];
         for (what, old, new, expected) in cases {
             let (old_writers, new_writers) = (writers(old.1), writers(new.1));
             let (old_status, new_status) = (status(old.2, 0, None), status(new.2, 0, None));
-            let old = View { version: old.0, writers: &old_writers, status: &old_status };
-            let new = View { version: new.0, writers: &new_writers, status: &new_status };
+            let old =
+                View { version: old.0, writers: &old_writers, status: &old_status, packed_metrics: None };
+            let new =
+                View { version: new.0, writers: &new_writers, status: &new_status, packed_metrics: None };
             let found = status_write(us, old, new, None).map(|writer| &*writer.manager);
             assert_eq!(found, expected, "{what}");
         }
@@ -176,8 +191,8 @@ mod tests {
         let (ours, forged) = (("concertina", "01:00"), ("another", "01:01"));
         let (old_writers, new_writers) = (writers(&[ours]), writers(&[ours, forged]));
         let (before, after) = (status(2, 2, None), status(3, 3, None));
-        let old = View { version: "10", writers: &old_writers, status: &before };
-        let new = View { version: "13", writers: &new_writers, status: &after };
+        let old = View { version: "10", writers: &old_writers, status: &before, packed_metrics: None };
+        let new = View { version: "13", writers: &new_writers, status: &after, packed_metrics: None };
         for (wrote, expected) in [("9", true), ("10", true), ("11", false), ("13", false), ("14", true)] {
             let found = status_write("concertina", old, new, Some(wrote)).is_some();
             assert_eq!(found, expected, "{wrote}");
@@ -188,7 +203,7 @@ mod tests {
     fn hpa_without_status_has_no_status_write() {
         let writers = writers(&[("kube-controller-manager", "01:00")]);
         let found = |status: &Status| {
-            let view = View { version: "1", writers: &writers, status };
+            let view = View { version: "1", writers: &writers, status, packed_metrics: None };
             first_status_write("concertina", view).is_some()
         };
         assert!(!found(&Status::default()));

@@ -286,6 +286,38 @@ async fn leader_without_any_response_stops_before_another_leads() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn leadership_counts_from_the_start_of_a_slow_renewal() {
+    let rig = Harness::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    let slow = FaultAction::Delay(Duration::from_secs(3));
+    rig.cluster.faults().add(FaultRule::new(slow).verb("update"));
+    sleep(Duration::from_millis(5_500)).await;
+    for _ in 0..200 {
+        let left = a.gate.leading_until().unwrap().saturating_duration_since(Instant::now());
+        assert!(left > Duration::ZERO && left <= Duration::from_millis(7_050), "{left:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_retries_an_expired_lease_at_its_interval() {
+    let rig = Harness::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    let b = rig.start("b");
+    pass(5).await;
+    a.task.abort();
+    rig.cluster.faults().add(FaultRule::new(FaultAction::Close).verb("update").user_agent("b"));
+    pass(30).await;
+    let before = rig.cluster.requests().len();
+    pass(60).await;
+    // An attempt every 2 to 4.4 s reads, writes, and opens a watch.
+    let sent = rig.cluster.requests().len() - before;
+    assert!((20..200).contains(&sent) && b.gate.refusal().is_some(), "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn foreign_annotations_of_the_lease_stay() {
     let rig = Harness::new();
     let mut a = rig.start("a");
@@ -306,4 +338,7 @@ fn durations_that_allow_two_leaders_are_refused() {
     assert_eq!(of(seconds(10), seconds(10), seconds(2)), Err(TimingError::Lease));
     assert_eq!(of(seconds(15), seconds(2), seconds(2)), Err(TimingError::RenewDeadline));
     assert_eq!(of(seconds(15), seconds(10), seconds(0)), Err(TimingError::Retry));
+    let milliseconds = Duration::from_millis;
+    assert_eq!(of(milliseconds(999), milliseconds(500), milliseconds(100)), Err(TimingError::TooShort));
+    assert_eq!(of(seconds(1), milliseconds(500), milliseconds(100)), Ok(()));
 }

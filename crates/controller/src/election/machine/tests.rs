@@ -246,3 +246,13 @@ async fn time_since_others_comes_from_observations_or_from_their_clock() {
     assert_eq!(server.attempt(&mut me, start + seconds(8), 8), Outcome::Leads);
     assert_eq!(me.time_since_other_holder(start + seconds(8), wall(8)), Some(seconds(5)));
 }
+
+#[test]
+fn own_renewals_are_no_renewals_of_another_candidate() {
+    let (start, mut elector) = (Instant::now(), Elector::new("a", LENGTH));
+    elector.observe(lease("a", 5, "1"), start);
+    elector.observe(lease("a", 7, "2"), start);
+    assert_eq!(elector.time_since_other_holder(start, wall(9)), None);
+    elector.observe(lease("b", 8, "3"), start);
+    assert_eq!(elector.time_since_other_holder(start + LENGTH, wall(9)), Some(LENGTH));
+}

@@ -225,6 +225,68 @@ fn hpa_that_an_active_loop_ignores_proves_nothing() {
 }
 
 #[test]
+fn hpa_that_an_active_loop_ignored_proves_nothing_later() {
+    // The status of `broken` becomes right once, by a change of the metric. The loop ignores its next change too.
+    let broken = syncs("broken", 5, &[(3, 3), (4, 3), (4, 3), (4, 3), (4, 3), (4, 3), (3, 3), (5, 3)]);
+    let later = syncs("broken", 125, &[(5, 3); 18]);
+    let web: Vec<_> = (0..6).map(|turn| (10 + turn * 15, Foreign("web"))).collect();
+    let all = story(&[&[(0, Start)], &broken, &later, &web]);
+    assert_eq!(run(&all, 380), [(10, HOLDING), (85 + 30, OBSERVING)]);
+}
+
+#[test]
+fn foreign_write_restarts_the_time_of_a_difference() {
+    let web = syncs("web", 1, &[(4, 3); 40]);
+    let all = story(&[&[(0, Start)], &web, &[(200, Foreign("api"))]]);
+    assert_eq!(run(&all, 600), [(200, HOLDING), (230, OBSERVING), (500, ACTING)]);
+}
+
+#[test]
+fn conclusions_while_acting_are_no_part_of_a_later_change() {
+    let first = syncs("web", 1, &[(3, 3), (3, 3), (3, 3), (4, 3), (4, 3), (4, 3), (5, 5)]);
+    let later = syncs("web", 106, &[(4, 3); 12]);
+    let all = story(&[&[(0, Start)], &first, &[(100, Foreign("web"))], &later]);
+    assert_eq!(run(&all, 290), [(76, ACTING), (100, HOLDING), (160, OBSERVING)]);
+}
+
+#[test]
+fn quiet_time_is_sixteen_periods_at_most() {
+    let (mut machine, mut now) = (Machine::new(Duration::from_secs(15)), Instant::now());
+    machine.step(Input::Start, now);
+    let mut quiet = Vec::new();
+    for round in 0..6 {
+        for found in [0, 1] {
+            machine.step(Input::Concluded(key("web"), turn(10 * round + found, -1)), now);
+        }
+        now += Duration::from_hours(1);
+        while let Some(output) = machine.step(Input::Tick, now) {
+            if let Output::Check(key) = output {
+                machine.step(Input::Checked { key, success: true }, now);
+            }
+        }
+        assert_eq!(machine.state(), ACTING, "{round}");
+        machine.step(Input::ForeignWrite(key("web")), now);
+        quiet.push(machine.quiet().as_secs() / 15);
+    }
+    assert_eq!(quiet, [4, 8, 16, 16, 16, 16]);
+}
+
+#[test]
+fn changed_spec_with_a_withheld_count_is_a_change() {
+    let (mut machine, start) = (Machine::new(Duration::from_secs(15)), Instant::now());
+    machine.step(Input::Start, start);
+    machine.step(Input::Concluded(key("web"), turn(3, 3)), start);
+    let steady = turn(3, 3);
+    let spec = Spec { max_replicas: 2, ..(*steady.spec).clone() };
+    let changed = SyncObservation { spec: Arc::new(spec), withheld: true, ..steady };
+    let at = start + Duration::from_secs(15);
+    machine.step(Input::Concluded(key("web"), changed), at);
+    assert_eq!(machine.next(), Some(start + Duration::from_secs(30)));
+    assert_eq!(machine.step(Input::Tick, start + Duration::from_secs(30)), None);
+    assert_eq!(machine.next(), Some(at + Duration::from_secs(30)));
+}
+
+#[test]
 fn nothing_counts_before_the_first_list() {
     let all = story(&[&syncs("web", 1, &[(3, 3), (4, 3), (5, 3), (6, 3), (7, 3)]), &[(40, Start)]]);
     assert_eq!(run(&all, 100), [(70, ACTING)]);
