@@ -158,7 +158,8 @@ mod tests {
     fn completed(words: &[&str]) -> Vec<String> {
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         let text = for_kubectl(&words).unwrap();
-        let (candidates, directive) = text.trim_end().rsplit_once('\n').unwrap_or_else(|| ("", text.trim_end()));
+        let (candidates, directive) =
+            text.trim_end().rsplit_once('\n').unwrap_or_else(|| ("", text.trim_end()));
         assert_eq!(directive, ":4");
         candidates.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
     }

@@ -274,6 +274,73 @@ async fn successor_of_an_acting_replica_writes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn successor_after_a_long_gap_observes_first() {
+    let (stage, first) = acting_after(100).await;
+    first.end().await;
+    stage.pass(200.0).await;
+    let before = our_writes(&stage).len();
+    stage.external("a", "90");
+    let new = ours(&stage);
+    stage.pass(20.0).await;
+    assert_eq!((our_writes(&stage).len(), state(&new).as_str()), (before, "observing"));
+    new.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn successor_of_a_holding_replica_reports_the_other_controller_too() {
+    let stage = three();
+    let _other = OtherController::start(&stage);
+    stage.pass(20.0).await;
+    let first = ours(&stage);
+    let standby = Process::start(&stage, "standby", Config::default());
+    move_for(&stage, 60).await;
+    assert_eq!(notices(&stage), 1);
+    first.end().await;
+    move_for(&stage, 60).await;
+    assert_eq!(notices(&stage), 2);
+    standby.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn count_that_another_controller_failed_to_write_is_a_proof() {
+    let stage = three();
+    let other = OtherController::start(&stage);
+    stage.pass(20.0).await;
+    let process = ours(&stage);
+    let refused = FaultAction::Status(Status::new(403, "Forbidden", "not permitted"));
+    let rule = FaultRule::new(refused).verb("update").path_suffix("/a/scale").user_agent(OTHER);
+    stage.cluster.faults().add(rule);
+    // The status shows the metric, and only the count is missing.
+    stage.external("a", "80");
+    stage.pass(40.0).await;
+    assert_eq!(stage.hpa("a")["status"]["currentMetrics"][0]["external"]["current"]["averageValue"], "20");
+    drop(other);
+    stage.pass(200.0).await;
+    none(&our_writes(&stage));
+    stage.until("the process acts", 120.0, |stage| stage.replicas("a") == 8).await;
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpa_restored_from_a_backup_is_no_foreign_write() {
+    let (stage, process) = acting_after(100).await;
+    stage.target("restored", 4);
+    stage.external("restored", "40");
+    let mut restored = hpa("restored", &[external("restored", "10")]);
+    restored["metadata"]["creationTimestamp"] = json!(stage.cluster.now().to_string());
+    restored["status"] = json!({"currentReplicas": 4, "desiredReplicas": 4});
+    let written = stage.cluster.now() - SignedDuration::from_mins(1);
+    restored["metadata"]["managedFields"] = json!([{
+        "manager": OTHER, "operation": "Update", "subresource": "status", "time": written.to_string(),
+        "apiVersion": "autoscaling/v2", "fieldsType": "FieldsV1", "fieldsV1": {},
+    }]);
+    stage.cluster.put_raw(restored);
+    stage.pass(5.0).await;
+    assert_eq!(state(&process), "acting");
+    process.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn successor_of_a_holding_replica_holds() {
     let stage = three();
     let _other = OtherController::start(&stage);
@@ -337,6 +404,11 @@ async fn client_that_keeps_undoing_a_count_is_logged() {
     let stage = three();
     let process = ours(&stage);
     move_for(&stage, 100).await;
+    let reads = || {
+        let is_read = |request: &LoggedRequest| request.query.contains("fieldSelector=metadata.name%3Da");
+        stage.cluster.requests().count(is_read)
+    };
+    let before = reads();
     stage.external("a", "80");
     stage.until("the target scales", 20.0, |stage| stage.replicas("a") == 8).await;
     for _ in 0..4 {
@@ -345,6 +417,7 @@ async fn client_that_keeps_undoing_a_count_is_logged() {
     }
     assert_eq!(state(&process), "acting");
     assert_eq!(logs::with("another client repeatedly reverts the replica count").len(), 1);
+    assert_eq!(reads(), before + 1, "the writers of the HPA are checked");
     process.end().await;
 }
 

@@ -481,3 +481,6 @@ fn expired(error: &ApiError) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

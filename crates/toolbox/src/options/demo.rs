@@ -103,7 +103,9 @@ mod tests {
 
     #[test]
     fn help_lists_the_flags() {
-        let Ok(Parsed::Help(text)) = parse("concertina", ["--help".to_owned()].into_iter()) else { panic!("no help") };
+        let Ok(Parsed::Help(text)) = parse("concertina", ["--help".to_owned()].into_iter()) else {
+            panic!("no help")
+        };
         assert!(text.contains("--kubeconfig <file>"), "{text}");
     }
 }
