@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{CliError, Config, Program};
-use crate::invocation::{Invocation, RbacOptions, Start};
+use crate::invocation::{Invocation, ManifestFormat, RbacOptions, Start};
 use crate::logging::{self, for_terminal};
 use crate::{permissions, tools};
 use clock::{SharedClock, SystemClock};
@@ -33,10 +33,18 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Help(text) | Invocation::Version(text) => print(&format!("{}\n", text.trim_end())),
         Invocation::Controller(config) => controller(&config),
         Invocation::Rbac(options) => {
-            let RbacOptions { config, account } = &*options;
+            let RbacOptions { config, account, output } = &*options;
             let mut needed = permissions::needed(config);
             needed.extend(permissions::optional_watch_permissions(config));
-            print(&permissions::manifest(&needed, account, config.controller.watch_namespaces.is_some()))
+            let manifest =
+                permissions::manifest(&needed, account, config.controller.watch_namespaces.is_some());
+            match output {
+                ManifestFormat::Yaml => print(&manifest),
+                ManifestFormat::Json => match permissions::manifest_as_json(&manifest) {
+                    Ok(list) => print(&list),
+                    Err(error) => failed(&error),
+                },
+            }
         }
         Invocation::Tool(command) => tools::run(command),
     }

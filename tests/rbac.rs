@@ -51,6 +51,20 @@ fn each_role_is_bound_to_the_account_and_no_account_is_created() {
 }
 
 #[test]
+fn json_is_a_list_of_the_same_objects() {
+    for flags in [&[][..], &["--watch-namespaces=shop"], &["--history-checkpoint", "--name=hpa"]] {
+        let list: Value = serde_json::from_str(&text(&[flags, &["-o", "json"]].concat())).unwrap();
+        assert_eq!((&list["kind"], &list["apiVersion"]), (&json!("List"), &json!("v1")));
+        assert_eq!(list["items"], json!(objects(flags)), "{flags:?}");
+        assert_eq!(text(&[flags, &["--output=yaml"]].concat()), text(flags));
+    }
+    let refused = rbac(&["-o", "wide"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(error.contains("yaml") && error.contains("json"), "{error}");
+}
+
+#[test]
 fn dry_run_allows_reads_and_reviews_only() {
     let objects = objects(&["--dry-run"]);
     for rule in rules(&objects) {

@@ -8,7 +8,7 @@ use clap::{ArgMatches, Command};
 pub(crate) mod rbac;
 pub(crate) mod version;
 
-pub use self::rbac::RbacOptions;
+pub use self::rbac::{ManifestFormat, RbacOptions};
 use crate::cli::config::Config;
 use crate::cli::flags::FlagSet;
 use crate::cli::values::VersionOutput;

@@ -15,6 +15,17 @@ pub struct RbacOptions {
     pub config: Config,
     /// The subjects of the bindings, and the name of roles and bindings.
     pub account: Account,
+    /// The format of the manifest.
+    pub output: ManifestFormat,
+}
+
+/// The formats of the manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManifestFormat {
+    /// One document per object, with the purpose of each rule as a comment.
+    Yaml,
+    /// A `List` with the same objects, without comments.
+    Json,
 }
 
 /// The heading of the flags that only this command has.
@@ -42,6 +53,12 @@ pub(crate) fn own_command() -> Command {
             .value_parser(role_name)
             .default_value("concertina")
             .help("Name of the roles and bindings."),
+        Arg::new("output")
+            .short('o')
+            .value_name("format")
+            .value_parser(["yaml", "json"])
+            .default_value("yaml")
+            .help("Output format. JSON has no comments."),
     ];
     Command::new("concertina rbac")
         .about("Prints the roles and bindings that a controller with these flags needs, and no others.")
@@ -77,7 +94,11 @@ pub(super) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<Box<Rb
     if let Some(name) = matches.get_one::<String>("name") {
         account.roles.clone_from(name);
     }
-    Ok(Parsed::Options(Box::new(RbacOptions { config, account })))
+    let output = match matches.get_one::<String>("output").map(String::as_str) {
+        Some("json") => ManifestFormat::Json,
+        _ => ManifestFormat::Yaml,
+    };
+    Ok(Parsed::Options(Box::new(RbacOptions { config, account, output })))
 }
 
 fn account_name(text: &str) -> Result<(String, String), &'static str> {

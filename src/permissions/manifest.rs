@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use serde_json::{Value, json};
+
 use super::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use cluster::permission::{Permission, Role, Subject, scalar};
 
@@ -82,6 +84,25 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
         role(&mut text, &name, (subject, namespace), &rules, account);
     }
     text
+}
+
+/// A failure to convert a manifest.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// The manifest is not YAML.
+    #[error("the manifest cannot be read as YAML: {0}; print it with -o yaml")]
+    Yaml(#[from] serde_saphyr::Error),
+    /// The objects cannot be written as JSON.
+    #[error("the manifest cannot be written as JSON: {0}; print it with -o yaml")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Converts a manifest of [`manifest`] to a `List` in JSON, with a newline at the end.
+pub fn manifest_as_json(manifest: &str) -> Result<String, ManifestError> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(manifest)?;
+    let items: Vec<_> = documents.into_iter().filter(Value::is_object).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    Ok(serde_json::to_string_pretty(&list)? + "\n")
 }
 
 /// Appends the ConfigMaps of the rules without data, so that applying the manifest again keeps their data.

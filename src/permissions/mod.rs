@@ -8,7 +8,7 @@
 pub mod check;
 mod manifest;
 
-pub use self::manifest::{Account, manifest};
+pub use self::manifest::{Account, ManifestError, manifest, manifest_as_json};
 
 use std::path::PathBuf;
 
