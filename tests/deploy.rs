@@ -15,6 +15,8 @@ mod assets;
 mod audit;
 #[path = "deploy/cluster.rs"]
 mod cluster;
+#[path = "deploy/components.rs"]
+mod components;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
 #[path = "deploy/guards.rs"]

@@ -1,4 +1,4 @@
-//! The objects of the guards in `deploy/kustomize/guards` are those that the controller checks.
+//! The objects of the guards in `deploy/kustomize/components` are those that the controller checks.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn expected() -> GuardObjects {
 }
 
 fn shipped(file: &str) -> Vec<Value> {
-    let text = fs::read_to_string(path(&format!("kustomize/guards/{file}"))).unwrap();
+    let text = fs::read_to_string(path(&format!("kustomize/components/guard-{file}"))).unwrap();
     serde_saphyr::from_multiple(&text).unwrap()
 }
 

@@ -215,9 +215,9 @@ pub(crate) async fn create_namespace(stage: &Fixture, name: &str) -> Outcome {
     stage.plane.admin.create("/api/v1/namespaces", &body).await.map(drop)
 }
 
-/// The objects of a file below `deploy/kustomize/guards`.
+/// The objects of a file of a guard in `deploy/kustomize/components`.
 pub(crate) fn shipped(file: &str) -> Outcome<Vec<Value>> {
-    let path = format!("{}/deploy/kustomize/guards/{file}", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/deploy/kustomize/components/guard-{file}", env!("CARGO_MANIFEST_DIR"));
     Ok(serde_saphyr::from_multiple(&std::fs::read_to_string(path)?)?)
 }
 
