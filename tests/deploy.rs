@@ -36,6 +36,9 @@ mod rest;
 #[path = "deploy/roles.rs"]
 mod roles;
 
+#[path = "deploy/values.rs"]
+mod values;
+
 use std::collections::BTreeMap;
 
 use concertina::invocation::Invocation;
