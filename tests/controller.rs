@@ -20,6 +20,8 @@ mod breaker;
 mod checkpoint;
 #[path = "controller/cleanup.rs"]
 mod cleanup;
+#[path = "controller/decision_events.rs"]
+mod decision_events;
 #[path = "controller/decisions.rs"]
 mod decisions;
 #[path = "controller/determinism.rs"]

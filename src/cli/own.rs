@@ -126,6 +126,11 @@ pub fn flags() -> Vec<Flag> {
         ),
         flag("handover-webhook-key-file", TEXT, "", path, |d| &mut d.handover_key)
             .help(SERVING, "Private key of --handover-webhook-cert-file, in PEM."),
+        flag("decision-events", BOOL, "false", Ok, |d| &mut d.config.controller.decision_events).help(
+            OPERATION,
+            "Record an event LastDecision with the sentence of why when the outcome of an HPA changes; at most one \
+                 per HPA in five minutes and five per second.",
+        ),
         flag("decisions-per-hpa", INT, "40", decisions, |d| &mut d.config.controller.decisions_per_hpa).help(
             OPERATION,
             "Maximum number of recent decisions recorded per HPA and served at /decisions; 0 disables \

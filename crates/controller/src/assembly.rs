@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::decision_events::{self, DecisionEvents};
 use crate::handover::charges::ChargePermits;
 use crate::handover::{self, Handover, NamespaceIntake, Namespaces};
 use crate::options::{Options, ScaleSource};
@@ -131,6 +132,8 @@ impl Parts<'_> {
         let permits = charges.clone().map(|charges| Arc::new(ChargePermits(charges)) as Arc<dyn Permits>);
         let event_options =
             EventOptions { gate: Some(Arc::clone(&clients.gate)), permits, ..EventOptions::default() };
+        // A dry run writes no events.
+        let decision_events = (options.decision_events && !options.dry_run).then(|| event_options.clone());
         let handover = charges.clone().map(|charges| {
             Handover::new(handover::Parts {
                 charges,
@@ -146,6 +149,15 @@ impl Parts<'_> {
         // The sender outlives the watches, so that events recorded during the shutdown are still sent.
         let tasks = Tasks::default();
         tasks.spawn("events", sender);
+        observers.extend(decision_events.map(|options| {
+            let (gate, permits) = (Arc::clone(&clients.gate), options.permits.clone());
+            let options =
+                EventOptions { component: STATUS_MANAGER.to_owned(), name_part: ".decision", ..options };
+            let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), options);
+            tasks.spawn("decision events", sender);
+            let parts = decision_events::Parts { events, gate, permits, telemetry: telemetry.clone() };
+            Arc::new(DecisionEvents::new(parts)) as Arc<dyn Observer>
+        }));
         let queue = Arc::new(Queue::new(telemetry.workqueue("horizontalpodautoscaler")));
         let shadow = compares.then(|| {
             Arc::new(Shadow::new(shadow::Parts {

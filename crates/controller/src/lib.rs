@@ -8,6 +8,7 @@
 
 pub mod assembly;
 mod codec;
+mod decision_events;
 pub mod election;
 pub mod handover;
 pub mod history;

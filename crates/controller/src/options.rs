@@ -54,6 +54,8 @@ pub struct Options {
     /// `--share-metrics` and `--metric-snapshot-age`: the maximum age of a metrics response reused across
     /// HPAs; `None` disables sharing.
     pub metric_sharing: Option<Duration>,
+    /// `--decision-events`: record an event when the outcome of an HPA's syncs changes.
+    pub decision_events: bool,
     /// `--decisions-per-hpa`: the number of decisions recorded per HPA; 0 disables the record.
     pub decisions_per_hpa: usize,
 }
@@ -91,6 +93,7 @@ impl Default for Options {
             max_concurrent_metric_requests: 512,
             max_concurrent_metric_requests_per_api: 256,
             metric_sharing: Some(Duration::from_secs(5)),
+            decision_events: false,
             decisions_per_hpa: 40,
         }
     }

@@ -30,6 +30,9 @@ const MAX_WAITING_PER_HPA: usize = 200;
 pub struct EventOptions {
     /// `source.component` and `reportingComponent`.
     pub component: String,
+    /// The part of an event's name between the object's name and the time. Two recorders that may send events about
+    /// one object at the same time need different parts. Empty: a name as in client-go.
+    pub name_part: &'static str,
     /// Maximum number of queued events. Further events are dropped.
     pub queue: usize,
     /// Maximum attempts per event.
@@ -48,6 +51,7 @@ impl Default for EventOptions {
     fn default() -> Self {
         Self {
             component: "horizontal-pod-autoscaler".to_owned(),
+            name_part: "",
             queue: 1000,
             tries: 12,
             wait: Duration::from_secs(10),

@@ -175,12 +175,12 @@ impl Sender {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let last_name = &mut self.last_name;
+        let (last_name, part) = (&mut self.last_name, self.delivery.options.name_part);
         let name = || {
             // Two events at the same time must not share a name.
             let next = last_name.checked_add(Duration::from_nanos(1)).unwrap_or(*at);
             *last_name = next.max(*at);
-            event_name(target, *last_name)
+            event_name(target, part, *last_name)
         };
         let verdict = self.correlator.correlate(target, intent, *at, name);
         self.count_remembered();
@@ -287,9 +287,10 @@ impl Delivery {
 
 /// The name of an event: as in client-go, the object's name and the time. client-go uses a random UUID
 /// where this is too long for a name; here the object's UID takes the place of its name.
-fn event_name(target: &EventTarget, at: Timestamp) -> String {
-    let name = format!("{}.{:x}", target.name, at.as_nanosecond());
-    if name.len() <= MAX_NAME { name } else { format!("{}.{:x}", target.uid, at.as_nanosecond()) }
+fn event_name(target: &EventTarget, part: &str, at: Timestamp) -> String {
+    let named = |object: &str| format!("{object}{part}.{:x}", at.as_nanosecond());
+    let name = named(&target.name);
+    if name.len() <= MAX_NAME { name } else { named(&target.uid) }
 }
 
 fn patch(target: &EventTarget, event: &Correlated) -> Call {

@@ -284,6 +284,12 @@ metrics! {
             "Events that were not sent, by reason.",
             "Kubernetes events that were dropped.",
         );
+        decision_events: CounterVec = counter(
+            "concertina_decision_events_total",
+            &[],
+            "Events with the sentence of a decision, with --decision-events.",
+            "Events `LastDecision`, with `--decision-events`.",
+        );
     }
     "Leader election, takeover, shadow mode" {
         leader: GaugeVec = gauge(

@@ -283,6 +283,11 @@ impl Metrics {
         self.families().foreign_writes.with_label_values(&NO_LABELS).inc();
     }
 
+    /// Counts an event with the sentence of a decision.
+    pub fn decision_event(&self) {
+        self.families().decision_events.with_label_values(&NO_LABELS).inc();
+    }
+
     /// Counts a write of the built-in controller that the webhook refused. `resource`: a value of a fixed set.
     pub fn handover_refused(&self, resource: &'static str) {
         self.families().handover_refused.with_label_values(&[resource]).inc();
