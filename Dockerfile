@@ -1,6 +1,34 @@
-# The image is the tree that .ci/image has built, tried and measured; nothing is built or run here.
-FROM scratch
+# docker build .                             builds the program here, for the processor of this machine
+# docker build --build-arg TREE=release .    copies the tree that .ci/image has built, tried and measured: what is released
+#
+# Needs BuildKit, which builds only the stage that TREE names.
+ARG TREE=sources
+
+FROM rust:1.95.0-alpine AS build
+RUN apk add --no-cache ca-certificates gcc musl-dev
+WORKDIR /source
+COPY . .
+# The toolchain of this stage, instead of the one that rust-toolchain.toml would install with its components. A build for
+# musl is static. Without the optimisation across crates of a released image, which takes several times as long.
+ENV RUSTUP_TOOLCHAIN=1.95.0
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
+    cargo build --locked --release --package concertina --no-default-features --features mimalloc && \
+    mkdir -p /rootfs/etc/ssl/certs /rootfs/licenses && \
+    install -m 0555 target/release/concertina /rootfs/concertina && \
+    install -m 0444 /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/ca-certificates.crt && \
+    install -m 0444 LICENSE /rootfs/licenses/LICENSE && \
+    printf 'nonroot:x:65532:65532:nonroot:/:/concertina\n' >/rootfs/etc/passwd && \
+    printf 'nonroot:x:65532:\n' >/rootfs/etc/group && \
+    /rootfs/concertina --version
+
+FROM scratch AS sources
+COPY --from=build /rootfs/ /
+
+FROM scratch AS release
 ARG TARGETARCH
+COPY target/image/${TARGETARCH}/rootfs/ /
+
+FROM ${TREE}
 ARG VERSION=0.0.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="concertina" \
@@ -8,6 +36,5 @@ LABEL org.opencontainers.image.title="concertina" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY target/image/${TARGETARCH}/rootfs/ /
 USER 65532:65532
 ENTRYPOINT ["/concertina"]
