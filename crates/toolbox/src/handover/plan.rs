@@ -31,8 +31,10 @@ roleRef:
   name: system:controller:horizontal-pod-autoscaler
 subjects: []
 ";
-const FLAG: &str =
-    "# Start kube-controller-manager with --controllers=*,-horizontal-pod-autoscaler-controller\n";
+const FLAG: &str = "\
+# Append -horizontal-pod-autoscaler-controller to --controllers of kube-controller-manager, and keep its other entries,
+# such as bootstrapsigner and tokencleaner. docs/getting-started/install.md has the lists of the distributions.
+";
 const GKE_USER: &str = "system:vpa-recommender";
 
 /// The answer.
