@@ -21,6 +21,8 @@ mod components;
 mod controlplane;
 #[path = "deploy/guards.rs"]
 mod guards;
+#[path = "deploy/guides.rs"]
+mod guides;
 #[path = "deploy/monitoring.rs"]
 mod monitoring;
 #[path = "e2e/outcome.rs"]

@@ -1,5 +1,6 @@
 //! A real API server accepts the shipped objects, and an uninstall keeps the objects that others need.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -96,6 +97,13 @@ impl Tools {
         let mut kubectl = Command::new("kubectl");
         kubectl.args(arguments).env("KUBECONFIG", &self.kubeconfig);
         run(kubectl).map_err(Failure).context(format!("kubectl {arguments:?}"))
+    }
+
+    /// Runs a command line of a page in a folder.
+    pub(crate) fn shell(&self, folder: &Path, line: &str) -> Outcome<String> {
+        let mut bash = Command::new("bash");
+        bash.args(["-euo", "pipefail", "-c", line]).current_dir(folder).env("KUBECONFIG", &self.kubeconfig);
+        run(bash).map_err(Failure).context(line)
     }
 
     pub(crate) fn helm(&self, arguments: &[&str]) -> Outcome<String> {

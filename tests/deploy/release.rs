@@ -74,3 +74,22 @@ async fn release_is_installed_upgraded_rolled_back_and_removed() -> Outcome {
     let left = tools.kubectl(&["get", "deployments", "-A", "-o", "name"])?;
     ensure(left.is_empty(), || format!("still there after uninstall: {left}"))
 }
+
+/// `.ci/image` tries its tree as the user and with the entry point of the Dockerfile.
+#[test]
+fn dockerfile_uses_the_pinned_toolchain_and_one_user() {
+    let file = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let toolchain = file("rust-toolchain.toml");
+    let version =
+        toolchain.lines().find_map(|line| line.strip_prefix("channel = ")).unwrap().trim_matches('"');
+    let dockerfile = file("Dockerfile");
+    for expected in [format!("FROM rust:{version}-alpine"), format!("ENV RUSTUP_TOOLCHAIN={version}\n")] {
+        assert!(dockerfile.contains(&expected), "{expected} is missing");
+    }
+    for instruction in ["USER 65532:65532", "ENTRYPOINT [\"/concertina\"]"] {
+        assert_eq!(dockerfile.lines().filter(|line| *line == instruction).count(), 1, "{instruction}");
+    }
+    let settings =
+        dockerfile.lines().filter(|line| line.starts_with("USER ") || line.starts_with("ENTRYPOINT "));
+    assert_eq!(settings.count(), 2);
+}
