@@ -100,9 +100,29 @@ fn writes_about_hpas_in_scope_are_refused() {
     for (group, field) in [("", "involvedObject"), ("events.k8s.io", "regarding")] {
         assert_eq!(verdict(event(group, field, about.clone())), refused(Refused::Event, "web-hpa"));
     }
+    // An empty namespace is that of the event.
+    let short = json!({"kind": "HorizontalPodAutoscaler", "namespace": "", "name": "web-hpa"});
+    assert_eq!(verdict(event("", "involvedObject", short)), refused(Refused::Event, "web-hpa"));
     let mut update = event("", "involvedObject", about);
     update["operation"] = json!("UPDATE");
     assert_eq!(verdict(update), refused(Refused::Event, "web-hpa"));
+}
+
+#[test]
+fn only_events_about_hpas_of_kubernetes_are_refused() {
+    let about = json!({"kind": "HorizontalPodAutoscaler", "namespace": "shop", "name": "web-hpa"});
+    let mut other_kind = event("", "involvedObject", about.clone());
+    other_kind["resource"]["resource"] = json!("pods");
+    let mut other_group = about.clone();
+    other_group["apiVersion"] = json!("example.com/v1");
+    for changes in
+        [other_kind, event("metrics", "regarding", about), event("", "involvedObject", other_group)]
+    {
+        assert_eq!(verdict(changes.clone()), Verdict::Allow(Allowed::OtherWrite), "{changes}");
+    }
+    let text = String::from_utf8(review(json!({}))).unwrap();
+    let other = text.replace("\"AdmissionReview\"", "\"ConversionReview\"");
+    assert!(matches!(Request::parse(other.as_bytes()), Err(ReviewError::Kind { .. })));
 }
 
 #[test]

@@ -116,6 +116,7 @@ fn neighbours_are_the_hpas_out_of_scope_beside_hpas_in_scope() {
     assert_eq!((charges.neighbour(&b), charges.neighbours(None)), (None, vec![]));
     charges.sort(&hpa("a", "1", "web"), true);
     assert_eq!(charges.neighbour(&b).unwrap().name, "web");
+    assert_eq!(charges.neighbours(Some(&"other".into())), []);
     assert_eq!((charges.neighbours(None), charges.neighbour(&a)), (vec![b], None));
     charges.retain_outside(Some("other"), &BTreeSet::new());
     assert_eq!(charges.counts().outside, 1);
@@ -134,4 +135,45 @@ fn namespace_new_in_scope_is_read_if_it_has_hpas_outside() {
     assert!(charges.label_namespace("shop", Some("concertina")));
     assert!(!charges.label_namespace("shop", Some("concertina")));
     assert_eq!((charges.adopting().as_deref(), charges.adopting()), (Some("shop"), None));
+    // Another instance got the namespace in the meantime.
+    charges.label_namespace("shop", Some("another"));
+    charges.adopt_again("shop".into());
+    assert_eq!(charges.adopting(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn standby_reports_only_its_own_refusals() {
+    let (charges, key) = (registry(), Key::new("shop", "a"));
+    let refusal = |age| [Refusal { key: key.clone(), age: Duration::from_secs(age) }];
+    charges.sort(&hpa("a", "1", "web"), false);
+    let now = Instant::now();
+    charges.refused_by_standby(&refusal(61), now);
+    assert_eq!(charges.row(&key).unwrap().last_refused_write, None);
+    charges.refused_by_standby(&refusal(0), now);
+    assert!(charges.row(&key).unwrap().last_refused_write.is_some());
+    assert_eq!(charges.unreported(now), None);
+    charges.write_refused("shop", "a", now);
+    assert!(charges.unreported(now).is_some());
+    charges.lead(false);
+    charges.write_refused("shop", "a", now);
+    assert_eq!(charges.unreported(now), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_reported_after_a_foreign_write_has_its_own_time() {
+    let (charges, key) = (registry(), Key::new("shop", "a"));
+    let second = Duration::from_secs(1);
+    charges.sort(&hpa("a", "1", "web"), false);
+    charges.lead(false);
+    charges.write_refused("shop", "a", Instant::now());
+    tokio::time::advance(second).await;
+    charges.tick();
+    assert_eq!(charges.state(&key), Some(State::InCharge));
+    let writer = StatusWriter { manager: "kube-controller-manager".into(), at: Timestamp::UNIX_EPOCH };
+    assert!(charges.foreign_write(&key, &writer));
+    tokio::time::advance(second / 4).await;
+    charges.refused_by_standby(&[Refusal { key: key.clone(), age: second / 2 }], Instant::now());
+    tokio::time::advance(second * 31).await;
+    charges.tick();
+    assert_eq!(charges.state(&key), Some(State::Contested));
 }
