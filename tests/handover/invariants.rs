@@ -34,9 +34,33 @@ pub(crate) struct Violation {
     pub(crate) text: String,
 }
 
+/// The longest times of a run.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Longest {
+    /// Without a writer while no leader ended: the time between two writes, less the period that is usual between them.
+    pub(crate) without_writer: Duration,
+    /// The same around the end of one leader.
+    pub(crate) without_leader: Duration,
+    /// From a status write of the built-in loop to the end of a write that a replica had sent before it could know.
+    pub(crate) two_writers: Duration,
+}
+
+impl Longest {
+    /// The longer of both, each.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self {
+            without_writer: self.without_writer.max(other.without_writer),
+            without_leader: self.without_leader.max(other.without_leader),
+            two_writers: self.two_writers.max(other.two_writers),
+        }
+    }
+}
+
 /// Checks a run. `end`: its end.
-pub(crate) fn check(plan: &Plan, facts: &[(Duration, Fact)], end: Duration) -> Option<Violation> {
-    (0..plan.hpas).find_map(|hpa| Hpa::new(plan, hpa).check(facts, end))
+pub(crate) fn check(plan: &Plan, facts: &[(Duration, Fact)], end: Duration) -> (Option<Violation>, Longest) {
+    let checked: Vec<_> = (0..plan.hpas).map(|hpa| Hpa::new(plan, hpa).check(facts, end)).collect();
+    let longest = checked.iter().fold(Longest::default(), |longest, (_, next)| longest.max(*next));
+    (checked.into_iter().find_map(|(violation, _)| violation), longest)
 }
 
 /// What is known of an HPA at one time of the journal.
@@ -69,6 +93,7 @@ struct Hpa {
     refused: Option<Duration>,
     /// The replicas whose newest check found the guard intact.
     proven: BTreeSet<usize>,
+    longest: Longest,
 }
 
 impl Hpa {
@@ -92,11 +117,13 @@ impl Hpa {
             rescales: 0,
             refused: None,
             proven: BTreeSet::new(),
+            longest: Longest::default(),
         }
     }
 
-    fn check(mut self, facts: &[(Duration, Fact)], end: Duration) -> Option<Violation> {
-        facts.iter().find_map(|(at, fact)| self.apply(*at, *fact)).or_else(|| self.has_writer(end))
+    fn check(mut self, facts: &[(Duration, Fact)], end: Duration) -> (Option<Violation>, Longest) {
+        let violation = facts.iter().find_map(|(at, fact)| self.apply(*at, *fact));
+        (violation.or_else(|| self.has_writer(end)), self.longest)
     }
 
     fn apply(&mut self, now: Duration, fact: Fact) -> Option<Violation> {
@@ -172,13 +199,20 @@ impl Hpa {
     }
 
     /// The time since the last write is bounded.
-    fn has_writer(&self, now: Duration) -> Option<Violation> {
+    fn has_writer(&mut self, now: Duration) -> Option<Violation> {
         if !self.exists {
             return None;
         }
-        let deaths = self.deaths.iter().filter(|died| **died + LEASE + RETRY >= self.last);
-        let longest = LONGEST + SLACK + AFTER_DEATH * u32::try_from(deaths.count()).unwrap();
+        let deaths = self.deaths.iter().filter(|died| **died + LEASE + RETRY >= self.last).count();
+        let longest = LONGEST + SLACK + AFTER_DEATH * u32::try_from(deaths).unwrap();
         let gap = now.saturating_sub(self.last);
+        let without = match deaths {
+            0 => &mut self.longest.without_writer,
+            _ => &mut self.longest.without_leader,
+        };
+        if deaths <= 1 {
+            *without = gap.saturating_sub(PERIOD).max(*without);
+        }
         let text = format!("nothing was written for {gap:?} since {:?}", self.last);
         if gap > longest { self.violation("always-a-writer", now, &text) } else { None }
     }
@@ -198,6 +232,9 @@ impl Hpa {
             return self.violation("only-in-scope", now, &format!("out of scope since {:?}", self.left));
         }
         // A request in flight, or one that the replica sent before it could know of the foreign write.
+        let overlap = self.foreign.filter(|at| self.is_contested && since(*at) <= self.unseen);
+        let overlap = overlap.map(|at| now.saturating_sub(at)).unwrap_or_default();
+        self.longest.two_writers = self.longest.two_writers.max(overlap);
         let foreign = self.foreign.filter(|at| since(*at) > self.unseen)?;
         if std::mem::replace(&mut self.has_returned, true) || since(foreign) + self.unseen >= QUIET {
             return None;

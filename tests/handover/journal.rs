@@ -22,7 +22,7 @@ pub(crate) enum Writer {
 pub(crate) enum Fact {
     /// A Scale or status write about an HPA succeeded. `sent`: when the writer sent it.
     Wrote { hpa: usize, writer: Writer, is_status: bool, sent: Duration },
-    /// A replica refused a write of the built-in loop about an HPA. `is_led`: whether the Lease had a live holder,
+    /// A replica refused a write of the built-in loop about an HPA: its Scale, its status or an event. `is_led`: whether the Lease had a live holder,
     /// or lost it so recently that a standby was about to acquire it.
     Refused { hpa: usize, is_led: bool },
     /// An HPA entered the scope or left it, or exists from now on, or no longer.

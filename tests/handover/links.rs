@@ -7,6 +7,7 @@ use std::time::Duration;
 use fake_cluster::{Answer, Exchange, Link, Server, Status};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::bugs::PlantedBug;
@@ -37,6 +38,7 @@ pub(crate) struct LoopLink {
     pub(crate) is_known: AtomicBool,
     /// Whether the Lease has a live holder.
     pub(crate) is_led: AtomicBool,
+    pub(crate) bug: Option<PlantedBug>,
 }
 
 impl Link for ReplicaLink {
@@ -96,10 +98,12 @@ impl Link for LoopLink {
             let sent = self.journal.now();
             pause(self.request / 2).await;
             let user = if self.is_known.load(Ordering::Relaxed) { BUILT_IN } else { "system:new-loop" };
-            let admission = self.guard.admit(self.server.load(Ordering::Relaxed), user, &exchange, false);
+            let (server_number, proves_nothing) =
+                (self.server.load(Ordering::Relaxed), PlantedBug::proves_nothing(self.bug));
+            let admission = self.guard.admit(server_number, user, &exchange, proves_nothing);
             pause(wait(admission, self.unreached)).await;
             if admission == Admission::Refused {
-                if let Some(hpa) = subject(&exchange) {
+                if let Some(hpa) = subject(&exchange).or_else(|| event_subject(&exchange)) {
                     self.journal.add(Fact::Refused { hpa, is_led: self.is_led.load(Ordering::Relaxed) });
                 }
                 pause(self.request / 2).await;
@@ -140,4 +144,11 @@ fn subject(exchange: &Exchange) -> Option<usize> {
     let path = exchange.path.strip_suffix("/scale").or_else(|| exchange.path.strip_suffix("/status"))?;
     let (_, name) = path.rsplit_once('/')?;
     NAMES.iter().position(|known| *known == name)
+}
+
+/// The HPA that a new event is about. A refused event proves the guard like any other write.
+fn event_subject(exchange: &Exchange) -> Option<usize> {
+    let event: Value = serde_json::from_slice(&exchange.body).ok()?;
+    let about = event.get("involvedObject").or_else(|| event.get("regarding"))?;
+    NAMES.iter().position(|known| about["name"] == *known)
 }

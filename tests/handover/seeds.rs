@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::bugs::PlantedBug;
-use crate::invariants::{Violation, check};
+use crate::invariants::{Longest, Violation, check};
 use crate::journal::{Fact, Journal, Writer};
 use crate::plan::draw;
 use crate::world;
@@ -24,6 +24,7 @@ const FULL_REPORTS: u64 = 2;
 pub(crate) struct Outcome {
     pub(crate) journal: Arc<Journal>,
     pub(crate) violation: Option<Violation>,
+    longest: Longest,
     simulated: Duration,
 }
 
@@ -31,9 +32,14 @@ pub(crate) struct Outcome {
 #[derive(Debug, Default)]
 struct Tally {
     seeds: u64,
+    /// Actions of the plans: labels, faults, starts and ends.
+    events: u64,
     own: u64,
     foreign: u64,
     refused: u64,
+    /// Number of seeds with a write that only another writer may send.
+    double_writes: u64,
+    longest: Longest,
     simulated: Duration,
     failures: u64,
 }
@@ -53,8 +59,8 @@ pub(crate) fn play(seed: u64, bug: Option<PlantedBug>) -> Outcome {
     let plan = draw(seed);
     let journal = runtime.block_on(world::play(plan.clone(), seed, bug));
     let simulated = runtime.block_on(async { journal.now() });
-    let violation = check(&plan, &journal.facts(), simulated);
-    Outcome { journal, violation, simulated }
+    let (violation, longest) = check(&plan, &journal.facts(), simulated);
+    Outcome { journal, violation, longest, simulated }
 }
 
 /// Runs all seeds and returns the number of failed seeds.
@@ -84,12 +90,18 @@ pub(crate) fn run(seeds: &Range<u64>, bug: Option<PlantedBug>) -> u64 {
             });
         }
     });
-    let Tally { seeds, own, foreign, refused, simulated, failures } = tally.into_inner();
+    let Tally { seeds, events, own, foreign, refused, double_writes, longest, simulated, failures } =
+        tally.into_inner();
     let took = started.elapsed().as_secs_f64();
+    let Longest { without_writer, without_leader, two_writers } = longest;
     print(&format!(
-        "{seeds} seeds, {own} writes of replicas, {foreign} of the built-in loop, {refused} refused, {:.1} h simulated \
-         in {took:.1} s, {failures} failures",
-        simulated.as_secs_f64() / 3600.0
+        "{seeds} seeds, {events} events, {own} writes of replicas, {foreign} of the built-in loop, {refused} refused, \
+         {:.1} h simulated in {took:.1} s, {failures} failures, {double_writes} of them double writes; at most \
+         {:.1} s without a writer, {:.1} s around the end of a leader, {:.3} s with two",
+        simulated.as_secs_f64() / 3600.0,
+        without_writer.as_secs_f64(),
+        without_leader.as_secs_f64(),
+        two_writers.as_secs_f64(),
     ));
     failures
 }
@@ -131,16 +143,25 @@ fn print(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
+/// Whether a violation of the invariant is a write next to another writer.
+fn is_double_write(invariant: &str) -> bool {
+    matches!(invariant, "one-writer" | "silence-before-a-write" | "only-in-scope" | "only-the-leader-writes")
+}
+
 impl Tally {
     fn add(&mut self, outcome: &Outcome) {
         self.seeds += 1;
         self.simulated += outcome.simulated;
-        self.failures += u64::from(outcome.violation.is_some());
+        self.longest = self.longest.max(outcome.longest);
+        let violated = outcome.violation.as_ref().map(|violation| violation.invariant);
+        self.failures += u64::from(violated.is_some());
+        self.double_writes += u64::from(violated.is_some_and(is_double_write));
         for (_, fact) in outcome.journal.facts() {
             match fact {
                 Fact::Wrote { writer: Writer::Own(_), .. } => self.own += 1,
                 Fact::Wrote { writer: Writer::BuiltIn, .. } => self.foreign += 1,
                 Fact::Refused { .. } => self.refused += 1,
+                Fact::Event(_) => self.events += 1,
                 _ => {}
             }
         }

@@ -93,6 +93,7 @@ pub(crate) async fn play(plan: Plan, seed: u64, bug: Option<PlantedBug>) -> Arc<
         server: 0.into(),
         is_known: true.into(),
         is_led: false.into(),
+        bug,
     });
     let _built_in = BuiltIn::behind(&stage, Some(Arc::clone(&link) as Arc<_>));
     let mut world = World {
