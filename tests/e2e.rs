@@ -299,6 +299,12 @@ async fn long_labelled_hpa_has_one_writer_after_an_outage_of_the_api_server() ->
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS and CONCERTINA_KEDA: run tests/controlplane/build.sh and tests/keda/build.sh"]
+async fn long_scaled_object_of_keda_is_handed_over_and_back() -> Outcome {
+    handover::scaled_object(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn long_refused_loop_costs_the_api_server_no_more_than_before() -> Outcome {
     handover::refused_loop(&Fixture::start().await?).await

@@ -13,21 +13,36 @@ const NAME: &str = "test-metrics";
 
 /// Creates the Service for API registrations, with `port` on loopback.
 pub(crate) async fn name(api: &Rest, port: u16) -> Outcome {
+    name_as(api, NAME, port).await
+}
+
+/// Like [`name`], but with another name of the Service.
+pub(crate) async fn name_as(api: &Rest, service: &str, port: u16) -> Outcome {
     let service = json!({
-        "metadata": {"name": NAME},
+        "metadata": {"name": service},
         "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
     });
     api.create(SERVICES, &service).await.map(drop)
 }
 
 pub(crate) async fn register(api: &Rest, port: u16, group: &str, version: &str) -> Outcome {
+    register_at(api, (NAME, port), group, version).await
+}
+
+/// Like [`register`], but with another Service.
+pub(crate) async fn register_at(
+    api: &Rest,
+    (name, port): (&str, u16),
+    group: &str,
+    version: &str,
+) -> Outcome {
     let service = json!({
         "metadata": {"name": format!("{version}.{group}")},
         "spec": {
             "group": group, "version": version,
             "groupPriorityMinimum": 100, "versionPriority": 100,
             "insecureSkipTLSVerify": true,
-            "service": {"namespace": "kube-system", "name": NAME, "port": port},
+            "service": {"namespace": "kube-system", "name": name, "port": port},
         },
     });
     api.create(API_SERVICES, &service).await.map(drop)

@@ -112,6 +112,11 @@ impl ControlPlane {
             ("token-auth-file", "tokens.csv"),
             ("service-account-signing-key-file", "accounts.key"),
             ("service-account-key-file", "accounts.pub"),
+            // Servers behind the aggregation layer read these from a ConfigMap, and refuse all requests without it.
+            ("client-ca-file", "authority.crt"),
+            ("requestheader-client-ca-file", "authority.crt"),
+            ("proxy-client-cert-file", "server.crt"),
+            ("proxy-client-key-file", "server.key"),
             ("audit-policy-file", "audit-policy.json"),
             ("audit-log-path", "audit.log"),
         ] {
@@ -121,6 +126,11 @@ impl ControlPlane {
             server.arg(format!("--{flag}={}", self.path(file).display()));
         }
         server.args([
+            // The name in the certificate of the proxy client, which has the authority of ordinary clients.
+            "--requestheader-allowed-names=localhost",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=RBAC",

@@ -7,6 +7,8 @@ mod cost;
 mod failures;
 #[path = "handover/guards.rs"]
 mod guards;
+#[path = "handover/keda.rs"]
+mod keda;
 #[path = "handover/log.rs"]
 mod log;
 #[path = "handover/rig.rs"]
@@ -23,6 +25,7 @@ use tokio::time::sleep;
 pub(crate) use self::cost::refused_loop;
 pub(crate) use self::failures::{api_server_is_away, replicas_end_die_and_return};
 pub(crate) use self::guards::{broken_webhook, deleted_binding};
+pub(crate) use self::keda::scaled_object;
 use self::log::{Log, first_write};
 use self::rig::{PERIOD, Replica, SLACK, built_in, hpas, label, policies, replica};
 pub(crate) use self::targets::labels_and_targets;
