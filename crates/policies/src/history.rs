@@ -93,7 +93,7 @@ impl PolicyHistory {
 
 /// The fallback of a metric: the first one with its name, otherwise the first one without a name.
 pub(crate) fn matching<'a>(fallbacks: &'a [Fallback], metric: &str, cause: Cause) -> Option<&'a Fallback> {
-    let of_cause = || fallbacks.iter().filter(|fallback| fallback.on == cause);
+    let of_cause = || fallbacks.iter().filter(|fallback| fallback.when == cause);
     let named = of_cause().find(|fallback| fallback.metric.as_deref() == Some(metric));
     named.or_else(|| of_cause().find(|fallback| fallback.metric.is_none()))
 }

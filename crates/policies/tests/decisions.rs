@@ -167,7 +167,7 @@ fn each_mode_applies_what_it_allows() {
 #[test]
 fn fallback_starts_after_its_duration_and_ends_with_the_failure() {
     let policy =
-        policy("{fallback: [{on: Error, failureDurationSeconds: 30, action: Replicas, replicas: 6}]}");
+        policy("{fallback: [{when: Error, failureDurationSeconds: 30, action: Replicas, replicas: 6}]}");
     let mut target = Target::new(4, 1);
     let mut counts = Vec::new();
     for total in [Some(40), None, None, None, None, Some(80)] {
@@ -210,7 +210,7 @@ fn withheld_recommendation_stays_in_the_history() {
 #[test]
 fn effect_survives_the_record() {
     let text = "{mode: Paused, until: 2030-01-01T00:00:00Z, combine: Min, \
-                fallback: [{on: Error, failureDurationSeconds: 0, action: Hold}], guards: {maxStep: {up: 1}}, \
+                fallback: [{when: Error, failureDurationSeconds: 0, action: Hold}], guards: {maxStep: {up: 1}}, \
                 schedules: [{name: sale, from: 1960-01-01T00:00:00Z, to: 2030-01-01T00:00:00Z, minReplicas: 3}], x: 1}";
     let (_, effect) =
         Target::new(4, 3).decide(&policy(text), &[None, Some(80), Some(90)], &TargetState::default());
@@ -233,13 +233,13 @@ fn totals() -> impl Strategy<Value = Vec<Vec<Total>>> {
 const POLICIES: [&str; 8] = [
     "{}",
     "{combine: Min}",
-    "{fallback: [{on: Error, action: Ignore, failureDurationSeconds: 30}]}",
-    "{fallback: [{on: Error, action: Replicas, replicas: 90, failureDurationSeconds: 0}]}",
-    "{fallback: [{on: Error, action: Replicas, replicas: 0, failureDurationSeconds: 0}], combine: Min}",
+    "{fallback: [{when: Error, action: Ignore, failureDurationSeconds: 30}]}",
+    "{fallback: [{when: Error, action: Replicas, replicas: 90, failureDurationSeconds: 0}]}",
+    "{fallback: [{when: Error, action: Replicas, replicas: 0, failureDurationSeconds: 0}], combine: Min}",
     "{guards: {maxStep: {up: 20%, down: 1}}}",
     "{schedules: [{name: a, from: 1970-01-01T00:01:00Z, to: 1970-01-01T00:02:00Z, minReplicas: 30},\
      {name: b, from: 1970-01-01T00:01:30Z, to: 1970-01-01T00:03:00Z, maxReplicas: 9}]}",
-    "{downscaleStabilizationSeconds: 0, fallback: [{on: Error, action: LastValue, failureDurationSeconds: 15}]}",
+    "{downscaleStabilizationSeconds: 0, fallback: [{when: Error, action: LastValue, failureDurationSeconds: 15}]}",
 ];
 
 /// The fields of a policy, without braces.

@@ -50,8 +50,8 @@ fn reference_decides_without_a_rule_that_applies() {
     for policy in [
         "{}",
         "{combine: Max}",
-        "{fallback: [{on: Empty, action: Hold}]}",
-        "{fallback: [{on: Error, action: Hold, metric: a}]}",
+        "{fallback: [{when: Empty, action: Hold}]}",
+        "{fallback: [{when: Error, action: Hold, metric: a}]}",
     ] {
         assert_eq!(chosen(policy, &all, 1000), (None, Vec::new()), "{policy}");
     }
@@ -74,18 +74,18 @@ fn fallback_acts_after_its_duration() {
         ("Replicas, replicas: 3, strategy: AtMost", 3, "it proposes 3"),
         ("Replicas, replicas: 6, strategy: AtMost", 4, "it proposes 4"),
     ] {
-        let policy = format!("{{fallback: [{{on: Error, action: {action}, failureDurationSeconds: 60}}]}}");
+        let policy = format!("{{fallback: [{{when: Error, action: {action}, failureDurationSeconds: 60}}]}}");
         assert_eq!(chosen(&policy, &states, 59), (None, Vec::new()), "{action}");
         assert_eq!(chosen(&policy, &states, 60), (Some(count), text(effect)), "{action}");
     }
-    let default = "{fallback: [{on: Error, action: Hold}]}";
+    let default = "{fallback: [{when: Error, action: Hold}]}";
     assert_eq!(chosen(default, &states, 179).0, None);
     assert_eq!(chosen(default, &states, 180).0, Some(4));
 }
 
 #[test]
 fn no_data_is_not_an_error() {
-    let policy = "{fallback: [{on: Error, action: Replicas, replicas: 9}, {on: Empty, action: Replicas, replicas: 7}]}";
+    let policy = "{fallback: [{when: Error, action: Replicas, replicas: 9}, {when: Empty, action: Replicas, replicas: 7}]}";
     assert_eq!(chosen(policy, &[fails("a", Cause::Error)], 180).0, Some(9));
     let (count, texts) = chosen(policy, &[fails("a", Cause::Empty)], 180);
     assert_eq!(
@@ -96,21 +96,21 @@ fn no_data_is_not_an_error() {
 
 #[test]
 fn fallback_of_a_metric_comes_before_that_of_all() {
-    let policy = "{fallback: [{on: Error, action: Replicas, replicas: 9}, \
-                  {on: Error, metric: a, action: Replicas, replicas: 7}]}";
+    let policy = "{fallback: [{when: Error, action: Replicas, replicas: 9}, \
+                  {when: Error, metric: a, action: Replicas, replicas: 7}]}";
     assert_eq!(chosen(policy, &[fails("a", Cause::Error)], 180).0, Some(7));
     assert_eq!(chosen(policy, &[fails("b", Cause::Error)], 180).0, Some(9));
 }
 
 #[test]
 fn ignored_metrics_alone_decide_nothing() {
-    let policy = "{fallback: [{on: Error, action: Ignore}]}";
+    let policy = "{fallback: [{when: Error, action: Ignore}]}";
     assert_eq!(chosen(policy, &[fails("a", Cause::Error), fails("b", Cause::Error)], 180).0, None);
 }
 
 #[test]
 fn failed_metric_without_a_fallback_prevents_scale_down() {
-    let policy = "{fallback: [{on: Error, metric: b, action: Ignore}]}";
+    let policy = "{fallback: [{when: Error, metric: b, action: Ignore}]}";
     let states = |count| [proposes("a", count), fails("b", Cause::Error), fails("c", Cause::Error)];
     assert_eq!(chosen(policy, &states(3), 180).0, None);
     assert_eq!(chosen(policy, &states(5), 180).0, Some(5));
@@ -144,7 +144,7 @@ fn average_value_within_tolerance_keeps_spec_replicas() {
 #[test]
 fn failure_lasts_from_the_last_value_whatever_its_cause() {
     let fallbacks =
-        spec("{fallback: [{on: Error, action: Hold, failureDurationSeconds: 60}]}").fallback.unwrap();
+        spec("{fallback: [{when: Error, action: Hold, failureDurationSeconds: 60}]}").fallback.unwrap();
     let history = PolicyHistory::default().observe(&[proposes("a", 3)], START);
     assert_eq!(history.next_edge(&fallbacks, START), None);
     let history = history.observe(&[fails("a", Cause::Empty)], after(10));
@@ -197,10 +197,10 @@ proptest! {
         current in 0..12i32, seconds in 0..400i64,
     ) {
         let policies = [
-            "{}", "{combine: Min}", "{fallback: [{on: Error, action: Ignore}, {on: Empty, action: Hold}]}",
-            "{combine: Min, fallback: [{on: Error, action: LastValue, failureDurationSeconds: 0}]}",
-            "{fallback: [{on: Error, action: Replicas, replicas: 6, strategy: AtLeast}, {on: Empty, metric: m0, action: Ignore}]}",
-            "{combine: Min, fallback: [{on: Empty, action: Replicas, replicas: 2}]}",
+            "{}", "{combine: Min}", "{fallback: [{when: Error, action: Ignore}, {when: Empty, action: Hold}]}",
+            "{combine: Min, fallback: [{when: Error, action: LastValue, failureDurationSeconds: 0}]}",
+            "{fallback: [{when: Error, action: Replicas, replicas: 6, strategy: AtLeast}, {when: Empty, metric: m0, action: Ignore}]}",
+            "{combine: Min, fallback: [{when: Empty, action: Replicas, replicas: 2}]}",
         ];
         let policy = spec(policies[policy]);
         let states: Vec<_> = outcomes.iter().enumerate().map(|(index, outcome)| metric(&format!("m{index}"), *outcome)).collect();

@@ -62,7 +62,7 @@ fn policies_of_a_tenant_do_not_exceed_the_limits() {
                   allowedModes: [Pinned, Paused], highestFloor: 10, highestCeiling: 100}}";
     let tenant = "{syncPeriodSeconds: 1, mode: ScaleDownOnly, \
                   schedules: [{name: sale, from: 2026-01-01T00:00:00Z, to: 2026-01-02T00:00:00Z, minReplicas: 50, \
-                  maxReplicas: 500}], fallback: [{on: Error, action: Replicas, replicas: 200}]}";
+                  maxReplicas: 500}], fallback: [{when: Error, action: Replicas, replicas: 200}]}";
     let policy = Policy::merge(vec![
         source(Level::Namespaced, "shop/web", 1, tenant),
         source(Level::Cluster, "platform", 1, limits),

@@ -162,12 +162,12 @@ impl Named for ActionName {
 }
 
 fn fallback(reader: &mut Reader<'_>) -> Option<Fallback> {
-    for field in ["on", "action"] {
+    for field in ["when", "action"] {
         if !reader.has(field) {
-            reader.report(field, ProblemReason::Missing("a fallback needs on and action"));
+            reader.report(field, ProblemReason::Missing("a fallback needs when and action"));
         }
     }
-    let on = reader.choice("on");
+    let when = reader.choice("when");
     let metric = reader.text("metric", MAX_NAME);
     let seconds = reader.integer("failureDurationSeconds", 0..=MAX_SECONDS);
     let action = reader.choice("action");
@@ -194,7 +194,7 @@ fn fallback(reader: &mut Reader<'_>) -> Option<Fallback> {
         }
     };
     Some(Fallback {
-        on: on?,
+        when: when?,
         metric: metric.map(Into::into),
         failure_duration_seconds: seconds.unwrap_or(FAILURE_DURATION_SECONDS),
         action,

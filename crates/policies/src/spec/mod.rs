@@ -66,8 +66,8 @@ pub struct ModeRule {
 /// What a failed metric means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
-    /// The cause of the failure.
-    pub on: Cause,
+    /// The cause of the failure. Not named `on`, because YAML 1.1 reads this word as `true`.
+    pub when: Cause,
     /// The name of the metric. `None` for every metric.
     pub metric: Option<Arc<str>>,
     /// The time from the first failure to the action.

@@ -20,8 +20,8 @@ schedules:
 - {name: business-hours, timeZone: Europe/Berlin, start: "0 8 * * 1-5", end: "0 19 * * 1-5", minReplicas: 10}
 - {name: black-friday, from: 2026-11-27T00:00:00Z, to: 2026-11-30T00:00:00Z, minReplicas: 50, maxReplicas: 200}
 fallback:
-- {on: Error, failureDurationSeconds: 60, action: Replicas, replicas: 6, strategy: AtLeast}
-- {on: Empty, metric: queue, action: Hold}
+- {when: Error, failureDurationSeconds: 60, action: Replicas, replicas: 6, strategy: AtLeast}
+- {when: Empty, metric: queue, action: Hold}
 combine: Min
 guards:
   pendingPods: {maximum: 20%, unschedulableOnly: true}
@@ -49,7 +49,7 @@ fn every_field_of_a_policy_is_read() {
     let fallback = spec.fallback.unwrap();
     assert_eq!(fallback[0].action, FallbackAction::Replicas(6, Strategy::AtLeast));
     assert_eq!((fallback[0].failure_duration_seconds, fallback[1].failure_duration_seconds), (60, 180));
-    assert_eq!((fallback[1].on, fallback[1].metric.as_deref()), (Cause::Empty, Some("queue")));
+    assert_eq!((fallback[1].when, fallback[1].metric.as_deref()), (Cause::Empty, Some("queue")));
     assert_eq!(spec.combine, Some(Combine::Min));
     let max_step = MaxStep {
         up: Some(Amount::Percent(100)),
@@ -181,12 +181,12 @@ fn invalid_entry_of_a_list_is_ignored_as_a_whole() {
         assert_eq!(spec.schedules.unwrap().iter().map(|schedule| &*schedule.name).collect::<Vec<_>>(), ["b"]);
     }
     for (entry, expected) in [
-        ("{action: Hold}", "fallback[0].on: is missing; a fallback needs on and action"),
-        ("{on: Error}", "fallback[0].action: is missing; a fallback needs on and action"),
-        ("{on: Error, action: Replicas}", "fallback[0].replicas: is missing; the action Replicas needs it"),
-        ("{on: Error, action: Hold, replicas: 1}", "fallback[0].replicas: needs the action Replicas"),
+        ("{action: Hold}", "fallback[0].when: is missing; a fallback needs when and action"),
+        ("{when: Error}", "fallback[0].action: is missing; a fallback needs when and action"),
+        ("{when: Error, action: Replicas}", "fallback[0].replicas: is missing; the action Replicas needs it"),
+        ("{when: Error, action: Hold, replicas: 1}", "fallback[0].replicas: needs the action Replicas"),
         (
-            "{on: Error, action: Hold, metrc: a}",
+            "{when: Error, action: Hold, metrc: a}",
             "fallback[0].metrc: is unknown and has no effect; did you mean metric?",
         ),
     ] {
