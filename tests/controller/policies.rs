@@ -132,7 +132,8 @@ async fn sync_period_replaces_that_of_the_controller() {
 
 #[tokio::test(start_paused = true)]
 async fn fallback_applies_to_the_failed_metric() {
-    let policy = "fallback: [{when: Error, action: Replicas, replicas: 6, strategy: AtLeast}, {when: Empty, action: Hold}]";
+    let policy = "fallback: [{when: Error, failureDurationSeconds: 0, action: Replicas, replicas: 6, strategy: AtLeast}, \
+                  {when: Empty, failureDurationSeconds: 0, action: Hold}]";
     let stage = annotated(policy);
     stage.metrics.set_external(serde_json::Value::default());
     let rig = Harness::start(stage);
@@ -164,8 +165,9 @@ async fn lowest_proposal_is_chosen_and_steps_are_bounded() {
     rig.pass(2.0).await;
     assert_eq!(rig.replicas("web"), 5);
     assert!(
-        active(&rig)
-            .starts_with("True MaxStep maxStep allows 5 instead of 6 in this sync; the lowest proposal 6"),
+        active(&rig).starts_with(
+            "True MaxStep the largest step from 4 is to 5, not to 6; the lowest proposal 6 is chosen"
+        ),
         "{}",
         active(&rig)
     );
@@ -174,9 +176,27 @@ async fn lowest_proposal_is_chosen_and_steps_are_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn lowest_proposal_of_a_failed_metric_keeps_the_count() {
+    let stage = Fixture::new();
+    stage.target("web", 4);
+    stage.external("queue", "80");
+    let mut object = hpa("web", &[external("queue", "10"), external("missing", "10")]);
+    object["metadata"]["annotations"] = json!({ ANNOTATION: "combine: Min" });
+    stage.create(object);
+    let rig = Harness::start(stage);
+    rig.pass(40.0).await;
+    assert_eq!(rig.replicas("web"), 4);
+    assert!(
+        active(&rig).starts_with("True CombinedMin missing failed and may propose the lowest count"),
+        "{}",
+        active(&rig)
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn invalid_fields_are_reported_once_and_the_others_apply() {
     let rig = Harness::start(annotated(
-        "mode: ScaleUpOnly\nsyncPeriodSeconds: 0\ntolerence: 1\nguards: {rollout: Hold}\nschedules: [{name: a, timeZone: Berlin, start: \"0 8 * * *\", end: \"0 9 * * *\", minReplicas: 1}]",
+        "mode: ScaleUpOnly\nsyncPeriodSeconds: 0\ntolerence: 1\nguards: {rolout: Hold}\nschedules: [{name: a, timeZone: Berlin, start: \"0 8 * * *\", end: \"0 9 * * *\", minReplicas: 1}]",
     ));
     rig.until("the scale-up", 2.0, |stage| stage.replicas("web") == 8).await;
     rig.pass(40.0).await;
@@ -185,10 +205,10 @@ async fn invalid_fields_are_reported_once_and_the_others_apply() {
     assert_eq!(invalid.len(), 1, "{events:?}");
     for part in [
         "annotation concertina.dev/policy: ",
-        "syncPeriodSeconds: must be from 1 to 3600; the field is ignored",
-        "tolerence: is unknown and has no effect",
-        "guards.rollout: is not supported by this version and has no effect",
-        "schedules[0]: timeZone: no time zone has the name \"Berlin\"; did you mean \"Europe/Berlin\"?; the entry is ignored",
+        "syncPeriodSeconds: must be a whole number from 1 to 3600, not 0",
+        "tolerence: is unknown and has no effect; did you mean tolerance?",
+        "guards.rolout: is unknown and has no effect; did you mean rollout?",
+        "schedules[0]: timeZone: no time zone has the name \"Berlin\"; did you mean \"Europe/Berlin\"?",
     ] {
         assert!(invalid[0].contains(part), "{part}: {}", invalid[0]);
         assert!(active(&rig).contains(part), "{part}: {}", active(&rig));

@@ -55,6 +55,7 @@ impl OtherController {
             overlap: Arc::clone(&ours.overlap),
             mapper: Arc::clone(&ours.mapper),
             scales: ours.scales.clone(),
+            guard_reads: ours.guard_reads.clone(),
             targets: ours.targets.clone(),
             statuses: Statuses::new(clients.core.clone(), OTHER),
             metrics: Arc::clone(&ours.metrics),

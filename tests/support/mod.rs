@@ -125,6 +125,7 @@ fn copy(controller: &Controller) -> Controller {
         overlap: Arc::clone(&controller.overlap),
         mapper: Arc::clone(&controller.mapper),
         scales: controller.scales.clone(),
+        guard_reads: controller.guard_reads.clone(),
         targets: controller.targets.clone(),
         statuses: controller.statuses.clone(),
         metrics: Arc::clone(&controller.metrics),

@@ -22,7 +22,7 @@ pub struct Collection<'a> {
 }
 
 impl Collection<'_> {
-    fn call(&self, next: &str, limit: &str) -> Call {
+    fn call(&self, labels: &str, next: &str, limit: &str) -> Call {
         let root: &[&str] = if self.group.is_empty() { &["api"] } else { &["apis", self.group] };
         let namespace = self.namespace.map(|namespace| ["namespaces", namespace]);
         let path = root.iter().copied().chain([self.version]).chain(namespace.into_iter().flatten());
@@ -34,6 +34,7 @@ impl Collection<'_> {
         Call::get(path.chain([self.resource]))
             .query("continue", next)
             .query("fieldSelector", self.fields)
+            .query("labelSelector", labels)
             .query("limit", limit)
             .about(about, "")
             .within(PAGE_TIMEOUT)
@@ -46,12 +47,22 @@ impl Collection<'_> {
 pub async fn each(
     client: &Client,
     collection: Collection<'_>,
+    item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
+) -> Result<(), ApiError> {
+    each_labelled(client, collection, "", item).await
+}
+
+/// Like [`each`], for the items that a label selector matches.
+pub async fn each_labelled(
+    client: &Client,
+    collection: Collection<'_>,
+    labels: &str,
     mut item: impl FnMut(&[u8]) -> Result<(), DecodeError>,
 ) -> Result<(), ApiError> {
     let mut next = String::new();
     let mut limit = PAGE;
     loop {
-        match client.items(&collection.call(&next, limit), &mut item).await {
+        match client.items(&collection.call(labels, &next, limit), &mut item).await {
             Ok(envelope) if envelope.metadata.resource_version.is_empty() => {
                 let wrong = format!("{} is not a list of {}", envelope.kind, collection.resource);
                 return Err(ApiError::Decode(DecodeError::new(wrong)));

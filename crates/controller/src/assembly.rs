@@ -191,6 +191,7 @@ impl Parts<'_> {
             overlap: Arc::new(Overlap::new()),
             mapper: Arc::clone(&mapper),
             scales: Scales::new(clients.scale.clone(), options.field_manager.as_str()),
+            guard_reads: clients.scale.clone(),
             targets,
             statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
             metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),

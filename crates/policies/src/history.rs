@@ -65,6 +65,16 @@ impl PolicyHistory {
         Self { metrics, zero_since }
     }
 
+    /// Moves all times, after the clock was set.
+    pub fn shift(&mut self, by: SignedDuration) {
+        let moved = |time: Timestamp| time.saturating_add(by).unwrap_or(time);
+        for metric in self.metrics.values_mut() {
+            metric.failing = metric.failing.map(|(since, cause)| (moved(since), cause));
+            metric.last_nonzero = metric.last_nonzero.map(moved);
+        }
+        self.zero_since = self.zero_since.map(moved);
+    }
+
     fn zero(&self, states: &[MetricState], now: Timestamp) -> Option<Timestamp> {
         let is = |state: &MetricState, zero: bool| matches!(state.outcome, Outcome::Proposal { is_zero, .. } if is_zero == zero);
         if states.iter().any(|state| is(state, false)) {

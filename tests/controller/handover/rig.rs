@@ -216,6 +216,7 @@ impl BuiltIn {
             overlap: Arc::clone(&all.overlap),
             mapper: Arc::clone(&all.mapper),
             scales: all.scales.clone(),
+            guard_reads: all.guard_reads.clone(),
             targets: all.targets.clone(),
             statuses: Statuses::new(clients.core.clone(), OTHER),
             metrics: Arc::clone(&all.metrics),

@@ -1,20 +1,34 @@
 //! Encodes a history as bytes: compact, exact to the nanosecond, and validated when it is decoded.
 //!
-//! The encoding is a version byte and `StoredHistory`. Syncs are a period apart, so each time is stored as
+//! The encoding is a version byte and `StoredHistory`, followed by `StoredPolicy` if a scaling policy needs the
+//! metrics of earlier syncs. Syncs are a period apart, so each time is stored as
 //! the change of its distance to the previous time (delta of deltas).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use autoscaling::history::{
     History, PendingWrite, RECOMMENDATIONS, Recommendation, SCALE_EVENTS, ScaleEvent,
 };
 use jiff::Timestamp;
+use policies::history::{MetricHistory, PolicyHistory};
+use policies::spec::Cause;
 use serde::{Deserialize, Serialize};
 
 use crate::codec;
+use crate::reconcile::KeptHistory;
 
-/// The format version that this build writes and reads.
+/// The format version without the metrics of earlier syncs. Earlier releases read and write it.
 const VERSION: u8 = 2;
-/// Maximum bytes of an encoded history. A history with all allowed entries has at most 35 KB.
-const MAX_BYTES: usize = 64 << 10;
+/// The format version with the metrics of earlier syncs.
+const VERSION_WITH_POLICY: u8 = 3;
+/// Maximum number of stored metrics. Further metrics count as not read before.
+const METRICS: usize = 64;
+/// Maximum bytes of the key of a stored metric.
+const MAX_KEY: usize = 512;
+/// Maximum bytes of an encoded history. A history with all allowed entries has at most 35 KB, and
+/// its metrics have at most 70 KB.
+const MAX_BYTES: usize = 128 << 10;
 
 /// The reason why bytes are not a valid history. The caller can ignore the bytes and rebuild the history.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +37,9 @@ pub enum HistoryError {
     #[error("history has {0} bytes, but at most {MAX_BYTES} are allowed")]
     TooLarge(usize),
     /// The format has another version.
-    #[error("history has format version {0}, but this build reads version {VERSION}")]
+    #[error(
+        "history has format version {0}, but this build reads versions {VERSION} and {VERSION_WITH_POLICY}"
+    )]
     Version(u8),
     /// The bytes end too early, or a value is invalid.
     #[error("history is truncated or invalid: {0}")]
@@ -66,8 +82,25 @@ struct StoredEvent {
     uncertain: Option<u128>,
 }
 
+/// The metrics of earlier syncs.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredPolicy {
+    metrics: Vec<StoredMetric>,
+    zero_since: Option<i128>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredMetric {
+    key: String,
+    name: String,
+    failing: Option<(i128, Cause)>,
+    last_proposal: Option<i32>,
+    last_nonzero: Option<i128>,
+}
+
 /// Encodes a history.
-pub fn encode(history: &History) -> Vec<u8> {
+pub fn encode(kept: &KeptHistory) -> Vec<u8> {
+    let KeptHistory { history, policy } = kept;
     let times = &mut Times::default();
     let events = |events: &[ScaleEvent], times: &mut Times| {
         let stored = events.iter().map(|event| StoredEvent {
@@ -93,19 +126,41 @@ pub fn encode(history: &History) -> Vec<u8> {
         unsettled: history.unsettled.map(|PendingWrite { at, from, to }| (times.encode(at), from, to)),
         inherited: history.inherited.map(|at| times.encode(at)),
     };
-    codec::append(&stored, vec![VERSION])
+    let Some(policy) = policy else { return codec::append(&stored, vec![VERSION]) };
+    let PolicyHistory { metrics, zero_since } = &**policy;
+    let metrics = metrics.iter().filter(|(key, metric)| is_stored(key, &metric.name)).take(METRICS).map(
+        |(key, metric)| {
+            let MetricHistory { name, failing, last_proposal, last_nonzero } = metric;
+            StoredMetric {
+                key: key.to_string(),
+                name: name.to_string(),
+                failing: failing.map(|(since, cause)| (times.encode(since), cause)),
+                last_proposal: *last_proposal,
+                last_nonzero: last_nonzero.map(|at| times.encode(at)),
+            }
+        },
+    );
+    let metrics = metrics.collect();
+    let stored_policy = StoredPolicy { metrics, zero_since: zero_since.map(|at| times.encode(at)) };
+    codec::append(&(stored, stored_policy), vec![VERSION_WITH_POLICY])
 }
 
 /// Decodes an output of [`encode`]. Fails for any other bytes, and beyond the bounds of a history.
-pub fn decode(bytes: &[u8]) -> Result<History, HistoryError> {
+pub fn decode(bytes: &[u8]) -> Result<KeptHistory, HistoryError> {
     if bytes.len() > MAX_BYTES {
         return Err(HistoryError::TooLarge(bytes.len()));
     }
     let (version, rest) = codec::take::<u8>(bytes).map_err(HistoryError::Invalid)?;
-    if version != VERSION {
+    if version != VERSION && version != VERSION_WITH_POLICY {
         return Err(HistoryError::Version(version));
     }
     let (stored, rest) = codec::take::<StoredHistory>(rest).map_err(HistoryError::Invalid)?;
+    let (stored_policy, rest) = if version == VERSION {
+        (None, rest)
+    } else {
+        let (stored, rest) = codec::take::<StoredPolicy>(rest).map_err(HistoryError::Invalid)?;
+        (Some(stored), rest)
+    };
     if !rest.is_empty() {
         return Err(HistoryError::Trailing(rest.len()));
     }
@@ -113,7 +168,7 @@ pub fn decode(bytes: &[u8]) -> Result<History, HistoryError> {
     bounded("scale events", stored.scale_ups.len().max(stored.scale_downs.len()), SCALE_EVENTS)?;
     let times = &mut Times::default();
     let recommendations = stored.recommendations.into_iter();
-    Ok(History {
+    let history = History {
         recommendations: recommendations
             .map(|(at, replicas)| Ok(Recommendation { at: times.decode(at)?, replicas }))
             .collect::<Result<_, _>>()?,
@@ -126,7 +181,32 @@ pub fn decode(bytes: &[u8]) -> Result<History, HistoryError> {
             .map(|(at, from, to)| Ok(PendingWrite { at: times.decode(at)?, from, to }))
             .transpose()?,
         inherited: stored.inherited.map(|at| times.decode(at)).transpose()?,
-    })
+    };
+    let policy = stored_policy.map(|stored| policy_history(stored, times)).transpose()?;
+    Ok(KeptHistory { history: Arc::new(history), policy: policy.map(Arc::new) })
+}
+
+/// Whether a metric is stored. The key contains the name.
+fn is_stored(key: &str, name: &str) -> bool {
+    key.len().max(name.len()) <= MAX_KEY
+}
+
+fn policy_history(stored: StoredPolicy, times: &mut Times) -> Result<PolicyHistory, HistoryError> {
+    bounded("metrics", stored.metrics.len(), METRICS)?;
+    let mut metrics = BTreeMap::new();
+    for StoredMetric { key, name, failing, last_proposal, last_nonzero } in stored.metrics {
+        if !is_stored(&key, &name) {
+            return Err(HistoryError::Range("key"));
+        }
+        let metric = MetricHistory {
+            name: name.into(),
+            failing: failing.map(|(since, cause)| Ok((times.decode(since)?, cause))).transpose()?,
+            last_proposal,
+            last_nonzero: last_nonzero.map(|at| times.decode(at)).transpose()?,
+        };
+        metrics.insert(Arc::from(key), metric);
+    }
+    Ok(PolicyHistory { metrics, zero_since: stored.zero_since.map(|at| times.decode(at)).transpose()? })
 }
 
 fn scale_events(stored: Vec<StoredEvent>, times: &mut Times) -> Result<Vec<ScaleEvent>, HistoryError> {
@@ -195,6 +275,27 @@ mod tests {
         collection::vec(event, 0..=20)
     }
 
+    fn metrics() -> impl Strategy<Value = Option<PolicyHistory>> {
+        let cause = prop_oneof![Just(Cause::Error), Just(Cause::Empty)];
+        let metric = ("[a-z]{1,9}", proptest::option::of((times(), cause)), any::<Option<i32>>());
+        let metric = (metric, proptest::option::of(times())).prop_map(
+            |((name, failing, last_proposal), last_nonzero)| MetricHistory {
+                name: name.into(),
+                failing,
+                last_proposal,
+                last_nonzero,
+            },
+        );
+        let metrics = collection::btree_map("[A-Z]{1,9}".prop_map(Arc::from), metric, 0..5);
+        let policy = (metrics, proptest::option::of(times()));
+        proptest::option::of(policy.prop_map(|(metrics, zero_since)| PolicyHistory { metrics, zero_since }))
+    }
+
+    fn kept_histories() -> impl Strategy<Value = KeptHistory> {
+        (histories(), metrics())
+            .prop_map(|(history, policy)| KeptHistory { policy: policy.map(Arc::new), ..history.into() })
+    }
+
     fn histories() -> impl Strategy<Value = History> {
         let recommendation =
             (times(), any::<i32>()).prop_map(|(at, replicas)| Recommendation { at, replicas });
@@ -225,31 +326,46 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn any_history_survives_a_round_trip(history in histories()) {
+        fn any_history_survives_a_round_trip(history in kept_histories()) {
             prop_assert_eq!(decode(&encode(&history)), Ok(history));
         }
 
         #[test]
         fn any_bytes_decode_to_a_bounded_history_or_an_error(
-            mut bytes in collection::vec(any::<u8>(), 1..200), valid_version: bool,
+            mut bytes in collection::vec(any::<u8>(), 1..200), version in proptest::option::of(VERSION..=VERSION_WITH_POLICY),
         ) {
-            if valid_version {
-                bytes[0] = VERSION;
+            if let Some(version) = version {
+                bytes[0] = version;
             }
-            if let Ok(history) = decode(&bytes) {
+            if let Ok(kept) = decode(&bytes) {
+                let history = &kept.history;
                 prop_assert!(history.recommendations.len() <= RECOMMENDATIONS);
                 prop_assert!(history.scale_ups.len().max(history.scale_downs.len()) <= SCALE_EVENTS);
                 prop_assert!(history.scale_ups.iter().chain(&history.scale_downs).all(|event| event.change >= 0));
-                prop_assert_eq!(decode(&encode(&history)), Ok(history));
+                prop_assert_eq!(decode(&encode(&kept)), Ok(kept));
             }
         }
 
         #[test]
-        fn truncated_history_is_an_error(history in histories(), cut: prop::sample::Index) {
+        fn truncated_history_is_an_error(history in kept_histories(), cut: prop::sample::Index) {
             let bytes = encode(&history);
             let kept = &bytes[..cut.index(bytes.len())];
             prop_assert_eq!(decode(kept), Err(HistoryError::Invalid(postcard::Error::DeserializeUnexpectedEnd)));
         }
+    }
+
+    /// Written by a release that knew no scaling policies.
+    #[test]
+    fn history_of_an_earlier_release_is_read() {
+        let at = Timestamp::from_second(1_700_000_000).unwrap();
+        let recommendations = vec![Recommendation { at, replicas: 4 }];
+        let history = History { recommendations, inherited: Some(at), ..History::default() };
+        let bytes = [
+            2, 1, 128, 128, 208, 226, 198, 191, 206, 151, 47, 8, 0, 0, 0, 0, 0, 1, 255, 255, 207, 226, 198,
+            191, 206, 151, 47,
+        ];
+        assert_eq!(encode(&history.clone().into()), bytes);
+        assert_eq!(decode(&bytes), Ok(history.into()));
     }
 
     #[test]
@@ -269,11 +385,11 @@ mod tests {
 
         assert_eq!(
             decode(&[1]).unwrap_err().to_string(),
-            "history has format version 1, but this build reads version 2"
+            "history has format version 1, but this build reads versions 2 and 3"
         );
         assert_eq!(decode(&vec![0; MAX_BYTES + 1]), Err(HistoryError::TooLarge(MAX_BYTES + 1)));
         assert_eq!(
-            decode(&[&encode(&History::default())[..], &[7]].concat()),
+            decode(&[&encode(&KeptHistory::default())[..], &[7]].concat()),
             Err(HistoryError::Trailing(1))
         );
         assert_eq!(
@@ -315,7 +431,7 @@ mod tests {
                     history.scale_ups.push(ScaleEvent::new(at, 1));
                 }
             }
-            let bytes = encode(&history).len();
+            let bytes = encode(&history.into()).len();
             assert!(bytes <= most, "{bytes}");
         }
     }

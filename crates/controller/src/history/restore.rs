@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::checkpoint::{Checkpoint, Entry, Shard, read_entry};
 use super::rebuild::{self, EventsError, Rescales};
 use super::replica::Handover;
-use crate::reconcile::Controller;
+use crate::reconcile::{Controller, KeptHistory};
 use crate::store::HpaRecord;
 use cluster::client::Client;
 
@@ -126,8 +126,13 @@ fn is_exact(shard: &Shard, hpa: &HpaRecord) -> bool {
 }
 
 /// Adapts the history of a leader that did not shut down cleanly. The last entries may be missing.
-fn after_crash(mut history: History, hpa: &HpaRecord, controller: &Controller, now: Timestamp) -> History {
-    let recommendations = &mut history.recommendations;
+fn after_crash(
+    mut kept: KeptHistory,
+    hpa: &HpaRecord,
+    controller: &Controller,
+    now: Timestamp,
+) -> KeptHistory {
+    let recommendations = &mut Arc::make_mut(&mut kept.history).recommendations;
     let newest = recommendations.iter().map(|recommendation| recommendation.at).max();
     let window = longest_window(hpa, controller);
     if newest.is_some_and(|newest| now.duration_since(newest) > window) {
@@ -141,7 +146,7 @@ fn after_crash(mut history: History, hpa: &HpaRecord, controller: &Controller, n
         // made now.
         recommendations.push(Recommendation { at: scaled.min(now), replicas: hpa.status.desired_replicas });
     }
-    history.inherit(now)
+    kept.inherit(now)
 }
 
 /// The longest window in which recommendations of an HPA matter.

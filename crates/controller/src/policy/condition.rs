@@ -8,7 +8,7 @@ use autoscaling::status::{Condition, Status};
 use autoscaling::{Conclusion, Hpa};
 use jiff::Timestamp;
 
-use super::rules::PolicyEffect;
+use policies::steps::PolicyEffect;
 
 /// The condition of an HPA with a policy. `True` if a step of the policy has an effect.
 pub const ACTIVE: &str = "ScalingPolicyActive";
@@ -45,7 +45,7 @@ pub(crate) fn publish(
         }
         Some(effect) => {
             let first = effect.steps.first();
-            let reason = first.map_or(INACTIVE, |step| step.reason.as_str());
+            let reason = first.map_or(INACTIVE, |step| step.reason().as_str());
             let mut message = effect
                 .sentence()
                 .unwrap_or_else(|| "the scaling policy changes nothing at the moment".to_owned());
@@ -55,7 +55,7 @@ pub(crate) fn publish(
             }
             let was_active = before.is_some_and(|condition| condition.status == "True");
             if before.is_none_or(|condition| condition.reason != reason) && (first.is_some() || was_active) {
-                let event_reason = first.map_or(ENDED, |step| step.reason.as_str());
+                let event_reason = first.map_or(ENDED, |step| step.reason().as_str());
                 event(EventKind::Normal, event_reason, message.clone());
             }
             if reports_problems && !effect.problems.is_empty() {

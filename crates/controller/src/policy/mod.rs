@@ -1,15 +1,14 @@
 //! Scaling policies: rules of users for single HPAs, next to the rules of the HPA algorithm.
 //!
 //! A policy comes from the annotation [`ANNOTATION`] of an HPA, from a `ScalingPolicy` of its namespace, or from a
-//! `ClusterScalingPolicy`, in this order of precedence. [`spec`] reads the fields, [`rules`] applies them, [`store`]
-//! finds the policies of an HPA. A sync of an HPA without a policy differs in nothing.
+//! `ClusterScalingPolicy`, in this order of precedence. The crate [`policies`] reads, merges and applies the fields.
+//! [`store`] finds the policies of an HPA. A sync of an HPA without a policy differs in nothing.
 
 mod condition;
 mod intake;
 mod metadata;
 mod objects;
-mod rules;
-pub mod spec;
+mod resolved;
 mod status;
 mod store;
 mod watches;
@@ -18,8 +17,7 @@ pub use self::condition::{ACTIVE, INVALID};
 pub(crate) use self::condition::{find, publish};
 pub use self::metadata::ANNOTATION;
 pub use self::objects::{GROUP, Kind, VERSION};
-pub(crate) use self::rules::Resolved;
-pub use self::rules::{PolicyEffect, PolicyStep, StepReason};
+pub(crate) use self::resolved::Resolved;
 pub(crate) use self::status::run as write_statuses;
 pub use self::store::Policies;
 pub(crate) use self::store::{Applicable, PolicyDue};

@@ -8,13 +8,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jiff::Timestamp;
 use parking_lot::RwLock;
+use policies::spec::{Level, Parsed, parse};
 use tokio::time::Instant;
 
 use super::metadata::{annotation_of, labels_of};
 use super::objects::{Kind, PolicyName, PolicyObject};
-use super::rules::{Merged, Parsed};
+use super::resolved::{Merged, read_object};
 use crate::store::{HpaRecord, Key};
 
 /// Number of HPAs that a change of a policy object syncs at once. The periodic syncs of the others follow within a
@@ -111,7 +111,7 @@ impl Policies {
         }
         let entry = inner.hpas.entry(hpa.key.clone()).or_default();
         if !is_same {
-            entry.annotation = hash.zip(text.map(|text| Arc::new(Parsed::from_annotation(&text))));
+            entry.annotation = hash.zip(text.map(|text| Arc::new(parse(&text, Level::Annotation))));
         }
         entry.has_ended |= entry.annotation.is_none();
         entry.revision = 0;
@@ -188,7 +188,7 @@ impl Policies {
         });
         let parsed = match old {
             Some(old) if is_same => Arc::clone(&old.parsed),
-            _ => Arc::new(Parsed::from_object(&object)),
+            _ => Arc::new(read_object(&object)),
         };
         inner.objects.insert(object.name.clone(), Arc::new(StoredPolicy { object, parsed }));
         if !is_same {
@@ -291,7 +291,7 @@ impl Inner {
         let labels = labels_of(&hpa.metadata);
         let namespace_labels = self.namespaces.get(&hpa.key.namespace);
         let no_labels = BTreeMap::new();
-        let mut matching: Vec<&Arc<StoredPolicy>> = self
+        let matching: Vec<&Arc<StoredPolicy>> = self
             .objects
             .values()
             .filter(|policy| {
@@ -305,11 +305,6 @@ impl Inner {
                 in_namespace && selector.as_ref().is_ok_and(|selector| selector.matches(&labels))
             })
             .collect();
-        // Of two policies at one level, the older one comes first. Without a time, the name decides.
-        matching.sort_by_key(|policy| {
-            let PolicyObject { name, created, .. } = &policy.object;
-            (name.namespace.is_none(), created.unwrap_or(Timestamp::MAX), name.clone())
-        });
         let entry = self.hpas.entry(hpa.key.clone()).or_default();
         let had = entry.merged.is_some();
         let annotation = entry.annotation.as_ref().map(|(_, parsed)| parsed);

@@ -3,6 +3,8 @@
 use autoscaling::{Answers, Evaluation};
 use jiff::Timestamp;
 
+use super::policy_inputs::PolicyInputs;
+
 /// The number of pods after which an evaluation lets other tasks run, summed over its metrics. Ten thousand
 /// take about 2 ms.
 const PODS_PER_TURN: usize = 10_000;
@@ -12,14 +14,22 @@ const METRIC_COST: usize = 20;
 
 /// Evaluates the metrics that have an answer. Other tasks run in between, so that a sync with many metrics and
 /// pods delays no other.
-pub(super) async fn evaluate_metrics(evaluation: &mut Evaluation<'_>, answers: &Answers<'_>, at: Timestamp) {
+pub(super) async fn evaluate_metrics(
+    evaluation: &mut Evaluation<'_>,
+    answers: &Answers<'_>,
+    policy: &mut PolicyInputs<'_>,
+    at: Timestamp,
+) {
     let mut cost = 0;
     for (index, answer) in answers.metrics.iter().enumerate() {
         let Some(answer) = answer else { continue };
         if evaluation.is_evaluated(index) {
             continue;
         }
-        evaluation.evaluate(index, Some(answer), answers.pods, at);
+        match policy.replace(index, answer, answers.pods) {
+            Some((answer, pods)) => evaluation.evaluate(index, Some(&Ok(answer)), &pods, at),
+            None => evaluation.evaluate(index, Some(answer), answers.pods, at),
+        }
         cost += METRIC_COST + answers.pods.len();
         if cost >= PODS_PER_TURN {
             cost = 0;
@@ -70,7 +80,8 @@ mod tests {
             }
         });
         let mut evaluation = Evaluation::new(&hpa, &plan, &settings);
-        evaluate_metrics(&mut evaluation, &answers, Timestamp::UNIX_EPOCH).await;
+        evaluate_metrics(&mut evaluation, &answers, &mut PolicyInputs::default(), Timestamp::UNIX_EPOCH)
+            .await;
         let turns = turns.load(Ordering::Relaxed);
         other.abort();
         let decision = evaluation.decide(&History::default(), Timestamp::UNIX_EPOCH);

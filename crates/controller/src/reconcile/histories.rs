@@ -14,6 +14,7 @@ use autoscaling::history::{AddedEntry, Changes, Direction, History, ScaleEvent};
 use autoscaling::spec::Behavior;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use policies::history::PolicyHistory;
 
 use clock::Anchor;
 
@@ -51,8 +52,40 @@ pub struct ClockReading {
 
 #[derive(Debug, Default)]
 struct Entry {
-    history: Arc<History>,
+    kept: KeptHistory,
     change: u64,
+}
+
+/// The history of an HPA, with that of its scaling policy.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KeptHistory {
+    /// The history of the algorithm.
+    pub history: Arc<History>,
+    /// The metrics of earlier syncs. `None` if no rule of a policy needs them.
+    pub policy: Option<Arc<PolicyHistory>>,
+}
+
+impl From<History> for KeptHistory {
+    fn from(history: History) -> Self {
+        Self { history: Arc::new(history), policy: None }
+    }
+}
+
+impl KeptHistory {
+    /// Moves all times.
+    pub fn shift(&mut self, by: SignedDuration) {
+        Arc::make_mut(&mut self.history).shift(by);
+        if let Some(policy) = &mut self.policy {
+            Arc::make_mut(policy).shift(by);
+        }
+    }
+
+    /// Converts the history of a process that did not shut down cleanly ([`History::inherit`]).
+    #[must_use]
+    pub fn inherit(self, now: Timestamp) -> Self {
+        let history = Arc::unwrap_or_clone(self.history).inherit(now);
+        Self { history: Arc::new(history), ..self }
+    }
 }
 
 /// The state of a copy of the histories. The text form is `epoch.change`, with the epoch in hexadecimal.
@@ -74,7 +107,7 @@ pub struct Changed {
     /// Whether more changes follow after `upto`.
     pub more: bool,
     /// Current histories by UID.
-    pub histories: Vec<(Arc<str>, Arc<History>)>,
+    pub histories: Vec<(Arc<str>, KeptHistory)>,
 }
 
 /// A rescale by another process.
@@ -101,8 +134,36 @@ impl Histories {
 
     /// Returns a copy of one HPA's history, or an empty history if the HPA has none.
     pub fn get(&self, uid: &str) -> History {
-        let kept = self.inner.lock().by_uid.get(uid).map(|entry| Arc::clone(&entry.history));
+        let kept = self.inner.lock().by_uid.get(uid).map(|entry| Arc::clone(&entry.kept.history));
         kept.map(|history| History::clone(&history)).unwrap_or_default()
+    }
+
+    /// Returns the metrics of earlier syncs, for the scaling policy of an HPA.
+    pub fn policy(&self, uid: &str) -> Arc<PolicyHistory> {
+        let inner = self.inner.lock();
+        inner.by_uid.get(uid).and_then(|entry| entry.kept.policy.clone()).unwrap_or_default()
+    }
+
+    /// Replaces the metrics of earlier syncs by those of a sync that decided at `moment`. `None` if no rule of a
+    /// policy needs them.
+    pub fn commit_policy(&self, uid: &Arc<str>, policy: Option<PolicyHistory>, moment: ClockReading) {
+        let (set, is_known) = {
+            let inner = self.inner.lock();
+            let known = inner.by_uid.get(uid).is_some_and(|entry| entry.kept.policy.is_some());
+            (inner.set.saturating_sub(moment.set), known)
+        };
+        if policy.is_none() && !is_known {
+            return;
+        }
+        let policy = policy.map(|mut policy| {
+            policy.shift(set);
+            Arc::new(policy)
+        });
+        self.change_kept(uid, |kept| {
+            let is_changed = kept.policy != policy;
+            kept.policy = policy;
+            is_changed
+        });
     }
 
     /// Marks the start of the restore, which does not cover HPAs that appear later.
@@ -116,8 +177,9 @@ impl Histories {
     }
 
     /// Replaces the history of an HPA.
-    pub fn seed(&self, uid: &Arc<str>, history: History) {
-        self.change(uid, |kept| {
+    pub fn seed(&self, uid: &Arc<str>, history: impl Into<KeptHistory>) {
+        let history = history.into();
+        self.change_kept(uid, |kept| {
             *kept = history;
             true
         });
@@ -149,7 +211,7 @@ impl Histories {
             inner.set = inner.set.saturating_add(by);
             inner.by_change.clear();
             for (uid, entry) in &mut inner.by_uid {
-                Arc::make_mut(&mut entry.history).shift(by);
+                entry.kept.shift(by);
                 // Every copy now needs all histories again.
                 inner.last += 1;
                 entry.change = inner.last;
@@ -193,8 +255,12 @@ impl Histories {
 
     /// Takes over the history of another process. Entries that only this process has stay: rescales from the
     /// watch, and pending writes.
-    pub fn inherit(&self, uid: &Arc<str>, mut recorded: History) {
-        self.change(uid, |history| {
+    pub fn inherit(&self, uid: &Arc<str>, recorded: impl Into<KeptHistory>) {
+        let KeptHistory { history: recorded, policy } = recorded.into();
+        let mut recorded = Arc::unwrap_or_clone(recorded);
+        self.change_kept(uid, |kept| {
+            kept.policy = policy.or_else(|| kept.policy.take());
+            let history = Arc::make_mut(&mut kept.history);
             add_missing(&mut recorded, Direction::Up, &history.scale_ups);
             add_missing(&mut recorded, Direction::Down, &history.scale_downs);
             recorded.unknown_up = recorded.unknown_up.max(history.unknown_up);
@@ -228,7 +294,7 @@ impl Histories {
         let mut histories = Vec::new();
         for (change, uid) in changed.by_ref().take(most) {
             if let Some(entry) = inner.by_uid.get(uid) {
-                histories.push((Arc::clone(uid), Arc::clone(&entry.history)));
+                histories.push((Arc::clone(uid), entry.kept.clone()));
             }
             upto = *change;
         }
@@ -254,28 +320,33 @@ impl Histories {
         self.inner.lock().by_uid.is_empty()
     }
 
+    /// Changes one history of the algorithm ([`Self::change_kept`]).
+    fn change(&self, uid: &Arc<str>, change: impl FnOnce(&mut History) -> bool) {
+        self.change_kept(uid, |kept| change(Arc::make_mut(&mut kept.history)));
+    }
+
     /// Changes one history. `change` returns whether it changed the history. Concurrent readers keep the
     /// previous version.
-    fn change(&self, uid: &Arc<str>, change: impl FnOnce(&mut History) -> bool) {
+    fn change_kept(&self, uid: &Arc<str>, change: impl FnOnce(&mut KeptHistory) -> bool) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
         let number = inner.last + 1;
         let (key, previous) = match inner.by_uid.entry(Arc::clone(uid)) {
             Place::Occupied(mut place) => {
                 let entry = place.get_mut();
-                if !change(Arc::make_mut(&mut entry.history)) {
+                if !change(&mut entry.kept) {
                     return;
                 }
                 let previous = std::mem::replace(&mut entry.change, number);
                 (Arc::clone(place.key()), Some(previous))
             }
             Place::Vacant(place) => {
-                let mut history = History::default();
-                if !change(&mut history) {
+                let mut kept = KeptHistory::default();
+                if !change(&mut kept) {
                     return;
                 }
                 let key = Arc::clone(place.key());
-                place.insert(Entry { history: Arc::new(history), change: number });
+                place.insert(Entry { kept, change: number });
                 (key, None)
             }
         };
@@ -417,10 +488,10 @@ mod tests {
         histories.add(&all[1], &recommends(2));
         let next = histories.changed_since(Some(first.upto), 10);
         assert_eq!((uids(&next), next.full), (vec!["b"], false));
-        assert_eq!(next.histories[0].1.recommendations.len(), 2);
+        assert_eq!(next.histories[0].1.history.recommendations.len(), 2);
         assert!(histories.changed_since(Some(next.upto), 10).histories.is_empty());
         // A copied history does not change.
-        assert_eq!(first.histories[1].1.recommendations.len(), 1);
+        assert_eq!(first.histories[1].1.history.recommendations.len(), 1);
     }
 
     #[test]

@@ -8,10 +8,12 @@ mod comparator;
 mod evaluate;
 mod gather;
 mod gauges;
+mod guard_reads;
 mod histories;
 mod intake;
 mod observe;
 mod policy;
+mod policy_inputs;
 pub mod queue;
 mod rescale;
 mod scale;
@@ -32,7 +34,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::comparator::{ComparedSync, ForeignRescale, ShadowComparator};
 use self::histories::ClockReading;
-pub use self::histories::{Changed, Histories, Revision, RevisionError, WatchedRescale};
+pub use self::histories::{Changed, Histories, KeptHistory, Revision, RevisionError, WatchedRescale};
 pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{ConcludedSync, Observer, Observers};
 use self::queue::{Due, Queue};
@@ -45,6 +47,7 @@ use crate::targets::Targets;
 use crate::tasks::Tasks;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
+use cluster::client::Client;
 use cluster::events::{EventTarget, Recorder};
 use cluster::mapper::Mapper;
 use cluster::metrics::Metrics;
@@ -64,6 +67,8 @@ pub struct Controller {
     pub mapper: Arc<Mapper>,
     /// Client of the scale subresource.
     pub scales: Scales,
+    /// Client of the lists that guards of scaling policies need.
+    pub guard_reads: Client,
     /// The watched targets. Without them, every sync reads the Scale.
     pub targets: Option<Arc<Targets>>,
     /// Client of HPA statuses.

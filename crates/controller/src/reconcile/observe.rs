@@ -7,8 +7,8 @@ use autoscaling::history::History;
 use autoscaling::{Answers, Conclusion, Plan, WriteOutcome};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::policy::PolicyEffect;
 use crate::store::{HpaRecord, Key};
+use policies::steps::PolicyEffect;
 
 /// Observes every concluded sync before its status is written. The methods run within the sync and must not
 /// block.

@@ -4,11 +4,20 @@ use std::time::Duration;
 
 use autoscaling::{Conclusion, Hpa};
 use jiff::Timestamp;
+use policies::steps::PolicyEffect;
 use tokio::time::Instant;
 
 use super::Controller;
-use crate::policy::{Applicable, PolicyDue, PolicyEffect, Resolved, publish};
+use crate::policy::{Applicable, PolicyDue, Resolved, publish};
 use crate::store::{HpaRecord, Key};
+
+/// The policy of a sync, and its effect.
+pub(super) struct ConcludedPolicy<'a> {
+    pub(super) resolved: &'a Resolved,
+    pub(super) effect: &'a PolicyEffect,
+    /// The time from which the next sync may decide otherwise.
+    pub(super) next_edge: Option<Timestamp>,
+}
 
 impl Controller {
     /// The policies that a sync of an HPA applies. A dry run next to another controller applies none, because that
@@ -23,19 +32,19 @@ impl Controller {
         &self,
         hpa: &Hpa<'_>,
         conclusion: &mut Conclusion,
-        policy: Option<(&Resolved, &PolicyEffect)>,
+        policy: Option<&ConcludedPolicy<'_>>,
         started: Instant,
         now: Timestamp,
     ) {
         let key = Key::new(hpa.namespace, hpa.name);
-        let effect = policy.map(|(_, effect)| effect);
+        let effect = policy.map(|policy| policy.effect);
         let problems = effect.map_or("", |effect| effect.problems.as_str());
         let reports_problems = self.policies.reports(&key, problems);
         publish(conclusion, hpa, effect, reports_problems, now);
         self.telemetry.policy(hpa.namespace, hpa.name, effect);
-        let due = policy.map_or_else(PolicyDue::default, |(resolved, _)| PolicyDue {
-            period: resolved.period.map(|period| clock::after(started, period)),
-            edge: resolved.next_edge.map(|edge| {
+        let due = policy.map_or_else(PolicyDue::default, |policy| PolicyDue {
+            period: policy.resolved.period().map(|period| clock::after(started, period)),
+            edge: policy.next_edge.map(|edge| {
                 let wait = Duration::try_from(edge.duration_since(now)).unwrap_or_default();
                 clock::after(Instant::now(), wait)
             }),

@@ -19,19 +19,25 @@ use autoscaling::{
 };
 use futures::StreamExt;
 use jiff::Timestamp;
+use policies::TargetState;
+use policies::history::PolicyHistory;
+use policies::steps::PolicyEffect;
 use tokio::time::Instant;
 
 use super::comparator::{ComparedSync, ForeignRescale};
 use super::evaluate::evaluate_metrics;
 use super::gather::{Gathered, gather};
+use super::guard_reads::GuardReads;
 use super::histories::ClockReading;
 use super::observe::ConcludedSync;
+use super::policy::ConcludedPolicy;
+use super::policy_inputs::PolicyInputs;
 use super::rescale::Target;
 use super::scale::ResolvedScale;
 use super::worker_pool::WorkerPermit;
 use super::{Controller, event_target};
 use crate::handover::charges::ChargePermits;
-use crate::policy::{Applicable, PolicyEffect, Resolved};
+use crate::policy::{Applicable, Resolved};
 use crate::store::{HpaRecord, Key};
 use cluster::gate::{Permits, WritePermit};
 use cluster::status::StatusTarget;
@@ -40,14 +46,16 @@ use cluster::status::StatusTarget;
 struct Evaluated {
     plan: Plan,
     gathered: Gathered,
+    /// The reads for guards of the policy.
+    reads: GuardReads,
     pods: Vec<Arc<Pod>>,
     moment: ClockReading,
     /// Time of the decision.
     decided: Instant,
     history: History,
     decision: Decision,
-    /// The effect of the policy.
-    effect: Option<PolicyEffect>,
+    /// The effect of the policy, and the metrics of this sync for its next sync.
+    policy: Option<(PolicyEffect, PolicyHistory)>,
 }
 
 /// The circumstances of the writes of a sync.
@@ -57,6 +65,8 @@ struct Writes<'a> {
     /// The permission to write about the HPA. `None` if all HPAs are in scope.
     charge: Option<WritePermit>,
     permit: &'a mut WorkerPermit,
+    /// The metrics of this sync, if the policy of the HPA needs them.
+    metrics: Option<PolicyHistory>,
 }
 
 /// The state of a key after its sync.
@@ -138,8 +148,10 @@ impl Controller {
             decided,
             history,
             decision,
-            effect,
+            policy: decided_policy,
+            ..
         } = evaluated;
+        let (effect, metrics) = decided_policy.unzip();
         let (target, at) = (target.filter(|_| before.is_none()), moment.at);
         let answers = Answers { metrics: answers, pods: &pods };
         self.count_ages(&answers, at);
@@ -148,7 +160,13 @@ impl Controller {
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, settings, ended);
         if applicable.is_some() {
-            self.conclude_policy(&hpa, &mut conclusion, policy.zip(effect.as_ref()), started, ended);
+            let concluded = policy.zip(effect.as_ref()).zip(metrics.as_ref());
+            let concluded = concluded.map(|((resolved, effect), metrics)| ConcludedPolicy {
+                resolved,
+                effect,
+                next_edge: resolved.rules.next_edge(metrics, at),
+            });
+            self.conclude_policy(&hpa, &mut conclusion, concluded.as_ref(), started, ended);
         }
         if let Some(before) = before {
             before.remember(&record.spec, &mut conclusion.changes);
@@ -179,7 +197,8 @@ impl Controller {
         // The observers have read these, and the status write may wait.
         conclusion.explanation.metrics = Vec::new();
         drop((answers, plan, history));
-        let writes = Writes { moment, charge, permit };
+        let metrics = metrics.filter(|_| policy.is_some_and(Resolved::keeps_history));
+        let writes = Writes { moment, charge, permit, metrics };
         let status_written = self.finish(record, &outcome, &conclusion, writes).await;
         if !self.is_there(record) {
             // The HPA was deleted during the sync. State recorded since then would otherwise never be
@@ -266,25 +285,44 @@ impl Controller {
         }
         let plan = plan(&hpa, scale, |selector| self.overlap(key, selector), settings);
         let mut evaluation = Evaluation::new(&hpa, &plan, settings);
+        let (earlier, reads) = earlier.map_or((None, None), |Evaluated { gathered, plan, reads, .. }| {
+            (Some((gathered, plan)), Some(reads))
+        });
+        let mut reads = match reads {
+            Some(reads) => reads,
+            None => self.read_for_guards(record, policy, &plan, permit).await,
+        };
+        let mut inputs = PolicyInputs::new(policy, &record.spec, reads.others());
         let gathered = match earlier {
-            Some(earlier) if earlier.gathered.is_complete && earlier.plan.queries().eq(plan.queries()) => {
-                earlier.gathered
+            Some((gathered, earlier)) if gathered.is_complete && earlier.queries().eq(plan.queries()) => {
+                gathered
             }
-            _ => self.gather(&mut evaluation, &plan, record, before, permit).await,
+            _ => self.gather(&mut evaluation, &mut inputs, &plan, record, before, permit).await,
         };
         if !self.is_there(record) {
             return None;
         }
-        let pods = self.pods_of(&plan, key, before);
+        let pods = inputs.pods(self.pods_of(&plan, key, before));
         let moment = self.clock_reading();
         let (decided, at) = (Instant::now(), moment.at);
         let history = self.histories.get(&record.uid);
         let mut answers = Answers { metrics: gathered.answers, pods: &pods };
-        evaluate_metrics(&mut evaluation, &answers, at).await;
-        let mut steps = Vec::new();
-        let mut decision = match policy {
-            None => evaluation.decide(&history, at),
-            Some(policy) => policy.decide(evaluation, &history, at, &mut steps),
+        evaluate_metrics(&mut evaluation, &answers, &mut inputs, at).await;
+        let (mut decision, policy) = match policy {
+            None => (evaluation.decide(&history, at), None),
+            Some(Resolved { rules, schedules, .. }) => {
+                let earlier = self.histories.policy(&record.uid);
+                let mut decided = rules.decide(evaluation, &history, &earlier, at);
+                decided.steps.extend(inputs.take_steps());
+                let target = TargetState {
+                    unschedulable: reads.unschedulable,
+                    rollout: reads.rollout,
+                    ..TargetState::new(pods.iter().map(|pod| &**pod))
+                };
+                let mut effect = rules.apply(&mut decided, &target, schedules);
+                reads.report(&mut effect);
+                (decided.decision, Some((effect, decided.history)))
+            }
         };
         if let (Some(comparator), Some(scale), true) =
             (self.comparator_of(key), plan.scale(), gathered.is_complete)
@@ -292,12 +330,11 @@ impl Controller {
         {
             answers.metrics = metrics;
             let mut evaluation = Evaluation::new(&hpa, &plan, settings);
-            evaluate_metrics(&mut evaluation, &answers, at).await;
+            evaluate_metrics(&mut evaluation, &answers, &mut PolicyInputs::default(), at).await;
             decision = evaluation.decide(&history, at);
         }
-        let effect = policy.map(|policy| policy.apply(&mut decision, &pods, steps));
         let gathered = Gathered { answers: answers.metrics, ..gathered };
-        Some(Evaluated { plan, gathered, pods, moment, decided, history, decision, effect })
+        Some(Evaluated { plan, gathered, reads, pods, moment, decided, history, decision, policy })
     }
 
     /// The pods that the metrics of a plan concern.
@@ -329,6 +366,7 @@ impl Controller {
     async fn gather(
         &self,
         evaluation: &mut Evaluation<'_>,
+        inputs: &mut PolicyInputs<'_>,
         plan: &Plan,
         record: &HpaRecord,
         before: Option<&ForeignRescale>,
@@ -342,11 +380,11 @@ impl Controller {
         let mut incoming = pin!(gather(plan, &self.metrics));
         while let Some(answer) = incoming.next().await {
             if gathered.add(answer) {
-                let pods = self.pods_of(plan, &record.key, before);
+                let pods = inputs.pods(self.pods_of(plan, &record.key, before));
                 let answers = Answers { metrics: gathered.take_answers(), pods: &pods };
                 let at = self.clock_reading().at;
                 self.count_ages(&answers, at);
-                evaluate_metrics(evaluation, &answers, at).await;
+                evaluate_metrics(evaluation, &answers, inputs, at).await;
             }
         }
         permit.acquire(&record.key.namespace).await;
@@ -378,13 +416,16 @@ impl Controller {
         record: &HpaRecord,
         outcome: &WriteOutcome,
         conclusion: &Conclusion,
-        writes: Writes<'_>,
+        mut writes: Writes<'_>,
     ) -> bool {
-        let moment = writes.moment;
+        let (moment, metrics) = (writes.moment, writes.metrics.take());
         // The gate may have opened since: a status must not report a rescale that was withheld.
         let published = *outcome == WriteOutcome::Withheld || self.publish(record, conclusion, writes).await;
         if self.is_there(record) {
             self.histories.commit(&record.uid, &conclusion.changes, moment);
+            if !self.policies.is_empty() {
+                self.histories.commit_policy(&record.uid, metrics, moment);
+            }
             // A sync without a count, or with a failed write, leaves the series unchanged, as upstream does.
             let decided = conclusion.explanation.desired.is_some();
             if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::steps::{Ago, Body, Frame, Split, join, split};
 use super::wire::{DecisionEntry, DecisionResult, Outcome, RatioRange};
 use crate::codec::{append, take};
-use crate::policy::PolicyEffect;
 use crate::reconcile::ConcludedSync;
+use policies::steps::{PolicyEffect, StepReason};
 
 /// Maximum bytes of the entries of one HPA. An entry takes at most 64 KiB.
 const MAX_BYTES: usize = 512 << 10;
@@ -69,7 +69,7 @@ pub(super) struct MergeKey {
     limiting: Option<LimitingStep>,
     outcome: Outcome,
     /// The applied count and the reasons of the policy's steps, as bits.
-    policy: Option<(Option<i32>, u16)>,
+    policy: Option<(Option<i32>, u32)>,
 }
 
 impl MergeKey {
@@ -83,7 +83,7 @@ impl MergeKey {
             limiting: explanation.limiting_step(),
             outcome: sync.outcome.into(),
             policy: sync.policy.map(|effect| {
-                let bits = effect.steps.iter().fold(0, |bits, step| bits | step.reason.bit());
+                let bits = effect.steps.iter().fold(0, |bits, step| bits | bit(step.reason()));
                 (effect.applied, bits)
             }),
         }
@@ -230,6 +230,12 @@ impl Header {
     fn first(sync: &ConcludedSync<'_>) -> Self {
         Self { last_at: sync.at, first: Ago::new(sync.at, sync.at), syncs: 1, ratios: Vec::new() }
     }
+}
+
+/// The bit of a reason in a set.
+fn bit(reason: StepReason) -> u32 {
+    let index = StepReason::ALL.iter().position(|other| *other == reason).unwrap_or_default();
+    1 << index
 }
 
 /// The decision in one sentence, with the effect of the scaling policy.

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::selection::{Selection, select};
 use super::text::Text;
 use super::wire::{ActionTaken, Outcome};
-use crate::policy::PolicyEffect;
 use crate::reconcile::ConcludedSync;
+use policies::steps::PolicyEffect;
 
 /// Maximum number of policies in an entry. Further policies are left out, and those that determine the count
 /// come first.

@@ -10,7 +10,7 @@ use autoscaling::history::{self, PendingWrite};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::PolicyEffect;
+use policies::steps::PolicyEffect;
 
 mod convert;
 

@@ -12,6 +12,7 @@ use autoscaling::{Action, ErrorLabel};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use policies::steps::{PolicyEffect, StepReason};
 use prometheus::{Counter, Gauge, Histogram, Registry};
 
 use super::declarations::Families;
@@ -19,7 +20,6 @@ pub use super::negotiation::Format;
 use super::{exposition, process};
 use crate::handover::charges::Counts;
 use crate::handover::machine::State;
-use crate::policy::{PolicyEffect, StepReason};
 use cluster::call::Call;
 use cluster::metrics::ApiObserver;
 
@@ -159,7 +159,7 @@ impl Metrics {
         let active = effect.map(|effect| effect.steps.as_slice()).unwrap_or_default();
         for reason in StepReason::ALL {
             let labels = [name, namespace, reason.as_str()];
-            if active.iter().any(|step| step.reason == reason) {
+            if active.iter().any(|step| step.reason() == reason) {
                 self.families().policy_active.with_label_values(&labels).set(1.0);
             } else {
                 // Fails if the series does not exist.

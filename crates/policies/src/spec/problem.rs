@@ -74,6 +74,9 @@ pub enum ProblemReason {
         /// The value that applies instead.
         effect: String,
     },
+    /// The selector of the policy is invalid.
+    #[error("{0}; the policy applies to no HPA")]
+    Selector(String),
     /// Further problems.
     #[error("{0} more problems")]
     More(usize),

@@ -15,7 +15,6 @@ mod place;
 use std::sync::Arc;
 use std::time::Duration;
 
-use autoscaling::history::History;
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::oneshot;
@@ -28,7 +27,7 @@ pub use self::format::{Entry, Shard, ShardError};
 use self::hash::fnv1a;
 pub use self::place::CheckpointPlace;
 use crate::history::codec;
-use crate::reconcile::{Controller, Histories, Revision};
+use crate::reconcile::{Controller, Histories, KeptHistory, Revision};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::{Backoff, SharedClock};
 use cluster::client::Clients;
@@ -383,10 +382,11 @@ async fn candidates(histories: &Histories) -> Vec<Candidate> {
     let all = histories.changed_since(None, usize::MAX).histories;
     let mut candidates = Vec::with_capacity(all.len());
     for some in all.chunks(AT_ONCE) {
-        for (uid, history) in some {
-            if !history.is_empty() {
+        for (uid, kept) in some {
+            let KeptHistory { history, policy } = kept;
+            if !history.is_empty() || policy.is_some() {
                 let scaled = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at).max();
-                let entry = Entry { uid: uid.to_string(), history: codec::encode(history) };
+                let entry = Entry { uid: uid.to_string(), history: codec::encode(kept) };
                 candidates.push(Candidate { size: entry.size(), entry, scaled });
             }
         }
@@ -407,15 +407,20 @@ pub(super) enum EntryError {
 }
 
 /// Decodes one history.
-pub(super) fn read_entry(entry: &Entry, now: Timestamp) -> Result<History, EntryError> {
-    let history = codec::decode(&entry.history)?;
+pub(super) fn read_entry(entry: &Entry, now: Timestamp) -> Result<KeptHistory, EntryError> {
+    let kept = codec::decode(&entry.history)?;
+    let KeptHistory { history, policy } = &kept;
     let latest = now.checked_add(TOLERANCE).unwrap_or(Timestamp::MAX);
     let times = history.recommendations.iter().map(|recommendation| recommendation.at);
     let events = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at);
     let doubts = [history.unknown_up, history.unknown_down, history.unsettled.map(|unsettled| unsettled.at)];
-    match times.chain(events).chain(doubts.into_iter().flatten()).max() {
+    let metrics = policy.iter().flat_map(|policy| policy.metrics.values());
+    let policy_times =
+        metrics.flat_map(|metric| [metric.failing.map(|(since, _)| since), metric.last_nonzero]);
+    let doubts = doubts.into_iter().chain(policy_times).flatten();
+    match times.chain(events).chain(doubts).max() {
         Some(newest) if newest > latest => Err(EntryError::Future(newest)),
-        _ => Ok(history),
+        _ => Ok(kept),
     }
 }
 

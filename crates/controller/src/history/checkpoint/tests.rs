@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use autoscaling::history::{Recommendation, ScaleEvent};
+use autoscaling::history::{History, Recommendation, ScaleEvent};
 use serde_json::{Value, json};
 
 use super::*;
@@ -232,10 +232,10 @@ async fn invalid_history_affects_only_its_hpa() {
     let entry = |n: u32, history: Vec<u8>| Entry { uid: uid(n), history };
     let later = now.checked_add(TOLERANCE + SignedDuration::from_secs(1)).unwrap();
     let entries = vec![
-        entry(0, codec::encode(&history(0, 5, now))),
+        entry(0, codec::encode(&history(0, 5, now).into())),
         entry(1, vec![9, 9, 9]),
-        entry(2, codec::encode(&history(2, 5, later))),
-        entry(3, codec::encode(&history(3, 5, now))),
+        entry(2, codec::encode(&history(2, 5, later).into())),
+        entry(3, codec::encode(&history(3, 5, now).into())),
     ];
     let mut checkpoint = world.checkpoint();
     checkpoint.write(0, &Shard { written: now, ended: true, entries }.encode()).await.unwrap();

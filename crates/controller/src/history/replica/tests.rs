@@ -28,7 +28,7 @@ use crate::handover::machine::State;
 use crate::handover::scope::Scope;
 use crate::history::codec;
 use crate::options::Options;
-use crate::reconcile::{Changed, Controller, Revision};
+use crate::reconcile::{Changed, Controller, KeptHistory, Revision};
 use crate::store::HpaRecord;
 use crate::telemetry::metrics::Metrics;
 use clock::{Clock, SharedClock, VirtualClock};
@@ -179,6 +179,7 @@ fn history(change: i32) -> History {
 fn answer(histories: &[(&str, i32)], change: u64, full: bool, more: bool, last: bool) -> LeaderReply {
     let upto = Revision { epoch: 5, change };
     let histories = histories.iter().map(|(uid, change)| (Arc::from(*uid), Arc::new(history(*change))));
+    let histories = histories.map(|(uid, history)| (uid, KeptHistory { history, policy: None }));
     let changed = Changed { full, upto, more, histories: histories.collect() };
     LeaderReply::Answers(Box::new(move |now| {
         let mut writer = Writer::new();
@@ -354,7 +355,7 @@ async fn clock_jump_of_the_leader_keeps_the_copied_ages() {
     *clock.1.lock() = SignedDuration::from_hours(-1);
     let query = format!("since={}", all.upto);
     let again = part(&respond(&source, &query).await);
-    let kept = codec::decode(&again.histories[0].1).unwrap();
+    let kept = codec::decode(&again.histories[0].1).unwrap().history;
     assert_eq!(again.now.duration_since(kept.scale_ups[0].at), all.now.duration_since(Timestamp::UNIX_EPOCH));
 }
 

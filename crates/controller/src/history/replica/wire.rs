@@ -142,7 +142,7 @@ pub fn again(bytes: &[u8]) -> Option<Vec<u8>> {
     let histories = part
         .histories
         .iter()
-        .map(|(uid, bytes)| Some((Arc::clone(uid), Arc::new(codec::decode(bytes).ok()?))))
+        .map(|(uid, bytes)| Some((Arc::clone(uid), codec::decode(bytes).ok()?)))
         .collect::<Option<_>>()?;
     let mut writer = Writer::new();
     writer.add(&Changed { full: part.full, upto: part.upto, more: part.more, histories });
@@ -164,7 +164,7 @@ mod tests {
     fn answer() -> Vec<u8> {
         let upto = Revision { epoch: u64::MAX, change: 9 };
         let histories =
-            [("one", 1), ("other", 2)].map(|(uid, change)| (Arc::from(uid), Arc::new(history(change))));
+            [("one", 1), ("other", 2)].map(|(uid, change)| (Arc::from(uid), history(change).into()));
         let mut writer = Writer::new();
         writer.add(&Changed { full: true, upto, more: false, histories: histories.into() });
         writer.finish(NOW, upto, false, true)
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!((part.full, part.more, part.last), (true, false, true));
         assert_eq!((part.now, part.upto), (NOW, Revision { epoch: u64::MAX, change: 9 }));
         let read = part.histories.iter().map(|(uid, bytes)| (&**uid, codec::decode(bytes).unwrap()));
-        assert_eq!(read.collect::<Vec<_>>(), [("one", history(1)), ("other", history(2))]);
+        assert_eq!(read.collect::<Vec<_>>(), [("one", history(1).into()), ("other", history(2).into())]);
     }
 
     #[test]
