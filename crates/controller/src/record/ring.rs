@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::steps::{Ago, Body, Frame, Split, join, split};
-use super::wire::{DecisionEntry, DecisionResult, Outcome, RatioRange};
+use super::wire::{DecisionEntry, DecisionResult, Outcome, PolicyEntry, RatioRange};
 use crate::codec::{append, take};
 use crate::reconcile::ConcludedSync;
 use policies::steps::{PolicyEffect, StepReason};
@@ -192,7 +192,7 @@ impl Entry {
             error: error.map(Into::into),
             events: events.into_iter().map(Into::into).collect(),
             ratios: ratios.collect(),
-            policy,
+            policy: policy.map(PolicyEntry::from),
             explanation,
         })
     }

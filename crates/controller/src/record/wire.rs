@@ -10,7 +10,7 @@ use autoscaling::history::{self, PendingWrite};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use policies::steps::PolicyEffect;
+use policies::steps::{PolicyEffect, Step, StepReason};
 
 mod convert;
 
@@ -209,9 +209,48 @@ pub struct DecisionEntry {
     pub ratios: Vec<RatioRange>,
     /// The effect of the scaling policy. Absent for an HPA without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PolicyEffect>,
+    pub policy: Option<PolicyEntry>,
     /// All steps, condensed.
     pub explanation: Explanation,
+}
+
+/// The effect of a scaling policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyEntry {
+    /// The count without guards and mode. `null` if none could be computed.
+    pub recommended: Option<i32>,
+    /// The count that is applied. `null` if none could be computed.
+    pub applied: Option<i32>,
+    /// The steps that have an effect, the most important one first.
+    pub steps: Vec<StepEntry>,
+    /// Fields without effect, and why. Empty if all fields are valid.
+    pub problems: String,
+}
+
+/// A step of a scaling policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepEntry {
+    /// The reason in one word, as in the condition.
+    pub reason: StepReason,
+    /// The effect with its numbers, without a full stop.
+    pub message: String,
+    /// The numbers.
+    #[serde(flatten)]
+    pub step: Step,
+}
+
+impl From<PolicyEffect> for PolicyEntry {
+    fn from(PolicyEffect { recommended, applied, steps, problems }: PolicyEffect) -> Self {
+        let entry = |step: Step| StepEntry { reason: step.reason(), message: step.to_string(), step };
+        Self { recommended, applied, steps: steps.into_iter().map(entry).collect(), problems }
+    }
+}
+
+impl From<PolicyEntry> for PolicyEffect {
+    fn from(PolicyEntry { recommended, applied, steps, problems }: PolicyEntry) -> Self {
+        Self { recommended, applied, steps: steps.into_iter().map(|entry| entry.step).collect(), problems }
+    }
 }
 
 /// A decision in short, and the outcome of its write.

@@ -24,6 +24,7 @@ use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
 use controller::record::wire::{ActionTaken, DecisionList, DecisionResult, DecisionSummaryList, Outcome};
 use controller::store::Key;
+use policies::steps::PolicyEffect;
 
 /// Maximum number of records to read concurrently.
 const AT_ONCE: usize = 8;
@@ -203,6 +204,7 @@ fn situation(
         status_writer: None,
         in_charge: None,
         explanation: last.explanation.clone(),
+        policy: last.policy.clone().map(PolicyEffect::from),
         outcome: match last.result.outcome {
             Outcome::NotNeeded => WriteOutcome::NotNeeded,
             Outcome::Done => WriteOutcome::Done,

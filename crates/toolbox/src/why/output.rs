@@ -4,6 +4,7 @@ use autoscaling::WriteOutcome;
 use autoscaling::explanation::Explanation;
 use autoscaling::status::Condition;
 use jiff::Timestamp;
+use policies::steps::PolicyEffect;
 use serde::Serialize;
 
 use super::counterfactual::{Counterfactual, counterfactual};
@@ -33,6 +34,9 @@ pub(super) struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     explanation: &'a Explanation,
+    /// The effect of the scaling policy. Absent for an HPA without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'a PolicyEffect>,
     events: &'a [EventContent],
     conditions: &'a [Condition],
     findings: &'a [Finding],
@@ -122,6 +126,7 @@ impl<'a> Document<'a> {
             outcome,
             error,
             explanation,
+            policy: situation.policy.as_ref(),
             events: &situation.events,
             conditions: &situation.conditions,
             findings,

@@ -38,6 +38,7 @@ use controller::reconcile::{ConcludedSync, Controller, Observer, WorkerPermit};
 use controller::record::wire::ControllerInfo;
 use controller::store::{HpaRecord, Key};
 use controller::telemetry::metrics::Metrics as Telemetry;
+use policies::steps::PolicyEffect;
 
 /// Maximum number of concurrent decisions.
 const AT_ONCE: usize = 8;
@@ -287,7 +288,7 @@ impl Reader {
         let mut permit = WorkerPermit::new(&controller.workers.any).await;
         controller.sync(&key, &mut permit).await;
         drop(permit);
-        let Decided { record, at, outcome, conclusion, metrics, pods } = self.captured.take(&key)?;
+        let Decided { record, at, outcome, conclusion, metrics, pods, policy } = self.captured.take(&key)?;
         let objects = Objects { client: &self.clients.core, mapper: &controller.mapper };
         let target = objects.target(&key.namespace, &record.spec.target).await;
         let owners = objects.owners(&key.namespace, &pods, extras, &target).await;
@@ -310,6 +311,7 @@ impl Reader {
             in_charge: extras.in_charge(&key),
             status_writer: extras.hpas.get(&key).and_then(super::wire::Meta::status_writer),
             explanation,
+            policy,
             outcome,
             events: events.collect(),
             conditions,
@@ -404,6 +406,7 @@ struct Decided {
     conclusion: Conclusion,
     metrics: Vec<Option<Result<Answer, QueryError>>>,
     pods: Vec<Arc<Pod>>,
+    policy: Option<PolicyEffect>,
 }
 
 impl Captured {
@@ -421,6 +424,7 @@ impl Observer for Captured {
             conclusion: sync.conclusion.clone(),
             metrics: sync.answers.metrics.clone(),
             pods: sync.answers.pods.to_vec(),
+            policy: sync.policy.cloned(),
         };
         let mut by_key = self.by_key.lock();
         by_key.insert(sync.hpa.key.clone(), decided);

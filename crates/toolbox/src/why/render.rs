@@ -14,6 +14,7 @@ use super::unknown::unknowns;
 use crate::explain::{self, Line, Role, Step, Style, Zone};
 use controller::handover::scope::BUILT_IN;
 use controller::record::wire::Comparison;
+use policies::steps::PolicyEffect;
 
 /// Maximum number of history entries to list, newest last.
 const PAST: usize = 6;
@@ -31,6 +32,7 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
         text.push('\n');
     }
     let mut steps = explain::steps(&situation.explanation, situation.at, zone);
+    steps.extend(policy(situation));
     if let Some(found) = counterfactual(situation) {
         steps.extend(found.step(&situation.explanation, situation.at, zone));
     }
@@ -97,6 +99,24 @@ fn in_charge(charge: &InCharge, namespace: &str) -> Line {
         ChargeBy::StatusWriter => "the last writer of the status, without a label".to_owned(),
     };
     Line::new("in charge").dim(format!("{controller}, {by}"))
+}
+
+/// Renders the effect of the scaling policy: its steps, the count that is applied, and fields without effect.
+fn policy(situation: &Situation) -> Option<Step> {
+    let PolicyEffect { recommended, applied, steps, problems } = situation.policy.as_ref()?;
+    let mut step = Step::new("Scaling policy");
+    if steps.is_empty() {
+        step.push(Line::new("").plain("changes nothing at the moment"));
+    }
+    step.lines.extend(steps.iter().map(|step| Line::new(step.reason().as_str()).plain(step.to_string())));
+    if let Some(applied) = applied.filter(|_| applied != recommended) {
+        let instead = recommended.map(|count| format!(" instead of {count}")).unwrap_or_default();
+        step.push(Line::new("applied").strong(format!("{applied}{instead}")));
+    }
+    if !problems.is_empty() {
+        step.push(Line::new("no effect").warn(problems.as_str()));
+    }
+    Some(step)
 }
 
 fn found(findings: &[Finding]) -> Step {

@@ -148,6 +148,7 @@ impl Scene {
             status_writer: None,
             in_charge: None,
             explanation: concluded.explanation,
+            policy: None,
             outcome,
             events: Vec::new(),
             conditions: status.conditions.clone(),

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use controller::handover::scope::BUILT_IN;
 use controller::record::wire::Comparison;
 use controller::store::{HpaRecord, Key};
+use policies::steps::PolicyEffect;
 
 /// Clock difference above which decisions use the server's clock. The difference is then reported.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(5);
@@ -42,6 +43,8 @@ pub struct Situation {
     pub in_charge: Option<InCharge>,
     /// The steps of the decision.
     pub explanation: Explanation,
+    /// The effect of the scaling policy. `None` for an HPA without one.
+    pub policy: Option<PolicyEffect>,
     /// The outcome of the write. Never [`WriteOutcome::Done`] for a cluster, because nothing is written.
     pub outcome: WriteOutcome,
     /// The events that a controller would send, in order.

@@ -6,6 +6,8 @@ use crate::why::findings::findings;
 use crate::why::scene::{Scene, ago, external, external_metric, pod, pods_metric, starting, usage, usages};
 use crate::why::situation::{FieldManager, FlagUse, Owner, Refused};
 use controller::record::wire::Difference;
+use policies::mode::ModeStep;
+use policies::spec::Mode;
 
 const NARROW: Style = Style { colours: false, width: Some(80) };
 
@@ -264,4 +266,31 @@ fn comparison_of_a_dry_run_is_shown() {
     assert!(text.contains("The dry run's own record"), "{text}");
     assert!(text.contains("40 changes the same, 1 different, 2 unknown, since "), "{text}");
     assert!(text.contains("the built-in controller: 4 to 6; the dry run: 4 to 4"), "{text}");
+}
+
+#[test]
+fn policy_steps_state_the_applied_count() {
+    let mut situation = Scene::cpu(5, 900).situation();
+    let step = ModeStep {
+        mode: Some(Mode::Paused),
+        until: None,
+        current: 5,
+        recommended: Some(9),
+        applied: Some(5),
+    };
+    situation.policy = Some(PolicyEffect {
+        recommended: Some(9),
+        applied: Some(5),
+        steps: vec![policies::steps::Step::Mode(step)],
+        problems: "annotation concertina.dev/policy: x: is unknown and has no effect".to_owned(),
+    });
+    let text = text_of(&situation, Style::default());
+    for line in [
+        "Scaling policy",
+        "paused at 5, the recommendation is 9",
+        "5 instead of 9",
+        "annotation concertina.dev/policy: x: is unknown and has no effect",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
 }
