@@ -54,6 +54,8 @@ mod panics;
 mod permissions;
 #[path = "controller/policies.rs"]
 mod policies;
+#[path = "controller/policy_fields.rs"]
+mod policy_fields;
 #[path = "controller/process.rs"]
 mod process;
 #[path = "controller/replication.rs"]
