@@ -122,6 +122,7 @@ impl Policy {
             "schedules" => schedules,
             "fallback" => fallback,
             "combine" => combine,
+            "metrics" => metrics,
             "guards.pendingPods" => guards.pending_pods,
             "guards.rollout" => guards.rollout,
             "guards.ownedPodsOnly" => guards.owned_pods_only,

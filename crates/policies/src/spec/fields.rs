@@ -1,12 +1,14 @@
 //! Reads a policy from the text of an annotation or from the `spec` of an object.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::modes::{Mode, Named};
 use super::reader::{Reader, names, shown};
 use super::{
-    Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, ModeRule, PendingPods, PolicySpec,
-    Problem, ProblemReason, schedules,
+    Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, MetricRule, ModeRule, PendingPods,
+    PolicySpec, Problem, ProblemReason, metrics, schedules,
 };
 
 /// Maximum bytes of a policy as text.
@@ -106,6 +108,7 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
         schedules: reader.list("schedules", schedules::read).map(Into::into),
         fallback: reader.list("fallback", fallback).map(Into::into),
         combine: reader.choice("combine"),
+        metrics: metric_rules(reader),
         guards: reader.group("guards", guards).unwrap_or_default(),
         corrections: reader.group("corrections", corrections).unwrap_or_default(),
         limits: if level == Level::Cluster { reader.group("limits", limits) } else { None },
@@ -199,6 +202,12 @@ fn fallback(reader: &mut Reader<'_>) -> Option<Fallback> {
         failure_duration_seconds: seconds.unwrap_or(FAILURE_DURATION_SECONDS),
         action,
     })
+}
+
+fn metric_rules(reader: &mut Reader<'_>) -> Option<Arc<[MetricRule]>> {
+    let rules = reader.list("metrics", metrics::read)?;
+    reader.add(metrics::duplicates(&rules));
+    Some(rules.into())
 }
 
 fn guards(reader: &mut Reader<'_>) -> Guards {

@@ -4,6 +4,7 @@
 //! field is ignored as a whole, because an entry without one of its fields can mean much more than intended.
 
 mod fields;
+mod metrics;
 mod modes;
 mod problem;
 mod reader;
@@ -18,6 +19,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::fields::{Level, MAX_BYTES, MAX_ENTRIES, MAX_PROBLEMS, Parsed, parse, read};
+pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction};
 pub use self::modes::Mode;
 pub use self::problem::{Problem, ProblemReason};
 pub use self::schedules::{Recurring, Schedule, When};
@@ -44,6 +46,8 @@ pub struct PolicySpec {
     pub fallback: Option<Arc<[Fallback]>>,
     /// `combine`.
     pub combine: Option<Combine>,
+    /// `metrics`.
+    pub metrics: Option<Arc<[MetricRule]>>,
     /// `guards`.
     pub guards: Guards,
     /// `corrections`.

@@ -40,6 +40,11 @@ impl<'a> Reader<'a> {
         self.problems.push(Problem { path: self.path.clone(), reason });
     }
 
+    /// Adds reports with their own paths.
+    pub(super) fn add(&mut self, problems: Vec<Problem>) {
+        self.problems.extend(problems);
+    }
+
     /// Takes a field. Null is an absent field.
     pub(super) fn take(&mut self, field: &'static str) -> Option<Value> {
         self.known.push(field);
@@ -50,7 +55,7 @@ impl<'a> Reader<'a> {
         self.fields.get(field).is_some_and(|value| !value.is_null())
     }
 
-    fn convert<T>(
+    pub(super) fn convert<T>(
         &mut self,
         field: &'static str,
         expected: impl FnOnce() -> String,

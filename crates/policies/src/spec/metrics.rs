@@ -1,0 +1,258 @@
+//! `metrics`: where the numbers of an HPA's metrics come from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::modes::Named;
+use super::reader::Reader;
+use super::{Problem, ProblemReason};
+
+/// Maximum bytes of a query.
+const MAX_QUERY: usize = 16 << 10;
+/// Maximum bytes of a name, a path, or a label.
+const MAX_TEXT: usize = 1024;
+/// Maximum labels of a series.
+const MAX_LABELS: usize = 30;
+
+/// The origin of one metric of an HPA. Applies to all metrics of this name of type Pods, Object or External.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricRule {
+    /// `metric`: the name in `spec.metrics`.
+    pub metric: Arc<str>,
+    /// `maxAgeSeconds`: the age from which on a number is an error. `None` for no limit.
+    pub max_age_seconds: Option<u32>,
+    /// `prometheus` or `pods`.
+    pub origin: MetricOrigin,
+}
+
+/// The origin of a metric.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MetricOrigin {
+    /// An instant query.
+    Prometheus {
+        /// `server`: the name in the source file.
+        server: Arc<str>,
+        /// `query`: PromQL with the variables `$pods`, `$namespace` and `$name`.
+        query: Arc<str>,
+    },
+    /// A page of metrics of each pod.
+    Pods(Arc<PodSeries>),
+}
+
+/// The series of pods that make one number for each pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodSeries {
+    /// `port`: the number or the name of a port that a container of the pod declares.
+    pub port: PodPort,
+    /// `path`, `/metrics` by default.
+    pub path: Arc<str>,
+    /// `series`: the name of the series on the page.
+    pub series: Arc<str>,
+    /// `labels` that a series must have, sorted by name.
+    pub labels: Arc<[(String, String)]>,
+    /// `reduce`: how several series become one number.
+    pub reduce: Reduction,
+    /// `rateSeconds`: the window of the rate of a counter. `None` for a gauge.
+    pub rate_seconds: Option<u16>,
+    /// `intervalSeconds`: the time between two scrapes.
+    pub interval_seconds: u16,
+}
+
+/// A port of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodPort {
+    /// `containerPort`.
+    Number(u16),
+    /// `name`.
+    Name(Arc<str>),
+}
+
+/// How several series of a pod become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Reduction {
+    /// Their sum.
+    #[default]
+    Sum,
+    /// Their average.
+    Average,
+    /// The highest one.
+    Max,
+}
+
+impl Named for Reduction {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("Sum", Self::Sum), ("Average", Self::Average), ("Max", Self::Max)];
+}
+
+/// Reads an entry of `metrics`.
+pub(super) fn read(reader: &mut Reader<'_>) -> Option<MetricRule> {
+    let metric = required(reader, "metric", MAX_TEXT);
+    let max_age_seconds = reader.integer("maxAgeSeconds", 1..=3600);
+    let (has_prometheus, has_pods) = (reader.has("prometheus"), reader.has("pods"));
+    let prometheus = reader.unit("prometheus", prometheus);
+    let pods = reader.unit("pods", pods).map(|series| MetricOrigin::Pods(Arc::new(series)));
+    if has_prometheus == has_pods {
+        reader.report_whole(ProblemReason::Conflict("needs either prometheus or pods"));
+    }
+    Some(MetricRule { metric: metric?.into(), max_age_seconds, origin: prometheus.or(pods)? })
+}
+
+/// Reports the second and further rules of one metric, which have no effect.
+pub(super) fn duplicates(rules: &[MetricRule]) -> Vec<Problem> {
+    let earlier = |index: usize, rule: &MetricRule| {
+        rules.iter().take(index).any(|earlier| earlier.metric == rule.metric)
+    };
+    let repeated = rules.iter().enumerate().filter(|(index, rule)| earlier(*index, rule));
+    repeated
+        .map(|(_, rule)| Problem {
+            path: format!("metrics.{}", rule.metric),
+            reason: ProblemReason::Conflict("is set twice; the first entry applies"),
+        })
+        .collect()
+}
+
+fn required(reader: &mut Reader<'_>, field: &'static str, maximum: usize) -> Option<String> {
+    if !reader.has(field) {
+        reader.report(field, ProblemReason::Missing("the entry needs it"));
+    }
+    reader.text(field, maximum)
+}
+
+fn prometheus(reader: &mut Reader<'_>) -> Option<MetricOrigin> {
+    let server = required(reader, "server", MAX_TEXT);
+    let query = required(reader, "query", MAX_QUERY);
+    Some(MetricOrigin::Prometheus { server: server?.into(), query: query?.into() })
+}
+
+fn pods(reader: &mut Reader<'_>) -> Option<PodSeries> {
+    if !reader.has("port") {
+        reader.report("port", ProblemReason::Missing("the entry needs it"));
+    }
+    let port = reader.convert("port", || "the number or the name of a port".to_owned(), port);
+    let path = reader.convert("path", || "a path such as /metrics".to_owned(), path);
+    let series = required(reader, "series", MAX_TEXT);
+    let labels = reader.convert("labels", || "a mapping of at most 30 labels to texts".to_owned(), labels);
+    let reduce = reader.choice("reduce").unwrap_or_default();
+    let rate_seconds = reader.integer("rateSeconds", 1..=3600);
+    let interval_seconds = reader.integer("intervalSeconds", 1..=300);
+    // A rate needs two scrapes in its window, and one of them may be late.
+    let default_interval = rate_seconds.map_or(5, |rate: u16| (rate / 4).clamp(1, 5));
+    let interval_seconds = interval_seconds.unwrap_or(default_interval);
+    if rate_seconds.is_some_and(|rate| rate < interval_seconds.saturating_mul(2)) {
+        let reason = "must be at least twice intervalSeconds, because a rate needs two scrapes";
+        reader.report("rateSeconds", ProblemReason::Conflict(reason));
+    }
+    Some(PodSeries {
+        port: port?,
+        path: path.unwrap_or_else(|| "/metrics".into()),
+        series: series?.into(),
+        labels: labels.unwrap_or_default(),
+        reduce,
+        rate_seconds,
+        interval_seconds,
+    })
+}
+
+fn port(value: &Value) -> Option<PodPort> {
+    match value {
+        Value::String(name) => {
+            let is_name = (1..=15).contains(&name.len())
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+            is_name.then(|| PodPort::Name(name.as_str().into()))
+        }
+        value => {
+            let number = value.as_u64().and_then(|number| u16::try_from(number).ok());
+            number.filter(|number| *number > 0).map(PodPort::Number)
+        }
+    }
+}
+
+/// A path with an optional query. No character of it can change the authority of the URL.
+fn path(value: &Value) -> Option<Arc<str>> {
+    let path = value.as_str().filter(|path| path.starts_with('/') && path.len() <= MAX_TEXT)?;
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte));
+    is_plain.then(|| path.into())
+}
+
+fn labels(value: &Value) -> Option<Arc<[(String, String)]>> {
+    let labels = value.as_object().filter(|labels| labels.len() <= MAX_LABELS)?;
+    let texts: Option<BTreeMap<String, String>> =
+        labels.iter().map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+    let fits = |text: &String| text.len() <= MAX_TEXT;
+    let texts = texts?;
+    texts.iter().all(|(name, value)| fits(name) && fits(value)).then(|| texts.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::spec::{Level, parse};
+
+    use super::*;
+
+    fn problems(metric: &str) -> String {
+        let parsed = parse(&format!("metrics: [{metric}]"), Level::Annotation);
+        parsed.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn metrics_name_their_origin() {
+        let text = r#"
+            metrics:
+            - metric: http_requests
+              prometheus: {server: main, query: 'sum(rate(http_requests_total{pod=~"$pods"}[30s])) by (pod)'}
+              maxAgeSeconds: 30
+            - metric: waiting
+              pods: {port: http, series: 'vllm:num_requests_waiting', labels: {model: llama}, reduce: Max, intervalSeconds: 1}
+            - metric: requests_per_second
+              pods: {port: 9090, path: /stats/prometheus?usedonly, series: http_requests_total, rateSeconds: 10}
+        "#;
+        let parsed = parse(text, Level::Annotation);
+        assert_eq!(parsed.problems, []);
+        let rules = parsed.spec.metrics.unwrap();
+        assert_eq!(rules[0].max_age_seconds, Some(30));
+        assert!(matches!(&rules[0].origin, MetricOrigin::Prometheus { server, .. } if &**server == "main"));
+        let series = |index: usize| match &rules[index].origin {
+            MetricOrigin::Pods(series) => Arc::clone(series),
+            MetricOrigin::Prometheus { .. } => panic!("not a series of pods"),
+        };
+        assert_eq!(series(1).port, PodPort::Name("http".into()));
+        assert_eq!(series(1).labels[..], [("model".to_owned(), "llama".to_owned())]);
+        assert_eq!((series(1).reduce, series(1).interval_seconds), (Reduction::Max, 1));
+        assert_eq!((&*series(1).path, &*series(2).path), ("/metrics", "/stats/prometheus?usedonly"));
+        assert_eq!((series(2).rate_seconds, series(2).interval_seconds), (Some(10), 2));
+    }
+
+    #[test]
+    fn invalid_metric_is_reported_with_its_path() {
+        for (metric, expected) in [
+            ("{metric: a}", "metrics[0]: needs either prometheus or pods"),
+            (
+                "{metric: a, prometheus: {server: m}}",
+                "metrics[0].prometheus.query: is missing; the entry needs it",
+            ),
+            (
+                "{metric: a, pods: {port: 0, series: b}}",
+                "metrics[0].pods.port: must be the number or the name of a port, not 0",
+            ),
+            ("{metric: a, pods: {port: http, series: b, path: '//evil@host/'}}", ""),
+            (
+                "{metric: a, pods: {port: http, series: b, path: 'evil/'}}",
+                "metrics[0].pods.path: must be a path such as /metrics, not \"evil/\"",
+            ),
+            (
+                "{metric: a, pods: {port: http, series: b, rateSeconds: 5, intervalSeconds: 3}}",
+                "metrics[0].pods.rateSeconds: must be at least twice intervalSeconds, because a rate needs two scrapes",
+            ),
+            (
+                "{metric: a, prometheus: {server: m, query: up}}, {metric: a, prometheus: {server: m, query: up}}",
+                "metrics.a: is set twice; the first entry applies",
+            ),
+        ] {
+            assert_eq!(problems(metric), expected, "{metric}");
+        }
+    }
+}
