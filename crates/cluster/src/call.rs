@@ -57,16 +57,16 @@ pub struct Call {
 
 /// The time at which a request was sent. Its response is at least as recent. Clones share the time.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SentTime(Arc<OnceLock<Instant>>);
+pub struct SentTime(Arc<OnceLock<Instant>>);
 
 impl SentTime {
     /// Records the current time as the send time. Only the first call has an effect.
-    pub(super) fn now(&self) {
+    pub fn now(&self) {
         let _ = self.0.set(Instant::now());
     }
 
     /// The time at which the request was sent. `None` if it has not been sent yet.
-    pub(super) fn at(&self) -> Option<Instant> {
+    pub fn at(&self) -> Option<Instant> {
         self.0.get().copied()
     }
 }

@@ -70,6 +70,7 @@ pub mod load;
 pub mod metrics;
 mod object;
 mod openapi;
+pub mod pages;
 mod patch;
 mod registry;
 mod requests;

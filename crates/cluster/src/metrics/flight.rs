@@ -20,17 +20,17 @@ use tokio_util::sync::CancellationToken;
 use crate::call::SentTime;
 
 /// A request that resolves to its answer.
-pub(super) type Flight<T, E> = BoxFuture<'static, Result<T, E>>;
+pub type Flight<T, E> = BoxFuture<'static, Result<T, E>>;
 
 /// An available answer, or the request that fetches it.
-pub(super) type SharedAnswer<T, E> = Either<Ready<Result<T, E>>, Shared<Flight<T, E>>>;
+pub type SharedAnswer<T, E> = Either<Ready<Result<T, E>>, Shared<Flight<T, E>>>;
 
 /// The minimum age of a request in flight before a second one for the same key starts.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The requests in flight and the recent answers. Clones share them.
 #[derive(Debug)]
-pub(super) struct Flights<K, T, E> {
+pub struct Flights<K, T, E> {
     inner: Arc<Mutex<Entries<K, T, E>>>,
     /// Maximum time between the request for an answer and the call. With `None`, no answers are kept, and
     /// callers join every request in flight.
@@ -66,13 +66,15 @@ impl<K, T, E> Clone for Flights<K, T, E> {
 }
 
 impl<K, T, E> Flights<K, T, E> {
-    pub(super) fn new(age: Option<Duration>, panicked: fn() -> E) -> Self {
+    /// No requests. Answers are kept for `age`. `panicked` creates the error for the callers of a request that
+    /// panicked.
+    pub fn new(age: Option<Duration>, panicked: fn() -> E) -> Self {
         Self { inner: Arc::new(Mutex::new(Entries { next: 0, by_key: BTreeMap::new() })), age, panicked }
     }
 
     /// The number of keys with a request in flight or an answer.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.inner.lock().by_key.len()
     }
 
@@ -94,7 +96,7 @@ where
 {
     /// Returns a recent answer, joins the request of an equal query, or starts one. A request is cancelled
     /// when all its callers are dropped. The request must set `sent`.
-    pub(super) fn join(
+    pub fn join(
         &self,
         key: K,
         start: impl FnOnce(SentTime) -> Flight<T, E> + Send + 'static,
@@ -149,7 +151,7 @@ where
     }
 
     /// Evicts answers that are too old for any later call. Returns whether any entry is left.
-    pub(super) fn sweep(&self, now: Instant) -> bool {
+    pub fn sweep(&self, now: Instant) -> bool {
         let mut inner = self.inner.lock();
         inner.by_key.retain(|_, entry| match entry.state {
             State::InFlight(..) => true,

@@ -9,7 +9,7 @@ mod apis;
 mod breaker;
 mod custom;
 mod external;
-mod flight;
+pub mod flight;
 #[cfg(fuzzing)]
 pub(super) mod fuzzing;
 mod request;

@@ -1,0 +1,90 @@
+//! Why a source has no number.
+
+use std::sync::Arc;
+
+use exposition::{InvalidValue, PageError};
+use promql::{AnswerError, QueryError};
+
+use crate::http::RequestError;
+
+/// Why a source has no number for a metric of an HPA.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SourceError {
+    /// The source file has no server of the name.
+    #[error("the source file has no such server")]
+    UnknownServer,
+    /// The HPA's namespace may not use the source.
+    #[error("the source file does not allow this namespace to use it")]
+    Namespace,
+    /// The source file does not enable the scraper of pods.
+    #[error("the source file does not enable it: set pods.enabled")]
+    Disabled,
+    /// The metric is not of type Pods.
+    #[error("pods are scraped for metrics of type Pods only")]
+    NotPods,
+    /// The query is refused.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// The request has no usable response.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The answer holds no usable number.
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    /// The page is refused.
+    #[error("the page is invalid: {0}")]
+    Page(#[from] PageError),
+    /// The page has a type that is no text format of metrics. Holds `Content-Type`.
+    #[error("the page has the type {0:?}: it must be text/plain or application/openmetrics-text")]
+    ContentType(String),
+    /// A value is NaN or infinite.
+    #[error(transparent)]
+    Value(#[from] InvalidValue),
+    /// The pod has no address.
+    #[error("the pod has no address yet")]
+    NoAddress,
+    /// The pod's address is not one of a pod network.
+    #[error("the pod has the address of its node, or one that is not scraped")]
+    Address,
+    /// The pod declares no such port.
+    #[error("the pod declares no such port")]
+    NoPort,
+    /// The namespace has too many pages. Holds the limit.
+    #[error("the namespace has more than {0} pages of pods that are scraped")]
+    TooManyPages(usize),
+    /// The page has too many metrics. Holds the limit.
+    #[error("more than {0} metrics are read from one page")]
+    TooManyMetrics(usize),
+    /// Too many counters are kept. Holds what limits them.
+    #[error("too many counters are kept for {0}: select fewer series, or scrape less often")]
+    TooManyCounters(&'static str),
+    /// No pod has a number. Holds the number of pods, the name of one, and its error.
+    #[error("none of {0} pods has a number; {1}: {2}")]
+    AllPods(usize, Arc<str>, Arc<Self>),
+    /// The number is too old. Holds its age and the limit, in seconds.
+    #[error("the number is {0} s old, at most {1} s are allowed")]
+    TooOld(u64, u32),
+    /// The request panicked.
+    #[error("the request panicked: see the log")]
+    Panicked,
+}
+
+impl SourceError {
+    /// The reason in metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::UnknownServer | Self::Namespace | Self::Disabled | Self::NotPods => "NotAllowed",
+            Self::Query(_) => "InvalidQuery",
+            Self::Request(RequestError::Timeout(_)) => "Timeout",
+            Self::Request(_) => "Request",
+            Self::Answer(AnswerError::Partial(_)) => "Partial",
+            Self::Answer(_) | Self::Value(_) => "InvalidAnswer",
+            Self::Page(_) | Self::ContentType(_) => "InvalidPage",
+            Self::NoAddress | Self::Address | Self::NoPort => "NoAddress",
+            Self::TooManyPages(_) | Self::TooManyMetrics(_) | Self::TooManyCounters(_) => "TooMany",
+            Self::AllPods(_, _, error) => error.reason(),
+            Self::TooOld(..) => "TooOld",
+            Self::Panicked => "Panicked",
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! Requests with bounded time and size, over connections that a [`Dial`] opens.
+//!
+//! Redirects are not followed: a page of a pod could otherwise name any address.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{Request, StatusCode, Uri, request};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::ConfigExt;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tower::Service;
+
+/// Lifetime of an idle connection.
+const IDLE: Duration = Duration::from_secs(30);
+/// Bytes of response headers.
+const MAX_HEADERS: usize = 32 << 10;
+/// Bytes of a token file.
+const MAX_TOKEN: u64 = 64 << 10;
+/// Bytes of an error's text that are shown.
+const SHOWN: usize = 200;
+
+/// A byte stream to a server.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Opens connections: over the network, or in memory.
+pub trait Dial: fmt::Debug + Send + Sync {
+    /// Opens a connection to the scheme, host and port of a URL.
+    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>>;
+}
+
+/// Connections over TCP, with TLS for `https`.
+#[derive(Clone)]
+pub struct Network {
+    tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl fmt::Debug for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Network").field("tls", &self.tls.is_some()).finish()
+    }
+}
+
+/// Unusable TLS settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot use {}: {reason}", .file.display())]
+pub struct TlsError {
+    /// The file.
+    file: PathBuf,
+    /// The cause.
+    reason: String,
+}
+
+impl Network {
+    /// Connections without TLS.
+    pub const fn plain() -> Self {
+        Self { tls: None }
+    }
+
+    /// Connections with TLS and the authorities of a file, or those of the system.
+    pub fn tls(server: &Uri, authorities: Option<&Path>) -> Result<Self, TlsError> {
+        let unusable = |reason: String| TlsError {
+            file: authorities.unwrap_or_else(|| Path::new("the system's authorities")).to_owned(),
+            reason,
+        };
+        // An error means that a provider is already installed, which is sufficient.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut config = kube::Config::new(server.clone());
+        if let Some(path) = authorities {
+            let certificates = CertificateDer::pem_file_iter(path)
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                .map_err(|error| unusable(error.to_string()))?;
+            if certificates.is_empty() {
+                return Err(unusable("it contains no PEM certificate".to_owned()));
+            }
+            config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
+        }
+        let tls = config.rustls_client_config().map_err(|error| unusable(error.to_string()))?;
+        Ok(Self { tls: Some(Arc::new(tls)) })
+    }
+}
+
+impl Dial for Network {
+    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        let tls = self.tls.clone();
+        Box::pin(async move {
+            let invalid = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
+            let host = to.host().ok_or_else(|| invalid("the URL has no host"))?;
+            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+            let is_https = to.scheme_str() == Some("https");
+            let port = to.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+            let tcp = TcpStream::connect((host.as_str(), port)).await?;
+            tcp.set_nodelay(true)?;
+            if !is_https {
+                return Ok(Box::new(tcp) as Box<dyn Io>);
+            }
+            let tls = tls.ok_or_else(|| invalid("TLS is not configured"))?;
+            let name = ServerName::try_from(host).map_err(|_| invalid("the host is no name for TLS"))?;
+            Ok(Box::new(TlsConnector::from(tls).connect(name, tcp).await?) as Box<dyn Io>)
+        })
+    }
+}
+
+/// Adapts a [`Dial`] to hyper's client.
+#[derive(Debug, Clone)]
+struct Connector(Arc<dyn Dial>);
+
+/// A connection of hyper's client.
+struct Stream(TokioIo<Box<dyn Io>>);
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl hyper::rt::Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: hyper::rt::ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl hyper::rt::Write for Stream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Stream>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let connecting = self.0.dial(to);
+        Box::pin(async move { connecting.await.map(|io| Stream(TokioIo::new(io))) })
+    }
+}
+
+/// Why a request has no usable response.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// No complete response in time.
+    #[error("no complete response within {0:?}")]
+    Timeout(Duration),
+    /// The connection failed, or broke.
+    #[error("the request failed: {0}")]
+    Connection(String),
+    /// The server answers with a redirect.
+    #[error("the server answers {0}: redirects are not followed")]
+    Redirect(StatusCode),
+    /// The server answers with another status than expected.
+    #[error("the server answers {0}")]
+    Status(StatusCode),
+    /// The response is too large. Holds the limit in bytes.
+    #[error("the response has more than {0} bytes")]
+    TooLarge(usize),
+    /// The token file cannot be read.
+    #[error("cannot read the token: {0}")]
+    Token(String),
+    /// The URL is invalid.
+    #[error("the request is invalid: {0}")]
+    Invalid(String),
+}
+
+/// A response whose body is read in pieces.
+#[derive(Debug)]
+pub(crate) struct Response {
+    /// The status.
+    pub(crate) status: StatusCode,
+    /// `Content-Type`, or nothing.
+    pub(crate) content_type: String,
+    body: Incoming,
+}
+
+impl Response {
+    /// The next piece of the body. `None` at its end.
+    pub(crate) async fn piece(&mut self) -> Result<Option<Bytes>, RequestError> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(RequestError::Connection(chain(&error))),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole body.
+    pub(crate) async fn whole(mut self, limit: usize) -> Result<Vec<u8>, RequestError> {
+        let mut body = Vec::new();
+        while let Some(piece) = self.piece().await? {
+            if body.len().saturating_add(piece.len()) > limit {
+                return Err(RequestError::TooLarge(limit));
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(body)
+    }
+}
+
+/// A client. Clones share their connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Http {
+    client: Client<Connector, Full<Bytes>>,
+}
+
+impl Http {
+    /// A client that keeps at most `idle` idle connections for each host.
+    pub(crate) fn new(dial: Arc<dyn Dial>, idle: usize) -> Self {
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(idle)
+            .http1_max_buf_size(MAX_HEADERS)
+            .build(Connector(dial));
+        Self { client }
+    }
+
+    /// Sends a GET request. Returns after the headers of the response. A redirect is an error.
+    pub(crate) async fn get(&self, url: &str, accept: &str) -> Result<Response, RequestError> {
+        self.send(Request::get(url).header(ACCEPT, accept), Bytes::new()).await
+    }
+
+    /// Sends a form, so that no URL is longer than a proxy allows.
+    pub(crate) async fn post_form(
+        &self,
+        url: &str,
+        form: String,
+        token: Option<&Path>,
+    ) -> Result<Response, RequestError> {
+        let mut request = Request::post(url)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        if let Some(path) = token {
+            request = request.header(AUTHORIZATION, bearer(path)?);
+        }
+        self.send(request, form.into()).await
+    }
+
+    async fn send(&self, request: request::Builder, body: Bytes) -> Result<Response, RequestError> {
+        let request = request.header(USER_AGENT, "concertina").body(Full::new(body));
+        let request = request.map_err(|error| RequestError::Invalid(error.to_string()))?;
+        let sent = self.client.request(request).await;
+        let (parts, body) = sent.map_err(|error| RequestError::Connection(chain(&error)))?.into_parts();
+        if parts.status.is_redirection() {
+            return Err(RequestError::Redirect(parts.status));
+        }
+        let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        Ok(Response { status: parts.status, content_type: content_type.unwrap_or_default().to_owned(), body })
+    }
+}
+
+/// The header with the token of a file.
+fn bearer(path: &Path) -> Result<HeaderValue, RequestError> {
+    let failed = |reason: String| RequestError::Token(format!("{}: {reason}", path.display()));
+    let length = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
+    if length > MAX_TOKEN {
+        return Err(failed(format!("it has {length} bytes")));
+    }
+    let token = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
+        .map_err(|_| failed("it is no header value".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// An error with its causes, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text.chars().take(SHOWN).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}

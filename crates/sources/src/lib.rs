@@ -1,0 +1,178 @@
+//! Metrics from Prometheus and from pods, for HPAs whose policy names them.
+//!
+//! - [`SourceFile`] is the operator's file: which servers exist, and who may use them. [`Sources::run`] reads it
+//!   again while the process runs.
+//! - [`Sources::read`] returns the numbers of one metric of an HPA. Equal queries and pages are requested once
+//!   per interval for all HPAs.
+//! - [`Dial`] opens the connections, over the network or in memory.
+//!
+//! A number comes from the tenant's own pods or series only: queries are restricted by [`promql`], and pages are
+//! those of pods of the target, at their own addresses and declared ports.
+
+mod error;
+mod file;
+mod http;
+mod pods;
+mod prometheus;
+mod reload;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use policies::spec::{MetricOrigin, MetricRule};
+use tokio::time::Instant;
+
+pub use crate::error::SourceError;
+pub use crate::file::{FileError, PodSettings, PrometheusServer, SourceFile};
+pub use crate::http::{Dial, Io, Network, RequestError, TlsError};
+pub use crate::pods::{PodAddress, PodTarget};
+pub use crate::reload::{Observer, Sources};
+
+/// What an HPA scales, for the variables and the pods of a source.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    /// The namespace of the HPA and its pods.
+    pub namespace: &'a Arc<str>,
+    /// The name of the target.
+    pub name: &'a str,
+    /// The pods that the target's selector matches.
+    pub pods: &'a [PodTarget],
+}
+
+/// The form of the number that a metric of an HPA needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// One number for each pod: type Pods.
+    PerPod,
+    /// One number: types Object and External.
+    Single,
+}
+
+/// The numbers of a metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reading {
+    /// The numbers. A missing number is neither 0 nor an error.
+    pub values: Values,
+    /// When the oldest number was requested. No number is older.
+    pub at: Instant,
+    /// The source, with the query or the series as it was sent.
+    pub source: String,
+    /// A pod without a number, and why. Other pods have numbers.
+    pub missing: Option<(Arc<str>, SourceError)>,
+}
+
+/// The numbers of a [`Form`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// By the name of the pod.
+    PerPod(BTreeMap<Arc<str>, f64>),
+    /// One number. `None` for an empty answer.
+    Single(Option<f64>),
+}
+
+/// Numbers by pod.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    values: BTreeMap<Arc<str>, f64>,
+    oldest: Instant,
+    missing: Option<(Arc<str>, SourceError)>,
+}
+
+/// A metric without numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// The source, with the query or the series as the policy states it.
+    pub source: String,
+    /// The cause.
+    pub error: SourceError,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.source, self.error)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Sources {
+    /// The numbers of one metric of an HPA.
+    pub async fn read(&self, rule: &MetricRule, form: Form, target: &Target<'_>) -> Result<Reading, Failure> {
+        let result = self.read_origin(&rule.origin, form, target).await;
+        let result = result.and_then(|reading| {
+            let age = reading.at.elapsed().as_secs();
+            match rule.max_age_seconds {
+                Some(limit) if age > limit.into() => {
+                    Err(Failure { source: reading.source, error: SourceError::TooOld(age, limit) })
+                }
+                _ => Ok(reading),
+            }
+        });
+        if let Err(failure) = &result {
+            self.observer().failed(name_of(&rule.origin), failure.error.reason());
+        }
+        result
+    }
+
+    async fn read_origin(
+        &self,
+        origin: &MetricOrigin,
+        form: Form,
+        target: &Target<'_>,
+    ) -> Result<Reading, Failure> {
+        let current = self.current();
+        match origin {
+            MetricOrigin::Prometheus { server: name, query } => {
+                let source = |text: &str| format!("prometheus {name:?}, query {:?}", shown(text));
+                let failed = |error| Failure { source: source(query), error };
+                let server = current.servers.get(name).ok_or_else(|| failed(SourceError::UnknownServer))?;
+                let text = server.text(query, target).map_err(failed)?;
+                match form {
+                    Form::PerPod => {
+                        let numbers = server.by_pod(&text, target).await.map_err(failed)?;
+                        Ok(numbers.reading(source(&text)))
+                    }
+                    Form::Single => {
+                        let (value, at) = server.single(&text, target.namespace).await.map_err(failed)?;
+                        let (values, source) = (Values::Single(value), source(&text));
+                        Ok(Reading { values, at, source, missing: None })
+                    }
+                }
+            }
+            MetricOrigin::Pods(series) => {
+                let source =
+                    || format!("pods, series {:?} at {}", shown(&series.series), shown(&series.path));
+                let failed = |error| Failure { source: source(), error };
+                if form != Form::PerPod {
+                    return Err(failed(SourceError::NotPods));
+                }
+                let numbers = current.scraper.read(series, target).await.map_err(failed)?;
+                Ok(numbers.reading(source()))
+            }
+        }
+    }
+}
+
+impl Numbers {
+    fn reading(self, source: String) -> Reading {
+        Reading { values: Values::PerPod(self.values), at: self.oldest, source, missing: self.missing }
+    }
+}
+
+/// The name of a source in metrics: a server's, or `pods`. Policies do not name others.
+fn name_of(origin: &MetricOrigin) -> &str {
+    match origin {
+        MetricOrigin::Prometheus { server, .. } => server,
+        MetricOrigin::Pods(_) => "pods",
+    }
+}
+
+/// A text of a policy, cut for messages.
+fn shown(text: &str) -> String {
+    const SHOWN: usize = 300;
+    let cut: String = text.chars().take(SHOWN).collect();
+    if cut.len() < text.len() { cut + "…" } else { cut }
+}

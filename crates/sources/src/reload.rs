@@ -1,0 +1,193 @@
+//! The sources of the current file, and their replacement when the file changes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::RwLock;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::file::{FileError, PrometheusServer, SourceFile};
+use crate::http::{Dial, Network};
+use crate::pods::Scraper;
+use crate::prometheus::Server;
+
+/// The interval between two reads of the file.
+const REREAD: Duration = Duration::from_secs(5);
+/// The interval between two searches for pages that are due.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Receives events of the sources.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Reports whether the file was read. `false`: the previous one stays in use.
+    fn reloaded(&self, ok: bool);
+    /// Reports that a source has no number for an HPA. `source` is not bounded: it comes from a policy.
+    fn failed(&self, source: &str, reason: &'static str);
+}
+
+/// The sources of a file.
+#[derive(Debug)]
+pub struct Sources {
+    path: PathBuf,
+    /// Opens all connections in place of the network.
+    dial: Option<Arc<dyn Dial>>,
+    observer: Arc<dyn Observer>,
+    current: RwLock<Arc<Current>>,
+}
+
+/// The sources in use.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub(crate) servers: BTreeMap<Arc<str>, Arc<Server>>,
+    pub(crate) scraper: Arc<Scraper>,
+    /// The contents of the files with authorities. A renewed one needs new connections.
+    authorities: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+impl Sources {
+    /// Reads a file. With `dial`, all connections are opened by it.
+    pub fn new(
+        path: PathBuf,
+        dial: Option<Arc<dyn Dial>>,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, FileError> {
+        let file = SourceFile::read(&path)?;
+        let current = Current::new(&file, &path, dial.as_ref(), None)?;
+        observer.reloaded(true);
+        Ok(Self { path, dial, observer, current: RwLock::new(Arc::new(current)) })
+    }
+
+    pub(crate) fn current(&self) -> Arc<Current> {
+        Arc::clone(&self.current.read())
+    }
+
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    /// Whether HPAs may use a server of this name.
+    pub fn has_server(&self, name: &str) -> bool {
+        self.current.read().servers.contains_key(name)
+    }
+
+    /// The number of pages of pods that are scraped.
+    pub fn pages(&self) -> usize {
+        self.current().scraper.pages()
+    }
+
+    /// Reads the file again. An unusable file changes nothing.
+    pub fn reload(&self) -> Result<(), FileError> {
+        let before = self.current();
+        let next = SourceFile::read(&self.path)
+            .and_then(|file| Current::new(&file, &self.path, self.dial.as_ref(), Some(&before)));
+        self.observer.reloaded(next.is_ok());
+        *self.current.write() = Arc::new(next?);
+        Ok(())
+    }
+
+    /// Reads the file again and again, and scrapes the pages that are due. Does not return.
+    pub async fn run(self: Arc<Self>) {
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut scrapes = FuturesUnordered::new();
+        let (mut reread, mut reported) = (Instant::now() + REREAD, None);
+        loop {
+            tokio::select! {
+                biased;
+                _ = tick.tick() => {
+                    scrapes.extend(self.current().scraper.due());
+                    if Instant::now() >= reread {
+                        reread = Instant::now() + REREAD;
+                        report(&mut reported, self.reload());
+                    }
+                }
+                Some(_) = scrapes.next(), if !scrapes.is_empty() => {}
+            }
+        }
+    }
+}
+
+/// Logs an error once, and its end.
+fn report(reported: &mut Option<FileError>, result: Result<(), FileError>) {
+    let error = result.err();
+    if error == *reported {
+        return;
+    }
+    match &error {
+        Some(error) => tracing::warn!(%error, "failed to read the metric sources, keeping the previous ones"),
+        None => tracing::info!("metric sources can be read again"),
+    }
+    *reported = error;
+}
+
+impl Current {
+    fn new(
+        file: &SourceFile,
+        path: &Path,
+        dial: Option<&Arc<dyn Dial>>,
+        before: Option<&Self>,
+    ) -> Result<Self, FileError> {
+        let mut authorities = BTreeMap::new();
+        let mut servers = BTreeMap::new();
+        for server in file.prometheus.values() {
+            let invalid = |field: &str, reason: String| FileError::Field {
+                path: path.to_owned(),
+                field: format!("prometheus server {:?}: {field}", server.name),
+                reason,
+            };
+            if let Some(authority) = &server.ca_file
+                && !authorities.contains_key(authority)
+            {
+                let contents = std::fs::read(authority)
+                    .map_err(|error| invalid("caFile", format!("cannot be read: {error}")))?;
+                authorities.insert(authority.clone(), contents);
+            }
+            let known = before.and_then(|before| before.reusable(server, &authorities));
+            let server = match known {
+                Some(known) => known,
+                None => {
+                    let dial = dial_of(server, dial).map_err(|reason| invalid("caFile", reason))?;
+                    Arc::new(Server::new(server.clone(), dial))
+                }
+            };
+            servers.insert(Arc::clone(&server.settings().name), server);
+        }
+        let known = before.map(|before| &before.scraper);
+        let scraper = match known.filter(|scraper| *scraper.settings() == file.pods) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let dial = dial.map_or_else(|| Arc::new(Network::plain()) as Arc<dyn Dial>, Arc::clone);
+                Arc::new(Scraper::new(file.pods.clone(), dial))
+            }
+        };
+        Ok(Self { servers, scraper, authorities })
+    }
+
+    /// The same server, unless its settings or authorities have changed.
+    fn reusable(
+        &self,
+        server: &PrometheusServer,
+        authorities: &BTreeMap<PathBuf, Vec<u8>>,
+    ) -> Option<Arc<Server>> {
+        let known = self.servers.get(&server.name).filter(|known| known.settings() == server)?;
+        let has_same = server
+            .ca_file
+            .as_ref()
+            .is_none_or(|authority| self.authorities.get(authority) == authorities.get(authority));
+        has_same.then(|| Arc::clone(known))
+    }
+}
+
+fn dial_of(server: &PrometheusServer, dial: Option<&Arc<dyn Dial>>) -> Result<Arc<dyn Dial>, String> {
+    if let Some(dial) = dial {
+        return Ok(Arc::clone(dial));
+    }
+    if server.url.scheme_str() != Some("https") {
+        return Ok(Arc::new(Network::plain()));
+    }
+    let network = Network::tls(&server.url, server.ca_file.as_deref()).map_err(|error| error.to_string())?;
+    Ok(Arc::new(network))
+}
