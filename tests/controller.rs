@@ -66,6 +66,8 @@ mod restart_bugs;
 mod server;
 #[path = "controller/shadow.rs"]
 mod shadow;
+#[path = "controller/sources.rs"]
+mod sources;
 #[path = "controller/staleness.rs"]
 mod staleness;
 #[path = "controller/supervision.rs"]

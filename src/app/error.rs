@@ -26,6 +26,9 @@ pub enum AppError {
         /// The cause, in the words of Go's client.
         message: String,
     },
+    /// The file of metric sources is unusable.
+    #[error("--metric-sources: {0}")]
+    Sources(#[from] sources::FileError),
     /// The ports could not be served as configured.
     #[error(transparent)]
     Serve(#[from] ServeError),

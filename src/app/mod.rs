@@ -47,12 +47,14 @@ use controller::handover::page::{HANDOVER, page as handover_page};
 use controller::history::replica::peers::Peers;
 use controller::history::replica::transport::{Connect, PeerTransport, ServedPages};
 use controller::history::replica::{Handover, Source};
+use controller::options::MetricSources;
 use controller::page::PARITY;
 use controller::reconcile::Observers;
 use controller::shadow::Parity;
 use controller::tasks::Tasks;
 use controller::telemetry::RequestMetrics;
 use controller::telemetry::metrics::Metrics as Telemetry;
+use sources::Sources;
 
 /// Time limit for syncs in flight at shutdown. The limits for the syncs, the remaining events and the Lease
 /// together fit into the default grace period of a pod, 30 s.
@@ -151,9 +153,13 @@ pub async fn run_with(
     let seed = seed(&clock, &identity);
     let metrics = telemetry.clone();
     let guard = TakeoverSetup::prepare(config, clients, Arc::clone(&clock), &telemetry);
+    let mut options = config.controller.clone();
+    if let Some(file) = &config.metric_sources {
+        options.metric_sources = Some(MetricSources(Arc::new(Sources::new(file.clone(), None)?)));
+    }
     let parts = Parts {
         clients,
-        options: &config.controller,
+        options: &options,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
         observers: TakeoverSetup::observers(guard.as_ref()).into_iter().chain(observers).collect(),

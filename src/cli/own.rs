@@ -99,6 +99,11 @@ pub fn flags() -> Vec<Flag> {
             "Maximum age of a metrics response reused across HPAs (at most half the sync period); 0 \
                  shares only concurrent requests.",
         ),
+        flag("metric-sources", TEXT, "", path, |d| &mut d.config.metric_sources).help(
+            METRICS,
+            "File with the Prometheus servers and the limits of the pod scraper that scaling policies may name, \
+                 reloaded on change; if empty, the metrics APIs answer for all metrics.",
+        ),
         flag("health-address", TEXT, "", health_address, |d| &mut d.config.serving.plain).help(
             SERVING,
             "Loopback address and port that serves health, metrics and decisions without TLS or \

@@ -72,6 +72,7 @@ impl OtherController {
             workers: ours.workers.clone(),
             tasks: ours.tasks.clone(),
             policies: Arc::default(),
+            sources: None,
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

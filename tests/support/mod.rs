@@ -143,5 +143,6 @@ fn copy(controller: &Controller) -> Controller {
         workers: controller.workers.clone(),
         tasks: controller.tasks.clone(),
         policies: Arc::clone(&controller.policies),
+        sources: controller.sources.clone(),
     }
 }

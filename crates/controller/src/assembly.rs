@@ -15,7 +15,8 @@ use crate::options::{Options, ScaleSource};
 use crate::policy::{self, Kind, PolicyWatches};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
-    Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator, SyncSchedule, Workers,
+    Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator, SourceReader,
+    SyncSchedule, Workers,
 };
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
@@ -209,6 +210,7 @@ impl Parts<'_> {
             workers: Workers::new(options.concurrent_syncs),
             tasks,
             policies: Arc::default(),
+            sources: options.metric_sources.as_ref().map(SourceReader::new),
         });
         if let Some(handover) = &handover {
             handover.begin(&controller);
@@ -264,6 +266,13 @@ impl Assembly {
             controller.tasks.spawn_until(stop, "watch of namespaces", watching);
             watch
         });
+        let addresses = controller.sources.as_ref().map(|reader| Arc::clone(&reader.addresses));
+        if let Some(reader) = &controller.sources {
+            let telemetry = controller.telemetry.clone();
+            telemetry.sources_read(true);
+            let reading = Arc::clone(&reader.sources).run(move |ok| telemetry.sources_read(ok));
+            controller.tasks.spawn_until(stop, "metric sources", reading);
+        }
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());
         for namespace in namespaces {
             let known: Arc<dyn watch::HpaCache> = Arc::clone(&controller.hpas) as _;
@@ -276,7 +285,8 @@ impl Assembly {
             let (pod_watch, watching_pods) = watch::watch::<watch::Pods, _>(
                 watch_client.clone(),
                 watch_options(&namespace),
-                PodIntake::new(Arc::clone(&controller.pods), namespace.clone()),
+                PodIntake::new(Arc::clone(&controller.pods), namespace.clone())
+                    .with_addresses(addresses.clone()),
             );
             let pods_first = namespace.is_some().then(|| pod_watch.clone());
             let labels_first = labels.clone();

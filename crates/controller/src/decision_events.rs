@@ -15,12 +15,12 @@ use autoscaling::status::Status;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::policy::{PolicyEffect, StepReason};
 use crate::reconcile::{ConcludedSync, Observer, event_target};
 use crate::store::Key;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use cluster::events::Recorder;
 use cluster::gate::{Gate, Permits};
+use policies::steps::{PolicyEffect, StepReason};
 
 /// `reason` of the events.
 const LAST_DECISION: &str = "LastDecision";
@@ -85,7 +85,12 @@ impl Outcome {
             count: sync.policy.map_or(explanation.desired, |effect| effect.applied),
             limited_by: step
                 .filter(|step| !matches!(step, LimitingStep::Tolerance | LimitingStep::MissingPods)),
-            policy: sync.policy.iter().flat_map(|effect| &effect.steps).map(|step| step.reason).collect(),
+            policy: sync
+                .policy
+                .iter()
+                .flat_map(|effect| &effect.steps)
+                .map(policies::steps::Step::reason)
+                .collect(),
         }
     }
 }

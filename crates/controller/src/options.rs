@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::settings::Settings;
+use sources::Sources;
 
 use crate::handover::charges::Charges;
 use crate::handover::scope::{ControllerName, Scope};
@@ -58,6 +59,18 @@ pub struct Options {
     pub decision_events: bool,
     /// `--decisions-per-hpa`: the number of decisions recorded per HPA; 0 disables the record.
     pub decisions_per_hpa: usize,
+    /// `--metric-sources`: where metrics come from if a policy says so. `None`: from the metrics APIs only.
+    pub metric_sources: Option<MetricSources>,
+}
+
+/// Sources that are equal only to themselves.
+#[derive(Debug, Clone)]
+pub struct MetricSources(pub Arc<Sources>);
+
+impl PartialEq for MetricSources {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 impl Options {
@@ -95,6 +108,7 @@ impl Default for Options {
             metric_sharing: Some(Duration::from_secs(5)),
             decision_events: false,
             decisions_per_hpa: 40,
+            metric_sources: None,
         }
     }
 }

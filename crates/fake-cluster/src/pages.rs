@@ -182,10 +182,10 @@ impl PageServers {
         let mut built = Response::new(body);
         *built.status_mut() = http::StatusCode::from_u16(response.status).unwrap_or_default();
         for (name, value) in [("content-type", response.content_type), ("location", response.location)] {
-            if let Ok(value) = http::HeaderValue::try_from(value) {
-                if !value.is_empty() {
-                    built.headers_mut().insert(name, value);
-                }
+            if let Ok(value) = http::HeaderValue::try_from(value)
+                && !value.is_empty()
+            {
+                built.headers_mut().insert(name, value);
             }
         }
         Ok(built)

@@ -1,4 +1,4 @@
-//! The source file, `--metric-sources`: which servers exist, and who may use them.
+//! The source file, `--metric-sources`: the servers, and the namespaces that may use them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

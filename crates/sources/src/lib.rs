@@ -1,6 +1,6 @@
 //! Metrics from Prometheus and from pods, for HPAs whose policy names them.
 //!
-//! - [`SourceFile`] is the operator's file: which servers exist, and who may use them. [`Sources::run`] reads it
+//! - [`SourceFile`] is the operator's file: the servers, and the namespaces that may use them. [`Sources::run`] reads it
 //!   again while the process runs.
 //! - [`Sources::read`] returns the numbers of one metric of an HPA. Equal queries and pages are requested once
 //!   per interval for all HPAs.
@@ -29,7 +29,7 @@ pub use crate::error::SourceError;
 pub use crate::file::{FileError, PodSettings, PrometheusServer, SourceFile};
 pub use crate::http::{Dial, Io, Network, RequestError, TlsError};
 pub use crate::pods::{PodAddress, PodTarget};
-pub use crate::reload::{Observer, Sources};
+pub use crate::reload::Sources;
 
 /// What an HPA scales, for the variables and the pods of a source.
 #[derive(Debug, Clone, Copy)]
@@ -98,23 +98,25 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl Failure {
+    /// The label of the source in metrics. A policy may name any server, so only those of the file are labels.
+    pub fn label<'a>(&self, origin: &'a MetricOrigin) -> &'a str {
+        if self.error == SourceError::UnknownServer { "unknown" } else { name_of(origin) }
+    }
+}
+
 impl Sources {
     /// The numbers of one metric of an HPA.
     pub async fn read(&self, rule: &MetricRule, form: Form, target: &Target<'_>) -> Result<Reading, Failure> {
         let result = self.read_origin(&rule.origin, form, target).await;
-        let result = result.and_then(|reading| {
-            let age = reading.at.elapsed().as_secs();
-            match rule.max_age_seconds {
-                Some(limit) if age > limit.into() => {
-                    Err(Failure { source: reading.source, error: SourceError::TooOld(age, limit) })
-                }
-                _ => Ok(reading),
+        let reading = result?;
+        let age = reading.at.elapsed().as_secs();
+        match rule.max_age_seconds {
+            Some(limit) if age > limit.into() => {
+                Err(Failure { source: reading.source, error: SourceError::TooOld(age, limit) })
             }
-        });
-        if let Err(failure) = &result {
-            self.observer().failed(name_of(&rule.origin), failure.error.reason());
+            _ => Ok(reading),
         }
-        result
     }
 
     async fn read_origin(
@@ -162,8 +164,8 @@ impl Numbers {
     }
 }
 
-/// The name of a source in metrics: a server's, or `pods`. Policies do not name others.
-fn name_of(origin: &MetricOrigin) -> &str {
+/// The name of a source in metrics: a server's, or `pods`.
+pub fn name_of(origin: &MetricOrigin) -> &str {
     match origin {
         MetricOrigin::Prometheus { server, .. } => server,
         MetricOrigin::Pods(_) => "pods",

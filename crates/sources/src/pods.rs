@@ -182,11 +182,11 @@ impl Scraper {
         let deadline = Instant::now() + PATIENCE;
         let running: Vec<&PodTarget> = target.pods.iter().filter(|pod| pod.running).collect();
         let count = running.len();
-        let reads = running.into_iter().map(|pod| async move {
-            let reading = timeout_at(deadline, self.page(series, target.namespace, pod)).await;
-            let reading = reading.unwrap_or(Err(RequestError::Timeout(PATIENCE).into()));
-            (Arc::clone(&pod.name), reading)
-        });
+        // A closure would not be general enough for a future that is sent between threads.
+        let mut reads = Vec::with_capacity(count);
+        for pod in running {
+            reads.push(self.named(series, target.namespace, pod, deadline));
+        }
         let readings: Vec<_> = stream::iter(reads).buffered(AT_ONCE).collect().await;
         let (mut values, mut oldest, mut failed) = (BTreeMap::new(), Instant::now(), None);
         for (pod, reading) in readings {
@@ -203,6 +203,18 @@ impl Scraper {
             Some((pod, error)) if values.is_empty() => Err(SourceError::AllPods(count, pod, Arc::new(error))),
             missing => Ok(Numbers { values, oldest, missing }),
         }
+    }
+
+    /// The reading of a pod's page, with the name of the pod.
+    async fn named(
+        self: &Arc<Self>,
+        series: &Arc<PodSeries>,
+        namespace: &Arc<str>,
+        pod: &PodTarget,
+        deadline: Instant,
+    ) -> (Arc<str>, Result<Reading, SourceError>) {
+        let reading = timeout_at(deadline, self.page(series, namespace, pod)).await;
+        (Arc::clone(&pod.name), reading.unwrap_or_else(|_| Err(RequestError::Timeout(PATIENCE).into())))
     }
 
     /// The reading of a pod's page, at most an interval old.
@@ -247,7 +259,8 @@ impl Scraper {
                 let started = Instant::now();
                 let metrics = scraper.state.lock().begin(&page, started);
                 let samples = timeout(scraper.settings.timeout, scraper.request(&page, &metrics)).await;
-                let samples = samples.unwrap_or(Err(RequestError::Timeout(scraper.settings.timeout).into()));
+                let samples =
+                    samples.unwrap_or_else(|_| Err(RequestError::Timeout(scraper.settings.timeout).into()));
                 scraper.state.lock().record(&page, &metrics, started, scraper.epoch, samples);
                 Ok(())
             }
@@ -377,19 +390,13 @@ impl State {
                         let points = if limit.is_some() { 0 } else { points };
                         (usage.points, self.points, wanted.points) =
                             (others + points, total + points, points);
-                        match limit {
-                            Some(limit) => {
-                                *rates =
-                                    Rates::new(Duration::from_secs(series.rate_seconds.unwrap_or(1).into()));
-                                Err(SourceError::TooManyCounters(limit))
-                            }
-                            None => {
-                                let since = at.saturating_duration_since(epoch);
-                                rates
-                                    .record(since, samples)
-                                    .and_then(|()| rates.rate(reduce))
-                                    .map_err(Into::into)
-                            }
+                        if let Some(limit) = limit {
+                            let window = series.rate_seconds.unwrap_or(1).into();
+                            *rates = Rates::new(Duration::from_secs(window));
+                            Err(SourceError::TooManyCounters(limit))
+                        } else {
+                            let since = at.saturating_duration_since(epoch);
+                            rates.record(since, samples).and_then(|()| rates.rate(reduce)).map_err(Into::into)
                         }
                     }
                 },

@@ -103,7 +103,8 @@ impl Server {
                     sent.now();
                     let started = Instant::now();
                     let answer = timeout(settings.timeout, send(&settings, &http, &query)).await;
-                    let answer = answer.unwrap_or(Err(RequestError::Timeout(settings.timeout).into()));
+                    let answer =
+                        answer.unwrap_or_else(|_| Err(RequestError::Timeout(settings.timeout).into()));
                     Ok(Arc::new(Response { sent: started, answer }))
                 }
                 .boxed()

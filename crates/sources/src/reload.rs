@@ -1,7 +1,6 @@
 //! The sources of the current file, and their replacement when the file changes.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +19,12 @@ const REREAD: Duration = Duration::from_secs(5);
 /// The interval between two searches for pages that are due.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Receives events of the sources.
-pub trait Observer: fmt::Debug + Send + Sync {
-    /// Reports whether the file was read. `false`: the previous one stays in use.
-    fn reloaded(&self, ok: bool);
-    /// Reports that a source has no number for an HPA. `source` is not bounded: it comes from a policy.
-    fn failed(&self, source: &str, reason: &'static str);
-}
-
 /// The sources of a file.
 #[derive(Debug)]
 pub struct Sources {
     path: PathBuf,
     /// Opens all connections in place of the network.
     dial: Option<Arc<dyn Dial>>,
-    observer: Arc<dyn Observer>,
     current: RwLock<Arc<Current>>,
 }
 
@@ -49,28 +39,14 @@ pub(crate) struct Current {
 
 impl Sources {
     /// Reads a file. With `dial`, all connections are opened by it.
-    pub fn new(
-        path: PathBuf,
-        dial: Option<Arc<dyn Dial>>,
-        observer: Arc<dyn Observer>,
-    ) -> Result<Self, FileError> {
+    pub fn new(path: PathBuf, dial: Option<Arc<dyn Dial>>) -> Result<Self, FileError> {
         let file = SourceFile::read(&path)?;
         let current = Current::new(&file, &path, dial.as_ref(), None)?;
-        observer.reloaded(true);
-        Ok(Self { path, dial, observer, current: RwLock::new(Arc::new(current)) })
+        Ok(Self { path, dial, current: RwLock::new(Arc::new(current)) })
     }
 
     pub(crate) fn current(&self) -> Arc<Current> {
         Arc::clone(&self.current.read())
-    }
-
-    pub(crate) fn observer(&self) -> &dyn Observer {
-        &*self.observer
-    }
-
-    /// Whether HPAs may use a server of this name.
-    pub fn has_server(&self, name: &str) -> bool {
-        self.current.read().servers.contains_key(name)
     }
 
     /// The number of pages of pods that are scraped.
@@ -83,13 +59,13 @@ impl Sources {
         let before = self.current();
         let next = SourceFile::read(&self.path)
             .and_then(|file| Current::new(&file, &self.path, self.dial.as_ref(), Some(&before)));
-        self.observer.reloaded(next.is_ok());
         *self.current.write() = Arc::new(next?);
         Ok(())
     }
 
-    /// Reads the file again and again, and scrapes the pages that are due. Does not return.
-    pub async fn run(self: Arc<Self>) {
+    /// Reads the file again and again, and scrapes the pages that are due. Does not return. Calls `reloaded` with
+    /// whether the file was usable.
+    pub async fn run(self: Arc<Self>, reloaded: impl Fn(bool) + Send + Sync) {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut scrapes = FuturesUnordered::new();
@@ -101,7 +77,9 @@ impl Sources {
                     scrapes.extend(self.current().scraper.due());
                     if Instant::now() >= reread {
                         reread = Instant::now() + REREAD;
-                        report(&mut reported, self.reload());
+                        let result = self.reload();
+                        reloaded(result.is_ok());
+                        report(&mut reported, result);
                     }
                 }
                 Some(_) = scrapes.next(), if !scrapes.is_empty() => {}
@@ -116,9 +94,10 @@ fn report(reported: &mut Option<FileError>, result: Result<(), FileError>) {
     if error == *reported {
         return;
     }
-    match &error {
-        Some(error) => tracing::warn!(%error, "failed to read the metric sources, keeping the previous ones"),
-        None => tracing::info!("metric sources can be read again"),
+    if let Some(error) = &error {
+        tracing::warn!(%error, "failed to read the metric sources, keeping the previous ones");
+    } else {
+        tracing::info!("metric sources can be read again");
     }
     *reported = error;
 }
@@ -146,22 +125,20 @@ impl Current {
                 authorities.insert(authority.clone(), contents);
             }
             let known = before.and_then(|before| before.reusable(server, &authorities));
-            let server = match known {
-                Some(known) => known,
-                None => {
-                    let dial = dial_of(server, dial).map_err(|reason| invalid("caFile", reason))?;
-                    Arc::new(Server::new(server.clone(), dial))
-                }
+            let server = if let Some(known) = known {
+                known
+            } else {
+                let dial = dial_of(server, dial).map_err(|reason| invalid("caFile", reason))?;
+                Arc::new(Server::new(server.clone(), dial))
             };
             servers.insert(Arc::clone(&server.settings().name), server);
         }
         let known = before.map(|before| &before.scraper);
-        let scraper = match known.filter(|scraper| *scraper.settings() == file.pods) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let dial = dial.map_or_else(|| Arc::new(Network::plain()) as Arc<dyn Dial>, Arc::clone);
-                Arc::new(Scraper::new(file.pods.clone(), dial))
-            }
+        let scraper = if let Some(known) = known.filter(|scraper| *scraper.settings() == file.pods) {
+            Arc::clone(known)
+        } else {
+            let dial = dial.map_or_else(|| Arc::new(Network::plain()) as Arc<dyn Dial>, Arc::clone);
+            Arc::new(Scraper::new(file.pods.clone(), dial))
         };
         Ok(Self { servers, scraper, authorities })
     }

@@ -57,6 +57,8 @@ pub struct Config {
     pub history_checkpoint: Option<CheckpointPlace>,
     /// `--history-token-file`: the token that a standby sends to the leader to copy histories.
     pub history_token_file: Option<PathBuf>,
+    /// `--metric-sources`: the file with the sources of metrics. `None`: the metrics APIs only.
+    pub metric_sources: Option<PathBuf>,
     /// `--logging-format` and `-v`.
     pub logging: LogOptions,
     /// Warnings about given flags without effect. The process logs them once at startup.
@@ -96,6 +98,7 @@ impl Default for Config {
             handover_webhook: HandoverWebhook::default(),
             history_checkpoint: None,
             history_token_file: Some(HISTORY_TOKEN.into()),
+            metric_sources: None,
             logging: LogOptions::default(),
             warnings: Vec::new(),
         }

@@ -233,6 +233,7 @@ impl BuiltIn {
             workers: all.workers.clone(),
             tasks: all.tasks.clone(),
             policies: Arc::default(),
+            sources: None,
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

@@ -27,6 +27,10 @@ pub struct WirePod<'a> {
     pub terminating: bool,
     /// `status.phase`.
     pub phase: Phase,
+    /// `status.podIP`. Empty until the pod has an address.
+    pub ip: Cow<'a, str>,
+    /// `status.hostIP`.
+    pub host_ip: Cow<'a, str>,
     /// `status.startTime`.
     pub start_time: Option<Timestamp>,
     /// The first condition of type `Ready`.
@@ -48,6 +52,8 @@ pub struct WireContainer<'a> {
     pub restartable: bool,
     /// `resources.requests`, by resource name.
     pub requests: Vec<(Cow<'a, str>, Quantity)>,
+    /// `ports` as JSON. Most readers of pods do not need them.
+    pub ports: Option<&'a [u8]>,
 }
 
 /// Decodes a pod. A pod without a name is an error.
@@ -111,6 +117,7 @@ fn containers<'a>(containers: &mut Cursor<'a>) -> Result<Vec<WireContainer<'a>>,
                 b"name" => container.name = value.text()?.0,
                 b"restartPolicy" => container.restartable = &*value.text()? == "Always",
                 b"resources" => container.requests = requests(value)?,
+                b"ports" => container.ports = Some(value.raw()?),
                 _ => value.skip()?,
             }
             Ok(())
@@ -142,9 +149,11 @@ fn quantity<'a>(value: &mut Cursor<'a>) -> Result<Text<'a>, DecodeError> {
     if value.at_text() { value.text() } else { Ok(value.parse::<QuantityText<'_>>()?.0) }
 }
 
-fn read_status(status: &mut Cursor<'_>, pod: &mut WirePod<'_>) -> Result<(), DecodeError> {
+fn read_status<'a>(status: &mut Cursor<'a>, pod: &mut WirePod<'a>) -> Result<(), DecodeError> {
     status.fields(|key, value| {
         match key {
+            b"podIP" => pod.ip = value.text()?.0,
+            b"hostIP" => pod.host_ip = value.text()?.0,
             b"phase" => pod.phase = Phase::parse(&value.text()?),
             b"startTime" => pod.start_time = time(value)?,
             b"conditions" => pod.ready = ready(value)?,

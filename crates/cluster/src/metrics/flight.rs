@@ -74,7 +74,7 @@ impl<K, T, E> Flights<K, T, E> {
 
     /// The number of keys with a request in flight or an answer.
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.inner.lock().by_key.len()
     }
 

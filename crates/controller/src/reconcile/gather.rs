@@ -9,6 +9,7 @@ use autoscaling::query::{Answer, Query, QueryError};
 use futures::stream::{self, Stream, StreamExt};
 use tokio::time::Instant;
 
+use super::sources::SourceReading;
 use cluster::metrics::Metrics;
 
 /// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot fill the metrics APIs.
@@ -38,6 +39,8 @@ pub(super) struct Gathered {
     pub(super) is_complete: bool,
     /// Approximate bytes of the kept answers.
     pub(super) kept_bytes: usize,
+    /// What was read from sources.
+    pub(super) readings: Vec<SourceReading>,
 }
 
 impl Gathered {
@@ -48,6 +51,7 @@ impl Gathered {
             took: vec![Duration::ZERO; metrics],
             is_complete: true,
             kept_bytes: 0,
+            readings: Vec::new(),
         }
     }
 

@@ -8,7 +8,9 @@ use autoscaling::history::History;
 use super::Controller;
 use crate::handover::charges::Placement;
 use crate::policy;
-use crate::store::{Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update};
+use crate::store::{
+    Addresses, Change, ContainerInput, HpaRecord, Hpas, Key, PodInput, Pods, StatusWriter, Update,
+};
 use cluster::decode::{CachedHpa, HpaObject, WireContainer, WirePod};
 use cluster::watch::{Deleted, HpaCache, Sink};
 
@@ -213,21 +215,37 @@ impl HpaCache for Hpas {
 pub struct PodIntake {
     pods: Arc<Pods>,
     namespace: Option<Arc<str>>,
+    addresses: Option<Arc<Addresses>>,
+    /// The pods of the list in progress, with `addresses`.
+    listed: Option<BTreeSet<(Arc<str>, Arc<str>)>>,
 }
 
 impl PodIntake {
     /// Creates the intake of a store for the pods of a namespace, or of all. The lists cover the same scope.
     pub fn new(pods: Arc<Pods>, namespace: Option<Arc<str>>) -> Self {
-        Self { pods, namespace }
+        Self { pods, namespace, addresses: None, listed: None }
+    }
+
+    /// Keeps the addresses of pods, too.
+    #[must_use]
+    pub fn with_addresses(self, addresses: Option<Arc<Addresses>>) -> Self {
+        Self { addresses, ..self }
     }
 }
 
 impl Sink<WirePod<'_>> for PodIntake {
     fn start(&mut self) {
         self.pods.begin(self.namespace.as_deref());
+        self.listed = self.addresses.as_ref().map(|_| BTreeSet::new());
     }
 
     fn apply(&mut self, pod: WirePod<'_>) {
+        if let Some(addresses) = &self.addresses {
+            addresses.apply(&pod);
+            if let Some(listed) = &mut self.listed {
+                listed.insert(((&*pod.namespace).into(), (&*pod.name).into()));
+            }
+        }
         self.pods.apply(&PodInput {
             namespace: &pod.namespace,
             name: &pod.name,
@@ -244,10 +262,16 @@ impl Sink<WirePod<'_>> for PodIntake {
 
     fn delete(&mut self, object: Deleted) {
         self.pods.delete(&object.namespace, &object.name);
+        if let Some(addresses) = &self.addresses {
+            addresses.delete(&object.namespace, &object.name);
+        }
     }
 
     fn done(&mut self) {
         self.pods.finish(self.namespace.as_deref());
+        if let (Some(addresses), Some(listed)) = (&self.addresses, self.listed.take()) {
+            addresses.retain(self.namespace.as_deref(), &listed);
+        }
     }
 }
 

@@ -18,6 +18,7 @@ pub mod queue;
 mod rescale;
 mod scale;
 mod schedule;
+mod sources;
 mod sync;
 mod worker_pool;
 
@@ -39,6 +40,7 @@ pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{ConcludedSync, Observer, Observers};
 use self::queue::{Due, Queue};
 pub use self::schedule::SyncSchedule;
+pub use self::sources::{SourceReader, SourceReading};
 pub use self::sync::Next;
 pub use self::worker_pool::{WorkerPermit, Workers};
 use crate::policy::Policies;
@@ -104,6 +106,8 @@ pub struct Controller {
     pub tasks: Tasks,
     /// The scaling policies.
     pub policies: Arc<Policies>,
+    /// `--metric-sources`. `None`: the metrics APIs answer for all metrics.
+    pub sources: Option<SourceReader>,
 }
 
 impl Controller {

@@ -7,6 +7,7 @@ use autoscaling::history::History;
 use autoscaling::{Answers, Conclusion, Plan, WriteOutcome};
 use jiff::{SignedDuration, Timestamp};
 
+use super::sources::SourceReading;
 use crate::store::{HpaRecord, Key};
 use policies::steps::PolicyEffect;
 
@@ -58,6 +59,8 @@ pub struct ConcludedSync<'a> {
     pub conclusion: &'a Conclusion,
     /// The effect of the scaling policy. `None` for an HPA without one.
     pub policy: Option<&'a PolicyEffect>,
+    /// What was read from the sources that the policy names.
+    pub sources: &'a [SourceReading],
 }
 
 /// The observers, in the order of their calls.

@@ -34,12 +34,14 @@ use super::policy::ConcludedPolicy;
 use super::policy_inputs::PolicyInputs;
 use super::rescale::Target;
 use super::scale::ResolvedScale;
+use super::sources::{Readings, SyncMetrics, pod_targets};
 use super::worker_pool::WorkerPermit;
 use super::{Controller, event_target};
 use crate::handover::charges::ChargePermits;
 use crate::policy::{Applicable, Resolved};
 use crate::store::{HpaRecord, Key};
 use cluster::gate::{Permits, WritePermit};
+use cluster::metrics::Metrics;
 use cluster::status::StatusTarget;
 
 /// A decision and its inputs.
@@ -142,7 +144,7 @@ impl Controller {
         }
         let Evaluated {
             plan,
-            gathered: Gathered { answers, took, .. },
+            gathered: Gathered { answers, took, readings, .. },
             pods,
             moment,
             decided,
@@ -181,6 +183,7 @@ impl Controller {
             outcome: &outcome,
             conclusion: &conclusion,
             policy: effect.as_ref(),
+            sources: &readings,
         };
         for observer in &self.observers {
             observer.concluded(&concluded);
@@ -297,7 +300,16 @@ impl Controller {
             Some((gathered, earlier)) if gathered.is_complete && earlier.queries().eq(plan.queries()) => {
                 gathered
             }
-            _ => self.gather(&mut evaluation, &mut inputs, &plan, record, before, permit).await,
+            _ => {
+                let metrics = self.sync_metrics(&plan, record, policy, before);
+                let source = metrics.as_ref().map_or(&self.metrics, |(metrics, _)| metrics);
+                let mut gathered =
+                    self.gather(&mut evaluation, &mut inputs, &plan, record, before, source, permit).await;
+                if let Some((_, readings)) = &metrics {
+                    gathered.readings = std::mem::take(&mut *readings.lock());
+                }
+                gathered
+            }
         };
         if !self.is_there(record) {
             return None;
@@ -337,6 +349,35 @@ impl Controller {
         Some(Evaluated { plan, gathered, reads, pods, moment, decided, history, decision, policy })
     }
 
+    /// The metrics of an HPA whose policy names their origins, and where they note what they read. `None` if the
+    /// metrics APIs answer.
+    fn sync_metrics(
+        &self,
+        plan: &Plan,
+        record: &HpaRecord,
+        policy: Option<&Resolved>,
+        before: Option<&ForeignRescale>,
+    ) -> Option<(Arc<dyn Metrics>, Readings)> {
+        let rules = Arc::clone(policy?.rules.policy.spec.metrics.as_ref()?);
+        let reader = self.sources.clone()?;
+        plan.queries().next()?;
+        let pods = self.pods_of(plan, &record.key, before);
+        let pods = pod_targets(&reader.addresses, &record.key.namespace, &pods);
+        let readings = Readings::default();
+        let metrics = SyncMetrics {
+            apis: Arc::clone(&self.metrics),
+            reader,
+            rules,
+            key: record.key.clone(),
+            target: record.spec.target.name.as_str().into(),
+            pods,
+            clock: Arc::clone(&self.clock),
+            telemetry: self.telemetry.clone(),
+            readings: Arc::clone(&readings),
+        };
+        Some((Arc::new(metrics), readings))
+    }
+
     /// The pods that the metrics of a plan concern.
     fn pods_of(&self, plan: &Plan, key: &Key, before: Option<&ForeignRescale>) -> Vec<Arc<Pod>> {
         match (plan.scale(), before) {
@@ -370,6 +411,7 @@ impl Controller {
         plan: &Plan,
         record: &HpaRecord,
         before: Option<&ForeignRescale>,
+        source: &Arc<dyn Metrics>,
         permit: &mut WorkerPermit,
     ) -> Gathered {
         if plan.queries().next().is_none() {
@@ -377,7 +419,7 @@ impl Controller {
         }
         permit.release();
         let mut gathered = Gathered::new(record.spec.metrics.len());
-        let mut incoming = pin!(gather(plan, &self.metrics));
+        let mut incoming = pin!(gather(plan, source));
         while let Some(answer) = incoming.next().await {
             if gathered.add(answer) {
                 let pods = inputs.pods(self.pods_of(plan, &record.key, before));

@@ -164,7 +164,7 @@ impl Entry {
     pub(super) fn decision(&self) -> Option<DecisionEntry> {
         let (header, frame, body) = self.read()?;
         let Header { last_at, first, syncs, ratios } = header;
-        let Body { action, outcome, error, events, policy, steps } = body;
+        let Body { action, outcome, error, events, policy, sources, steps } = body;
         let generation = frame.generation;
         let explanation = join(frame, steps, last_at);
         let readings = explanation.metrics.iter().filter_map(MetricExplanation::reading);
@@ -193,6 +193,7 @@ impl Entry {
             events: events.into_iter().map(Into::into).collect(),
             ratios: ratios.collect(),
             policy: policy.map(PolicyEntry::from),
+            sources,
             explanation,
         })
     }

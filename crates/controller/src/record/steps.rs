@@ -20,6 +20,7 @@ use super::selection::{Selection, select};
 use super::text::Text;
 use super::wire::{ActionTaken, Outcome};
 use crate::reconcile::ConcludedSync;
+use crate::reconcile::SourceReading;
 use policies::steps::PolicyEffect;
 
 /// Maximum number of policies in an entry. Further policies are left out, and those that determine the count
@@ -68,6 +69,7 @@ pub(super) struct Body<'a> {
     pub(super) error: Option<Text<'a>>,
     pub(super) events: Vec<Text<'a>>,
     pub(super) policy: Option<PolicyEffect>,
+    pub(super) sources: Vec<SourceReading>,
     pub(super) steps: Steps<'a>,
 }
 
@@ -216,6 +218,7 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> Split<'a> {
         },
         events: events.map(|event| event.reason.into()).collect(),
         policy: sync.policy.cloned(),
+        sources: sync.sources.to_vec(),
         steps,
     };
     Split { frame, body, metrics }

@@ -10,6 +10,7 @@ use autoscaling::history::{self, PendingWrite};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::reconcile::SourceReading;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
 mod convert;
@@ -210,6 +211,9 @@ pub struct DecisionEntry {
     /// The effect of the scaling policy. Absent for an HPA without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyEntry>,
+    /// What the last decision read from the sources that the policy names. Absent if the metrics APIs answered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceReading>,
     /// All steps, condensed.
     pub explanation: Explanation,
 }

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+mod addresses;
 mod hpas;
 mod input;
 mod intern;
@@ -22,6 +23,7 @@ mod targets;
 #[cfg(test)]
 mod tests;
 
+pub use addresses::Addresses;
 pub(crate) use hpas::is_older;
 pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update};
 pub use input::{ContainerInput, PodInput};

@@ -167,6 +167,25 @@ metrics! {
             "Age of the oldest sample of a response that a decision used, in seconds, by metrics API.",
             "Age of the oldest sample of each response of a metrics API, at the time of the decision that used it.",
         );
+        source_age: HistogramVec = histogram(
+            "concertina_metric_age_seconds",
+            &["source"],
+            AGE_BOUNDS,
+            "Age of the oldest number that a sync read from a metric source, in seconds.",
+            "Age of the oldest number that a sync read from a source of `--metric-sources`: the name of a server, or `pods`.",
+        );
+        source_errors: CounterVec = counter(
+            "concertina_metric_source_errors_total",
+            &["source", "reason"],
+            "Reads of a metric source without a number for an HPA, or for one of its pods.",
+            "Reads of a source of `--metric-sources` without a number for an HPA, or for at least one of its pods. `source` is `unknown` for a server that the file does not name.",
+        );
+        sources_valid: GaugeVec = gauge(
+            "concertina_metric_sources_valid",
+            &[],
+            "1 if the last read of --metric-sources was successful, 0 if the previous contents are in use.",
+            "1 if the last read of the file `--metric-sources` was successful, 0 while its previous contents are in use. Without the flag, there is no series.",
+        );
         sync_failures: CounterVec = counter(
             "concertina_sync_failures_total",
             &["reason"],

@@ -134,6 +134,21 @@ impl Metrics {
         self.families().metrics_age.with_label_values(&[name(api)]).observe(age.as_secs_f64());
     }
 
+    /// Counts numbers of a metric source. `age`: that of the oldest one.
+    pub fn source_age(&self, source: &str, age: Duration) {
+        self.families().source_age.with_label_values(&[source]).observe(age.as_secs_f64());
+    }
+
+    /// Counts a read of a metric source without a number. `source` must be bounded.
+    pub fn source_failed(&self, source: &str, reason: &'static str) {
+        self.families().source_errors.with_label_values(&[source, reason]).inc();
+    }
+
+    /// Sets whether the file of metric sources could be read.
+    pub fn sources_read(&self, ok: bool) {
+        self.families().sources_valid.with_label_values(&NO_LABELS).set(if ok { 1.0 } else { 0.0 });
+    }
+
     /// Counts a failure of a sync. `reason`: the reason as in conditions and events.
     pub fn sync_failed(&self, reason: &'static str) {
         self.syncs_failed(reason, 1);

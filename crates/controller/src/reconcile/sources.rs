@@ -1,0 +1,181 @@
+//! The metrics of one sync whose policy names their origins. All others come from the metrics APIs as without a
+//! policy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::failure::MetricFailureClass;
+use autoscaling::pod::{Phase, Pod};
+use autoscaling::quantity::{Format, Quantity};
+use autoscaling::query::{Answer, CustomValue, ExternalValue, Query, QueryError};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use policies::spec::MetricRule;
+use serde::{Deserialize, Serialize};
+use sources::{Form, PodTarget, Reading, Sources, Target, Values, name_of};
+
+use crate::options::MetricSources;
+use crate::store::{Addresses, Key};
+use crate::telemetry::metrics::Metrics as Telemetry;
+use clock::SharedClock;
+use cluster::metrics::Metrics;
+
+/// Readings that a sync keeps. An HPA can have thousands of metrics.
+const MAX_READINGS: usize = 100;
+
+/// The sources of `--metric-sources`, and the addresses of pods.
+#[derive(Debug, Clone)]
+pub struct SourceReader {
+    pub(crate) sources: Arc<Sources>,
+    pub(crate) addresses: Arc<Addresses>,
+}
+
+impl SourceReader {
+    /// A reader without addresses.
+    pub(crate) fn new(sources: &MetricSources) -> Self {
+        Self { sources: Arc::clone(&sources.0), addresses: Arc::default() }
+    }
+}
+
+/// What a sync read from a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceReading {
+    /// The name of the metric.
+    pub metric: String,
+    /// The source, with the query or the series.
+    pub source: String,
+    /// Seconds since the oldest number was requested. `null` without a number.
+    pub age_seconds: Option<f64>,
+    /// How many numbers the source returned for the target.
+    pub numbers: usize,
+    /// Why the source has no number, or why one of the pods has none.
+    pub problem: Option<String>,
+}
+
+/// What a sync has read from sources so far.
+pub(super) type Readings = Arc<Mutex<Vec<SourceReading>>>;
+
+/// The origins of the metrics of one sync.
+#[derive(Debug)]
+pub(super) struct SyncMetrics {
+    pub(super) apis: Arc<dyn Metrics>,
+    pub(super) reader: SourceReader,
+    pub(super) rules: Arc<[MetricRule]>,
+    pub(super) key: Key,
+    pub(super) target: Arc<str>,
+    pub(super) pods: Vec<PodTarget>,
+    pub(super) clock: SharedClock,
+    pub(super) telemetry: Telemetry,
+    pub(super) readings: Readings,
+}
+
+/// The pods of a target with their addresses.
+pub(super) fn pod_targets(addresses: &Addresses, namespace: &str, pods: &[Arc<Pod>]) -> Vec<PodTarget> {
+    pods.iter()
+        .map(|pod| PodTarget {
+            name: Arc::clone(&pod.name),
+            running: pod.phase == Phase::Running && !pod.terminating,
+            address: addresses.get(namespace, &pod.name),
+        })
+        .collect()
+}
+
+impl Metrics for SyncMetrics {
+    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+        let (name, form) = match &query {
+            Query::Resource { .. } => return self.apis.fetch(query),
+            Query::Pods { metric, .. } => (metric, Form::PerPod),
+            Query::Object { metric, .. } | Query::External { metric, .. } => (metric, Form::Single),
+        };
+        match self.rules.iter().find(|rule| rule.metric == *name) {
+            Some(rule) => self.read(rule, form, query).boxed(),
+            None => self.apis.fetch(query),
+        }
+    }
+}
+
+impl SyncMetrics {
+    async fn read(&self, rule: &MetricRule, form: Form, query: Query) -> Result<Answer, QueryError> {
+        let target = Target { namespace: &self.key.namespace, name: &self.target, pods: &self.pods };
+        let metric = rule.metric.to_string();
+        match self.reader.sources.read(rule, form, &target).await {
+            Err(failure) => {
+                self.telemetry.source_failed(failure.label(&rule.origin), failure.error.reason());
+                let message = failure.to_string();
+                let (age_seconds, problem) = (None, Some(failure.error.to_string()));
+                let source = failure.source;
+                self.note(SourceReading { metric, source, age_seconds, numbers: 0, problem });
+                Err(QueryError::new(MetricFailureClass::Other, message))
+            }
+            Ok(Reading { values, at, source, missing }) => {
+                let age = at.elapsed();
+                self.telemetry.source_age(name_of(&rule.origin), age);
+                if let Some((_, error)) = &missing {
+                    self.telemetry.source_failed(name_of(&rule.origin), error.reason());
+                }
+                let numbers = match &values {
+                    Values::PerPod(values) => values.len(),
+                    Values::Single(value) => value.iter().len(),
+                };
+                let problem = missing.map(|(pod, error)| format!("pod {pod}: {error}"));
+                let age_seconds = Some(age.as_secs_f64());
+                self.note(SourceReading { metric, source, age_seconds, numbers, problem });
+                Ok(answer(values, &query, self.time(age)))
+            }
+        }
+    }
+
+    fn note(&self, reading: SourceReading) {
+        let mut readings = self.readings.lock();
+        if readings.len() < MAX_READINGS {
+            readings.push(reading);
+        }
+    }
+
+    /// The time of a number.
+    fn time(&self, age: Duration) -> Timestamp {
+        let now = self.clock.now();
+        now.checked_sub(age).unwrap_or(now)
+    }
+}
+
+/// The answer as a metrics API would return it.
+fn answer(values: Values, query: &Query, at: Timestamp) -> Answer {
+    let timestamp = Some(at);
+    let custom =
+        |object, value| CustomValue { object, timestamp, window_seconds: None, value: quantity(value) };
+    match (values, query) {
+        (Values::PerPod(values), _) => {
+            Answer::Custom(values.into_iter().map(|(pod, value)| custom(pod, value)).collect())
+        }
+        (Values::Single(value), Query::Object { name, .. }) => {
+            Answer::Custom(value.into_iter().map(|value| custom(Arc::clone(name), value)).collect())
+        }
+        (Values::Single(value), _) => {
+            let value = value.map(|value| ExternalValue { timestamp, value: quantity(value) });
+            Answer::External(value.into_iter().collect())
+        }
+    }
+}
+
+/// The nearest quantity of nano-units. Quantities of metrics APIs are not finer either.
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and sources return finite numbers")]
+fn quantity(value: f64) -> Quantity {
+    Quantity::from_nanos((value * 1e9).round() as i128, Format::DecimalSi)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantity_is_the_nearest_number_of_nano_units() {
+        for (value, milli) in [(0.1 + 0.2, 300), (2.5, 2_500), (0.0, 0), (1e12, 1_000_000_000_000_000)] {
+            assert_eq!(quantity(value).milli_value(), milli, "{value}");
+        }
+        assert_eq!(quantity(f64::MAX).milli_value(), i64::MAX);
+    }
+}

@@ -1,0 +1,204 @@
+//! HPAs whose policy names a Prometheus server or the pods' own pages.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use concertina::cli::Config;
+use controller::options::MetricSources;
+use controller::reconcile::SourceReading;
+use controller::store::Key;
+use fake_cluster::pages::{PageResponse, PageServers};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::Uri;
+use serde_json::{Value, json};
+use sources::{Dial, Io, Sources};
+
+use crate::support::objects::{external, hpa, pod};
+use crate::support::{Fixture, Harness};
+
+const ANNOTATION: &str = "concertina.dev/policy";
+const FILE: &str = "
+prometheus: [{name: main, url: 'http://prometheus:9090', enforceNamespaceLabel: namespace}]
+pods: {enabled: true}
+";
+const WAITING: &str = "metrics: [{metric: waiting, pods: {port: http, series: waiting, intervalSeconds: 1}}]";
+
+#[derive(Debug)]
+struct InMemory(PageServers);
+
+impl Dial for InMemory {
+    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        let address = to.authority().map(ToString::to_string).unwrap_or_default();
+        let dialled = self.0.dial(&address).map(|stream| Box::new(stream) as Box<dyn Io>);
+        futures::future::ready(dialled).boxed()
+    }
+}
+
+/// A file that is removed with the value.
+struct SourceFile(PathBuf);
+
+impl Drop for SourceFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn config(servers: &PageServers, file: &str) -> (Config, SourceFile) {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("hpa-sources-{}-{number}.yaml", std::process::id()));
+    std::fs::write(&path, file).unwrap();
+    let sources = Sources::new(path.clone(), Some(Arc::new(InMemory(servers.clone())))).unwrap();
+    let mut config = Config::default();
+    config.controller.metric_sources = Some(MetricSources(Arc::new(sources)));
+    (config, SourceFile(path))
+}
+
+fn pods_metric(name: &str, average: &str) -> Value {
+    json!({"type": "Pods", "pods": {
+        "metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": average},
+    }})
+}
+
+/// An HPA `web` with a policy, and two pods at 10.0.0.1 and 10.0.0.2 that declare port 8080.
+fn stage(metric: Value, policy: &str) -> Fixture {
+    let stage = Fixture::new();
+    stage.target("web", 2);
+    for index in 0..2 {
+        let mut pod = pod("web", index);
+        pod["spec"]["containers"][0]["ports"] = json!([{"name": "http", "containerPort": 8080}]);
+        pod["status"]["podIP"] = json!(format!("10.0.0.{}", index + 1));
+        pod["status"]["hostIP"] = json!("192.168.0.1");
+        stage.cluster.put_raw(pod);
+    }
+    let mut object = hpa("web", &[metric]);
+    object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
+    stage.create(object);
+    stage
+}
+
+fn readings(rig: &Harness) -> Vec<SourceReading> {
+    let list = rig.assembly.decisions.as_ref().unwrap().list(&Key::new("shop", "web")).unwrap();
+    list.decisions[0].sources.clone()
+}
+
+fn metrics_requests(rig: &Harness) -> usize {
+    rig.cluster.requests().count(|request| request.path.contains("metrics.k8s.io/v"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpa_follows_the_numbers_of_its_own_pods() {
+    let servers = PageServers::default();
+    servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 15\n"));
+    servers.serve("10.0.0.2:8080", |_| PageResponse::page("waiting 20\n"));
+    let (config, _file) = config(&servers, FILE);
+    let rig = Harness::with(stage(pods_metric("waiting", "10"), WAITING), &config);
+    rig.until("the demand", 2.0, |stage| stage.replicas("web") == 4).await;
+    rig.pass(1.0).await;
+    let metric = &rig.hpa("web")["status"]["currentMetrics"][0];
+    assert_eq!(metric["pods"]["current"]["averageValue"], "17500m");
+    assert_eq!(metrics_requests(&rig), 0);
+    let reading = &readings(&rig)[0];
+    assert_eq!(reading.source, "pods, series \"waiting\" at /metrics");
+    assert_eq!((reading.metric.as_str(), reading.numbers, &reading.problem), ("waiting", 2, &None));
+    assert!(reading.age_seconds.unwrap() < 1.0);
+    assert!(rig.series("concertina_metric_age_seconds_count{source=\"pods\"}") >= 1.0);
+    assert_eq!(rig.series("concertina_metric_sources_valid"), 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hpa_follows_a_query_for_its_own_namespace() {
+    let servers = PageServers::default();
+    servers.serve("prometheus:9090", |_| {
+        PageResponse::vector(&[(&[("pod", "web-0000")], 20.0), (&[("pod", "web-0001")], 20.0)])
+    });
+    let policy = "metrics: [{metric: requests, prometheus: {server: main, query: 'sum by (pod) (rate(requests[30s]))'}}]";
+    let (config, _file) = config(&servers, FILE);
+    let rig = Harness::with(stage(pods_metric("requests", "10"), policy), &config);
+    rig.until("the demand", 2.0, |stage| stage.replicas("web") == 4).await;
+    let query = &servers.requests()[0].query;
+    assert_eq!(query, r#"sum by (pod) (rate(requests{namespace="shop"}[30s]))"#);
+    rig.pass(1.0).await;
+    assert!(readings(&rig)[0].source.starts_with("prometheus \"main\", query"), "{:?}", readings(&rig));
+    assert_eq!(metrics_requests(&rig), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_does_not_answer_is_missing_as_in_the_reference() {
+    let servers = PageServers::default();
+    servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 30\n"));
+    let (config, _file) = config(&servers, FILE);
+    let rig = Harness::with(stage(pods_metric("waiting", "10"), WAITING), &config);
+    // For a scale-up, a missing pod counts as 0: 30 of 20.
+    rig.until("the demand", 2.0, |stage| stage.replicas("web") == 3).await;
+    rig.pass(1.0).await;
+    let problem = readings(&rig)[0].problem.clone().unwrap();
+    assert!(problem.starts_with("pod web-0001: the request failed: "), "{problem}");
+    let failed = "concertina_metric_source_errors_total{reason=\"Request\",source=\"pods\"}";
+    assert!(rig.series(failed) >= 1.0, "{}", rig.telemetry.render());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_source_is_a_failed_metric_and_holds_the_count() {
+    let servers = PageServers::default();
+    let policy = "metrics: [{metric: queue, prometheus: {server: other, query: 'sum(queue)'}}]";
+    let (config, _file) = config(&servers, FILE);
+    let stage = stage(external("queue", "10"), policy);
+    // The metrics API would answer.
+    stage.external("queue", "80");
+    let rig = Harness::with(stage, &config);
+    rig.pass(20.0).await;
+    assert_eq!(rig.replicas("web"), 2);
+    let active = rig.condition("web", "ScalingActive");
+    assert!(active.starts_with("False FailedGetExternalMetric"), "{active}");
+    assert!(
+        active.ends_with("prometheus \"other\", query \"sum(queue)\": the source file has no such server"),
+        "{active}"
+    );
+    let failed = "concertina_metric_source_errors_total{reason=\"NotAllowed\",source=\"unknown\"}";
+    assert!(rig.series(failed) >= 1.0, "{}", rig.telemetry.render());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_file_or_a_policy_the_metrics_apis_answer() {
+    let servers = PageServers::default();
+    servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 30\n"));
+    servers.serve("prometheus:9090", |_| PageResponse::vector(&[(&[], 1.0)]));
+    let requests = async |config: &Config, policy: &str| {
+        let stage = stage(external("queue", "10"), policy);
+        stage.external("queue", "80");
+        let rig = Harness::with(stage, config);
+        rig.pass(40.0).await;
+        assert_eq!(rig.replicas("web"), 8);
+        assert_eq!(readings(&rig), []);
+        let requests = rig.cluster.requests().entries();
+        requests.iter().map(|request| (request.verb, request.path.clone())).collect::<Vec<_>>()
+    };
+    let (with_file, _file) = config(&servers, FILE);
+    let policy = "metrics: [{metric: queue, prometheus: {server: main, query: 'sum(queue)'}}]";
+    let plain = requests(&Config::default(), policy).await;
+    // The policy is about another metric.
+    assert_eq!(requests(&with_file, WAITING).await, plain);
+    assert_eq!(servers.connections(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rate_from_pods_is_fresh_at_each_sync() {
+    let servers = PageServers::default();
+    let start = tokio::time::Instant::now();
+    for last in 1..=2 {
+        servers.serve(format!("10.0.0.{last}:8080"), move |_| {
+            PageResponse::page(format!("requests_total {}\n", start.elapsed().as_secs_f64() * 25.0))
+        });
+    }
+    let policy = "metrics: [{metric: requests, pods: {port: http, series: requests_total, rateSeconds: 10, intervalSeconds: 1}}]";
+    let (config, _file) = config(&servers, FILE);
+    let rig = Harness::with(stage(pods_metric("requests", "10"), policy), &config);
+    // The first sync has one scrape, and no rate.
+    rig.until("the demand", 50.0, |stage| stage.replicas("web") == 5).await;
+    rig.pass(60.0).await;
+    assert!(readings(&rig)[0].age_seconds.unwrap() <= 1.1, "{:?}", readings(&rig));
+}
