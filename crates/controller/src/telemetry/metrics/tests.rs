@@ -1,5 +1,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use policies::guards::OwnedPodsStep;
+use policies::steps::{PolicyEffect, Step};
+
 use super::*;
 use crate::telemetry::declarations::{Kind, all};
 
@@ -34,6 +37,12 @@ fn busy() -> Metrics {
     metrics.foreign_write();
     metrics.handover(Counts { outside: 3, ..Counts::default() }, Some(Timestamp::UNIX_EPOCH));
     metrics.handover_refused("scales");
+    metrics.handover_guard("webhook");
+    metrics.decision_event();
+    metrics.policy("shop", "web", Some(&policy()));
+    metrics.source_age("main", Duration::from_secs(2));
+    metrics.source_failed("main", "timeout");
+    metrics.sources_read(true);
     metrics.shadow_decision("same");
     metrics.history_pulled(Pull::Ok);
     metrics.history_age("concertina", || Some(Duration::from_secs(1)));
@@ -41,6 +50,11 @@ fn busy() -> Metrics {
     metrics.checkpoint_write("written");
     metrics.checkpoint(4096, 1);
     metrics
+}
+
+fn policy() -> PolicyEffect {
+    let step = Step::OwnedPods(OwnedPodsStep { matched: 3, other: 1 });
+    PolicyEffect { steps: vec![step], ..PolicyEffect::default() }
 }
 
 /// A family as a scraper parses it: type, help and samples.
