@@ -176,7 +176,7 @@ metrics! {
         );
         source_errors: CounterVec = counter(
             "concertina_metric_source_errors_total",
-            &["source", "reason"],
+            &["reason", "source"],
             "Reads of a metric source without a number for an HPA, or for one of its pods.",
             "Reads of a source of `--metric-sources` without a number for an HPA, or for at least one of its pods. `source` is `unknown` for a server that the file does not name.",
         );

@@ -141,7 +141,7 @@ impl Metrics {
 
     /// Counts a read of a metric source without a number. `source` must be bounded.
     pub fn source_failed(&self, source: &str, reason: &'static str) {
-        self.families().source_errors.with_label_values(&[source, reason]).inc();
+        self.families().source_errors.with_label_values(&[reason, source]).inc();
     }
 
     /// Sets whether the file of metric sources could be read.
