@@ -9,6 +9,7 @@ use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec};
 use policies::corrections::{CorrectedInputs, ignore_containers};
 use policies::guards::{OwnedPodsStep, Ownership, owned_pods};
+use policies::spec::MetricRule;
 use policies::steps::Step;
 
 use crate::policy::Resolved;
@@ -17,6 +18,8 @@ use crate::policy::Resolved;
 #[derive(Debug, Default)]
 pub(super) struct PolicyInputs<'a> {
     metrics: &'a [MetricSource],
+    /// `metrics`: where the numbers come from.
+    origins: Option<&'a Arc<[MetricRule]>>,
     /// `corrections.ignoreContainersWithoutRequest`.
     containers: &'a [Arc<str>],
     /// The names of the pods that do not count.
@@ -30,7 +33,14 @@ impl<'a> PolicyInputs<'a> {
     pub(super) fn new(policy: Option<&'a Resolved>, hpa: &'a Spec, others: Arc<BTreeSet<String>>) -> Self {
         let corrections = policy.map(|policy| &policy.rules.policy.spec.corrections);
         let containers = corrections.and_then(|rules| rules.ignore_containers_without_request.as_deref());
-        Self { metrics: &hpa.metrics, containers: containers.unwrap_or_default(), others, ..Self::default() }
+        let origins = policy.and_then(|policy| policy.rules.policy.spec.metrics.as_ref());
+        let containers = containers.unwrap_or_default();
+        Self { metrics: &hpa.metrics, origins, containers, others, ..Self::default() }
+    }
+
+    /// Where the numbers of metrics come from. `None` if the metrics APIs answer for all of them.
+    pub(super) fn origins(&self) -> Option<&'a Arc<[MetricRule]>> {
+        self.origins
     }
 
     /// The pods that count.

@@ -43,6 +43,7 @@ use crate::store::{HpaRecord, Key};
 use cluster::gate::{Permits, WritePermit};
 use cluster::metrics::Metrics;
 use cluster::status::StatusTarget;
+use policies::spec::MetricRule;
 
 /// A decision and its inputs.
 struct Evaluated {
@@ -300,16 +301,7 @@ impl Controller {
             Some((gathered, earlier)) if gathered.is_complete && earlier.queries().eq(plan.queries()) => {
                 gathered
             }
-            _ => {
-                let metrics = self.sync_metrics(&plan, record, policy, before);
-                let source = metrics.as_ref().map_or(&self.metrics, |(metrics, _)| metrics);
-                let mut gathered =
-                    self.gather(&mut evaluation, &mut inputs, &plan, record, before, source, permit).await;
-                if let Some((_, readings)) = &metrics {
-                    gathered.readings = std::mem::take(&mut *readings.lock());
-                }
-                gathered
-            }
+            _ => self.gather(&mut evaluation, &mut inputs, &plan, record, before, permit).await,
         };
         if !self.is_there(record) {
             return None;
@@ -355,10 +347,10 @@ impl Controller {
         &self,
         plan: &Plan,
         record: &HpaRecord,
-        policy: Option<&Resolved>,
+        origins: Option<&Arc<[MetricRule]>>,
         before: Option<&ForeignRescale>,
     ) -> Option<(Arc<dyn Metrics>, Readings)> {
-        let rules = Arc::clone(policy?.rules.policy.spec.metrics.as_ref()?);
+        let rules = Arc::clone(origins?);
         let reader = self.sources.clone()?;
         plan.queries().next()?;
         let pods = self.pods_of(plan, &record.key, before);
@@ -411,7 +403,6 @@ impl Controller {
         plan: &Plan,
         record: &HpaRecord,
         before: Option<&ForeignRescale>,
-        source: &Arc<dyn Metrics>,
         permit: &mut WorkerPermit,
     ) -> Gathered {
         if plan.queries().next().is_none() {
@@ -419,7 +410,9 @@ impl Controller {
         }
         permit.release();
         let mut gathered = Gathered::new(record.spec.metrics.len());
-        let mut incoming = pin!(gather(plan, source));
+        let sources = self.sync_metrics(plan, record, inputs.origins(), before);
+        let metrics = sources.as_ref().map_or(&self.metrics, |(metrics, _)| metrics);
+        let mut incoming = pin!(gather(plan, metrics));
         while let Some(answer) = incoming.next().await {
             if gathered.add(answer) {
                 let pods = inputs.pods(self.pods_of(plan, &record.key, before));
@@ -428,6 +421,9 @@ impl Controller {
                 self.count_ages(&answers, at);
                 evaluate_metrics(evaluation, &answers, inputs, at).await;
             }
+        }
+        if let Some((_, readings)) = &sources {
+            gathered.readings = std::mem::take(&mut *readings.lock());
         }
         permit.acquire(&record.key.namespace).await;
         gathered
