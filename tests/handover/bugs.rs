@@ -68,7 +68,10 @@ impl PlantedBug {
 
     /// Whether the server's response to a request of a replica is an error.
     pub(crate) fn fails(bug: Option<Self>, exchange: &Exchange) -> bool {
-        let is_hpa = exchange.path.contains("/horizontalpodautoscalers/") && exchange.verb == "get";
+        // A replica reads one HPA by a list, because its role permits no GET.
+        let is_hpa = exchange.path.ends_with("/horizontalpodautoscalers")
+            && exchange.verb == "list"
+            && exchange.query.contains("fieldSelector=metadata.name");
         bug == Some(Self::ContestedForever) && is_hpa
     }
 
