@@ -28,14 +28,20 @@ fuzz_target!(|input: &[u8]| {
     let Some(([state], body)) = input.split_first_chunk() else { return };
     let (is_synced, leader_is_alive, is_broken) = (state & 1 == 0, state & 2 == 0, state & 4 != 0);
     let users = users();
-    let facts = Facts { built_in_users: users, charges: charges(is_synced, is_broken), leader_is_alive, has_resource: &has_resource };
+    let facts = Facts {
+        built_in_users: users,
+        charges: charges(is_synced, is_broken),
+        leader_is_alive,
+        has_resource: &has_resource,
+    };
     let request = match Request::parse(body) {
         Ok(request) => request,
         Err(error) => return check_error(&error, body),
     };
     let verdict = decide(&request, &facts);
     assert_eq!(verdict, decide(&request, &facts));
-    let mut response: Value = serde_json::from_slice(&verdict.response(&request.uid)).expect("the response is JSON");
+    let mut response: Value =
+        serde_json::from_slice(&verdict.response(&request.uid)).expect("the response is JSON");
     assert_eq!(response["response"]["uid"], json!(request.uid));
     let Verdict::Refuse { resource, namespace, hpa } = &verdict else {
         if plant::planted("admission") && request.is_dry_run() && body.len() > 200 {
@@ -54,7 +60,10 @@ fuzz_target!(|input: &[u8]| {
     }
     let review: Value = serde_json::from_slice(body).expect("a request of invalid JSON is an error");
     let request = &review["request"];
-    assert_eq!((&review["kind"], &review["apiVersion"]), (&json!("AdmissionReview"), &json!("admission.k8s.io/v1")));
+    assert_eq!(
+        (&review["kind"], &review["apiVersion"]),
+        (&json!("AdmissionReview"), &json!("admission.k8s.io/v1"))
+    );
     assert_eq!(request["userInfo"]["username"], json!(USER));
     let (name, subresource) = (&request["name"], &request["subResource"]);
     match resource {
@@ -82,8 +91,12 @@ fn check_error(error: &ReviewError, body: &[u8]) {
     let is_review = review["kind"] == "AdmissionReview" && review["apiVersion"] == "admission.k8s.io/v1";
     let request = &review["request"];
     let only_texts = request.as_object().is_some_and(|fields| {
-        fields.contains_key("uid") && fields.values().all(Value::is_string) && !fields.contains_key("object")
-            && !fields.contains_key("userInfo") && !fields.contains_key("resource") && !fields.contains_key("dryRun")
+        fields.contains_key("uid")
+            && fields.values().all(Value::is_string)
+            && !fields.contains_key("object")
+            && !fields.contains_key("userInfo")
+            && !fields.contains_key("resource")
+            && !fields.contains_key("dryRun")
     });
     assert!(!(is_review && only_texts && once::every_key(body)), "{error}");
 }
@@ -94,7 +107,10 @@ fn users() -> &'static BTreeSet<String> {
 }
 
 fn has_resource(group: &str, kind: &str, resource: &str) -> bool {
-    matches!((group, kind, resource), ("apps", "Deployment", "deployments") | ("example.com", "Mouse", "mice"))
+    matches!(
+        (group, kind, resource),
+        ("apps", "Deployment", "deployments") | ("example.com", "Mouse", "mice")
+    )
 }
 
 /// A registry with a Deployment and a custom resource in scope.
@@ -102,8 +118,12 @@ fn charges(is_synced: bool, is_broken: bool) -> &'static Charges {
     static ALL: OnceLock<[Arc<Charges>; 4]> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         [(false, false), (false, true), (true, false), (true, true)].map(|(is_synced, is_broken)| {
-            let charges =
-                Charges::new(ControllerName::default(), Duration::from_secs(15), false, Arc::new(SystemClock));
+            let charges = Charges::new(
+                ControllerName::default(),
+                Duration::from_secs(15),
+                false,
+                Arc::new(SystemClock),
+            );
             charges.sort(&hpa("web-hpa", "apps/v1", "Deployment", "web"), false);
             charges.sort(&hpa("mouse-hpa", "example.com/v1", "Mouse", "jerry"), false);
             if is_synced {
