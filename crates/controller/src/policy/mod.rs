@@ -2,7 +2,7 @@
 //!
 //! A policy comes from the annotation [`ANNOTATION`] of an HPA, from a `ScalingPolicy` of its namespace, or from a
 //! `ClusterScalingPolicy`, in this order of precedence. The crate [`policies`] reads, merges and applies the fields.
-//! [`store`] finds the policies of an HPA. A sync of an HPA without a policy differs in nothing.
+//! `store` finds the policies of an HPA. A sync of an HPA without a policy differs in nothing.
 
 mod condition;
 mod intake;
