@@ -57,6 +57,7 @@ pub mod corrections;
 mod decision;
 pub mod guards;
 pub mod history;
+pub mod import;
 pub mod merge;
 pub mod metrics;
 pub mod mode;

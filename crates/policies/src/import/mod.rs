@@ -1,0 +1,213 @@
+//! Converts objects of other autoscalers to ScalingPolicies.
+//!
+//! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, and the ScalingSchedules of
+//! Zalando's kube-metrics-adapter with the HPAs that refer to them. Each field of such an object becomes a field of a
+//! policy, or a [`Note`] that states what happens to it. Every policy is valid: what [`crate::spec::read`] would report
+//! is left out and noted.
+
+mod field;
+mod kapacity;
+mod keda;
+mod manifest;
+mod note;
+mod zalando;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use self::field::Field;
+pub use self::manifest::ScalingPolicy;
+pub use self::note::{Note, Remark};
+
+/// An object of the input.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    /// Where the object is: `web.yaml: document 2`.
+    pub location: Arc<str>,
+    /// The object, as in a manifest.
+    pub value: Value,
+}
+
+/// The result of an import.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Import {
+    /// The policies, in the order of the objects.
+    pub policies: Vec<ScalingPolicy>,
+    /// What happens to the other fields, in the order of the objects.
+    pub notes: Vec<Note>,
+    /// The number of objects of a supported kind.
+    pub objects: usize,
+}
+
+/// Maximum number of notes about one input.
+pub const MAX_NOTES: usize = 10_000;
+
+/// The input has more notes than a person reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the objects need more than {MAX_NOTES} notes; import fewer objects at once")]
+pub struct TooManyNotes;
+
+/// Converts objects. Objects of other projects are ignored.
+///
+/// # Errors
+/// Returns [`TooManyNotes`] for more than [`MAX_NOTES`] notes.
+pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
+    let mut result = Import::default();
+    let mut zalando = zalando::Schedules::default();
+    for object in objects {
+        let Some(mut source) = Source::new(object) else { continue };
+        let kind = source.supported();
+        let policy = match kind {
+            Some(Supported::Keda) => keda::convert(&mut source),
+            Some(Supported::Kapacity) => kapacity::convert(&mut source),
+            Some(Supported::Zalando) => {
+                zalando.add(object, &source);
+                None
+            }
+            // An HPA is an object to convert only if it refers to a schedule.
+            Some(Supported::Hpa) => continue,
+            None => {
+                source.refuse_relatives();
+                None
+            }
+        };
+        result.objects += usize::from(kind.is_some());
+        result.policies.extend(policy);
+        result.add(source)?;
+    }
+    zalando.convert(objects, &mut result)?;
+    Ok(result)
+}
+
+impl Import {
+    /// Adds the notes about an object.
+    fn add(&mut self, source: Source<'_>) -> Result<(), TooManyNotes> {
+        self.notes.extend(source.notes);
+        if self.notes.len() > MAX_NOTES { Err(TooManyNotes) } else { Ok(()) }
+    }
+}
+
+/// The kinds that are converted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Supported {
+    Keda,
+    Kapacity,
+    Zalando,
+    Hpa,
+}
+
+/// The groups of the supported kinds. Other kinds of these groups are noted, not ignored.
+const GROUPS: [&str; 3] = ["keda.sh", "autoscaling.kapacitystack.io", "zalando.org"];
+
+/// An object to convert, and the notes about it.
+struct Source<'a> {
+    kind: &'a str,
+    group: &'a str,
+    namespace: Option<&'a str>,
+    name: &'a str,
+    root: Field<'a>,
+    location: Arc<str>,
+    /// `ScaledObject shop/web`.
+    title: Arc<str>,
+    notes: Vec<Note>,
+}
+
+impl<'a> Source<'a> {
+    /// `None` for a value that is no object of Kubernetes.
+    fn new(object: &'a Object) -> Option<Self> {
+        let text = |pointer: &str| object.value.pointer(pointer).and_then(Value::as_str);
+        let (kind, version) = (text("/kind")?, text("/apiVersion")?);
+        let namespace = text("/metadata/namespace");
+        let name = text("/metadata/name").unwrap_or_default();
+        let title = match namespace {
+            Some(namespace) => format!("{kind} {namespace}/{name}"),
+            None => format!("{kind} {name}"),
+        };
+        Some(Self {
+            kind,
+            group: version.split_once('/').map_or("", |(group, _)| group),
+            namespace,
+            name,
+            root: Field::root(&object.value),
+            location: Arc::clone(&object.location),
+            title: title.into(),
+            notes: Vec::new(),
+        })
+    }
+
+    fn supported(&self) -> Option<Supported> {
+        match (self.group, self.kind) {
+            ("keda.sh", "ScaledObject") => Some(Supported::Keda),
+            ("autoscaling.kapacitystack.io", "IntelligentHorizontalPodAutoscaler") => {
+                Some(Supported::Kapacity)
+            }
+            ("zalando.org", "ScalingSchedule" | "ClusterScalingSchedule") => Some(Supported::Zalando),
+            ("autoscaling", "HorizontalPodAutoscaler") => Some(Supported::Hpa),
+            _ => None,
+        }
+    }
+
+    /// Notes an object of a supported group that is of another kind.
+    fn refuse_relatives(&mut self) {
+        if GROUPS.contains(&self.group) {
+            let root = self.root.clone();
+            self.note(&root, Remark::NoCounterpart("objects of this kind create no HPA and have no policy"));
+        }
+    }
+
+    fn note(&mut self, field: &Field<'_>, remark: Remark) {
+        self.notes.push(Note {
+            location: Arc::clone(&self.location),
+            object: Arc::clone(&self.title),
+            field: field.path().to_owned(),
+            remark,
+        });
+    }
+
+    /// The text of a field that has to be set.
+    fn required_text<'b>(&mut self, field: &Field<'b>) -> Option<&'b str> {
+        if !field.is_set() {
+            self.note(field, Remark::Missing);
+            return None;
+        }
+        self.text(field)
+    }
+
+    fn text<'b>(&mut self, field: &Field<'b>) -> Option<&'b str> {
+        let value = field.value()?;
+        let text = value.as_str();
+        if text.is_none() {
+            self.invalid(field, "a text");
+        }
+        text
+    }
+
+    /// A whole number, which may be written as text.
+    fn count(&mut self, field: &Field<'_>, lowest: i64, expected: &'static str) -> Option<i64> {
+        let value = field.value()?;
+        let number = value.as_i64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
+        let number = number.filter(|number| (lowest..=i32::MAX.into()).contains(number));
+        if number.is_none() {
+            self.invalid(field, expected);
+        }
+        number
+    }
+
+    /// A condition. An absent one is false.
+    fn is_true(&mut self, field: &Field<'_>) -> bool {
+        let Some(value) = field.value() else { return false };
+        value.as_bool().unwrap_or_else(|| {
+            self.invalid(field, "true or false");
+            false
+        })
+    }
+
+    fn invalid(&mut self, field: &Field<'_>, expected: &'static str) {
+        let value = field.value().map(note::shown).unwrap_or_default();
+        self.note(field, Remark::Invalid { expected, value });
+    }
+}
