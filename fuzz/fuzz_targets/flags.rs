@@ -102,6 +102,11 @@ fn names_its_argument(error: &CliError, arguments: &[OsString]) {
         CliError::Flag(FlagError::Syntax(text)) => assert!(text.contains('-'), "{message}"),
         CliError::Flag(FlagError::Arguments(arguments)) => assert!(!arguments.is_empty()),
         CliError::Subcommand(_) => {}
+        CliError::UnknownCommand { word, .. } => {
+            assert!(arguments.iter().any(|argument| argument.to_str() == Some(word)), "{message}");
+        }
+        // Only the process knows whether it runs in a terminal.
+        CliError::NoCommand { .. } => assert!(message.contains("help"), "{message}"),
         CliError::NotText(_) => assert!(arguments.iter().any(|argument| argument.to_str().is_none())),
     }
 }
