@@ -11,6 +11,7 @@ use toolbox::command::{self, Parsed};
 use toolbox::demo::Screen;
 use toolbox::handover::HandoverError;
 use toolbox::parity::ParityError;
+use toolbox::policy::PolicyError;
 use toolbox::process::{ControllerProcess, FlagError, FlagHelp, Process, ResolvedFlags};
 use toolbox::why::WhyError;
 
@@ -35,6 +36,7 @@ pub(crate) use self::completion::complete;
 /// The commands of the toolbox, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("why", "Explain the replica count of an HPA and its next decision."),
+    ("policy", "Check scaling policies, and import them from other autoscalers."),
     ("handover", "Hand HPAs over from the built-in controller to Concertina, and back."),
     ("parity", "Compare a dry run with the built-in controller."),
     ("simulate", "Simulate HPAs and their workloads in virtual time."),
@@ -122,6 +124,10 @@ pub(crate) fn run(command: Command) -> ExitCode {
             let verdict = toolbox::handover::run(&options, clock, stop).await?;
             Ok::<_, HandoverError>(ExitCode::from(verdict.exit_code()))
         }),
+        Command::Policy(options) => until_stopped(async |stop| {
+            let verdict = toolbox::policy::run(&options, clock, stop).await?;
+            Ok::<_, PolicyError>(ExitCode::from(verdict.exit_code()))
+        }),
         Command::Simulate(options) => match toolbox::simulate::run(&options, PROCESS) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
@@ -147,6 +153,8 @@ mod tests {
             &["parity", "--since=1h"],
             &["simulate", "a.yaml"],
             &["handover", "status"],
+            &["policy", "check", "--offline", "a.yaml"],
+            &["policy", "import", "-f", "a.yaml"],
         ] {
             assert!(matches!(read(words), Ok(Invocation::Tool(_))), "{words:?}");
             assert!(matches!(read(&[words[0], "-h"]), Ok(Invocation::Help(_))), "{words:?}");

@@ -3,8 +3,10 @@
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 
-use crate::options::{DemoOptions, HandoverOptions, Logging, ParityOptions, SimulateOptions, WhyOptions};
-use crate::options::{cluster, demo, handover, parity, simulate, why};
+use crate::options::{
+    DemoOptions, HandoverOptions, Logging, ParityOptions, PolicyOptions, SimulateOptions, WhyOptions,
+};
+use crate::options::{cluster, demo, handover, parity, policy, simulate, why};
 use crate::process::{FlagError, Process};
 use crate::why::{WhyError, hpa_names_of};
 
@@ -28,6 +30,8 @@ pub enum Command {
     Why(Box<WhyOptions>),
     /// Compare a dry run with the built-in controller.
     Parity(Box<ParityOptions>),
+    /// Check or import scaling policies.
+    Policy(PolicyOptions),
     /// Hand HPAs over from the built-in controller, or back.
     Handover(Box<HandoverOptions>),
     /// Run a simulation.
@@ -63,6 +67,7 @@ pub fn parse(
     Some(match name.as_str() {
         "demo" => demo::parse(program, rest).map(|parsed| parsed.map(Command::Demo)),
         "why" => why::parse(program, rest, process).map(|parsed| parsed.map(Box::new).map(Command::Why)),
+        "policy" => policy::parse(program, rest).map(|parsed| parsed.map(Command::Policy)),
         "parity" => parity::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Parity)),
         "handover" => {
             handover::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Handover))
@@ -74,11 +79,16 @@ pub fn parse(
     })
 }
 
-/// The command line of each command, for reference pages. `handover` has the flags of all its subcommands.
+/// The command line of each command, for reference pages. `handover` has the flags of all its subcommands, `policy` has
+/// none.
 pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
     let shared = handover::shared(clap::Command::new("handover"));
     let handover = handover::commands().map(|command| {
         let name = format!("handover {}", command.get_name());
+        command.name(name)
+    });
+    let policy = policy::commands().map(|command| {
+        let name = format!("policy {}", command.get_name());
         command.name(name)
     });
     let own = [
@@ -87,13 +97,14 @@ pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
         simulate::command(program),
         demo::command(program),
     ];
-    own.into_iter().chain([shared]).chain(handover).collect()
+    own.into_iter().chain(policy).chain([shared]).chain(handover).collect()
 }
 
-/// The commands as a tree, for completion and manual pages. `handover` has its subcommands.
-pub fn commands(program: &str, process: Process) -> [clap::Command; 5] {
+/// The commands as a tree, for completion and manual pages. `handover` and `policy` have their subcommands.
+pub fn commands(program: &str, process: Process) -> [clap::Command; 6] {
     [
         why::command(program, process),
+        policy::command(program),
         handover::command(program),
         parity::command(program),
         simulate::command(program),
@@ -144,7 +155,8 @@ impl Command {
             Self::Why(options) => options.logging,
             Self::Parity(options) => options.logging,
             Self::Handover(options) => options.logging,
-            Self::Simulate(_) => return None,
+            Self::Policy(PolicyOptions::Check(options)) => options.logging,
+            Self::Policy(PolicyOptions::Import { .. }) | Self::Simulate(_) => return None,
         };
         (logging.verbosity > 0).then_some(logging)
     }

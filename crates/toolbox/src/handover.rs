@@ -11,7 +11,7 @@ mod page;
 mod plan;
 mod shadow;
 mod status;
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 

@@ -1,4 +1,4 @@
-//! The commands for a terminal: `why`, `handover`, `parity`, `simulate` and `demo`.
+//! The commands for a terminal: `why`, `policy`, `handover`, `parity`, `simulate` and `demo`.
 //!
 //! [`command::parse`] reads a command line. The commands run the controller's own code: `why` and `simulate`
 //! run a controller with the options that the process resolves from its flags, and `demo` runs the whole
@@ -12,6 +12,7 @@ pub mod handover;
 pub mod options;
 pub mod parity;
 mod pointer;
+pub mod policy;
 pub mod process;
 pub mod simulate;
 pub mod why;

@@ -34,6 +34,7 @@ use self::chart::ChartStyle;
 pub use self::from_cluster::FromClusterError;
 use self::run::{Comparison, Run};
 use self::runner::RunError;
+pub(crate) use self::scenario::suggestion;
 use self::scenario::{Node, Scenario};
 pub use self::scenario::{Problem, schema};
 use self::variants::MOST_VARIANTS;

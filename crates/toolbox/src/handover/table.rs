@@ -3,16 +3,16 @@
 use crate::explain::{Line, Role, Style, escape};
 
 /// A cell: its emphasis and its text, not escaped.
-pub(super) type Cell = (Role, String);
+pub(crate) type Cell = (Role, String);
 
 /// Creates a cell without emphasis. An empty text becomes a dash.
-pub(super) fn plain(text: impl Into<String>) -> Cell {
+pub(crate) fn plain(text: impl Into<String>) -> Cell {
     let text = text.into();
     (Role::Plain, if text.is_empty() { "-".to_owned() } else { text })
 }
 
 /// Renders rows with columns as wide as their widest cells. The last column is not padded.
-pub(super) fn render(head: &[&str], rows: &[Vec<Cell>], style: Style) -> String {
+pub(crate) fn render(head: &[&str], rows: &[Vec<Cell>], style: Style) -> String {
     let head = head.iter().map(|title| (Role::Strong, (*title).to_owned())).collect::<Vec<_>>();
     let all = [&head].into_iter().chain(rows);
     let mut widths = vec![0; head.len()];
@@ -41,12 +41,12 @@ fn columns(text: &str) -> usize {
 }
 
 /// Renders one line of text.
-pub(super) fn line(text: impl Into<String>, style: Style) -> String {
+pub(crate) fn line(text: impl Into<String>, style: Style) -> String {
     style.line(&Line::new("").plain(text), 0) + "\n"
 }
 
 /// Renders a label and a text.
-pub(super) fn labelled(label: &'static str, text: impl Into<String>, style: Style) -> String {
+pub(crate) fn labelled(label: &'static str, text: impl Into<String>, style: Style) -> String {
     style.line(&Line::new(label).plain(text), 0) + "\n"
 }
 

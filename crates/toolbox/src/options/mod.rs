@@ -6,6 +6,7 @@ pub mod decision;
 pub(crate) mod demo;
 pub mod handover;
 pub mod parity;
+pub mod policy;
 pub(crate) mod simulate;
 pub mod why;
 
@@ -17,6 +18,7 @@ pub use self::answer::Logging;
 pub use self::demo::DemoOptions;
 pub use self::handover::HandoverOptions;
 pub use self::parity::ParityOptions;
+pub use self::policy::PolicyOptions;
 pub use self::simulate::{
     Output as SimulateOutput, Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource,
 };

@@ -27,7 +27,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use self::problem::Problem;
-pub(super) use self::reading::suggestion;
+pub(crate) use self::reading::suggestion;
 
 use self::document::Location;
 pub(super) use self::document::Node;

@@ -1,0 +1,197 @@
+//! The command lines of `policy`.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+
+use super::answer::{Color, Logging, option, switch};
+use super::why::Output;
+use super::{answer, cluster};
+use crate::command::{Parsed, UsageError, parse_with};
+use ::cluster::kubeconfig::ClusterOptions;
+
+/// The options of `policy`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyOptions {
+    /// Validate policies, and show which HPAs they match.
+    Check(Box<CheckOptions>),
+    /// Convert objects of other autoscalers.
+    Import {
+        /// `-f`: the files. `-` means standard input.
+        files: Vec<PathBuf>,
+    },
+}
+
+/// The options of `policy check`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// The files. `-` means standard input.
+    pub files: Vec<PathBuf>,
+    /// `--offline`: validate only.
+    pub offline: bool,
+    /// The connection to the cluster, with `--namespace`.
+    pub cluster: ClusterOptions,
+    /// `--output`
+    pub output: Output,
+    /// `--utc`
+    pub utc: bool,
+    /// `--color`
+    pub color: Color,
+    /// `-v`
+    pub logging: Logging,
+}
+
+/// Parses the arguments after `policy`.
+pub(crate) fn parse(
+    program: &str,
+    words: impl Iterator<Item = String>,
+) -> Result<Parsed<PolicyOptions>, UsageError> {
+    parse_with(command(program), words, options)
+}
+
+pub(crate) fn command(program: &str) -> Command {
+    Command::new("policy")
+        .no_binary_name(true)
+        .bin_name(format!("{program} policy"))
+        .about("Checks scaling policies, and converts objects of other autoscalers to scaling policies.")
+        .after_help(format!(
+            "Examples:\n\
+             \x20 # Validate policies, and show which HPAs they match and their bounds now\n\
+             \x20 {program} policy check policies.yaml\n\
+             \x20 # Validate the policies of a chart without a cluster\n\
+             \x20 helm template ./chart | {program} policy check --offline -\n\
+             \x20 # Convert the ScaledObjects of KEDA\n\
+             \x20 kubectl get scaledobjects -A -o yaml | {program} policy import -f - > policies.yaml\n\n\
+             Exit code: 0 if every field has an effect or is imported, 3 if one is not, 1 if no answer is\n\
+             available, 2 for an invalid command line.",
+        ))
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommands(commands())
+}
+
+/// The subcommands, with their flags.
+pub(crate) fn commands() -> [Command; 2] {
+    let check = Command::new("check")
+        .about("Validates policies, and shows which HPAs they match")
+        .long_about(
+            "Validates ScalingPolicies, ClusterScalingPolicies, documents for the annotation\n\
+             concertina.dev/policy, and objects with this annotation. Other objects are ignored. With a cluster,\n\
+             shows each HPA that a policy matches, with the mode, the bounds and the next change of all its\n\
+             policies. Nothing is written to the cluster.",
+        )
+        .after_help(
+            "Exit code: 0 if every field has an effect, 3 if a field has none, 1 if no answer is available,\n\
+             2 for an invalid command line.",
+        )
+        .arg(
+            Arg::new("file")
+                .value_name("FILE")
+                .required(true)
+                .action(ArgAction::Append)
+                .num_args(1..)
+                .value_parser(value_parser!(PathBuf))
+                .help("File with policies, as YAML or JSON; - reads standard input"),
+        )
+        .arg(switch("offline", "Validate only, without a cluster"))
+        .arg(answer::output(&["text", "json", "yaml"]))
+        .arg(answer::utc())
+        .arg(answer::color())
+        .arg(answer::verbosity());
+    let import = Command::new("import")
+        .about("Converts objects of other autoscalers to ScalingPolicies")
+        .long_about(
+            "Converts ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, and the\n\
+             ScalingSchedules of kube-metrics-adapter with the HPAs that refer to them. Prints ScalingPolicies\n\
+             to standard output, and to standard error what happens to each other field. Other objects are\n\
+             ignored. No cluster is read or written.",
+        )
+        .after_help(
+            "Exit code: 0 if every field is imported or stays in effect, 3 if a field is not imported, 1 if a\n\
+             file cannot be read or has nothing to import, 2 for an invalid command line.",
+        )
+        .arg(
+            option("filename", "file", "File with objects, as YAML or JSON; - reads standard input; repeatable")
+                .short('f')
+                .required(true)
+                .action(ArgAction::Append)
+                .value_parser(value_parser!(PathBuf)),
+        );
+    [cluster::arguments(check), import]
+}
+
+fn options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError> {
+    let files = |matches: &ArgMatches, name: &str| -> Result<Vec<PathBuf>, UsageError> {
+        let files: Vec<PathBuf> = matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect();
+        if files.iter().filter(|file| file.as_os_str() == "-").count() > 1 {
+            return Err(UsageError::Arguments("standard input can be read only once".to_owned()));
+        }
+        Ok(files)
+    };
+    match matches.subcommand() {
+        Some(("check", matches)) => Ok(PolicyOptions::Check(Box::new(CheckOptions {
+            files: files(matches, "file")?,
+            offline: matches.get_flag("offline"),
+            cluster: cluster::options(matches),
+            output: match matches.get_one::<String>("output").map(String::as_str) {
+                Some("json") => Output::Json,
+                Some("yaml") => Output::Yaml,
+                _ => Output::Text,
+            },
+            utc: matches.get_flag("utc"),
+            color: Color::from_matches(matches),
+            logging: answer::logging(matches),
+        }))),
+        Some((_, matches)) => Ok(PolicyOptions::Import { files: files(matches, "filename")? }),
+        None => Err(UsageError::Arguments("a subcommand of policy is missing".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<PolicyOptions, String> {
+        match parse("concertina", words.iter().map(ToString::to_string)) {
+            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Help(text)) => Err(text),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn subcommands_take_files_and_standard_input() {
+        let files = |words: &[&str]| match read(words).unwrap() {
+            PolicyOptions::Check(options) => (options.files, Some(options.offline)),
+            PolicyOptions::Import { files } => (files, None),
+        };
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        assert_eq!(files(&["check", "a.yaml"]), (paths(&["a.yaml"]), Some(false)));
+        assert_eq!(files(&["check", "--offline", "a.yaml", "-"]), (paths(&["a.yaml", "-"]), Some(true)));
+        assert_eq!(files(&["import", "-f", "a.yaml", "-f-"]), (paths(&["a.yaml", "-"]), None));
+        assert_eq!(files(&["import", "--filename=a.yaml"]), (paths(&["a.yaml"]), None));
+        for wrong in
+            [&[][..], &["check"], &["import"], &["import", "a.yaml"], &["import", "-fa", "-n", "shop"]]
+        {
+            assert!(read(wrong).is_err(), "{wrong:?}");
+        }
+        for twice in [&["check", "-", "-"][..], &["import", "-f-", "-f-"]] {
+            assert_eq!(read(twice).unwrap_err(), "standard input can be read only once");
+        }
+    }
+
+    #[test]
+    fn check_has_the_flags_of_other_answers() {
+        let Ok(PolicyOptions::Check(options)) =
+            read(&["check", "a", "-o", "yaml", "--utc", "-n", "shop", "--color=never", "-v1"])
+        else {
+            panic!("no options")
+        };
+        assert_eq!((options.output, options.utc, options.color), (Output::Yaml, true, Color::Never));
+        assert_eq!((options.cluster.namespace.as_deref(), options.logging.verbosity), (Some("shop"), 1));
+        let Ok(PolicyOptions::Check(options)) = read(&["check", "a"]) else { panic!("no options") };
+        assert_eq!(options.output, Output::Text);
+        assert!(read(&["import", "--help"]).unwrap_err().contains("concertina policy import"));
+        assert!(read(&["--help"]).unwrap_err().contains("kubectl get scaledobjects"));
+    }
+}
