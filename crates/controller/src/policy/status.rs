@@ -42,7 +42,7 @@ pub(super) struct PolicyStatus {
 
 impl PolicyStatus {
     /// The status of a policy that applies to `matched` HPAs.
-    fn of(policy: &StoredPolicy, matched: usize, now: Timestamp) -> Self {
+    fn new(policy: &StoredPolicy, matched: usize, now: Timestamp) -> Self {
         let mut conditions = policy.object.status.conditions.clone();
         let problems: Vec<String> = policy.parsed.problems.iter().map(ToString::to_string).collect();
         let (reason, mut message) = if problems.is_empty() {
@@ -71,7 +71,7 @@ pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
         let policies = controller.policies.objects();
         drop(controller);
         let changed = policies.into_iter().filter_map(|(policy, matched)| {
-            let status = PolicyStatus::of(&policy, matched, now);
+            let status = PolicyStatus::new(&policy, matched, now);
             (status != policy.object.status).then_some((policy, status))
         });
         for (policy, status) in changed.take(MAX_WRITES) {

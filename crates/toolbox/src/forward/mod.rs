@@ -60,7 +60,8 @@ pub enum ForwardError {
     },
     /// The holder of the Lease matches no running pod.
     #[error(
-        "Lease {lease} is held by {holder}, but namespace {namespace} has no running pod with hostname {host}"
+        "Lease {lease} is held by {holder}, but namespace {namespace} has no running pod with hostname {host}: \
+         its replica may have ended, wait until another one holds the Lease"
     )]
     NoPod {
         /// The namespace and name of the Lease.
@@ -73,7 +74,7 @@ pub enum ForwardError {
         namespace: String,
     },
     /// No running pod has the labels.
-    #[error("namespace {namespace} has no running pod with {selector}")]
+    #[error("namespace {namespace} has no running pod with {selector}: check the namespace and the labels")]
     NoneLabelled {
         /// The labels.
         selector: String,
@@ -89,7 +90,9 @@ pub enum ForwardError {
         namespace: String,
     },
     /// The pod is not running.
-    #[error("pod {namespace}/{pod} is not running: its phase is {phase}")]
+    #[error(
+        "pod {namespace}/{pod} is not running: its phase is {phase}; see kubectl describe pod -n {namespace} {pod}"
+    )]
     NotRunning {
         /// The pod's namespace.
         namespace: String,

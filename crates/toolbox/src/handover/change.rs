@@ -110,7 +110,7 @@ pub(super) async fn run(
         controller_name: name.as_str(),
         dry_run: change.dry_run,
         labels: &edits,
-        shadow: comparisons.map_or_else(Vec::new, |comparisons| comparisons.of(&selected)),
+        shadow: comparisons.map_or_else(Vec::new, |comparisons| comparisons.rows(&selected)),
         hpas: &outcomes,
         notes: &notes,
     })?;

@@ -76,7 +76,7 @@ impl Comparisons {
     }
 
     /// The comparisons of the given HPAs, for documents. Empty if none is available.
-    pub(super) fn of(&self, keys: &[Key]) -> Vec<HpaComparison> {
+    pub(super) fn rows(&self, keys: &[Key]) -> Vec<HpaComparison> {
         let Some(by_hpa) = &self.by_hpa else { return Vec::new() };
         let row = |key: &Key| {
             let counts = by_hpa.get(key).copied().unwrap_or_default();

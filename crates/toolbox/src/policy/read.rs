@@ -117,7 +117,7 @@ mod tests {
             .collect())
     }
 
-    fn of(entries: &[(&str, &str)]) -> Vec<(String, String)> {
+    fn owned(entries: &[(&str, &str)]) -> Vec<(String, String)> {
         entries.iter().map(|(location, value)| ((*location).to_owned(), (*value).to_owned())).collect()
     }
 
@@ -125,19 +125,19 @@ mod tests {
     fn documents_and_items_of_lists_have_their_location() {
         assert_eq!(
             read("---\na: 1\n---\nkind: List\nitems: [{b: 2}, {c: 3}]\n---\n{\"d\": 4}\n").unwrap(),
-            of(&[
+            owned(&[
                 ("a.yaml: document 1", r#"{"a":1}"#),
                 ("a.yaml: document 2, items[0]", r#"{"b":2}"#),
                 ("a.yaml: document 2, items[1]", r#"{"c":3}"#),
                 ("a.yaml: document 3", r#"{"d":4}"#),
             ])
         );
-        assert_eq!(read("# nothing\n").unwrap(), of(&[]));
+        assert_eq!(read("# nothing\n").unwrap(), owned(&[]));
         // Only a list has items.
-        assert_eq!(read("items: [1]").unwrap(), of(&[("a.yaml: document 1", r#"{"items":[1]}"#)]));
+        assert_eq!(read("items: [1]").unwrap(), owned(&[("a.yaml: document 1", r#"{"items":[1]}"#)]));
         assert_eq!(
             read("{kind: List, items: 5}").unwrap(),
-            of(&[("a.yaml: document 1", r#"{"items":5,"kind":"List"}"#)])
+            owned(&[("a.yaml: document 1", r#"{"items":5,"kind":"List"}"#)])
         );
     }
 
