@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::decide::{Decision, Verdict};
+use crate::decision::{Decision, Verdict};
 use crate::evaluation::{Evaluation, MetricResult};
 use crate::explanation::{FailedMetric, MetricReading};
 use crate::history::History;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::condition::{ConditionUpdate, SCALED_TO_ZERO, whole_seconds};
-use crate::decide::{Action, Computation, Decision, ErrorLabel, Verdict};
+use crate::decision::{Action, Computation, Decision, ErrorLabel, Verdict};
 use crate::event::{EventIntent, EventKind};
 use crate::explanation::Explanation;
 use crate::history::{Changes, PendingWrite, scale_event};

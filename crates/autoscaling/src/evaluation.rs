@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::adjustment::Choice;
-use crate::decide::Decision;
+use crate::decision::Decision;
 use crate::explanation::{FailedMetric, LISTED_PODS, MetricReading};
 use crate::history::History;
 use crate::metric::{MetricFailure, Proposal, compute};

@@ -82,6 +82,7 @@ mod behavior;
 mod conclude;
 pub mod condition;
 mod decide;
+mod decision;
 #[doc(hidden)] // Go's durations, for the flags of the controller
 pub mod duration;
 mod evaluation;
@@ -108,6 +109,7 @@ pub mod status;
 
 pub use adjustment::{Choice, MetricOutcome};
 pub use conclude::{Conclusion, WriteOutcome, conclude, failed_update_status};
-pub use decide::{Action, Answers, Computation, Decision, ErrorLabel, Verdict, decide};
+pub use decide::{Answers, decide};
+pub use decision::{Action, Computation, Decision, ErrorLabel, Verdict};
 pub use evaluation::Evaluation;
 pub use plan::{ApiVersionError, Hpa, Overlap, Plan, Scale, ScaleError, ScaleFailure, plan, target_group};

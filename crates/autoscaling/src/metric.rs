@@ -1,22 +1,25 @@
 //! Turns the answer for one metric of an HPA into a proposal with the metric's status and name, or into a
 //! failure in upstream's words.
 
+mod resource;
+
 use std::sync::Arc;
+
+use self::resource::ResourceSource;
 
 use crate::explanation::{Measure, MetricReading, Subject};
 use crate::failure::{Failure, MetricFailureClass, NO_VALUES};
-use crate::number::saturate_to_milli;
 use crate::plan::{Hpa, PlannedMetric};
 use crate::quantity::{Format, Quantity};
-use crate::query::{Answer, CustomValue, ExternalValue, PodUsage, QueryError};
+use crate::query::{Answer, CustomValue, ExternalValue, QueryError};
 use crate::readiness::Sample;
 use crate::replicas::Calculator;
 use crate::selector::go_print;
 use crate::settings::{Settings, Version};
-use crate::spec::{MetricSource, ResourceTarget, UNKNOWN_TYPE, ValueTarget};
+use crate::spec::{MetricSource, UNKNOWN_TYPE, ValueTarget};
 use crate::status::{
-    ContainerResourceMetricStatus, CrossVersionObjectReference, MetricIdentifier, MetricStatus,
-    MetricValueStatus, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,
+    CrossVersionObjectReference, MetricIdentifier, MetricStatus, MetricValueStatus, ObjectMetricStatus,
+    PodsMetricStatus,
 };
 
 /// A metric that yielded a proposal.
@@ -159,121 +162,6 @@ fn no_values(unable: impl Fn(&str) -> String, api: &str) -> Failure {
 /// The failure of an answer to another query.
 fn wrong_answer(unable: impl Fn(&str) -> String) -> Failure {
     Failure::new(MetricFailureClass::Other, unable(WRONG_ANSWER))
-}
-
-/// A Resource or ContainerResource metric.
-struct ResourceSource<'a> {
-    resource: &'a Arc<str>,
-    container: Option<&'a Arc<str>>,
-    target: ResourceTarget,
-}
-
-impl ResourceSource<'_> {
-    fn compute(
-        &self,
-        answer: Result<&Answer, Unread>,
-        calculator: &Calculator<'_>,
-    ) -> Result<Measured, MetricFailure> {
-        let (reading, average) = self
-            .usages(answer)
-            .and_then(|usages| {
-                let samples = samples_of(usages, self.resource, self.container.map(|name| &**name));
-                calculator.resource(samples, self.resource, self.container.map(|name| &**name), self.target)
-            })
-            .map_err(|failure| self.failure(&failure))?;
-        let resource = self.resource;
-        let name = match (self.target, self.container) {
-            (ResourceTarget::Utilization(_), None) => {
-                format!("{resource} resource utilization (percentage of request)")
-            }
-            (ResourceTarget::Utilization(_), Some(_)) => {
-                format!("{resource} container resource utilization (percentage of request)")
-            }
-            (ResourceTarget::AverageValue(_), _) => format!("{resource} resource"),
-        };
-        let current =
-            MetricValueStatus { average_value: Some(amount(resource, average)), ..current(reading.value) };
-        let status = match self.container {
-            None => MetricStatus {
-                kind: "Resource".to_owned(),
-                resource: Some(Box::new(ResourceMetricStatus { name: resource.to_string(), current })),
-                ..MetricStatus::default()
-            },
-            Some(container) => MetricStatus {
-                kind: "ContainerResource".to_owned(),
-                container_resource: Some(Box::new(ContainerResourceMetricStatus {
-                    name: resource.to_string(),
-                    current,
-                    container: container.to_string(),
-                })),
-                ..MetricStatus::default()
-            },
-        };
-        Ok(Measured { status, name, reading })
-    }
-
-    fn usages<'r>(&self, answer: Result<&'r Answer, Unread>) -> Result<&'r [PodUsage], Failure> {
-        let resource = self.resource;
-        let unable = |error: &str| format!("unable to get metrics for resource {resource}: {error}");
-        match answer {
-            Ok(Answer::Resource(usages)) if usages.is_empty() => Err(no_values(unable, "resource")),
-            Ok(Answer::Resource(usages)) => Ok(usages),
-            Ok(_) => Err(wrong_answer(unable)),
-            Err(unread) => Err(unread.failure(unable, "resource")),
-        }
-    }
-
-    fn failure(&self, failure: &Failure) -> MetricFailure {
-        let resource = self.resource;
-        let what = match self.target {
-            ResourceTarget::Utilization(_) => "utilization",
-            ResourceTarget::AverageValue(_) => "usage",
-        };
-        let (reason, prefix) = match self.container {
-            None => ("FailedGetResourceMetric", format!("failed to get {resource} resource metric value: ")),
-            Some(name) => {
-                ("FailedGetContainerResourceMetric", format!("failed to get {name} container metric value: "))
-            }
-        };
-        MetricFailure {
-            class: failure.class,
-            reason,
-            error: format!("failed to get {resource} {what}: {}", failure.text),
-            prefix,
-            is_spec: false,
-        }
-    }
-}
-
-/// Each pod's sample of a resource: the usage of one container, or the sum over all containers. The usage of
-/// each container is rounded up to milli-units. A pod with a container that lacks the resource, or without
-/// containers, has no sample.
-fn samples_of<'a>(usages: &'a [PodUsage], resource: &str, container: Option<&str>) -> Vec<Sample<'a>> {
-    usages
-        .iter()
-        .filter_map(|usage| {
-            let value = match container {
-                Some(name) => {
-                    let container = usage.containers.iter().find(|container| &*container.name == name)?;
-                    container.usage.get(resource)?.milli_value()
-                }
-                None if usage.containers.is_empty() => return None,
-                None => {
-                    let mut sum = 0i128;
-                    for container in &usage.containers {
-                        sum += i128::from(container.usage.get(resource)?.milli_value());
-                    }
-                    saturate_to_milli(sum)
-                }
-            };
-            Some(Sample {
-                pod: &usage.pod,
-                value,
-                timestamp: usage.timestamp,
-                window_nanos: usage.window_nanos,
-            })
-        })
-        .collect()
 }
 
 fn pods(

@@ -6,6 +6,7 @@
 //! are only counted, with the same numbers. In JSON, the names of fields and variants are in
 //! camelCase, and times are in RFC 3339. Amounts are in milli-units or percent, according to their unit.
 
+mod format;
 mod reading;
 mod sentence;
 #[cfg(test)]
@@ -16,13 +17,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use self::format::Span;
+#[doc(hidden)] // parts of sentences, for the texts of `why`
+pub use self::format::{amount, amount_times, milli, trimmed};
 pub use self::reading::{
     Assumed, Corrected, FailedMetric, LISTED_PODS, Measure, MetricExplanation, MetricReading, PodCount,
     PodGroup, PodVerdict, ProposalReason, Subject, UnmatchedSamples,
 };
-pub use self::sentence::{LimitingStep, Span};
-#[doc(hidden)] // parts of sentences, for the texts of `why`
-pub use self::sentence::{amount, amount_times, milli, trimmed};
+pub use self::sentence::LimitingStep;
 use crate::condition::Limit;
 use crate::failure::ScaleFailureClass;
 use crate::history::{Direction, Recommendation};

@@ -11,22 +11,23 @@
 #[cfg(fuzzing)]
 pub(super) mod fuzzing;
 mod handle;
+mod intake;
 mod resources;
 mod state;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
+use self::intake::{Intake, Line};
 use self::state::{Machine, Outcome, State};
 use super::body::Lines;
 use super::call::Call;
 use super::client::Client;
-use super::decode::{self, DecodeError};
-use super::error::{ApiError, Status};
+use super::decode::DecodeError;
+use super::error::ApiError;
 use super::jitter::Jitter;
 
 pub use handle::{Handle, Informer, Restart, WatchStatus};
@@ -362,101 +363,6 @@ where
     fn watch_length(&mut self) -> Duration {
         let length = SHORTEST_WATCH.mul_f64(1.0 + self.jitter.fraction());
         Duration::from_secs(length.as_secs())
-    }
-}
-
-/// The meaning of one line of a watch.
-enum Line {
-    /// An object or a bookmark, with its version. Already applied.
-    Event { resource_version: String, bookmark: bool },
-    /// The initial events are complete up to `resource_version`.
-    InitialEventsEnd { resource_version: String },
-    /// A line that could not be decoded.
-    Skipped,
-}
-
-/// Decodes wire bytes and applies them to the sink.
-struct Intake<W, S> {
-    sink: S,
-    handle: Handle,
-    watched: W,
-}
-
-impl<W, S> Intake<W, S>
-where
-    W: Watched,
-    S: for<'a> Sink<W::Object<'a>>,
-{
-    // A sink implements every lifetime of `Object`. `start`, `done` and `delete` do not depend on the
-    // lifetime, so `'static` suffices.
-    fn start(&mut self) {
-        Sink::<W::Object<'static>>::start(&mut self.sink);
-    }
-
-    fn done(&mut self) {
-        Sink::<W::Object<'static>>::done(&mut self.sink);
-    }
-
-    fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
-        let event = decode::watch_event(line).map_err(ApiError::Decode)?;
-        if &*event.kind == "ERROR" {
-            return Err(match serde_json::from_slice::<Status>(event.object) {
-                Ok(status) => status.into_error(500, None),
-                Err(error) => ApiError::Decode(error.into()),
-            });
-        }
-        let resource_version = match &*event.kind {
-            "ADDED" | "MODIFIED" => self.apply(event.object),
-            "DELETED" | "BOOKMARK" => self.meta(&event),
-            // An event type from a newer server.
-            _ => None,
-        };
-        let bookmark = &*event.kind == "BOOKMARK";
-        Ok(resource_version.map_or(Line::Skipped, |(resource_version, ends_initial_events)| {
-            if ends_initial_events {
-                Line::InitialEventsEnd { resource_version }
-            } else {
-                Line::Event { resource_version, bookmark }
-            }
-        }))
-    }
-
-    /// Applies a bookmark or a deletion. Returns its version, and whether it ends the initial events.
-    fn meta(&mut self, event: &decode::WatchEvent<'_>) -> Option<(String, bool)> {
-        let meta = match decode::meta(event.object) {
-            Ok(meta) => meta,
-            Err(error) => {
-                self.handle.skipped();
-                tracing::warn!(resource = &*self.handle.resource(), kind = &*event.kind, %error, "skipped a watch event that could not be decoded");
-                return None;
-            }
-        };
-        let ends_initial_events = meta.ends_initial_events();
-        if &*event.kind == "DELETED" {
-            let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
-            Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
-        }
-        (!meta.resource_version.is_empty()).then_some((meta.resource_version, ends_initial_events))
-    }
-
-    /// Decodes an object into the sink and returns its version. Reports and skips an object that cannot be
-    /// decoded.
-    fn apply(&mut self, object: &[u8]) -> Option<(String, bool)> {
-        let error = match self.watched.decode(object) {
-            Ok(object) => {
-                let resource_version = W::resource_version(&object).to_owned();
-                self.sink.apply(object);
-                return Some((resource_version, false));
-            }
-            Err(error) => error,
-        };
-        self.handle.skipped();
-        let meta = decode::meta(object).unwrap_or_default();
-        tracing::warn!(
-            resource = &*self.handle.resource(), namespace = meta.namespace, name = meta.name, %error,
-            "skipped an object that could not be decoded"
-        );
-        (!meta.resource_version.is_empty()).then_some((meta.resource_version, false))
     }
 }
 

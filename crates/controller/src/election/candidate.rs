@@ -4,194 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::Heartbeat;
 use super::leases::{LeaseWatch, Leases};
 use super::machine::{Action, Elector, Input, Outcome};
 use super::record::Lease;
-use super::{Heartbeat, Peer};
+use super::state::{CandidateExit, Holder, LeaderState, LeaseLife, LostReason};
+use super::timing::{JITTER, Timing};
 use clock::SharedClock;
 use cluster::error::ApiError;
 use cluster::gate::Gate;
 use cluster::jitter::Jitter;
 
-/// Maximum random part of client-go's wait between two attempts to acquire, as a multiple of the retry
-/// period. The wait is the retry period plus this part.
-const JITTER: f64 = 1.2;
 /// Maximum attempts to release the Lease.
 const RELEASES: u32 = 3;
-
-/// The three durations of leader election.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// `--leader-elect-lease-duration`: the wait of other candidates after the last renewal that they
-    /// observed.
-    pub lease: Duration,
-    /// `--leader-elect-renew-deadline`: the time without a renewal after which a leader stops.
-    pub renew_deadline: Duration,
-    /// `--leader-elect-retry-period`: the pause between two attempts.
-    pub retry: Duration,
-}
-
-impl Default for Timing {
-    /// The defaults of kube-controller-manager.
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self { lease: seconds(15), renew_deadline: seconds(10), retry: seconds(2) }
-    }
-}
-
-/// Durations that allow two leaders at once, by client-go's rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TimingError {
-    /// A leader must stop before another candidate may start.
-    #[error("the lease duration must be greater than --leader-elect-renew-deadline")]
-    Lease,
-    /// A Lease counts whole seconds.
-    #[error("the lease duration must be at least 1s")]
-    TooShort,
-    /// The renew deadline must leave time for more than one attempt.
-    #[error("the renew deadline must be greater than --leader-elect-retry-period times 1.2")]
-    RenewDeadline,
-    /// Attempts need a pause.
-    #[error("the retry period must be greater than 0s")]
-    Retry,
-}
-
-impl Timing {
-    /// Checks the durations, as client-go does.
-    pub fn validate(&self) -> Result<(), TimingError> {
-        if self.lease <= self.renew_deadline {
-            return Err(TimingError::Lease);
-        }
-        if self.renew_deadline <= self.retry.mul_f64(JITTER) {
-            return Err(TimingError::RenewDeadline);
-        }
-        if self.lease < Duration::from_secs(1) {
-            return Err(TimingError::TooShort);
-        }
-        if self.retry.is_zero() {
-            return Err(TimingError::Retry);
-        }
-        Ok(())
-    }
-
-    /// Time limit of one request for the Lease. After a request that hangs, the deadline leaves time for
-    /// another.
-    pub fn request(&self) -> Duration {
-        self.renew_deadline / 2
-    }
-}
-
-/// The state of a candidate, for the rest of its process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeaderState {
-    /// The candidate does not lead. The holder, if known.
-    Standby(Option<Holder>),
-    /// The candidate leads.
-    Leader {
-        /// The previous holder.
-        after: Option<String>,
-        /// Time since another candidate renewed or released the Lease, if one did.
-        since_others: Option<Duration>,
-        /// Number of changes of the holder.
-        term: i32,
-    },
-}
-
-/// Whether any replica leads, as this replica sees the Lease. Clones share one state.
-#[derive(Debug, Clone, Default)]
-pub struct LeaseLife {
-    /// The end of the Lease by its last observation. `None` before the first one.
-    until: Arc<Mutex<Option<Instant>>>,
-    grace: Duration,
-}
-
-impl LeaseLife {
-    /// Creates the state before the first observation. `grace`: time after the end of a Lease in which a standby
-    /// acquires it, so that a change of the leader is no time without a leader.
-    pub fn new(grace: Duration) -> Self {
-        Self { until: Arc::default(), grace }
-    }
-
-    /// Whether a replica holds the Lease, or held it until so recently that a standby is about to acquire it.
-    pub fn is_live(&self) -> bool {
-        self.until.lock().is_some_and(|until| Instant::now() < until + self.grace)
-    }
-
-    /// Records an observation of the Lease. `until`: its end. `None` if it has no holder.
-    pub fn observe(&self, until: Option<Instant>) {
-        *self.until.lock() = until;
-    }
-}
-
-/// The holder of the Lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
-    /// The holder's identity.
-    pub identity: String,
-    /// Number of changes of the holder when this holder acquired the Lease. The number increases with each
-    /// holder.
-    pub term: i32,
-    /// The holder's serving address, if the holder publishes one.
-    pub peer: Option<Peer>,
-}
-
-impl LeaderState {
-    fn has_same_holder(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Standby(one), Self::Standby(other)) => {
-                one.as_ref().map(|holder| &holder.identity) == other.as_ref().map(|holder| &holder.identity)
-            }
-            _ => false,
-        }
-    }
-}
-
-/// The end of a candidacy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CandidateExit {
-    /// The candidacy ended on request, before the candidate led.
-    NeverLed,
-    /// The candidacy ended on request, and the Lease was released.
-    Released,
-    /// The candidacy ended on request. The release failed, so the Lease must expire.
-    NotReleased,
-    /// The candidate lost the Lease, so everything must stop.
-    Lost(LostReason),
-}
-
-/// The reason why a leader lost the Lease.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LostReason {
-    /// Another candidate holds the Lease.
-    #[error("{holder} holds the Lease {lease}")]
-    Held {
-        /// The identity of the holder.
-        holder: String,
-        /// `namespace/name` of the Lease.
-        lease: String,
-    },
-    /// No renewal succeeded within the renew deadline.
-    #[error("failed to renew the Lease {lease} for {deadline:?}")]
-    NotRenewed {
-        /// `namespace/name` of the Lease.
-        lease: String,
-        /// The renew deadline.
-        deadline: Duration,
-    },
-    /// The work that the Lease protects sends no heartbeats.
-    #[error("stopped renewing the Lease {lease}: the process has hung for {silence:?}; report this bug")]
-    Unresponsive {
-        /// `namespace/name` of the Lease.
-        lease: String,
-        /// Time since the last heartbeat.
-        silence: Duration,
-    },
-}
 
 /// Options and collaborators of a [`Candidate`].
 #[derive(Debug)]

@@ -14,12 +14,14 @@ pub mod leases;
 pub mod machine;
 mod peer;
 pub mod record;
+mod state;
+mod timing;
 
-pub use self::candidate::{
-    Candidate, CandidateExit, Holder, LeaderState, LeaseLife, LostReason, Parts, Timing, TimingError,
-};
+pub use self::candidate::{Candidate, Parts};
 pub use self::heartbeat::Heartbeat;
 pub use self::peer::Peer;
+pub use self::state::{CandidateExit, Holder, LeaderState, LeaseLife, LostReason};
+pub use self::timing::{Timing, TimingError};
 use cluster::platform;
 
 /// Creates a unique name for this process in client-go's form: the host name, which in a pod is the pod's

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::super::TimingError;
 use super::*;
 use clock::{ShiftedClock, VirtualClock};
 use cluster::client::{ClientOptions, Clients};

@@ -1,0 +1,102 @@
+//! Decodes what a list or a watch receives and applies it to the sink.
+
+use bytes::BytesMut;
+
+use super::{Deleted, Handle, Sink, Watched};
+use crate::decode;
+use crate::error::{ApiError, Status};
+
+/// The meaning of one line of a watch.
+pub(super) enum Line {
+    /// An object or a bookmark, with its version. Already applied.
+    Event { resource_version: String, bookmark: bool },
+    /// The initial events are complete up to `resource_version`.
+    InitialEventsEnd { resource_version: String },
+    /// A line that could not be decoded.
+    Skipped,
+}
+
+/// Decodes wire bytes and applies them to the sink.
+pub(super) struct Intake<W, S> {
+    pub(super) sink: S,
+    pub(super) handle: Handle,
+    pub(super) watched: W,
+}
+
+impl<W, S> Intake<W, S>
+where
+    W: Watched,
+    S: for<'a> Sink<W::Object<'a>>,
+{
+    // A sink implements every lifetime of `Object`. `start`, `done` and `delete` do not depend on the
+    // lifetime, so `'static` suffices.
+    pub(super) fn start(&mut self) {
+        Sink::<W::Object<'static>>::start(&mut self.sink);
+    }
+
+    pub(super) fn done(&mut self) {
+        Sink::<W::Object<'static>>::done(&mut self.sink);
+    }
+
+    pub(super) fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
+        let event = decode::watch_event(line).map_err(ApiError::Decode)?;
+        if &*event.kind == "ERROR" {
+            return Err(match serde_json::from_slice::<Status>(event.object) {
+                Ok(status) => status.into_error(500, None),
+                Err(error) => ApiError::Decode(error.into()),
+            });
+        }
+        let resource_version = match &*event.kind {
+            "ADDED" | "MODIFIED" => self.apply(event.object),
+            "DELETED" | "BOOKMARK" => self.meta(&event),
+            // An event type from a newer server.
+            _ => None,
+        };
+        let bookmark = &*event.kind == "BOOKMARK";
+        Ok(resource_version.map_or(Line::Skipped, |(resource_version, ends_initial_events)| {
+            if ends_initial_events {
+                Line::InitialEventsEnd { resource_version }
+            } else {
+                Line::Event { resource_version, bookmark }
+            }
+        }))
+    }
+
+    /// Applies a bookmark or a deletion. Returns its version, and whether it ends the initial events.
+    fn meta(&mut self, event: &decode::WatchEvent<'_>) -> Option<(String, bool)> {
+        let meta = match decode::meta(event.object) {
+            Ok(meta) => meta,
+            Err(error) => {
+                self.handle.skipped();
+                tracing::warn!(resource = &*self.handle.resource(), kind = &*event.kind, %error, "skipped a watch event that could not be decoded");
+                return None;
+            }
+        };
+        let ends_initial_events = meta.ends_initial_events();
+        if &*event.kind == "DELETED" {
+            let gone = Deleted { namespace: meta.namespace, name: meta.name, uid: meta.uid };
+            Sink::<W::Object<'static>>::delete(&mut self.sink, gone);
+        }
+        (!meta.resource_version.is_empty()).then_some((meta.resource_version, ends_initial_events))
+    }
+
+    /// Decodes an object into the sink and returns its version. Reports and skips an object that cannot be
+    /// decoded.
+    pub(super) fn apply(&mut self, object: &[u8]) -> Option<(String, bool)> {
+        let error = match self.watched.decode(object) {
+            Ok(object) => {
+                let resource_version = W::resource_version(&object).to_owned();
+                self.sink.apply(object);
+                return Some((resource_version, false));
+            }
+            Err(error) => error,
+        };
+        self.handle.skipped();
+        let meta = decode::meta(object).unwrap_or_default();
+        tracing::warn!(
+            resource = &*self.handle.resource(), namespace = meta.namespace, name = meta.name, %error,
+            "skipped an object that could not be decoded"
+        );
+        (!meta.resource_version.is_empty()).then_some((meta.resource_version, false))
+    }
+}

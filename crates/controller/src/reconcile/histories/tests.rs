@@ -1,0 +1,173 @@
+use autoscaling::history::Recommendation;
+use autoscaling::spec::{PolicyKind, ScalingPolicy, ScalingRules};
+
+use std::time::Duration;
+
+use super::*;
+
+fn at(text: &str) -> Timestamp {
+    format!("2030-01-01T00:{text}Z").parse().unwrap()
+}
+
+fn recommends(replicas: i32) -> Changes {
+    let entry = Recommendation { at: at("01:00"), replicas };
+    let added = AddedEntry { entry, outdated_before: Timestamp::MIN };
+    Changes { recommendation: Some(added), ..Changes::default() }
+}
+
+fn uids(changed: &Changed) -> Vec<&str> {
+    changed.histories.iter().map(|(uid, _)| &**uid).collect()
+}
+
+/// Creates a policy with a period of ten minutes in both directions.
+fn behavior() -> Behavior {
+    let policy = ScalingPolicy { kind: PolicyKind::Pods, value: 4, period_seconds: 600 };
+    let rules = ScalingRules { policies: [policy].into(), ..ScalingRules::default() };
+    Behavior { scale_up: rules.clone(), scale_down: rules }
+}
+
+fn ups(events: &[ScaleEvent]) -> History {
+    History { scale_ups: events.to_vec(), ..History::default() }
+}
+
+fn event(time: &str, change: i32) -> ScaleEvent {
+    ScaleEvent::new(at(time), change)
+}
+
+/// Creates a rescale from the watch, within a second that is over.
+fn observed(time: &str, change: i32) -> ScaleEvent {
+    ScaleEvent { earliest: Some(at(time)), ..event(&format!("{time}.999999999"), change) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_jump_keeps_the_age_of_every_entry() {
+    let (histories, uid) = (Histories::new(), Arc::from("a"));
+    let before = histories.correct_clock(at("01:00"));
+    histories.commit(&uid, &recommends(3), before);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let back = histories.correct_clock(at("01:30") - SignedDuration::from_hours(1));
+    let age = |moment: ClockReading| moment.at.duration_since(histories.get("a").recommendations[0].at);
+    assert_eq!(age(back), SignedDuration::from_secs(30));
+    // The sync started before the jump.
+    histories.commit(&uid, &recommends(4), before);
+    assert_eq!(histories.get("a").recommendations[1].at, histories.get("a").recommendations[0].at);
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let ahead = histories.correct_clock(at("02:00") + SignedDuration::from_hours(5));
+    assert_eq!(age(ahead), SignedDuration::from_mins(1));
+    // A jump makes every copy stale.
+    let copied = histories.revision();
+    let again = histories.correct_clock(ahead.at - SignedDuration::from_hours(5));
+    assert_eq!(uids(&histories.changed_since(Some(copied), 9)), ["a"]);
+    // The correction of a running clock causes no shift.
+    let kept = histories.get("a");
+    histories.correct_clock(again.at + SignedDuration::from_millis(900));
+    assert_eq!(histories.get("a"), kept);
+}
+
+#[test]
+fn copy_receives_each_change_once() {
+    let histories = Histories::with_epoch(7);
+    let all: Vec<Arc<str>> = ["a", "b", "c"].map(Arc::from).into();
+    for uid in &all {
+        histories.add(uid, &recommends(1));
+    }
+    let first = histories.changed_since(None, 10);
+    assert_eq!((uids(&first), first.full, first.more), (vec!["a", "b", "c"], true, false));
+    histories.add(&all[1], &recommends(2));
+    let next = histories.changed_since(Some(first.upto), 10);
+    assert_eq!((uids(&next), next.full), (vec!["b"], false));
+    assert_eq!(next.histories[0].1.history.recommendations.len(), 2);
+    assert!(histories.changed_since(Some(next.upto), 10).histories.is_empty());
+    // A copied history does not change.
+    assert_eq!(first.histories[1].1.history.recommendations.len(), 1);
+}
+
+#[test]
+fn copy_of_another_process_starts_from_empty() {
+    let histories = Histories::with_epoch(7);
+    histories.add(&"a".into(), &recommends(1));
+    let revision = histories.revision();
+    assert!(histories.changed_since(Some(Revision { epoch: 8, ..revision }), 10).full);
+    assert!(histories.changed_since(Some(Revision { change: 2, ..revision }), 10).full);
+    assert!(!histories.changed_since(Some(revision), 10).full);
+}
+
+#[test]
+fn many_changes_arrive_in_parts() {
+    let histories = Histories::with_epoch(7);
+    for number in 0..5 {
+        histories.add(&format!("hpa-{number}").into(), &recommends(1));
+    }
+    let (mut since, mut received) = (None, Vec::new());
+    loop {
+        let part = histories.changed_since(since, 2);
+        assert_eq!(part.full, since.is_none());
+        received.extend(uids(&part).into_iter().map(str::to_owned));
+        since = Some(part.upto);
+        if !part.more {
+            break;
+        }
+    }
+    assert_eq!(received, ["hpa-0", "hpa-1", "hpa-2", "hpa-3", "hpa-4"]);
+    assert_eq!(since, Some(histories.revision()));
+}
+
+#[test]
+fn forget_leaves_no_trace() {
+    let histories = Histories::with_epoch(7);
+    histories.add(&"a".into(), &recommends(1));
+    histories.forget("a");
+    assert!(histories.is_empty());
+    assert!(histories.changed_since(None, 10).histories.is_empty());
+    assert!(histories.inner.lock().by_change.is_empty());
+}
+
+#[test]
+fn rescale_that_is_recorded_already_is_not_counted_again() {
+    let rescale = |from, to| WatchedRescale { at: at("01:00"), from, to };
+    let (before, recorded) = (event("00:05.25", 2), event("01:00.75", 3));
+    let cases = [
+        ("new", vec![before], rescale(1, 4), vec![before, observed("01:00", 3)]),
+        ("recorded", vec![recorded], rescale(1, 4), vec![recorded]),
+        ("recorded in part", vec![recorded], rescale(1, 6), vec![recorded, observed("01:00", 2)]),
+    ];
+    for (what, recorded, rescale, expected) in cases {
+        let (histories, uid) = (Histories::new(), Arc::from("a"));
+        histories.seed(&uid, ups(&recorded));
+        let revision = histories.revision();
+        histories.remember(&uid, &behavior(), rescale, at("02:00"));
+        assert_eq!(histories.get("a"), ups(&expected), "{what}");
+        assert_eq!(histories.revision() == revision, recorded.len() == expected.len(), "{what}");
+    }
+}
+
+#[test]
+fn rescale_of_the_current_second_is_not_in_the_future() {
+    let (histories, uid) = (Histories::new(), Arc::from("a"));
+    let rescale = WatchedRescale { at: at("01:00"), from: 1, to: 4 };
+    histories.remember(&uid, &behavior(), rescale, at("01:00.25"));
+    let expected = ScaleEvent { earliest: Some(at("01:00")), ..event("01:00.25", 3) };
+    assert_eq!(histories.get("a"), ups(&[expected]));
+}
+
+#[test]
+fn inherited_history_keeps_rescales_from_the_watch_once() {
+    let (histories, uid) = (Histories::new(), Arc::from("a"));
+    for (time, to) in [("01:00", 4), ("02:00", 3)] {
+        let rescale = WatchedRescale { at: at(time), from: 1, to };
+        histories.remember(&uid, &behavior(), rescale, at("05:00"));
+    }
+    let theirs = [event("00:30.5", 1), event("01:00.25", 3)];
+    histories.inherit(&uid, ups(&theirs));
+    assert_eq!(histories.get("a"), ups(&[theirs[0], theirs[1], observed("02:00", 2)]));
+}
+
+#[test]
+fn revision_round_trips_through_text() {
+    let revision = Revision { epoch: u64::MAX - 1, change: 12 };
+    assert_eq!(revision.to_string(), "fffffffffffffffe.12");
+    assert_eq!(revision.to_string().parse(), Ok(revision));
+    for wrong in ["", ".", "1", "1.", "g.1", "1.-1", "1.2.3"] {
+        assert_eq!(wrong.parse::<Revision>(), Err(RevisionError), "{wrong}");
+    }
+}
