@@ -1,12 +1,13 @@
 //! The policies of all HPAs: annotations, policy objects, and which of them apply to an HPA.
 //!
-//! The watches write, the syncs read. A change of a policy object makes every cached match stale. An HPA is
-//! matched again at its next sync, so a change takes no time per HPA. Without policies, a sync reads one flag.
+//! The watches write, the syncs read. A change of a `ScalingPolicy` makes the cached matches of its namespace stale,
+//! and one of a `ClusterScalingPolicy` all matches. An HPA is matched again at its next sync, so a change takes no time
+//! per HPA. Without policies, a sync reads one flag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 use policies::spec::{Level, Parsed, parse};
@@ -20,6 +21,10 @@ use crate::store::{HpaRecord, Key};
 /// Number of HPAs that a change of a policy object syncs at once. The periodic syncs of the others follow within a
 /// period.
 pub(super) const AT_ONCE: usize = 100;
+/// Maximum number of namespaces with a revision of their own.
+const MAX_NAMESPACES: usize = 10_000;
+/// Number of merged policies below which unused ones are not searched.
+const FEW_MERGED: usize = 64;
 
 /// The policies of all HPAs.
 #[derive(Debug, Default)]
@@ -33,13 +38,17 @@ pub struct Policies {
 struct Inner {
     /// The number of changes of policy objects and of namespace labels.
     revision: u64,
+    /// The revision of the last change of a cluster-wide policy.
+    cluster_revision: u64,
+    /// The revision of the last change of a policy or of the labels of a namespace.
+    namespace_revisions: BTreeMap<Arc<str>, u64>,
     objects: BTreeMap<PolicyName, Arc<StoredPolicy>>,
     /// The labels of namespaces, for the selectors of cluster-wide policies.
     namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
     hpas: BTreeMap<Key, HpaPolicies>,
-    /// Merged policies by the names of the objects, so that HPAs with the same policies share them. Cleared with
-    /// each change.
-    merged: BTreeMap<Vec<PolicyName>, Arc<Merged>>,
+    /// Merged policies of HPAs by the names of the objects, so that HPAs with the same policies share them. A change
+    /// of an object removes the entries that contain it.
+    merged: BTreeMap<Vec<PolicyName>, Weak<Merged>>,
 }
 
 /// A policy object.
@@ -54,8 +63,8 @@ pub(super) struct StoredPolicy {
 struct HpaPolicies {
     /// The policy of the annotation, and the hash of its text.
     annotation: Option<(u64, Arc<Parsed>)>,
-    /// The revision of the match.
-    revision: u64,
+    /// The revision of the match. `None` before the first one.
+    revision: Option<u64>,
     /// The `resourceVersion`-independent hash of the labels that were matched.
     labels: u64,
     /// What applies. `None` if nothing does.
@@ -114,7 +123,7 @@ impl Policies {
             entry.annotation = hash.zip(text.map(|text| Arc::new(parse(&text, Level::Annotation))));
         }
         entry.has_ended |= entry.annotation.is_none();
-        entry.revision = 0;
+        entry.revision = None;
         entry.due = PolicyDue::default();
         !is_same
     }
@@ -134,11 +143,12 @@ impl Policies {
         {
             let inner = self.inner.read();
             let entry = inner.hpas.get(&hpa.key);
-            if entry.is_none() && inner.objects.is_empty() {
+            let has_candidates = inner.candidates(&hpa.key.namespace).next().is_some();
+            if entry.is_none() && !has_candidates {
                 return None;
             }
-            if let Some(entry) = entry.filter(|entry| entry.revision == inner.revision + 1)
-                && (inner.objects.is_empty() || entry.labels == hash_of(&labels_of(&hpa.metadata)))
+            if let Some(entry) = entry.filter(|entry| inner.is_current(entry, &hpa.key.namespace))
+                && (!has_candidates || entry.labels == hash_of(&labels_of(&hpa.metadata)))
             {
                 return entry.applicable();
             }
@@ -186,13 +196,14 @@ impl Policies {
                 && old.object.selector == object.selector
                 && old.object.namespace_selector == object.namespace_selector
         });
+        let name = object.name.clone();
         let parsed = match old {
             Some(old) if is_same => Arc::clone(&old.parsed),
             _ => Arc::new(read_object(&object)),
         };
-        inner.objects.insert(object.name.clone(), Arc::new(StoredPolicy { object, parsed }));
+        inner.objects.insert(name.clone(), Arc::new(StoredPolicy { object, parsed }));
         if !is_same {
-            inner.changed();
+            inner.object_changed(&name);
         }
         !is_same
     }
@@ -202,7 +213,7 @@ impl Policies {
         let mut inner = self.inner.write();
         let removed = inner.objects.remove(name).is_some();
         if removed {
-            inner.changed();
+            inner.object_changed(name);
         }
         removed
     }
@@ -215,8 +226,7 @@ impl Policies {
         listed: &BTreeSet<PolicyName>,
     ) -> bool {
         let mut inner = self.inner.write();
-        let before = inner.objects.len();
-        inner.objects.retain(|name, _| {
+        let is_gone = |name: &PolicyName| {
             let is_of_list = match kind {
                 Kind::Cluster => name.namespace.is_none(),
                 Kind::Namespaced => name
@@ -224,13 +234,14 @@ impl Policies {
                     .as_deref()
                     .is_some_and(|of| namespace.is_none_or(|namespace| of == namespace)),
             };
-            !is_of_list || listed.contains(name)
-        });
-        let removed = inner.objects.len() != before;
-        if removed {
-            inner.changed();
+            is_of_list && !listed.contains(name)
+        };
+        let gone: Vec<PolicyName> = inner.objects.keys().filter(|name| is_gone(name)).cloned().collect();
+        for name in &gone {
+            inner.objects.remove(name);
+            inner.object_changed(name);
         }
-        removed
+        !gone.is_empty()
     }
 
     /// Applies the labels of a namespace, or its deletion. Returns whether a selector may depend on them.
@@ -239,7 +250,7 @@ impl Policies {
         let namespace: Arc<str> = namespace.into();
         match labels {
             Some(labels) if inner.namespaces.get(&namespace) == Some(&labels) => return false,
-            Some(labels) => drop(inner.namespaces.insert(namespace, labels)),
+            Some(labels) => drop(inner.namespaces.insert(Arc::clone(&namespace), labels)),
             None => drop(inner.namespaces.remove(&namespace)),
         }
         let selects = |policy: &StoredPolicy| {
@@ -247,7 +258,7 @@ impl Policies {
         };
         let depends = inner.objects.values().any(|policy| selects(policy));
         if depends {
-            inner.changed();
+            inner.namespace_changed(namespace);
         }
         depends
     }
@@ -281,9 +292,48 @@ impl HpaPolicies {
 }
 
 impl Inner {
-    fn changed(&mut self) {
+    /// Makes the matches that may contain a policy object stale.
+    fn object_changed(&mut self, name: &PolicyName) {
+        if let Some(namespace) = &name.namespace {
+            self.namespace_changed(Arc::clone(namespace));
+        } else {
+            self.revision += 1;
+            self.cluster_revision = self.revision;
+        }
+        self.merged.retain(|names, _| !names.contains(name));
+    }
+
+    /// Drops merged policies that no HPA has any more: an HPA can match many sets of policies one after another.
+    fn drop_unused(&mut self) {
+        if self.merged.len() > FEW_MERGED + 2 * self.hpas.len() {
+            self.merged.retain(|_, merged| merged.strong_count() > 0);
+        }
+    }
+
+    /// Makes the matches of the HPAs of a namespace stale.
+    fn namespace_changed(&mut self, namespace: Arc<str>) {
         self.revision += 1;
-        self.merged.clear();
+        if self.namespace_revisions.len() >= MAX_NAMESPACES {
+            // Namespaces that were deleted must not take memory for ever.
+            self.namespace_revisions.clear();
+            self.cluster_revision = self.revision;
+        }
+        self.namespace_revisions.insert(namespace, self.revision);
+    }
+
+    /// Whether no policy object changed since the match of an HPA of the namespace.
+    fn is_current(&self, entry: &HpaPolicies, namespace: &Arc<str>) -> bool {
+        let changed = self.namespace_revisions.get(namespace).copied().unwrap_or(0);
+        entry.revision.is_some_and(|matched| matched >= changed.max(self.cluster_revision))
+    }
+
+    /// The policy objects that HPAs of a namespace can match, by their selectors.
+    fn candidates(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Arc<StoredPolicy>> {
+        let cluster = self.objects.iter().take_while(|(name, _)| name.namespace.is_none());
+        let start = PolicyName { namespace: Some(Arc::clone(namespace)), name: "".into() };
+        let is_own = |name: &PolicyName| name.namespace.as_ref() == Some(namespace);
+        let own = self.objects.range(start..).take_while(move |(name, _)| is_own(name));
+        cluster.chain(own).map(|(_, policy)| policy)
     }
 
     /// Matches an HPA with the annotation and all policy objects.
@@ -291,20 +341,21 @@ impl Inner {
         let labels = labels_of(&hpa.metadata);
         let namespace_labels = self.namespaces.get(&hpa.key.namespace);
         let no_labels = BTreeMap::new();
-        let matching: Vec<&Arc<StoredPolicy>> = self
-            .objects
-            .values()
-            .filter(|policy| {
-                let PolicyObject { name, selector, namespace_selector, .. } = &policy.object;
-                let in_namespace = match &name.namespace {
-                    Some(namespace) => *namespace == hpa.key.namespace,
-                    None => namespace_selector
-                        .as_ref()
-                        .is_ok_and(|selector| selector.matches(namespace_labels.unwrap_or(&no_labels))),
-                };
-                in_namespace && selector.as_ref().is_ok_and(|selector| selector.matches(&labels))
-            })
-            .collect();
+        let selects_namespace = |object: &PolicyObject| {
+            object.name.namespace.is_some()
+                || object
+                    .namespace_selector
+                    .as_ref()
+                    .is_ok_and(|selector| selector.matches(namespace_labels.unwrap_or(&no_labels)))
+        };
+        let selects = |policy: &&Arc<StoredPolicy>| {
+            let object = &policy.object;
+            selects_namespace(object)
+                && object.selector.as_ref().is_ok_and(|selector| selector.matches(&labels))
+        };
+        let candidates: Vec<Arc<StoredPolicy>> =
+            self.candidates(&hpa.key.namespace).filter(selects).map(Arc::clone).collect();
+        let matching: Vec<&Arc<StoredPolicy>> = candidates.iter().collect();
         let entry = self.hpas.entry(hpa.key.clone()).or_default();
         let had = entry.merged.is_some();
         let annotation = entry.annotation.as_ref().map(|(_, parsed)| parsed);
@@ -314,14 +365,19 @@ impl Inner {
             (None, objects) => {
                 let names: Vec<PolicyName> =
                     objects.iter().map(|policy| policy.object.name.clone()).collect();
-                let merged = self.merged.entry(names).or_insert_with(|| Arc::new(Merged::new(None, objects)));
-                Some(Arc::clone(merged))
+                Some(self.merged.get(&names).and_then(Weak::upgrade).unwrap_or_else(|| {
+                    let merged = Arc::new(Merged::new(None, objects));
+                    self.merged.insert(names, Arc::downgrade(&merged));
+                    merged
+                }))
             }
         };
         entry.has_ended = entry.merged.is_none() && (entry.has_ended || had);
         entry.labels = hash_of(&labels);
-        entry.revision = self.revision + 1;
-        entry.applicable()
+        entry.revision = Some(self.revision);
+        let applicable = entry.applicable();
+        self.drop_unused();
+        applicable
     }
 }
 
@@ -331,3 +387,6 @@ fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
     value.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests;
