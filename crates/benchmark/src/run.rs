@@ -93,6 +93,9 @@ pub(crate) async fn run(
     let kubeconfig = server.kubeconfig().to_owned();
     let places = Placeholders { kubeconfig: &kubeconfig, folder, period: *period };
     let mut command = options.controller.clone();
+    if workload.policies > 0 {
+        command.flags.push("--watch-scaling-policies=true".to_owned());
+    }
     if workload.standby {
         command.flags.push("--leader-elect=true".to_owned());
     }

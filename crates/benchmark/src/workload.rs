@@ -58,6 +58,10 @@ pub(crate) struct Workload {
     /// The number of HPAs that are created, and of HPAs with a spec change, in the measured time.
     /// Neither counts for lateness.
     pub(crate) probes: usize,
+    /// Number of ScalingPolicies. Each HPA matches one of them, and a ClusterScalingPolicy that changes ten times in
+    /// the measured time.
+    #[serde(default)]
+    pub(crate) policies: usize,
     /// What a hostile tenant or client does in the second part of the measured time.
     #[serde(default)]
     pub(crate) hostile: Option<Way>,
@@ -84,6 +88,7 @@ impl Workload {
             standby: false,
             unchanged: false,
             probes: 30,
+            policies: 0,
             hostile: None,
         };
         let external = Self { kind: Kind::External, queries: 50, pods: 3, ..basis.clone() };
@@ -91,6 +96,10 @@ impl Workload {
             "W1" => ("cpu", basis),
             "W2" => ("cpu and memory", Self { kind: Kind::CpuAndMemory, ..basis }),
             "W3" => ("cpu, 10,000 HPAs", Self { hpas: 10_000, namespaces: 100, ..basis }),
+            "W3-POLICIES" => (
+                "cpu, 10,000 HPAs, 1,000 policies",
+                Self { hpas: 10_000, namespaces: 100, policies: 1_000, ..basis },
+            ),
             "W4" => ("one large namespace", Self { hpas: 10_000, namespaces: 100, skewed: true, ..basis }),
             "W5" => ("50 external queries", Self { slowness: Duration::from_millis(5), ..external }),
             "W5-SLOW" => {

@@ -308,6 +308,8 @@ async fn run_events(
                 let change = json!({"spec": {"maxReplicas": 200 + next}});
                 convert_error(api.merge(&load::path(&hpa), &change).await)?;
             }
+            // Only the embedded server has policies.
+            TimedEvent::PolicyChange(_) => {}
             TimedEvent::Step => sightings(&mut |it| it.sightings.await_scales(world.step()))?,
         }
     }

@@ -77,7 +77,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Real, Failure> {
         options.workload.probes = 0;
     }
     let workload = &options.workload;
-    if workload.churn > 0 || workload.restart || workload.skewed {
+    if workload.churn > 0 || workload.restart || workload.skewed || workload.policies > 0 {
         return Err(format!("workload {} is available with `simulated` only", workload.name).into());
     }
     Ok(Real {

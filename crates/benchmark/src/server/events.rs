@@ -8,10 +8,12 @@ use tokio::time::{Instant, sleep_until};
 use super::gateway::Gateway;
 use crate::observations::now;
 use crate::workload::Workload;
-use crate::world::World;
+use crate::world::{World, change_policy};
 
 /// The interval between two rounds of churn.
 const ROUND: Duration = Duration::from_millis(100);
+/// Number of changes of the ClusterScalingPolicy in the measured time.
+const POLICY_CHANGES: u32 = 10;
 
 /// A single event at some time after the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +23,8 @@ pub(crate) enum TimedEvent {
     /// The spec of the given app's HPA changes.
     SpecChange(usize),
     Step,
+    /// The ClusterScalingPolicy changes for the given time.
+    PolicyChange(usize),
 }
 
 /// Runs a workload's events and returns when the time is over.
@@ -74,6 +78,12 @@ pub(crate) fn plan(workload: &Workload, time: Duration) -> Vec<(Duration, TimedE
     if workload.step {
         plan.push((time / 4, TimedEvent::Step));
     }
+    if workload.policies > 0 {
+        let tenths = (0_u32..POLICY_CHANGES).zip(0_usize..);
+        plan.extend(
+            tenths.map(|(tenth, number)| (time * tenth / POLICY_CHANGES, TimedEvent::PolicyChange(number))),
+        );
+    }
     plan.sort();
     plan
 }
@@ -91,6 +101,7 @@ fn happen(happening: TimedEvent, world: &World, cluster: &Cluster, gateway: &Gat
                 gateway.sightings(|it| it.await_generation(&key(number), since, generation));
             }
         }
+        TimedEvent::PolicyChange(number) => change_policy(cluster, number),
         TimedEvent::Step => gateway.sightings(|it| it.await_scales(world.step())),
     }
 }

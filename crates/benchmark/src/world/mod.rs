@@ -112,6 +112,23 @@ impl World {
         for app in self.state.lock().apps.iter().take(all) {
             create_hpa(cluster, app);
         }
+        if self.workload.policies > 0 {
+            self.create_policies(cluster);
+        }
+    }
+
+    /// Creates the policies, each for an equal share of the HPAs of its namespace, and one for all HPAs.
+    fn create_policies(&self, cluster: &Cluster) {
+        let state = self.state.lock();
+        let each = (self.workload.policies / state.indexes.len().max(1)).max(1);
+        for (namespace, apps) in &state.indexes {
+            for number in 0..each {
+                let of_policy: Vec<&str> =
+                    apps.keys().skip(number).step_by(each).map(String::as_str).collect();
+                cluster.put_raw(objects::policy(namespace, number, &of_policy));
+            }
+        }
+        change_policy(cluster, 0);
     }
 
     /// The Deployment of an app and its pods, with all pods ready. The pods get their names here, so
@@ -245,6 +262,11 @@ impl World {
         let _ = cluster.delete("pods", &app.namespace, &old.name);
         let _ = cluster.delete_now("pods", &app.namespace, &old.name);
     }
+}
+
+/// Changes the policy for all HPAs, without an effect on their counts.
+pub(crate) fn change_policy(cluster: &Cluster, number: usize) {
+    cluster.put_raw(objects::cluster_policy(number));
 }
 
 fn create_hpa(cluster: &Cluster, app: &App) {

@@ -35,6 +35,31 @@ pub(crate) fn hpa(namespace: &str, name: &str, kind: Kind, query: usize) -> Valu
     })
 }
 
+/// A policy for some HPAs of a namespace. Its schedule has no effect on their counts.
+pub(crate) fn policy(namespace: &str, number: usize, apps: &[&str]) -> Value {
+    json!({
+        "apiVersion": "autoscaling.concertina.dev/v1alpha1", "kind": "ScalingPolicy",
+        "metadata": {"namespace": namespace, "name": format!("office-{number}"), "uid": format!("{namespace}-{number}"),
+                     "generation": 1},
+        "spec": {
+            "selector": {"matchExpressions": [
+                {"key": "app.kubernetes.io/instance", "operator": "In", "values": apps},
+            ]},
+            "schedules": [{"name": "office", "timeZone": "Europe/Berlin", "start": "0 8 * * 1-5", "end": "0 19 * * 1-5",
+                           "minReplicas": 1}],
+        },
+    })
+}
+
+/// The policy for all HPAs.
+pub(crate) fn cluster_policy(number: usize) -> Value {
+    json!({
+        "apiVersion": "autoscaling.concertina.dev/v1alpha1", "kind": "ClusterScalingPolicy",
+        "metadata": {"name": "platform", "uid": "platform", "generation": number + 1},
+        "spec": {"downscaleStabilizationSeconds": 300 + number},
+    })
+}
+
 /// The name of an external query.
 pub(crate) fn queue(number: usize) -> String {
     format!("orders-{number:04}")

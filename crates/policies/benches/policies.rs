@@ -1,0 +1,125 @@
+//! Time and allocations of policies in a sync, and of reading them. `cargo bench -p policies`.
+//!
+//! A sync resolves with [`Rules::apply_at`] while the rules of the last sync stay, and with [`resolve`] at an edge.
+
+#![allow(clippy::expect_used, reason = "literals in this file are valid")]
+
+use std::sync::Arc;
+
+use autoscaling::settings::Settings;
+use autoscaling::spec::Spec;
+use divan::{AllocProfiler, Bencher, black_box};
+use jiff::Timestamp;
+use policies::merge::{Policy, Source};
+use policies::resolve::{Rules, resolve};
+use policies::settings::settings;
+use policies::spec::{Level, MAX_ENTRIES, parse};
+
+#[global_allocator]
+static ALLOCATIONS: AllocProfiler = AllocProfiler::system();
+
+fn main() {
+    divan::main();
+}
+
+/// Policies with rising cost.
+const POLICIES: [(&str, &str); 5] = [
+    ("empty", "{}"),
+    ("mode", "{mode: Paused, until: 2026-12-01T08:00:00Z}"),
+    ("interval", "schedules: [{name: sale, from: 2026-11-27T00:00:00Z, to: 2026-11-30T00:00:00Z, minReplicas: 50}]"),
+    (
+        "recurring",
+        "schedules: [{name: office, timeZone: Europe/Berlin, start: 0 8 * * 1-5, end: 0 19 * * 1-5, minReplicas: 10}]",
+    ),
+    (
+        "every-field",
+        "{mode: ScaleUpOnly, until: 2026-12-01T08:00:00Z, syncPeriodSeconds: 5, tolerance: 0.05, combine: Min,
+          schedules: [{name: office, timeZone: Europe/Berlin, start: 0 8 * * 1-5, end: 0 19 * * 1-5, minReplicas: 10},
+                      {name: york, timeZone: America/New_York, start: 0 8 * * 1-5, end: 0 19 * * 1-5, minReplicas: 6},
+                      {name: night, timeZone: Europe/Berlin, start: 0 22 * * *, end: 0 5 * * *, maxReplicas: 20},
+                      {name: sale, from: 2026-11-27T00:00:00Z, to: 2026-11-30T00:00:00Z, minReplicas: 50}],
+          fallback: [{when: Error, action: Replicas, replicas: 6, strategy: AtLeast}, {when: Empty, action: Hold}],
+          guards: {pendingPods: {maximum: 20%}, rollout: HoldScaleUp, ownedPodsOnly: true, zeroMetrics: Hold, maxStep: {up: 100%}}}",
+    ),
+];
+/// Also the largest policies: 100 daily schedules, and 100 with times that are years apart.
+const NAMES: [&str; 7] =
+    ["empty", "mode", "interval", "recurring", "every-field", "hundred-daily", "hundred-rare"];
+
+fn text(name: &str) -> String {
+    let hundred = |start: &str, end: &str| {
+        let entry = format!("{{timeZone: Europe/Berlin, start: {start}, end: {end}, minReplicas: 10, name: ");
+        let entries: Vec<String> = (0..MAX_ENTRIES).map(|index| format!("{entry}s{index}}}")).collect();
+        format!("schedules: [{}]", entries.join(", "))
+    };
+    match name {
+        "hundred-daily" => hundred("0 8 * * *", "0 19 * * *"),
+        "hundred-rare" => hundred("0 8 29 2 *", "0 8 31 12 *"),
+        _ => POLICIES.iter().find(|(other, _)| *other == name).expect("a listed policy").1.to_owned(),
+    }
+}
+
+fn source(text: &str, level: Level) -> Source {
+    let parsed = parse(text, level);
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    Source { level, name: "shop/web".into(), created: None, parsed: Arc::new(parsed) }
+}
+
+fn policy(name: &str) -> Arc<Policy> {
+    Arc::new(Policy::merge(vec![source(&text(name), Level::Annotation)]))
+}
+
+/// A Monday, 13:00 in Berlin.
+fn now() -> Timestamp {
+    "2026-11-23T12:00:00Z".parse().expect("a literal time")
+}
+
+fn spec() -> Arc<Spec> {
+    let spec = serde_json::json!({
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "minReplicas": 2, "maxReplicas": 20,
+    });
+    Arc::new(serde_json::from_value(spec).expect("a literal spec"))
+}
+
+/// What a sync adds for the rules: bounds and settings.
+fn apply(rules: &Rules, spec: &Arc<Spec>, flags: &Settings) -> usize {
+    let (spec, steps) = rules.bounds.spec(spec);
+    let settings = settings(&rules.policy.spec, flags);
+    black_box((spec, settings));
+    steps.len()
+}
+
+/// A sync with the rules of the last one.
+#[divan::bench(args = NAMES)]
+fn sync_between_edges(bencher: Bencher<'_, '_>, name: &str) {
+    let (spec, flags, rules) = (spec(), Settings::default(), Arc::new(resolve(&policy(name), now())));
+    bencher.bench(|| {
+        let rules = Arc::clone(black_box(&rules));
+        assert!(rules.apply_at(black_box(now())));
+        apply(&rules, &spec, &flags)
+    });
+}
+
+/// A sync at an edge, or the first one of a policy.
+#[divan::bench(args = NAMES)]
+fn sync_at_an_edge(bencher: Bencher<'_, '_>, name: &str) {
+    let (spec, flags, policy) = (spec(), Settings::default(), policy(name));
+    bencher.bench(|| apply(&Arc::new(resolve(black_box(&policy), black_box(now()))), &spec, &flags));
+}
+
+/// The text of an annotation.
+#[divan::bench(args = NAMES)]
+fn read(bencher: Bencher<'_, '_>, name: &str) {
+    let text = text(name);
+    bencher.bench(|| parse(black_box(&text), Level::Annotation));
+}
+
+/// An annotation, a ScalingPolicy and a ClusterScalingPolicy.
+#[divan::bench(args = NAMES)]
+fn merge_three(bencher: Bencher<'_, '_>, name: &str) {
+    let sources: Vec<Source> = [Level::Annotation, Level::Namespaced, Level::Cluster]
+        .into_iter()
+        .map(|level| source(&text(name), level))
+        .collect();
+    bencher.with_inputs(|| sources.clone()).bench_values(Policy::merge);
+}
