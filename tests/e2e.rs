@@ -60,6 +60,8 @@ mod metric_specs;
 mod metrics;
 #[path = "e2e/outcome.rs"]
 mod outcome;
+#[path = "e2e/policies.rs"]
+mod policies;
 #[path = "e2e/process.rs"]
 mod process;
 #[path = "e2e/replication.rs"]
@@ -320,6 +322,18 @@ async fn replica_waits_for_the_built_in_controller_and_takes_over() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn rate_limits_survive_restarts_with_and_without_a_checkpoint() -> Outcome {
     restart::rates_hold(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn each_field_of_scaling_policies_has_its_effect() -> Outcome {
+    policies::fields(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn long_kinds_of_scaling_policies_are_found_after_their_creation() -> Outcome {
+    policies::absent_kinds(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

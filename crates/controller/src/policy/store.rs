@@ -119,12 +119,13 @@ impl Policies {
             return false;
         }
         let entry = inner.hpas.entry(hpa.key.clone()).or_default();
+        // The event of the status that a sync wrote may arrive before its end, and must not change its due times.
         if !is_same {
             entry.annotation = hash.zip(text.map(|text| Arc::new(parse(&text, Level::Annotation))));
+            entry.revision = None;
+            entry.due = PolicyDue::default();
         }
         entry.has_ended |= entry.annotation.is_none();
-        entry.revision = None;
-        entry.due = PolicyDue::default();
         !is_same
     }
 

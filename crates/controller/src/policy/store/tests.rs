@@ -110,3 +110,18 @@ fn namespaces_that_were_deleted_take_no_memory_for_ever() {
     policies.apply_object(policy(Kind::Namespaced, "shop", "team", "Paused"));
     assert_eq!(names(merged(&policies, &web)), ["ScalingPolicy shop/team"]);
 }
+
+#[test]
+fn event_of_the_status_write_keeps_the_due_times_of_the_sync() {
+    let policies = Policies::default();
+    let mut web = hpa("shop", &[]);
+    let annotated = r#"{"name": "web", "annotations": {"concertina.dev/policy": "syncPeriodSeconds: 3600"}}"#;
+    web.metadata = serde_json::value::RawValue::from_string(annotated.to_owned()).unwrap();
+    assert!(policies.apply_hpa(&web, false));
+    let before = merged(&policies, &web).unwrap();
+    let due = PolicyDue { period: Some(Instant::now()), edge: Some(Instant::now()) };
+    policies.set_due(&web.key, due);
+    assert!(!policies.apply_hpa(&web, true));
+    assert_eq!(policies.due(&web.key), due);
+    assert!(Arc::ptr_eq(&before, &merged(&policies, &web).unwrap()));
+}

@@ -1,0 +1,187 @@
+//! Scaling policies on the real API server: the shipped definitions, the permissions that `concertina rbac` prints, and
+//! a scenario per group of fields. All scenarios run at the same time, each in its own namespace.
+
+#[path = "policies/carriers.rs"]
+mod carriers;
+#[path = "policies/fields.rs"]
+mod fields;
+#[path = "policies/guards.rs"]
+mod guards;
+
+use std::fs;
+use std::path::Path;
+use std::pin::Pin;
+use std::process::Command;
+use std::time::Duration;
+
+use http::Method;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::fixture::{Autoscaler, DECISION_FLAGS, Fixture, binary};
+use crate::identity::RBAC;
+use crate::metric_specs::external;
+use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
+use crate::process::Process;
+use crate::rest::media;
+use crate::world::{APP, SOON, World};
+
+const HOME: &str = "replicas";
+const GROUP: &str = "/apis/autoscaling.concertina.dev/v1alpha1";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const ANNOTATION: &str = "concertina.dev/policy";
+/// The time in which a withheld change would have happened: several sync periods and the scale-down window.
+const WITHHELD: Duration = Duration::from_secs(6);
+
+type Scenario = for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = Outcome> + 'w>>;
+
+const SCENARIOS: &[(&str, Scenario)] = &[
+    ("modes", |world| Box::pin(fields::modes(world))),
+    ("until", |world| Box::pin(fields::until(world))),
+    ("schedules", |world| Box::pin(fields::schedules(world))),
+    ("settings", |world| Box::pin(fields::settings(world))),
+    ("fallback", |world| Box::pin(fields::fallback(world))),
+    ("combine", |world| Box::pin(fields::combine(world))),
+    ("corrections", |world| Box::pin(fields::corrections(world))),
+    ("pending-pods", |world| Box::pin(guards::pending_pods(world))),
+    ("owned-pods", |world| Box::pin(guards::owned_pods(world))),
+    ("rollouts", |world| Box::pin(guards::rollouts(world))),
+    ("zero-metrics", |world| Box::pin(guards::zero_metrics(world))),
+    ("steps", |world| Box::pin(guards::steps(world))),
+    ("deleted-in-a-pause", |world| Box::pin(carriers::deleted_in_a_pause(world))),
+    ("limits", |world| Box::pin(carriers::limits(world))),
+    ("status", |world| Box::pin(carriers::status(world))),
+    ("annotation", |world| Box::pin(carriers::annotation(world))),
+];
+
+/// Runs all scenarios with one controller.
+pub(crate) async fn fields(stage: &Fixture) -> Outcome {
+    define(stage).await?;
+    guards::define_rollouts(&stage.plane.admin).await?;
+    let mut process = start(stage).await?;
+    let all = SCENARIOS.iter().map(async |(name, scenario)| {
+        let run = async {
+            let world = World::make(stage, name, Autoscaler::Concertina).await?;
+            scenario(&world).await
+        };
+        (*name, run.await)
+    });
+    let results = futures::future::join_all(all).await;
+    let failures: Vec<String> = results
+        .into_iter()
+        .filter_map(|(name, outcome)| outcome.err().map(|Failure(reason)| format!("{name}: {reason}")))
+        .collect();
+    process.still_runs()?;
+    ensure(failures.is_empty(), || format!("{}\n{}", failures.join("\n\n"), process.tail(40)))?;
+    let log = process.tail(usize::MAX);
+    ensure(!log.contains("Forbidden") && !log.contains("forbidden"), || process.tail(100))
+}
+
+/// An annotation applies without the kinds. The kinds are found within about a minute after their creation.
+pub(crate) async fn absent_kinds(stage: &Fixture) -> Outcome {
+    let process = start(stage).await?;
+    let world = World::make(stage, "absent", Autoscaler::Concertina).await?;
+    carriers::annotation(&world).await.context(process.tail(30))?;
+    process.wait_for_log("only annotations contain policies", SOON).await?;
+    define(stage).await?;
+    policy(&world, "pause", &json!({"mode": "Paused"})).await?;
+    hpa(&world, "web", 40).await?;
+    let paused = eventually(2 * SOON, "the kinds are found", async || active(&world, "web", "Paused").await);
+    paused.await.context(process.tail(30))
+}
+
+/// Creates the shipped definitions and waits until the kinds are served.
+async fn define(stage: &Fixture) -> Outcome {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("deploy/kustomize/components/scaling-policies/definitions.yaml");
+    let admin = &stage.plane.admin;
+    for document in fs::read_to_string(path)?.split("\n---\n") {
+        let object: Value = serde_saphyr::from_str(document)?;
+        let path = match object["kind"].as_str() {
+            Some("CustomResourceDefinition") => DEFINITIONS.to_owned(),
+            _ => format!("{RBAC}/clusterroles"),
+        };
+        admin.create(&path, &object).await?;
+    }
+    for kind in ["scalingpolicies", "clusterscalingpolicies"] {
+        eventually(SOON, &format!("{kind} are served"), async || {
+            admin.get(&format!("{GROUP}/{kind}")).await.map(drop)
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Starts the controller with exactly the permissions that `concertina rbac` prints, and permission to list Rollouts.
+async fn start(stage: &Fixture) -> Outcome<Process> {
+    let admin = &stage.plane.admin;
+    admin.create("/api/v1/namespaces", &json!({"metadata": {"name": HOME}})).await?;
+    let kubeconfig = stage.plane.service_account(HOME, "concertina").await?;
+    let flags = ["--watch-scaling-policies", "--leader-elect=false", "--secure-port=0"];
+    let mut rbac = Command::new(binary());
+    rbac.arg("rbac").arg(format!("--service-account={HOME}/concertina")).args(flags);
+    let printed = rbac.output()?;
+    ensure(printed.status.success(), || String::from_utf8_lossy(&printed.stderr).into_owned())?;
+    admin.create_all(&String::from_utf8(printed.stdout)?).await?;
+    let rules = json!([{"apiGroups": ["argoproj.io"], "resources": ["rollouts"], "verbs": ["list"]}]);
+    let role = json!({"metadata": {"name": "rollouts"}, "rules": rules});
+    admin.create(&format!("{RBAC}/clusterroles"), &role).await?;
+    let binding = json!({
+        "metadata": {"name": "rollouts"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "rollouts"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": HOME, "name": "concertina"}],
+    });
+    admin.create(&format!("{RBAC}/clusterrolebindings"), &binding).await?;
+    let mut command = Command::new(binary());
+    command.args(flags).arg("--kubeconfig").arg(kubeconfig).args(DECISION_FLAGS);
+    command.args(["--horizontal-pod-autoscaler-sync-period=1s", "--takeover=off"]);
+    command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
+    Process::start("concertina", command, stage.plane.folder())
+}
+
+/// Creates a Deployment with two ready pods and an HPA with bounds 1 and 10, whose external metric of the same name
+/// requests `demand / 10` pods.
+async fn hpa(world: &World, name: &str, demand: u32) -> Outcome {
+    world.deployment(name, 2, APP).await?;
+    world.external(name, &[&demand.to_string()]);
+    let spec =
+        json!({"minReplicas": 1, "maxReplicas": 10, "metrics": [external(name, "AverageValue", "10")]});
+    world.hpa(name, ("apps/v1", "Deployment", name), spec).await
+}
+
+/// Creates or replaces the spec of a ScalingPolicy for all HPAs of the namespace.
+async fn policy(world: &World, name: &str, spec: &Value) -> Outcome {
+    let path = format!("{GROUP}/namespaces/{}/scalingpolicies", world.namespace);
+    put(world, "ScalingPolicy", &path, name, spec).await
+}
+
+/// The same for a ClusterScalingPolicy, which applies to the namespace only.
+async fn cluster_policy(world: &World, name: &str, spec: &Value) -> Outcome {
+    let mut spec = spec.clone();
+    spec["namespaceSelector"] = json!({"matchLabels": {"kubernetes.io/metadata.name": world.namespace}});
+    put(world, "ClusterScalingPolicy", &format!("{GROUP}/clusterscalingpolicies"), name, &spec).await
+}
+
+async fn put(world: &World, kind: &str, path: &str, name: &str, spec: &Value) -> Outcome {
+    let version = GROUP.trim_start_matches("/apis/");
+    let body = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let object = format!("{path}/{name}");
+    if world.api.get(&object).await.is_err() {
+        return world.api.create(path, &body).await.map(drop);
+    }
+    let patch = json!([{"op": "replace", "path": "/spec", "value": spec}]);
+    let headers = [("content-type", media::JSON_PATCH)];
+    let answer = world.api.send(Method::PATCH, &object, &headers, Some(&patch)).await?;
+    ensure(answer.code == 200, || format!("PATCH {object}: {} {}", answer.code, answer.text))
+}
+
+/// The condition of an HPA's policies starts with a reason.
+async fn active(world: &World, hpa: &str, reason: &str) -> Outcome {
+    let start = format!("ScalingPolicyActive=True {reason}: ");
+    world.any_condition(hpa, &start, |condition| condition.starts_with(&start)).await
+}
+
+/// A time relative to now, in RFC 3339.
+fn at(seconds: i64) -> String {
+    (Timestamp::now() + SignedDuration::from_secs(seconds)).strftime("%FT%TZ").to_string()
+}
