@@ -98,17 +98,18 @@ async fn serve(ready: oneshot::Sender<(SocketAddr, String)>, stop: CancellationT
         charges.sort(&hpa(number), true);
     }
     assert_eq!(charges.counts().claiming, HPAS);
+    let telemetry = Metrics::new();
     let review = Review {
         charges,
         built_in_users: BUILT_IN_USERS.map(str::to_owned).into(),
         lease: None,
         plurals: Arc::new(Plurals::default()),
-        telemetry: Metrics::new(),
+        telemetry: telemetry.clone(),
     };
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let webhook = Webhook::bind(any, &TlsOptions::default(), certificate).unwrap();
     ready.send((webhook.address().unwrap(), bundle)).unwrap();
-    webhook.run(review.reviewer(), stop).await;
+    webhook.run(review.reviewer(), telemetry, stop).await;
 }
 
 async fn measure(address: SocketAddr, bundle: &str) {

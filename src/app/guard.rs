@@ -118,7 +118,7 @@ impl GuardSetup {
             address = webhook.address().map(tracing::field::display),
             "serving the handover webhook"
         );
-        let served = webhook.run(review.reviewer(), stop.clone());
+        let served = webhook.run(review.reviewer(), telemetry.clone(), stop.clone());
         let ended = runtime.start("webhook", served).map_err(AppError::WebhookThread)?;
         tasks.spawn_until(stop, "handover webhook", async move {
             // An error means that the thread panicked.

@@ -3,7 +3,8 @@
 //! The API server authenticates the webhook by its certificate, and sends no credentials of its own by default.
 //! Every client is therefore served, and every resource that a client can use is bounded: connections,
 //! handshakes per second, header size, the time of a handshake, a header and a body, the size of a body and of
-//! all bodies together. A request beyond a limit fails, and the API server then allows the write.
+//! all bodies together. A request beyond a limit fails, and the API server then allows the write. Every request
+//! without an answer in time is counted, like on the other side by the API server.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use controller::handover::admission::{MAX_BODY, ReviewError};
 use controller::handover::objects::PATH;
 use controller::page::JSON;
+use controller::telemetry::metrics::Metrics as Telemetry;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -27,6 +29,7 @@ use rustls::server::ResolvesServerCert;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -37,6 +40,10 @@ use super::{HANDSHAKE, HEADER_TIMEOUT, MAX_HEADER_BYTES, MAX_HEADERS, connection
 
 /// Time limit of a body. The API server waits one second for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the API server waits for a response if the request does not show it: `timeoutSeconds` as shipped.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest `timeoutSeconds` that the API server permits.
+const LONGEST_PATIENCE: u64 = 30;
 /// Maximum size of all bodies in memory, in KiB.
 const MAX_BODIES: usize = 16 << 10;
 const KIB: usize = 1 << 10;
@@ -84,7 +91,8 @@ impl Webhook {
     }
 
     /// Serves until `stop`. Then waits at most five seconds for the requests in flight.
-    pub async fn run(self, reviewer: Arc<Reviewer>, stop: CancellationToken) {
+    /// Counts in `telemetry` what gets no answer in time.
+    pub async fn run(self, reviewer: Arc<Reviewer>, telemetry: Telemetry, stop: CancellationToken) {
         let listener = match TcpListener::from_std(self.listener) {
             Ok(listener) => listener,
             Err(error) => {
@@ -95,40 +103,135 @@ impl Webhook {
         let bodies = Arc::new(Semaphore::new(MAX_BODIES));
         connections::accept(listener, Admission::limited(), &stop, |stream| {
             let acceptor = TlsAcceptor::from(Arc::clone(&self.tls));
-            let (reviewer, bodies, stop) = (Arc::clone(&reviewer), Arc::clone(&bodies), stop.clone());
+            let answers = Answers {
+                reviewer: Arc::clone(&reviewer),
+                bodies: Arc::clone(&bodies),
+                telemetry: telemetry.clone(),
+            };
+            let stop = stop.clone();
             async move {
                 match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => serve(stream, &reviewer, &bodies, stop).await,
+                    Ok(Ok(stream)) => return serve(stream, &answers, stop).await,
                     Ok(Err(error)) => tracing::debug!(%error, "TLS handshake with the webhook failed"),
                     Err(_) => tracing::debug!(limit = ?HANDSHAKE, "TLS handshake with the webhook timed out"),
                 }
+                Unanswered::Handshake.count(&answers.telemetry);
             }
         })
         .await;
     }
 }
 
-async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    reviewer: &Arc<Reviewer>,
-    bodies: &Arc<Semaphore>,
-    stop: CancellationToken,
-) {
-    let service = service_fn(|request: Request<Incoming>| async move {
-        Ok::<_, Infallible>(match answer(request, reviewer, bodies).await {
-            Ok(body) => {
-                let mut response = Response::new(Full::new(Bytes::from(body)));
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-                response
+/// What the answers of one connection need.
+struct Answers {
+    reviewer: Arc<Reviewer>,
+    /// Permits for the memory of bodies, in KiB.
+    bodies: Arc<Semaphore>,
+    telemetry: Telemetry,
+}
+
+/// Why a request has no answer that the API server uses. It then allows the write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unanswered {
+    /// The TLS handshake failed, or did not end in time.
+    Handshake,
+    /// The connection ended before the answer.
+    Closed,
+    /// The answer was later than the API server waits.
+    Late,
+    /// The answer was an error.
+    Error,
+}
+
+impl Unanswered {
+    fn count(self, telemetry: &Telemetry) {
+        telemetry.handover_unanswered(match self {
+            Self::Handshake => "handshake",
+            Self::Closed => "closed",
+            Self::Late => "late",
+            Self::Error => "error",
+        });
+    }
+}
+
+/// A request without an answer. Counts the request if it is dropped, because the connection ended.
+struct Open<'a> {
+    telemetry: &'a Telemetry,
+    since: Instant,
+    patience: Duration,
+    is_answered: bool,
+}
+
+impl<'a> Open<'a> {
+    /// `None` for a request that the API server does not send.
+    fn new(telemetry: &'a Telemetry, request: &Request<Incoming>) -> Option<Self> {
+        let patience = patience(request.uri().query());
+        let is_review = request.method() == Method::POST && request.uri().path() == PATH;
+        is_review.then(|| Self { telemetry, since: Instant::now(), patience, is_answered: false })
+    }
+
+    /// Counts an answer that the API server does not use.
+    fn answered(mut self, answer: &Result<Vec<u8>, Failure>) {
+        let is_late = self.since.elapsed() > self.patience;
+        self.is_answered = !matches!(answer, Err(Failure::Closed(_)));
+        match answer {
+            Ok(_) | Err(Failure::Answer(..)) if is_late => Unanswered::Late.count(self.telemetry),
+            Err(Failure::Answer(..)) => Unanswered::Error.count(self.telemetry),
+            Ok(_) | Err(Failure::Closed(_)) => {}
+        }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            Unanswered::Closed.count(self.telemetry);
+        }
+    }
+}
+
+/// How long the API server waits, by the parameter `timeout` of its request, such as `timeout=1s`.
+fn patience(query: Option<&str>) -> Duration {
+    let seconds = |parameter: &str| parameter.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok();
+    let known = query.unwrap_or_default().split('&').find_map(seconds);
+    known.filter(|seconds| (1..=LONGEST_PATIENCE).contains(seconds)).map_or(PATIENCE, Duration::from_secs)
+}
+
+/// Why a request has no review.
+enum Failure {
+    /// The body ended too early, with the connection.
+    Closed(hyper::Error),
+    /// The status and the text of the answer.
+    Answer(StatusCode, String),
+}
+
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, answers: &Answers, stop: CancellationToken) {
+    let service = service_fn(|request: Request<Incoming>| {
+        // A connection that has ended already drops the future before its first step.
+        let open = Open::new(&answers.telemetry, &request);
+        async move {
+            let answer = answer(request, answers).await;
+            if let Some(open) = open {
+                open.answered(&answer);
             }
-            Err((status, reason)) => {
-                let mut response = pages::plain(status, format!("{reason}\n"));
-                if status == StatusCode::METHOD_NOT_ALLOWED {
-                    response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+            Ok::<_, Infallible>(match answer {
+                Ok(body) => {
+                    let mut response = Response::new(Full::new(Bytes::from(body)));
+                    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+                    response
                 }
-                response
-            }
-        })
+                Err(Failure::Closed(error)) => {
+                    pages::plain(StatusCode::BAD_REQUEST, format!("cannot read the body: {error}\n"))
+                }
+                Err(Failure::Answer(status, reason)) => {
+                    let mut response = pages::plain(status, format!("{reason}\n"));
+                    if status == StatusCode::METHOD_NOT_ALLOWED {
+                        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+                    }
+                    response
+                }
+            })
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -150,24 +253,21 @@ async fn serve(
     }
 }
 
-async fn answer(
-    request: Request<Incoming>,
-    reviewer: &Arc<Reviewer>,
-    bodies: &Arc<Semaphore>,
-) -> Result<Vec<u8>, (StatusCode, String)> {
+async fn answer(request: Request<Incoming>, answers: &Answers) -> Result<Vec<u8>, Failure> {
     if request.uri().path() != PATH {
-        return Err((StatusCode::NOT_FOUND, "404 page not found".to_owned()));
+        return Err(Failure::Answer(StatusCode::NOT_FOUND, "404 page not found".to_owned()));
     }
     if request.method() != Method::POST {
-        return Err((StatusCode::METHOD_NOT_ALLOWED, "405 only POST is supported".to_owned()));
+        let reason = "405 only POST is supported".to_owned();
+        return Err(Failure::Answer(StatusCode::METHOD_NOT_ALLOWED, reason));
     }
     let (head, body) = request.into_parts();
-    let read = tokio::time::timeout(BODY_TIMEOUT, read(&head.headers, body, bodies)).await;
-    let timed_out = || (StatusCode::REQUEST_TIMEOUT, format!("the body took more than {BODY_TIMEOUT:?}"));
-    let (bytes, _permits) = read.map_err(|_| timed_out())??;
-    reviewer(&bytes).map_err(|error| {
+    let read = tokio::time::timeout(BODY_TIMEOUT, read(&head.headers, body, &answers.bodies)).await;
+    let slow = || format!("the body took more than {BODY_TIMEOUT:?}");
+    let (bytes, _permits) = read.map_err(|_| Failure::Answer(StatusCode::REQUEST_TIMEOUT, slow()))??;
+    (answers.reviewer)(&bytes).map_err(|error| {
         tracing::debug!(%error, "rejected a review");
-        (StatusCode::BAD_REQUEST, error.to_string())
+        Failure::Answer(StatusCode::BAD_REQUEST, error.to_string())
     })
 }
 
@@ -176,17 +276,17 @@ async fn read(
     headers: &HeaderMap,
     mut body: Incoming,
     bodies: &Arc<Semaphore>,
-) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), (StatusCode, String)> {
-    let too_large =
-        |length: usize| (StatusCode::PAYLOAD_TOO_LARGE, ReviewError::TooLarge(length).to_string());
+) -> Result<(Vec<u8>, Vec<OwnedSemaphorePermit>), Failure> {
+    let too_large = |length: usize| {
+        Failure::Answer(StatusCode::PAYLOAD_TOO_LARGE, ReviewError::TooLarge(length).to_string())
+    };
     let declared = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if let Some(length) = declared.filter(|length| *length > MAX_BODY) {
         return Err(too_large(length));
     }
     let (mut bytes, mut permits) = (Vec::new(), Vec::new());
     while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|error| (StatusCode::BAD_REQUEST, format!("cannot read the body: {error}")))?;
+        let frame = frame.map_err(Failure::Closed)?;
         let Ok(data) = frame.into_data() else { continue };
         let length = bytes.len() + data.len();
         if length > MAX_BODY {
@@ -195,7 +295,8 @@ async fn read(
         let held: usize = permits.iter().map(OwnedSemaphorePermit::num_permits).sum();
         let missing = u32::try_from(length.div_ceil(KIB).saturating_sub(held)).unwrap_or(u32::MAX);
         let permit = Arc::clone(bodies).try_acquire_many_owned(missing).map_err(|_| {
-            (StatusCode::TOO_MANY_REQUESTS, "the bodies in flight take too much memory".to_owned())
+            let reason = "the bodies in flight take too much memory".to_owned();
+            Failure::Answer(StatusCode::TOO_MANY_REQUESTS, reason)
         })?;
         match permits.first_mut() {
             None => permits.push(permit),

@@ -28,9 +28,13 @@ const DESIRED: &str = "horizontal_pod_autoscaler_controller_desired_replicas";
 const SYNCS: &str = "horizontal_pod_autoscaler_controller_reconciliations_total";
 const REQUESTS: &str = "concertina_requests_total";
 const LATE: &str = "concertina_sync_lateness_seconds_bucket";
+const UNANSWERED: &str = "concertina_handover_unanswered_total";
+const FAILED_OPEN: &str = "apiserver_admission_webhook_fail_open_count";
+const REJECTED: &str = "apiserver_admission_webhook_rejection_count";
+const WEBHOOK: &str = r#"name="handover.concertina.dev",type="validating""#;
 const ALL: Series = ("concertina_sync_lateness_seconds_count", "", "0+100x400");
 
-/// Each alert, series with which it fires, and series with which it does not.
+/// Alerts, each at least once, with series with which it fires, and series with which it does not.
 const CASES: &[(&str, &[Series], &[Series])] = &[
     ("ConcertinaSyncsLate", &[(LATE, r#"le="1""#, "0+98x400"), ALL], &[(LATE, r#"le="1""#, "0+99x400"), ALL]),
     (
@@ -119,6 +123,26 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
         "ConcertinaHandoverWithoutLeader",
         &[STANDBY, POLICY, ("concertina_hpas", r#"state="in_charge""#, "2x400")],
         &[LEADER, POLICY, ("concertina_hpas", r#"state="in_charge""#, "2x400")],
+    ),
+    (
+        "ConcertinaWebhookUnanswered",
+        &[(UNANSWERED, r#"reason="closed""#, "0+1x400"), (UNANSWERED, r#"reason="late""#, "0+1x400")],
+        // An outage that is over.
+        &[(UNANSWERED, r#"reason="closed""#, "90x400"), (UNANSWERED, r#"reason="late""#, "0x395 1x5")],
+    ),
+    (
+        "ConcertinaWebhookFailsOpen",
+        &[(FAILED_OPEN, WEBHOOK, "0+1x400")],
+        &[
+            (FAILED_OPEN, r#"name="another.example.com""#, "0+1x400"),
+            (FAILED_OPEN, WEBHOOK, "90x400"),
+            (REJECTED, r#"name="handover.concertina.dev",error_type="no_error""#, "0+9x400"),
+        ],
+    ),
+    (
+        "ConcertinaWebhookFailsOpen",
+        &[(REJECTED, r#"name="handover.concertina.dev",error_type="calling_webhook_error""#, "0+1x400")],
+        &[(REJECTED, r#"name="another.example.com",error_type="calling_webhook_error""#, "0+1x400")],
     ),
     (
         "ConcertinaSyncsFailing",

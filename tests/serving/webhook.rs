@@ -84,7 +84,7 @@ impl Rig {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let webhook = Webhook::bind(any, &TlsOptions::default(), Arc::clone(&certificate) as Arc<_>).unwrap();
         let (address, stop) = (webhook.address().unwrap(), CancellationToken::new());
-        tokio::spawn(webhook.run(review.reviewer(), stop.clone()));
+        tokio::spawn(webhook.run(review.reviewer(), telemetry.clone(), stop.clone()));
         Self { address, certificate, telemetry, charges, stop }
     }
 
@@ -100,6 +100,23 @@ impl Rig {
             .with_root_certificates(roots)
             .with_no_client_auth();
         connect(self.address, SERVICE, config).await.unwrap()
+    }
+
+    /// Waits until the requests without an answer in time are those of `expected`, by reason.
+    async fn unanswered(&self, expected: &[(&str, u32)]) {
+        let family = "concertina_handover_unanswered_total{";
+        let expected: BTreeSet<_> =
+            expected.iter().map(|(reason, count)| format!("{family}reason=\"{reason}\"}} {count}")).collect();
+        let mut counted = BTreeSet::new();
+        for _ in 0..1_000 {
+            let text = self.telemetry.render();
+            counted = text.lines().filter(|line| line.starts_with(family)).map(str::to_owned).collect();
+            if counted == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("expected {expected:?}, counted {counted:?}");
     }
 
     async fn post(&self, body: &[u8]) -> (u16, String) {
@@ -222,6 +239,72 @@ async fn webhook_survives_invalid_requests() {
         413
     );
     assert_eq!(rig.post(review("web").to_string().as_bytes()).await.0, 200);
+    rig.stop.cancel();
+}
+
+#[tokio::test]
+async fn requests_without_an_answer_in_time_are_counted() {
+    let rig = Rig::start().await;
+    assert_eq!(rig.post(review("web").to_string().as_bytes()).await.0, 200);
+    let mut stream = rig.connect().await;
+    assert_eq!(send(&mut stream, "GET /handover HTTP/1.1\r\n", b"").await.0, 405);
+    rig.unanswered(&[]).await;
+    assert_eq!(rig.post(b"{").await.0, 400);
+    rig.unanswered(&[("error", 1)]).await;
+    let mut plain = TcpStream::connect(rig.address).await.unwrap();
+    plain.write_all(b"POST /handover HTTP/1.1\r\n\r\n").await.unwrap();
+    rig.unanswered(&[("error", 1), ("handshake", 1)]).await;
+    // The client leaves before the end of the body.
+    let mut stream = rig.connect().await;
+    let head = "POST /handover?timeout=1s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    drop(stream);
+    rig.unanswered(&[("closed", 1), ("error", 1), ("handshake", 1)]).await;
+    rig.stop.cancel();
+}
+
+#[tokio::test]
+async fn request_of_a_client_that_left_is_counted_and_proves_nothing() {
+    let rig = Rig::start().await;
+    let mut stream = rig.connect().await;
+    let body = review("web").to_string();
+    let length = body.len();
+    let request =
+        format!("POST /handover HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
+    // Nothing else runs before the connection has ended, as if the process was stopped in that time.
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    drop(stream);
+    rig.unanswered(&[("closed", 1)]).await;
+    // The API server has allowed this write.
+    assert_eq!(rig.charges.rows()[0].last_refused_write, None);
+    rig.stop.cancel();
+}
+
+#[tokio::test]
+async fn answers_after_the_time_limit_of_the_api_server_are_counted() {
+    let rig = Rig::start().await;
+    let body = review("web").to_string();
+    for (query, counted) in
+        [("", true), ("?timeout=10s", false), ("?timeout=1s", true), ("?timeout=99s", true)]
+    {
+        let mut stream = rig.connect().await;
+        let length = body.len();
+        let head =
+            format!("POST /handover{query} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        tokio::time::pause();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        tokio::time::resume();
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(start.get(9..), Some(&b"200"[..]));
+        let expected = if counted { "unanswered_total{reason=\"late\"}" } else { "\n" };
+        assert!(rig.telemetry.render().contains(expected), "{query}: {}", rig.telemetry.render());
+    }
+    rig.unanswered(&[("late", 3)]).await;
     rig.stop.cancel();
 }
 

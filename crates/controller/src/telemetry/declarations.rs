@@ -360,6 +360,13 @@ metrics! {
             "Writes of the built-in controller that the webhook of this replica refused: `scale`, `status` or \
              `events`.",
         );
+        handover_unanswered: CounterVec = counter(
+            "concertina_handover_unanswered_total",
+            &["reason"],
+            "Requests to this replica's webhook without an answer that the API server uses, so that it allows the write, by reason.",
+            "Requests to the webhook of this replica that got no answer in time, so that the API server allows the write. \
+             `reason`: `handshake` failed, connection `closed` before the answer, answer `late`, or an `error`.",
+        );
         shadow: CounterVec = counter(
             "concertina_shadow_decisions_total",
             &["result"],

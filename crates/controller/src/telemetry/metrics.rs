@@ -308,6 +308,11 @@ impl Metrics {
         self.families().handover_refused.with_label_values(&[resource]).inc();
     }
 
+    /// Counts a request to the webhook without an answer in time. `reason`: a value of a fixed set.
+    pub fn handover_unanswered(&self, reason: &'static str) {
+        self.families().handover_unanswered.with_label_values(&[reason]).inc();
+    }
+
     /// Counts a comparison of another controller's change with our decision. `result`: a value of a fixed
     /// set.
     pub fn shadow_decision(&self, result: &'static str) {

@@ -37,6 +37,7 @@ fn busy() -> Metrics {
     metrics.foreign_write();
     metrics.handover(Counts { outside: 3, ..Counts::default() }, Some(Timestamp::UNIX_EPOCH));
     metrics.handover_refused("scales");
+    metrics.handover_unanswered("late");
     metrics.handover_guard("webhook");
     metrics.decision_event();
     metrics.policy("shop", "web", Some(&policy()));
