@@ -5,6 +5,8 @@
 mod faults;
 #[path = "handover/instances.rs"]
 mod instances;
+#[path = "handover/moves.rs"]
+mod moves;
 #[path = "handover/rig.rs"]
 mod rig;
 

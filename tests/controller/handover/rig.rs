@@ -96,6 +96,11 @@ impl Replica {
         self.assembly.controller.hpas.charges().unwrap()
     }
 
+    /// Whether the store has an HPA of the namespace `shop`.
+    pub(super) fn has_stored(&self, name: &str) -> bool {
+        self.assembly.controller.hpas.get(&Key::new(SHOP, name)).is_some()
+    }
+
     /// The guard's objects are found right.
     pub(super) fn prove(&self) {
         self.charges().guard(GuardProof::Proven { since: jiff::Timestamp::UNIX_EPOCH });
