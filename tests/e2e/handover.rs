@@ -20,6 +20,7 @@ mod targets;
 
 use std::time::Duration;
 
+use http::Method;
 use tokio::time::sleep;
 
 pub(crate) use self::cost::refused_loop;
@@ -33,13 +34,17 @@ use crate::election::now;
 use crate::fixture::{Autoscaler, Fixture};
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::process::Process;
+use crate::rest::Rest;
 use crate::world::{SOON, World};
 
 pub(crate) async fn webhook(stage: &Fixture) -> Outcome {
     let service = rig::webhook(stage).await?;
-    let ours = replica(stage, "concertina", &[]).await?;
+    // A replica that is stopped for a while keeps this Lease.
+    let lease = ["--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=40s"];
+    let ours = replica(stage, "concertina", &lease).await?;
     service.set(&[ours.webhook]);
     let (world, built_in) = hand_over(stage, "handover-webhook", &ours).await?;
+    stopped_replica(stage, &world, &ours).await?;
 
     // Without Concertina the API server allows the writes.
     ours.process.signal("KILL")?;
@@ -52,6 +57,48 @@ pub(crate) async fn webhook(stage: &Fixture) -> Outcome {
     replicas(&world, "a", 6).await?;
     label(&world, "a", None).await?;
     world.close().await
+}
+
+/// A replica that is stopped answers nothing in time: the API server allows the writes, and both sides count that.
+async fn stopped_replica(stage: &Fixture, world: &World, ours: &Replica) -> Outcome {
+    let (theirs, pages) = (&stage.plane.admin, Rest::new(&format!("http://127.0.0.1:{}", ours.pages), "")?);
+    let failed_open = "apiserver_admission_webhook_fail_open_count{name=\"handover.concertina.dev\"";
+    let unanswered = "concertina_handover_unanswered_total{";
+    let (before, ours_before) = (total(theirs, failed_open).await?, total(&pages, unanswered).await?);
+    let stopped = now();
+    ours.process.signal("STOP")?;
+    let mut step = 0;
+    let counted = eventually(SOON, "the API server counts a call without an answer", async || {
+        step += 1;
+        world.cpu("a", 190 + 5 * (step % 4));
+        let count = total(theirs, failed_open).await?;
+        ensure(count > before, || format!("{count} after {before}"))?;
+        Ok(count)
+    })
+    .await;
+    ours.process.signal("CONT")?;
+    let counted = counted?;
+    let ours_counted = eventually(SOON, "the replica counts a request without an answer", async || {
+        let count = total(&pages, unanswered).await?;
+        ensure(count > ours_before, || format!("{count} after {ours_before}"))?;
+        Ok(count)
+    })
+    .await?;
+    let written = Log::read(stage, &world.namespace, "a")?.by(false, stopped).len();
+    eprintln!(
+        "    stopped replica: {} calls without an answer by the API server's count, {} by ours, {written} writes of the \
+         built-in controller",
+        counted - before,
+        ours_counted - ours_before
+    );
+    ensure(written > 0, || "the built-in controller wrote nothing".to_owned())
+}
+
+/// The sum of the series that start with `series`.
+async fn total(server: &Rest, series: &str) -> Outcome<f64> {
+    let text = server.send(Method::GET, "/metrics", &[], None).await?.text;
+    let values = text.lines().filter(|line| line.starts_with(series));
+    Ok(values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
 }
 
 pub(crate) async fn policy(stage: &Fixture) -> Outcome {
@@ -114,8 +161,10 @@ async fn hand_over(stage: &Fixture, namespace: &str, ours: &Replica) -> Outcome<
         written.len()
     );
     ensure(written.is_empty(), || format!("the built-in controller wrote {written:?}"))?;
-    // Once Concertina has written the status, the built-in controller decides the same and has nothing to write.
-    ensure(!a.refused.is_empty(), || format!("no write was refused\n{}", built_in.tail(20)))?;
+    // Once Concertina has written the status, the built-in controller decides the same and has nothing to write, or its
+    // status conflicts. Its events remain.
+    let refused = a.refused.len() + a.refused_events;
+    ensure(refused > 0, || format!("no write was refused\n{}", built_in.tail(20)))?;
     let b = Log::read(stage, namespace, "b")?;
     ensure(b.refused.is_empty(), || format!("writes of b were refused: {:?}", b.refused))?;
     ensure(!b.by(false, settled).is_empty(), || "the built-in controller left b".to_owned())?;

@@ -33,6 +33,8 @@ pub(crate) struct Log {
     pub(crate) writes: Vec<(Timestamp, Writer)>,
     /// Refused writes of the built-in controller.
     pub(crate) refused: Vec<Timestamp>,
+    /// Refused events of the built-in controller about the HPA.
+    pub(crate) refused_events: usize,
 }
 
 /// What happened in a time in which one writer was expected.
@@ -62,12 +64,19 @@ impl fmt::Display for Figures {
 impl Log {
     /// Reads the writes of the status or the scale of `name` in `namespace`.
     pub(crate) fn read(stage: &Fixture, namespace: &str, name: &str) -> Outcome<Self> {
-        let mut log = Self { writes: Vec::new(), refused: Vec::new() };
+        let mut log = Self { writes: Vec::new(), refused: Vec::new(), refused_events: 0 };
         for entry in stage.plane.audit_log()?.lines() {
             // The last line may be incomplete while the API server writes it.
             let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
             let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             let is_about = text("/objectRef/namespace") == namespace && text("/objectRef/name") == name;
+            let is_event = text("/objectRef/namespace") == namespace
+                && text("/objectRef/resource") == "events"
+                && text("/objectRef/name").split_once('.').is_some_and(|(about, _)| about == name);
+            let is_refused = entry.pointer("/responseStatus/code").and_then(Value::as_i64) == Some(403);
+            if is_event && is_refused && text("/user/username") == AUTOSCALER {
+                log.refused_events += 1;
+            }
             let is_autoscaling = matches!(text("/objectRef/subresource"), "status" | "scale");
             if !is_about || text("/verb") != "update" || !is_autoscaling {
                 continue;
