@@ -12,14 +12,9 @@ const PERIOD: Duration = Duration::from_secs(15);
 const SETTLE: Duration = Duration::from_secs(1);
 /// Quiet time after which a contest ends without a refused write.
 const QUIET: Duration = Duration::from_secs(30);
-/// The interval between steps of the world, changes of the metrics included.
-const SLACK: Duration = Duration::from_secs(7);
-/// The longest time without a write about an HPA, while no leader ends: a contest of two periods, and the period of the
-/// next sync.
-const LONGEST: Duration = PERIOD.saturating_mul(3);
-/// The additional time for each end of a leader. The webhooks refuse the built-in loop until the end of the Lease, and
-/// until a standby should have acquired it.
-const AFTER_DEATH: Duration = LEASE.saturating_add(RETRY);
+/// The longest time without a writer, while no leader ends. A writer writes once a period, so the time between two writes
+/// is a period longer.
+const LONGEST: Duration = PERIOD.saturating_mul(2);
 
 /// A Scale does not show its writer. The status write of the same sync does, unless it conflicts with one of ours. While
 /// the API server waits for a webhook that it does not reach, that can repeat in every period, so the bound is what the
@@ -69,6 +64,8 @@ struct Hpa {
     number: usize,
     /// The time in which a replica cannot know of a change.
     unseen: Duration,
+    /// The wait of the API server for a webhook that it does not reach, and the time of a request.
+    in_flight: Duration,
     exists: bool,
     is_in_scope: bool,
     left: Duration,
@@ -101,6 +98,7 @@ impl Hpa {
         Self {
             number,
             unseen: plan.watch_delay + plan.request + Duration::from_millis(20),
+            in_flight: plan.unreached + plan.request,
             exists: true,
             is_in_scope: false,
             left: Duration::ZERO,
@@ -204,16 +202,16 @@ impl Hpa {
             return None;
         }
         let deaths = self.deaths.iter().filter(|died| **died + LEASE + RETRY >= self.last).count();
-        let longest = LONGEST + SLACK + AFTER_DEATH * u32::try_from(deaths).unwrap();
-        let gap = now.saturating_sub(self.last);
+        let longest = LONGEST + LEASE * u32::try_from(deaths).unwrap() + self.in_flight;
+        let gap = now.saturating_sub(self.last).saturating_sub(PERIOD);
         let without = match deaths {
             0 => &mut self.longest.without_writer,
             _ => &mut self.longest.without_leader,
         };
         if deaths <= 1 {
-            *without = gap.saturating_sub(PERIOD).max(*without);
+            *without = gap.max(*without);
         }
-        let text = format!("nothing was written for {gap:?} since {:?}", self.last);
+        let text = format!("there was no writer for {gap:?} from one period after {:?} on", self.last);
         if gap > longest { self.violation("always-a-writer", now, &text) } else { None }
     }
 
