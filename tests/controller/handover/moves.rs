@@ -5,20 +5,41 @@ use serde_json::json;
 
 use super::rig::{Replica, label, labelled, namespace_label, ours};
 use super::stage;
-use crate::support::Fixture;
-use crate::support::objects::{external, hpa, pod};
+use crate::support::objects::{SHOP, external, hpa, pod};
+use crate::support::{Fixture, HPAS};
 
-/// HPA `a` with four pods, and HPA `twin` of the same target, both without a label. The metric asks for nine pods.
+/// The places of these HPAs in the period differ, and so do those of their twins.
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+fn twin(name: &str) -> String {
+    format!("{name}-twin")
+}
+
+/// HPAs with four pods each, and a twin of each with the same target, all without a label. The metrics ask for nine pods.
 fn twins() -> Fixture {
-    let stage = stage(&["a"]);
-    for index in 0..4 {
-        stage.create(pod("a", index));
+    let stage = stage(&NAMES);
+    for name in NAMES {
+        for index in 0..4 {
+            stage.create(pod(name, index));
+        }
+        let mut object = hpa(&twin(name), &[external(name, "10")]);
+        object["spec"]["scaleTargetRef"]["name"] = json!(name);
+        stage.create(object);
+        stage.external(name, "90");
     }
-    let mut twin = hpa("twin", &[external("a", "10")]);
-    twin["spec"]["scaleTargetRef"]["name"] = json!("a");
-    stage.create(twin);
-    stage.external("a", "90");
     stage
+}
+
+fn label_all(stage: &Fixture, value: Option<&str>) {
+    for name in NAMES {
+        label(stage, name, value);
+    }
+}
+
+fn label_twins(stage: &Fixture, value: Option<&str>) {
+    for name in NAMES {
+        label(stage, &twin(name), value);
+    }
 }
 
 fn leader(stage: &Fixture) -> Replica {
@@ -28,43 +49,49 @@ fn leader(stage: &Fixture) -> Replica {
     replica
 }
 
-/// HPA `a` is in charge, and ambiguous because of `twin`.
+/// The HPAs are in charge, and ambiguous because of their twins, which are not stored.
 fn assert_ambiguous(stage: &Fixture, replica: &Replica) {
-    assert_eq!(replica.state("a"), "in_charge");
-    let condition = stage.condition("a", "ScalingActive");
-    assert!(condition.contains("AmbiguousSelector") && condition.contains("shop/twin"), "{condition}");
-    assert_eq!(stage.replicas("a"), 4);
+    for name in NAMES {
+        assert_eq!(replica.state(name), "in_charge");
+        let (condition, twin) = (stage.condition(name, "ScalingActive"), twin(name));
+        assert!(condition.contains("AmbiguousSelector") && condition.contains(&twin), "{condition}");
+        assert_eq!(stage.replicas(name), 4, "{name}");
+        assert_eq!((replica.has_stored(name), replica.has_stored(&twin)), (true, false));
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn hpa_that_leaves_the_scope_is_dropped_and_its_selector_counts() {
+async fn hpas_that_leave_the_scope_are_dropped_and_their_selectors_count() {
     let stage = twins();
-    label(&stage, "a", Some("concertina"));
-    label(&stage, "twin", Some("concertina"));
+    label_all(&stage, Some("concertina"));
+    label_twins(&stage, Some("concertina"));
     let replica = leader(&stage);
     stage.pass(60.0).await;
-    assert!(replica.has_stored("twin"));
-    label(&stage, "twin", None);
-    stage.pass(0.5).await;
-    assert_eq!((replica.has_stored("a"), replica.has_stored("twin")), (true, false));
+    assert!(replica.has_stored("a-twin"));
+    label_twins(&stage, None);
     stage.pass(60.0).await;
     assert_ambiguous(&stage, &replica);
+    for name in NAMES {
+        stage.cluster.delete(HPAS, SHOP, &twin(name)).unwrap();
+    }
+    stage.pass(31.0).await;
+    assert!(NAMES.iter().all(|name| stage.replicas(name) > 4), "deleted HPAs still count");
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_beside_the_first_hpa_in_scope_count() {
+async fn selectors_beside_the_first_hpas_in_scope_count() {
     let stage = twins();
     let replica = leader(&stage);
     stage.pass(30.0).await;
-    label(&stage, "a", Some("concertina"));
+    label_all(&stage, Some("concertina"));
     stage.pass(60.0).await;
     assert_ambiguous(&stage, &replica);
 }
 
 #[tokio::test(start_paused = true)]
-async fn selector_of_an_excluded_hpa_counts_in_a_labelled_namespace() {
+async fn selectors_of_excluded_hpas_count_in_a_labelled_namespace() {
     let stage = twins();
-    label(&stage, "twin", Some("built-in"));
+    label_twins(&stage, Some("built-in"));
     let replica = leader(&stage);
     stage.pass(30.0).await;
     namespace_label(&stage, Some("concertina"));
@@ -75,13 +102,11 @@ async fn selector_of_an_excluded_hpa_counts_in_a_labelled_namespace() {
 #[tokio::test(start_paused = true)]
 async fn selectors_count_after_the_label_of_the_namespace_goes() {
     let stage = twins();
-    label(&stage, "a", Some("concertina"));
+    label_all(&stage, Some("concertina"));
     namespace_label(&stage, Some("concertina"));
     let replica = leader(&stage);
     stage.pass(60.0).await;
     namespace_label(&stage, None);
-    stage.pass(0.5).await;
-    assert!(!replica.has_stored("twin"));
     stage.pass(60.0).await;
     assert_ambiguous(&stage, &replica);
 }
@@ -146,8 +171,8 @@ async fn hpa_that_only_a_list_still_has_is_not_adopted() {
         "kind": "HorizontalPodAutoscalerList", "apiVersion": "autoscaling/v2",
         "metadata": {"resourceVersion": "1"}, "items": [stage.hpa("a"), ghost],
     });
-    let stale = FaultRule::new(FaultAction::Body(list.to_string()));
-    stage.cluster.faults().add(stale.path_suffix("/namespaces/shop/horizontalpodautoscalers"));
+    let outdated = FaultRule::new(FaultAction::Body(list.to_string()));
+    stage.cluster.faults().add(outdated.path_suffix("/namespaces/shop/horizontalpodautoscalers"));
     namespace_label(&stage, Some("concertina"));
     stage.pass(10.0).await;
     assert_eq!((replica.state("a"), replica.state("ghost")), ("in_charge", "outside"));

@@ -40,11 +40,18 @@ impl Controller {
         let stored = self.hpas.get(key);
         // While a list is collected, its end removes the HPA.
         let removed = stored.and_then(|stored| self.hpas.delete(key, &stored.uid));
+        let is_neighbour = charges.neighbour(key).is_some();
+        let selector = self.overlap.selector(key).filter(|_| is_neighbour);
         if let Some(removed) = removed {
             let change = Change::Deleted { uid: Arc::clone(&removed.uid) };
             self.changed(&Update { change, old: Some(removed), new: None, lost_write: false });
+            // The selector counts until a worker has read it again. Otherwise an HPA on the same pods that is due
+            // before that would be scaled.
+            if let Some(selector) = &selector {
+                self.overlap.claim(key, selector, &self.pods);
+            }
         }
-        if !is_listed && charges.neighbour(key).is_some() {
+        if is_neighbour && (!is_listed || selector.is_some()) {
             self.queue.add(key);
         }
     }

@@ -70,6 +70,12 @@ impl Overlap {
         claim.map(|(claims, claim)| claims.sharing(&hpa.namespace, claim.id, pods)).unwrap_or_default()
     }
 
+    /// The stored selector of an HPA.
+    pub fn selector(&self, hpa: &Key) -> Option<Arc<Selector>> {
+        let namespaces = self.namespaces.lock();
+        namespaces.get(&hpa.namespace)?.by_hpa.get(&hpa.name).map(|claim| Arc::clone(&claim.selector))
+    }
+
     /// Drops the selector of a deleted HPA. Does nothing if the HPA has no stored selector.
     pub fn release(&self, hpa: &Key, pods: &Pods) {
         let mut namespaces = self.namespaces.lock();
