@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use concertina::cli::Config;
 use controller::options::MetricSources;
-use controller::reconcile::SourceReading;
+use controller::reconcile::{NO_SOURCES, SourceReading, SourceValue};
 use controller::store::Key;
 use fake_cluster::pages::{PageResponse, PageServers};
 use futures::FutureExt;
@@ -19,8 +19,8 @@ use sources::{Dial, Io, Sources};
 use crate::support::objects::{external, hpa, pod};
 use crate::support::{Fixture, Harness};
 
-const ANNOTATION: &str = "concertina.dev/policy";
-const FILE: &str = "
+pub(crate) const ANNOTATION: &str = "concertina.dev/policy";
+pub(crate) const FILE: &str = "
 prometheus: [{name: main, url: 'http://prometheus:9090', enforceNamespaceLabel: namespace}]
 pods: {enabled: true}
 ";
@@ -38,7 +38,7 @@ impl Dial for InMemory {
 }
 
 /// A file that is removed with the value.
-struct SourceFile(PathBuf);
+pub(crate) struct SourceFile(PathBuf);
 
 impl Drop for SourceFile {
     fn drop(&mut self) {
@@ -46,7 +46,7 @@ impl Drop for SourceFile {
     }
 }
 
-fn config(servers: &PageServers, file: &str) -> (Config, SourceFile) {
+pub(crate) fn config(servers: &PageServers, file: &str) -> (Config, SourceFile) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("hpa-sources-{}-{number}.yaml", std::process::id()));
@@ -57,14 +57,14 @@ fn config(servers: &PageServers, file: &str) -> (Config, SourceFile) {
     (config, SourceFile(path))
 }
 
-fn pods_metric(name: &str, average: &str) -> Value {
+pub(crate) fn pods_metric(name: &str, average: &str) -> Value {
     json!({"type": "Pods", "pods": {
         "metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": average},
     }})
 }
 
 /// An HPA `web` with a policy, and two pods at 10.0.0.1 and 10.0.0.2 that declare port 8080.
-fn stage(metric: Value, policy: &str) -> Fixture {
+pub(crate) fn stage(metric: Value, policy: &str) -> Fixture {
     let stage = Fixture::new();
     stage.target("web", 2);
     for index in 0..2 {
@@ -80,7 +80,7 @@ fn stage(metric: Value, policy: &str) -> Fixture {
     stage
 }
 
-fn readings(rig: &Harness) -> Vec<SourceReading> {
+pub(crate) fn readings(rig: &Harness) -> Vec<SourceReading> {
     let list = rig.assembly.decisions.as_ref().unwrap().list(&Key::new("shop", "web")).unwrap();
     list.decisions[0].sources.clone()
 }
@@ -105,6 +105,8 @@ async fn hpa_follows_the_numbers_of_its_own_pods() {
     assert_eq!(reading.source, "pods, series \"waiting\" at /metrics");
     assert_eq!((reading.metric.as_str(), reading.numbers, &reading.problem), ("waiting", 2, &None));
     assert!(reading.age_seconds.unwrap() < 1.0);
+    let value = |pod: &str, value| SourceValue { pod: Some(pod.to_owned()), value };
+    assert_eq!(reading.values, [value("web-0000", 15.0), value("web-0001", 20.0)]);
     assert!(rig.series("concertina_metric_age_seconds_count{source=\"pods\"}") >= 1.0);
     assert_eq!(rig.series("concertina_metric_sources_valid"), 1.0);
 }
@@ -167,21 +169,22 @@ async fn without_a_file_or_a_policy_the_metrics_apis_answer() {
     let servers = PageServers::default();
     servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 30\n"));
     servers.serve("prometheus:9090", |_| PageResponse::vector(&[(&[], 1.0)]));
-    let requests = async |config: &Config, policy: &str| {
+    let requests = async |config: &Config, policy: &str, reason: Option<&str>| {
         let stage = stage(external("queue", "10"), policy);
         stage.external("queue", "80");
         let rig = Harness::with(stage, config);
         rig.pass(40.0).await;
         assert_eq!(rig.replicas("web"), 8);
-        assert_eq!(readings(&rig), []);
+        let reasons: Vec<_> = readings(&rig).into_iter().map(|reading| reading.reason).collect();
+        assert_eq!(reasons, Vec::from_iter(reason.map(|reason| Some(reason.to_owned()))));
         let requests = rig.cluster.requests().entries();
         requests.iter().map(|request| (request.verb, request.path.clone())).collect::<Vec<_>>()
     };
     let (with_file, _file) = config(&servers, FILE);
     let policy = "metrics: [{metric: queue, prometheus: {server: main, query: 'sum(queue)'}}]";
-    let plain = requests(&Config::default(), policy).await;
+    let plain = requests(&Config::default(), policy, Some(NO_SOURCES)).await;
     // The policy is about another metric.
-    assert_eq!(requests(&with_file, WAITING).await, plain);
+    assert_eq!(requests(&with_file, WAITING, None).await, plain);
     assert_eq!(servers.connections(), 0);
 }
 
@@ -201,4 +204,37 @@ async fn rate_from_pods_is_fresh_at_each_sync() {
     rig.until("the demand", 50.0, |stage| stage.replicas("web") == 5).await;
     rig.pass(60.0).await;
     assert!(readings(&rig)[0].age_seconds.unwrap() <= 1.1, "{:?}", readings(&rig));
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_that_is_down_gets_one_query_per_second() {
+    let servers = PageServers::default();
+    servers.serve("prometheus:9090", |_| PageResponse { status: 503, ..PageResponse::page("down") });
+    let (config, _file) = config(&servers, FILE);
+    let stage = Fixture::new();
+    for index in 0..60 {
+        let (name, policy) = (
+            format!("web-{index}"),
+            format!("metrics: [{{metric: queue, prometheus: {{server: main, query: 'sum(queue{index})'}}}}]"),
+        );
+        stage.target(&name, 2);
+        let mut object = hpa(&name, &[external("queue", "10")]);
+        object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
+        stage.create(object);
+    }
+    let rig = Harness::with(stage, &config);
+    rig.pass(16.0).await;
+    let down = "concertina_metric_source_down{source=\"main\"}";
+    assert_eq!(rig.series(down), 1.0);
+    let before = servers.requests().len();
+    rig.pass(45.0).await;
+    // Three periods, so 180 queries without a breaker.
+    let sent = servers.requests().len() - before;
+    assert!(sent <= 60, "{sent}");
+    let condition = rig.condition("web-7", "ScalingActive");
+    assert!(condition.ends_with("the server answers 503 Service Unavailable"), "{condition}");
+    servers.serve("prometheus:9090", |_| PageResponse::vector(&[(&[], 80.0)]));
+    rig.until("the recovery", 31.0, |stage| (0..60).all(|index| stage.replicas(&format!("web-{index}")) > 2))
+        .await;
+    assert_eq!(rig.series(down), 0.0);
 }

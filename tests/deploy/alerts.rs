@@ -173,6 +173,34 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
         &[("concertina_metrics_api_down", r#"api="metrics.k8s.io""#, "0x400")],
     ),
     (
+        "ConcertinaMetricSourceDown",
+        &[("concertina_metric_source_down", r#"source="main""#, "1x400")],
+        &[("concertina_metric_source_down", r#"source="main""#, "0x400")],
+    ),
+    (
+        "ConcertinaMetricSourceFailing",
+        &[("concertina_metric_source_errors_total", r#"source="main",reason="Timeout""#, "0+1x400")],
+        // One pod of several has no number.
+        &[
+            ("concertina_metric_source_errors_total", r#"source="pods",reason="Timeout""#, "0+1x400"),
+            ("concertina_metric_age_seconds_count", r#"source="pods""#, "0+1x400"),
+        ],
+    ),
+    (
+        "ConcertinaMetricSourceStale",
+        &[("concertina_metric_source_errors_total", r#"source="main",reason="TooOld""#, "0+1x400")],
+        &[
+            ("concertina_metric_source_errors_total", r#"source="main",reason="Timeout""#, "0+1x400"),
+            ("concertina_metric_age_seconds_bucket", r#"source="main",le="30""#, "0+9x400"),
+            ("concertina_metric_age_seconds_bucket", r#"source="main",le="+Inf""#, "0+9x400"),
+        ],
+    ),
+    (
+        "ConcertinaMetricSourcesInvalid",
+        &[("concertina_metric_sources_valid", "", "0x400")],
+        &[("concertina_metric_sources_valid", "", "1x400")],
+    ),
+    (
         "ConcertinaRequestsFailing",
         &[(REQUESTS, r#"resource="pods",code="503""#, "0+1x400")],
         &[

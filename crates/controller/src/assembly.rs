@@ -34,6 +34,7 @@ use cluster::metrics::{ApiMetrics, MetricsOptions, NamespacePods, Sharing};
 use cluster::scale::Scales;
 use cluster::status::{Following, Statuses};
 use cluster::watch::{self, Handle, Informer, WatchOptions};
+use sources::SourceObserver;
 
 /// Interval at which [`Assembly::synced`] checks whether all unsynced namespaces are forbidden ones.
 const SYNCED_CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -269,8 +270,8 @@ impl Assembly {
         let addresses = controller.sources.as_ref().map(|reader| Arc::clone(&reader.addresses));
         if let Some(reader) = &controller.sources {
             let telemetry = controller.telemetry.clone();
-            telemetry.sources_read(true);
-            let reading = Arc::clone(&reader.sources).run(move |ok| telemetry.sources_read(ok));
+            telemetry.reloaded(true);
+            let reading = Arc::clone(&reader.sources).run(telemetry);
             controller.tasks.spawn_until(stop, "metric sources", reading);
         }
         let (mut hpas, mut pods) = (Vec::new(), Vec::new());

@@ -29,7 +29,7 @@ pub use crate::error::SourceError;
 pub use crate::file::{FileError, PodSettings, PrometheusServer, SourceFile};
 pub use crate::http::{Dial, Io, Network, RequestError, TlsError};
 pub use crate::pods::{PodAddress, PodTarget};
-pub use crate::reload::Sources;
+pub use crate::reload::{SourceObserver, Sources};
 
 /// What an HPA scales, for the variables and the pods of a source.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +128,7 @@ impl Sources {
         let current = self.current();
         match origin {
             MetricOrigin::Prometheus { server: name, query } => {
-                let source = |text: &str| format!("prometheus {name:?}, query {:?}", shown(text));
+                let source = |text: &str| described_query(name, text);
                 let failed = |error| Failure { source: source(query), error };
                 let server = current.servers.get(name).ok_or_else(|| failed(SourceError::UnknownServer))?;
                 let text = server.text(query, target).map_err(failed)?;
@@ -145,14 +145,12 @@ impl Sources {
                 }
             }
             MetricOrigin::Pods(series) => {
-                let source =
-                    || format!("pods, series {:?} at {}", shown(&series.series), shown(&series.path));
-                let failed = |error| Failure { source: source(), error };
+                let failed = |error| Failure { source: described(origin), error };
                 if form != Form::PerPod {
                     return Err(failed(SourceError::NotPods));
                 }
                 let numbers = current.scraper.read(series, target).await.map_err(failed)?;
-                Ok(numbers.reading(source()))
+                Ok(numbers.reading(described(origin)))
             }
         }
     }
@@ -170,6 +168,20 @@ pub fn name_of(origin: &MetricOrigin) -> &str {
         MetricOrigin::Prometheus { server, .. } => server,
         MetricOrigin::Pods(_) => "pods",
     }
+}
+
+/// A source with its query or series, as the policy states it.
+pub fn described(origin: &MetricOrigin) -> String {
+    match origin {
+        MetricOrigin::Prometheus { server, query } => described_query(server, query),
+        MetricOrigin::Pods(series) => {
+            format!("pods, series {:?} at {}", shown(&series.series), shown(&series.path))
+        }
+    }
+}
+
+fn described_query(server: &str, text: &str) -> String {
+    format!("prometheus {:?}, query {:?}", shown(server), shown(text))
 }
 
 /// A text of a policy, cut for messages.

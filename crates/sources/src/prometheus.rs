@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::fair::{FairSemaphore, Share};
+use cluster::metrics::breaker::{AttemptResult, Breaker, Change, StoredText};
 use cluster::metrics::flight::Flights;
 use futures::FutureExt;
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use promql::{Answer, Query, Tenant, Variables};
+use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 
 use crate::error::SourceError;
@@ -31,6 +33,49 @@ pub(crate) struct Server {
     /// By the text of the query. Errors are answers, too: a query that fails is sent once per interval.
     flights: Flights<Arc<str>, Arc<Response>, SourceError>,
     swept: Mutex<Option<Instant>>,
+    /// A server that is down gets one query per second, and no query waits for its time limit.
+    breaker: Arc<Breaker<QueryDigest, SourceError>>,
+}
+
+/// The SHA-256 of a query. A query with the names of many pods would be too long to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct QueryDigest([u8; 32]);
+
+impl QueryDigest {
+    fn new(text: &str) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+        Self(bytes)
+    }
+}
+
+impl StoredText for QueryDigest {
+    fn text_bytes(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl StoredText for SourceError {
+    fn text_bytes(&self) -> usize {
+        self.to_string().len()
+    }
+}
+
+/// What the result of a query says about its server.
+fn ending(answer: &Result<Answer, SourceError>) -> AttemptResult<'_, SourceError> {
+    let Err(error) = answer else { return AttemptResult::Answered };
+    match error {
+        SourceError::Request(RequestError::Timeout(_) | RequestError::Connection(_)) => {
+            AttemptResult::Failed(error)
+        }
+        SourceError::Request(RequestError::Status(status))
+            if status.is_server_error() || *status == http::StatusCode::TOO_MANY_REQUESTS =>
+        {
+            AttemptResult::Failed(error)
+        }
+        SourceError::Request(RequestError::Token(_) | RequestError::Invalid(_)) => AttemptResult::Unknown,
+        _ => AttemptResult::Answered,
+    }
 }
 
 /// The response to a query.
@@ -47,12 +92,18 @@ impl Server {
             permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
             flights: Flights::new(Some(settings.interval), || SourceError::Panicked),
             swept: Mutex::default(),
+            breaker: Arc::default(),
             settings: Arc::new(settings),
         }
     }
 
     pub(crate) fn settings(&self) -> &PrometheusServer {
         &self.settings
+    }
+
+    /// Whether the server fails as a whole.
+    pub(crate) fn is_down(&self) -> bool {
+        self.breaker.is_open()
     }
 
     /// The text of a query that is sent for a target.
@@ -96,15 +147,36 @@ impl Server {
         let (settings, http, permits) =
             (Arc::clone(&self.settings), self.http.clone(), Arc::clone(&self.permits));
         let (query, namespace) = (Arc::clone(&text), Arc::clone(namespace));
+        let breaker = Arc::clone(&self.breaker);
         self.flights
             .join(text, move |sent| {
                 async move {
+                    let key = QueryDigest::new(&query);
+                    let failed = |error| Arc::new(Response { sent: Instant::now(), answer: Err(error) });
+                    let mut attempt = match breaker.enter(&key).await {
+                        Ok(attempt) => attempt,
+                        Err(error) => {
+                            sent.now();
+                            return Ok(failed(error));
+                        }
+                    };
                     let _permit = permits.acquire(&namespace).await;
                     sent.now();
+                    if let Err(error) = attempt.start() {
+                        return Ok(failed(error));
+                    }
                     let started = Instant::now();
                     let answer = timeout(settings.timeout, send(&settings, &http, &query)).await;
                     let answer =
                         answer.unwrap_or_else(|_| Err(RequestError::Timeout(settings.timeout).into()));
+                    let server = &*settings.name;
+                    match attempt.end(&ending(&answer)) {
+                        Some(Change::Opened) => {
+                            tracing::warn!(server, "metric source is down, probing it once a second");
+                        }
+                        Some(Change::Closed) => tracing::info!(server, "metric source recovered"),
+                        None => {}
+                    }
                     Ok(Arc::new(Response { sent: started, answer }))
                 }
                 .boxed()

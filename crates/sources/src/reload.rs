@@ -19,6 +19,16 @@ const REREAD: Duration = Duration::from_secs(5);
 /// The interval between two searches for pages that are due.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Receives the state of the sources.
+pub trait SourceObserver: Send + Sync {
+    /// Reports a read of the file, and whether it is usable.
+    fn reloaded(&self, usable: bool);
+
+    /// Reports the state of a server. `Some(true)`: it fails as a whole, and gets one query per second. `None`: the
+    /// file names it no longer.
+    fn down(&self, server: &str, down: Option<bool>);
+}
+
 /// The sources of a file.
 #[derive(Debug)]
 pub struct Sources {
@@ -63,9 +73,15 @@ impl Sources {
         Ok(())
     }
 
-    /// Reads the file again and again, and scrapes the pages that are due. Does not return. Calls `reloaded` with
-    /// whether the file was usable.
-    pub async fn run(self: Arc<Self>, reloaded: impl Fn(bool) + Send + Sync) {
+    /// The servers, and whether each one fails as a whole.
+    fn states(&self) -> BTreeMap<Arc<str>, bool> {
+        let current = self.current();
+        current.servers.iter().map(|(name, server)| (Arc::clone(name), server.is_down())).collect()
+    }
+
+    /// Reads the file again and again, and scrapes the pages that are due. Does not return.
+    pub async fn run(self: Arc<Self>, observer: impl SourceObserver) {
+        let mut states = BTreeMap::new();
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut scrapes = FuturesUnordered::new();
@@ -75,10 +91,11 @@ impl Sources {
                 biased;
                 _ = tick.tick() => {
                     scrapes.extend(self.current().scraper.due());
+                    states = report_states(&states, self.states(), &observer);
                     if Instant::now() >= reread {
                         reread = Instant::now() + REREAD;
                         let result = self.reload();
-                        reloaded(result.is_ok());
+                        observer.reloaded(result.is_ok());
                         report(&mut reported, result);
                     }
                 }
@@ -86,6 +103,23 @@ impl Sources {
             }
         }
     }
+}
+
+/// Reports the states that differ from the previous ones. Returns the current ones.
+fn report_states(
+    previous: &BTreeMap<Arc<str>, bool>,
+    current: BTreeMap<Arc<str>, bool>,
+    observer: &impl SourceObserver,
+) -> BTreeMap<Arc<str>, bool> {
+    for server in previous.keys().filter(|server| !current.contains_key(*server)) {
+        observer.down(server, None);
+    }
+    for (server, down) in &current {
+        if previous.get(server) != Some(down) {
+            observer.down(server, Some(*down));
+        }
+    }
+    current
 }
 
 /// Logs an error once, and its end.

@@ -15,7 +15,10 @@ use parking_lot::Mutex;
 use policies::spec::{Level, MetricRule, parse};
 use tokio::time::{Instant, advance, sleep};
 
-use crate::{Dial, Failure, Form, Io, PodAddress, PodTarget, Reading, SourceError, Sources, Target, Values};
+use crate::{
+    Dial, Failure, Form, Io, PodAddress, PodTarget, Reading, SourceError, SourceObserver, Sources, Target,
+    Values,
+};
 
 #[derive(Debug)]
 struct InMemory(PageServers);
@@ -76,6 +79,33 @@ impl Rig {
             Ok(other) => panic!("{other:?}"),
             Err(failure) => Err(failure.error.to_string()),
         }
+    }
+}
+
+/// The states of servers, in the order of their reports.
+type States = Vec<(&'static str, Option<bool>)>;
+
+/// What a run of sources reports.
+#[derive(Clone, Default)]
+struct Reports {
+    reloads: Arc<Mutex<Vec<bool>>>,
+    states: Arc<Mutex<States>>,
+}
+
+impl Reports {
+    fn states(&self) -> States {
+        self.states.lock().clone()
+    }
+}
+
+impl SourceObserver for Reports {
+    fn reloaded(&self, usable: bool) {
+        self.reloads.lock().push(usable);
+    }
+
+    fn down(&self, server: &str, down: Option<bool>) {
+        assert_eq!(server, "main");
+        self.states.lock().push(("main", down));
     }
 }
 
@@ -316,7 +346,7 @@ async fn rate_of_a_counter_comes_from_scrapes_between_syncs() {
     });
     let metric =
         "{metric: a, pods: {port: http, series: requests_total, rateSeconds: 10, intervalSeconds: 1}}";
-    let running = tokio::spawn(Arc::clone(&rig.sources).run(|_| ()));
+    let running = tokio::spawn(Arc::clone(&rig.sources).run(Reports::default()));
     let pods = [pod("web", 1)];
     assert_eq!(rig.per_pod(metric, &pods).await, named(&[]), "a rate needs two scrapes");
     for second in 0..4 {
@@ -332,7 +362,7 @@ async fn rate_of_a_counter_comes_from_scrapes_between_syncs() {
 async fn page_that_no_hpa_asks_for_is_not_scraped_any_more() {
     let rig = Rig::new(PODS);
     rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3\n"));
-    let running = tokio::spawn(Arc::clone(&rig.sources).run(|_| ()));
+    let running = tokio::spawn(Arc::clone(&rig.sources).run(Reports::default()));
     rig.per_pod(WAITING, &[pod("web", 1)]).await.unwrap();
     sleep(Duration::from_secs(10)).await;
     assert!((9..=12).contains(&rig.servers.requests().len()));
@@ -397,18 +427,21 @@ async fn unusable_file_keeps_the_previous_sources() {
     rig.servers.serve("prometheus:9090", |_| PageResponse::vector(&[(&[], 1.0)]));
     rig.servers.serve("thanos:9090", |_| PageResponse::vector(&[(&[], 2.0)]));
     let metric = "{metric: a, prometheus: {server: main, query: 'sum(up)'}}";
-    let reloads = Arc::new(Mutex::new(Vec::new()));
-    let reloaded = Arc::clone(&reloads);
-    let running = tokio::spawn(Arc::clone(&rig.sources).run(move |ok| reloaded.lock().push(ok)));
+    let reports = Reports::default();
+    let running = tokio::spawn(Arc::clone(&rig.sources).run(reports.clone()));
     let single = async || rig.read(metric, Form::Single, &[]).await.unwrap().values;
     assert_eq!(single().await, Values::Single(Some(1.0)));
     std::fs::write(&rig.file, "prometheus: [{name: main}]").unwrap();
     sleep(Duration::from_secs(6)).await;
     assert_eq!(single().await, Values::Single(Some(1.0)));
-    assert_eq!(*reloads.lock(), [false]);
+    assert_eq!(*reports.reloads.lock(), [false]);
     std::fs::write(&rig.file, "prometheus: [{name: main, url: 'http://thanos:9090'}]").unwrap();
     sleep(Duration::from_secs(6)).await;
     assert_eq!(single().await, Values::Single(Some(2.0)));
-    assert_eq!(*reloads.lock(), [false, true]);
+    assert_eq!(*reports.reloads.lock(), [false, true]);
+    assert_eq!(reports.states(), [("main", Some(false))]);
+    std::fs::write(&rig.file, "").unwrap();
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(reports.states(), [("main", Some(false)), ("main", None)]);
     running.abort();
 }

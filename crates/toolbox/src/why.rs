@@ -18,6 +18,7 @@ pub mod render;
 #[cfg(test)]
 mod scene;
 pub mod situation;
+mod sources;
 mod unknown;
 mod wire;
 

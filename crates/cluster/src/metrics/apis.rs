@@ -32,7 +32,7 @@ pub(super) struct Inner {
 pub(super) struct Source {
     pub(super) client: Client,
     permits: Arc<FairSemaphore>,
-    breaker: Breaker,
+    breaker: Breaker<Query, QueryError>,
 }
 
 /// An error in the request of a query.
@@ -58,7 +58,7 @@ impl FetchError {
     }
 
     /// The meaning of the error for the metrics API as a whole.
-    fn ending<'a>(&self, error: &'a QueryError) -> AttemptResult<'a> {
+    fn ending<'a>(&self, error: &'a QueryError) -> AttemptResult<'a, QueryError> {
         match self {
             Self::Api(trouble) if trouble.is_transient() => AttemptResult::Failed(error),
             // A request that was never sent reveals nothing about the API.
@@ -133,10 +133,10 @@ impl Inner {
         let _total = self.total.acquire().await;
         attempt.start().map_err(spared)?;
         let (answer, change) = match request.await {
-            Ok(answer) => (Ok(answer), attempt.end(AttemptResult::Answered)),
+            Ok(answer) => (Ok(answer), attempt.end(&AttemptResult::Answered)),
             Err(trouble) => {
                 let error = QueryError::new(trouble.class(), trouble.to_string());
-                let change = attempt.end(trouble.ending(&error));
+                let change = attempt.end(&trouble.ending(&error));
                 (Err(FailedQuery { error, is_of_api: trouble.is_of_api() }), change)
             }
         };

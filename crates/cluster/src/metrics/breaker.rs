@@ -12,6 +12,8 @@
 //! persistently failing query are then sent.
 //!
 //! The circuit only stores failures since the last response.
+//!
+//! A query is any key, so other sources of metrics have the same circuit.
 
 use std::time::Duration;
 
@@ -35,28 +37,46 @@ const MAX_TEXT: usize = 2048;
 /// Maximum size of the texts of a query with a stored error, in bytes. A longer query is sent again.
 const MAX_QUERY: usize = 2048;
 
+/// The bytes of a query or of an error, which the circuit may store.
+pub trait StoredText {
+    /// The bytes of its texts.
+    fn text_bytes(&self) -> usize;
+}
+
+impl StoredText for Query {
+    fn text_bytes(&self) -> usize {
+        Self::text_bytes(self)
+    }
+}
+
+impl StoredText for QueryError {
+    fn text_bytes(&self) -> usize {
+        self.message.len()
+    }
+}
+
 /// The circuit of one API.
 #[derive(Debug)]
-pub(super) struct Breaker {
-    circuit: Mutex<Circuit>,
+pub struct Breaker<Q, E> {
+    circuit: Mutex<Circuit<Q, E>>,
     /// Notified at the end of an attempt.
     ended: Notify,
 }
 
 /// The decision about a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum BreakerAction {
+enum BreakerAction<E> {
     /// Send the query, as the attempt with the given number.
     Ask(u64),
     /// Answer with the given error, unless the attempt in flight succeeds before the given time.
-    Wait(QueryError, Instant),
+    Wait(E, Instant),
     /// Answer with the given error.
-    Fail(QueryError),
+    Fail(E),
 }
 
 /// The state of one API. Pure: the time is an argument.
 #[derive(Debug)]
-struct Circuit {
+struct Circuit<Q, E> {
     /// Consecutive failures since the last response.
     failures: u32,
     /// Time of the last response.
@@ -65,10 +85,21 @@ struct Circuit {
     /// The last attempt: its start, and whether it is in flight.
     last: Option<(Instant, bool)>,
     /// Errors since the last response, with the time of each error.
-    errors: Lru<Query, (Instant, QueryError)>,
+    errors: Lru<Q, (Instant, E)>,
 }
 
-impl Circuit {
+impl<Q, E> Circuit<Q, E> {
+    /// Records that an attempt has ended or was aborted. Later attempts may be in flight.
+    fn ended(&mut self, attempt: u64) {
+        if attempt == self.attempts
+            && let Some((_, in_flight)) = &mut self.last
+        {
+            *in_flight = false;
+        }
+    }
+}
+
+impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Circuit<Q, E> {
     fn new(kept: usize) -> Self {
         Self { failures: 0, answered: None, attempts: 0, last: None, errors: Lru::new(kept) }
     }
@@ -78,12 +109,12 @@ impl Circuit {
     }
 
     /// The stored error that answers a query while the circuit is open.
-    fn stored_error(&self, query: &Query, now: Instant) -> Option<&QueryError> {
+    fn stored_error(&self, query: &Q, now: Instant) -> Option<&E> {
         let (since, error) = self.errors.get(query).filter(|_| self.is_open())?;
         (now < *since + HOLDS).then_some(error)
     }
 
-    fn next_action(&mut self, query: &Query, now: Instant) -> BreakerAction {
+    fn next_action(&mut self, query: &Q, now: Instant) -> BreakerAction<E> {
         if let Some(error) = self.stored_error(query, now)
             && let Some((started, in_flight)) = self.last
             && now < started + PROBE
@@ -100,23 +131,14 @@ impl Circuit {
         BreakerAction::Ask(self.attempts)
     }
 
-    /// Records that an attempt has ended or was aborted. Later attempts may be in flight.
-    fn ended(&mut self, attempt: u64) {
-        if attempt == self.attempts
-            && let Some((_, in_flight)) = &mut self.last
-        {
-            *in_flight = false;
-        }
-    }
-
     /// Records that a query sent at `asked` failed because of the API. Returns whether the failure opened the
     /// circuit.
-    fn failed(&mut self, query: &Query, asked: Instant, now: Instant, error: &QueryError) -> bool {
+    fn failed(&mut self, query: &Q, asked: Instant, now: Instant, error: &E) -> bool {
         if self.answered.is_some_and(|answered| asked < answered) {
             return false;
         }
         self.failures = self.failures.saturating_add(1);
-        if error.message.len() <= MAX_TEXT && query.text_bytes() <= MAX_QUERY {
+        if error.text_bytes() <= MAX_TEXT && query.text_bytes() <= MAX_QUERY {
             self.errors.insert(query, (now, error.clone()));
         }
         self.failures == FAILURES
@@ -134,18 +156,18 @@ impl Circuit {
 
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AttemptResult<'a> {
+pub enum AttemptResult<'a, E> {
     /// The API responded, with an answer or an error about this query.
     Answered,
     /// The API failed.
-    Failed(&'a QueryError),
+    Failed(&'a E),
     /// The request did not reach the API, or the result is unknown.
     Unknown,
 }
 
 /// The effect of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub enum Change {
     /// The circuit is now open.
     Opened,
     /// The circuit is now closed.
@@ -154,22 +176,29 @@ pub(super) enum Change {
 
 /// An admitted query. Dropping the attempt aborts it.
 #[derive(Debug)]
-pub(super) struct Attempt<'a> {
-    breaker: &'a Breaker,
-    query: &'a Query,
+pub struct Attempt<'a, Q, E> {
+    breaker: &'a Breaker<Q, E>,
+    query: &'a Q,
     number: u64,
     asked: Instant,
     /// Whether the circuit was open when the attempt started.
     probes: bool,
 }
 
-impl Breaker {
-    pub(super) fn new() -> Self {
+impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Default for Breaker<Q, E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
+    /// A closed circuit.
+    pub fn new() -> Self {
         Self { circuit: Mutex::new(Circuit::new(KEPT)), ended: Notify::new() }
     }
 
     /// Admits a query, or answers it with its last error.
-    pub(super) async fn enter<'a>(&'a self, query: &'a Query) -> Result<Attempt<'a>, QueryError> {
+    pub async fn enter<'a>(&'a self, query: &'a Q) -> Result<Attempt<'a, Q, E>, E> {
         let next_action = self.circuit.lock().next_action(query, Instant::now());
         match next_action {
             BreakerAction::Ask(number) => Ok(self.attempt(query, number)),
@@ -194,11 +223,11 @@ impl Breaker {
     }
 
     /// Whether the circuit is open.
-    pub(super) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.circuit.lock().is_open()
     }
 
-    fn attempt<'a>(&'a self, query: &'a Query, number: u64) -> Attempt<'a> {
+    fn attempt<'a>(&'a self, query: &'a Q, number: u64) -> Attempt<'a, Q, E> {
         Attempt { breaker: self, query, number, asked: Instant::now(), probes: self.is_open() }
     }
 
@@ -214,10 +243,10 @@ impl Breaker {
     }
 }
 
-impl Attempt<'_> {
+impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Attempt<'_, Q, E> {
     /// Records the start of the request, which may be long after the admission of the query. Fails with the
     /// query's stored error if the circuit has opened in the meantime.
-    pub(super) fn start(&mut self) -> Result<(), QueryError> {
+    pub fn start(&mut self) -> Result<(), E> {
         let now = Instant::now();
         self.asked = now;
         let circuit = self.breaker.circuit.lock();
@@ -228,7 +257,7 @@ impl Attempt<'_> {
     }
 
     /// Records the result.
-    pub(super) fn end(self, ending: AttemptResult<'_>) -> Option<Change> {
+    pub fn end(self, ending: &AttemptResult<'_, E>) -> Option<Change> {
         let mut circuit = self.breaker.circuit.lock();
         match ending {
             AttemptResult::Answered => circuit.answered(Instant::now()).then_some(Change::Closed),
@@ -240,7 +269,7 @@ impl Attempt<'_> {
     }
 }
 
-impl Drop for Attempt<'_> {
+impl<Q, E> Drop for Attempt<'_, Q, E> {
     fn drop(&mut self) {
         self.breaker.circuit.lock().ended(self.number);
         self.breaker.ended.notify_waiters();
@@ -264,7 +293,7 @@ mod tests {
 
     /// A circuit that is driven step by step.
     struct Steps {
-        circuit: Circuit,
+        circuit: Circuit<Query, QueryError>,
         start: Instant,
     }
 
@@ -398,11 +427,11 @@ mod tests {
         assert_eq!(steps.ask("g", 2), None);
     }
 
-    async fn open(breaker: &Breaker, names: &[&str]) {
+    async fn open(breaker: &Breaker<Query, QueryError>, names: &[&str]) {
         for name in names.iter().cycle().take(FAILURES as usize) {
             let query = query(name);
             let attempt = breaker.enter(&query).await.unwrap();
-            attempt.end(AttemptResult::Failed(&error(name)));
+            attempt.end(&AttemptResult::Failed(&error(name)));
         }
         assert!(breaker.is_open());
     }
@@ -417,7 +446,7 @@ mod tests {
         let mut waiting = Box::pin(breaker.enter(&b));
         assert!((&mut waiting).now_or_never().is_none());
         tokio::time::advance(Duration::from_millis(300)).await;
-        assert_eq!(probe.end(AttemptResult::Answered), Some(Change::Closed));
+        assert_eq!(probe.end(&AttemptResult::Answered), Some(Change::Closed));
         assert!(waiting.await.is_ok());
         assert!(breaker.enter(&c).await.is_ok());
     }

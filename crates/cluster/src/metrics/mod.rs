@@ -6,7 +6,7 @@
 //! requests to an API that is down. Errors are the texts that Go's clients print.
 
 mod apis;
-mod breaker;
+pub mod breaker;
 mod custom;
 mod external;
 pub mod flight;

@@ -40,7 +40,7 @@ pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{ConcludedSync, Observer, Observers};
 use self::queue::{Due, Queue};
 pub use self::schedule::SyncSchedule;
-pub use self::sources::{SourceReader, SourceReading};
+pub use self::sources::{NO_SOURCES, SourceReader, SourceReading, SourceValue};
 pub use self::sync::Next;
 pub use self::worker_pool::{WorkerPermit, Workers};
 use crate::policy::Policies;

@@ -1,9 +1,11 @@
 //! The metrics of one sync whose policy names their origins. All others come from the metrics APIs as without a
 //! policy.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use autoscaling::Plan;
 use autoscaling::failure::MetricFailureClass;
 use autoscaling::pod::{Phase, Pod};
 use autoscaling::quantity::{Format, Quantity};
@@ -14,7 +16,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use policies::spec::MetricRule;
 use serde::{Deserialize, Serialize};
-use sources::{Form, PodTarget, Reading, Sources, Target, Values, name_of};
+use sources::{Form, PodTarget, Reading, Sources, Target, Values, described, name_of};
 
 use crate::options::MetricSources;
 use crate::store::{Addresses, Key};
@@ -24,6 +26,8 @@ use cluster::metrics::Metrics;
 
 /// Readings that a sync keeps. An HPA can have thousands of metrics.
 const MAX_READINGS: usize = 100;
+/// Numbers of pods that a reading keeps, the first ones by name.
+const MAX_VALUES: usize = 10;
 
 /// The sources of `--metric-sources`, and the addresses of pods.
 #[derive(Debug, Clone)]
@@ -51,8 +55,58 @@ pub struct SourceReading {
     pub age_seconds: Option<f64>,
     /// How many numbers the source returned for the target.
     pub numbers: usize,
+    /// The first numbers, by the name of the pod, as the source returned them.
+    #[serde(default)]
+    pub values: Vec<SourceValue>,
+    /// The cause of `problem` in one word, as in `concertina_metric_source_errors_total`.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// Why the source has no number, or why one of the pods has none.
     pub problem: Option<String>,
+}
+
+/// A number of a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceValue {
+    /// The pod. `null` for the only number of an Object or External metric.
+    pub pod: Option<String>,
+    /// The number, before the target and the state of the pod count.
+    pub value: f64,
+}
+
+/// The reason of a [`SourceReading`] if the process has no source file.
+pub const NO_SOURCES: &str = "NoSources";
+
+/// The readings of a process without `--metric-sources`, for the queries that the policy directs to a source.
+pub(super) fn without_sources(plan: &Plan, rules: &[MetricRule]) -> Vec<SourceReading> {
+    let mut readings = Vec::new();
+    for (_, query) in plan.queries() {
+        if readings.len() < MAX_READINGS
+            && let Some((rule, _)) = rule_of(rules, query)
+        {
+            readings.push(SourceReading {
+                metric: rule.metric.to_string(),
+                source: described(&rule.origin),
+                age_seconds: None,
+                numbers: 0,
+                values: Vec::new(),
+                reason: Some(NO_SOURCES.to_owned()),
+                problem: Some("--metric-sources is not set, so the metrics API answers".to_owned()),
+            });
+        }
+    }
+    readings
+}
+
+/// The rule for a query, and the form of its number.
+fn rule_of<'a>(rules: &'a [MetricRule], query: &Query) -> Option<(&'a MetricRule, Form)> {
+    let (name, form) = match query {
+        Query::Resource { .. } => return None,
+        Query::Pods { metric, .. } => (metric, Form::PerPod),
+        Query::Object { metric, .. } | Query::External { metric, .. } => (metric, Form::Single),
+    };
+    rules.iter().find(|rule| rule.metric == *name).map(|rule| (rule, form))
 }
 
 /// What a sync has read from sources so far.
@@ -85,13 +139,8 @@ pub(super) fn pod_targets(addresses: &Addresses, namespace: &str, pods: &[Arc<Po
 
 impl Metrics for SyncMetrics {
     fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
-        let (name, form) = match &query {
-            Query::Resource { .. } => return self.apis.fetch(query),
-            Query::Pods { metric, .. } => (metric, Form::PerPod),
-            Query::Object { metric, .. } | Query::External { metric, .. } => (metric, Form::Single),
-        };
-        match self.rules.iter().find(|rule| rule.metric == *name) {
-            Some(rule) => self.read(rule, form, query).boxed(),
+        match rule_of(&self.rules, &query) {
+            Some((rule, form)) => self.read(rule, form, query).boxed(),
             None => self.apis.fetch(query),
         }
     }
@@ -105,9 +154,15 @@ impl SyncMetrics {
             Err(failure) => {
                 self.telemetry.source_failed(failure.label(&rule.origin), failure.error.reason());
                 let message = failure.to_string();
-                let (age_seconds, problem) = (None, Some(failure.error.to_string()));
-                let source = failure.source;
-                self.note(SourceReading { metric, source, age_seconds, numbers: 0, problem });
+                self.note(SourceReading {
+                    metric,
+                    source: failure.source,
+                    age_seconds: None,
+                    numbers: 0,
+                    values: Vec::new(),
+                    reason: Some(failure.error.reason().to_owned()),
+                    problem: Some(failure.error.to_string()),
+                });
                 Err(QueryError::new(MetricFailureClass::Other, message))
             }
             Ok(Reading { values, at, source, missing }) => {
@@ -116,13 +171,21 @@ impl SyncMetrics {
                 if let Some((_, error)) = &missing {
                     self.telemetry.source_failed(name_of(&rule.origin), error.reason());
                 }
-                let numbers = match &values {
-                    Values::PerPod(values) => values.len(),
-                    Values::Single(value) => value.iter().len(),
+                let (numbers, shown) = match &values {
+                    Values::PerPod(values) => (values.len(), shown(values)),
+                    Values::Single(value) => {
+                        (value.iter().len(), value.iter().map(|value| number(None, *value)).collect())
+                    }
                 };
-                let problem = missing.map(|(pod, error)| format!("pod {pod}: {error}"));
-                let age_seconds = Some(age.as_secs_f64());
-                self.note(SourceReading { metric, source, age_seconds, numbers, problem });
+                self.note(SourceReading {
+                    metric,
+                    source,
+                    age_seconds: Some(age.as_secs_f64()),
+                    numbers,
+                    values: shown,
+                    reason: missing.as_ref().map(|(_, error)| error.reason().to_owned()),
+                    problem: missing.map(|(pod, error)| format!("pod {pod}: {error}")),
+                });
                 Ok(answer(values, &query, self.time(age)))
             }
         }
@@ -140,6 +203,15 @@ impl SyncMetrics {
         let now = self.clock.now();
         now.checked_sub(age).unwrap_or(now)
     }
+}
+
+/// The numbers that a reading keeps.
+fn shown(values: &BTreeMap<Arc<str>, f64>) -> Vec<SourceValue> {
+    values.iter().take(MAX_VALUES).map(|(pod, value)| number(Some(pod), *value)).collect()
+}
+
+fn number(pod: Option<&str>, value: f64) -> SourceValue {
+    SourceValue { pod: pod.map(str::to_owned), value }
 }
 
 /// The answer as a metrics API would return it.

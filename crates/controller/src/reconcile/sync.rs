@@ -34,7 +34,7 @@ use super::policy::ConcludedPolicy;
 use super::policy_inputs::PolicyInputs;
 use super::rescale::Target;
 use super::scale::ResolvedScale;
-use super::sources::{Readings, SyncMetrics, pod_targets};
+use super::sources::{Readings, SyncMetrics, pod_targets, without_sources};
 use super::worker_pool::WorkerPermit;
 use super::{Controller, event_target};
 use crate::handover::charges::ChargePermits;
@@ -424,6 +424,8 @@ impl Controller {
         }
         if let Some((_, readings)) = &sources {
             gathered.readings = std::mem::take(&mut *readings.lock());
+        } else if let Some(rules) = inputs.origins() {
+            gathered.readings = without_sources(plan, rules);
         }
         permit.acquire(&record.key.namespace).await;
         gathered

@@ -180,6 +180,12 @@ metrics! {
             "Reads of a metric source without a number for an HPA, or for one of its pods.",
             "Reads of a source of `--metric-sources` without a number for an HPA, or for at least one of its pods. `source` is `unknown` for a server that the file does not name.",
         );
+        source_down: GaugeVec = gauge(
+            "concertina_metric_source_down",
+            &["source"],
+            "1 while a metric source fails as a whole and gets only one query per second, 0 otherwise.",
+            "1 while a server of `--metric-sources` fails as a whole: it then gets only one query per second.",
+        );
         sources_valid: GaugeVec = gauge(
             "concertina_metric_sources_valid",
             &[],

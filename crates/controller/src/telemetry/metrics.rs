@@ -22,6 +22,7 @@ use crate::handover::charges::Counts;
 use crate::handover::machine::State;
 use cluster::call::Call;
 use cluster::metrics::ApiObserver;
+use sources::SourceObserver;
 
 /// The label values of a metric without labels.
 pub(super) const NO_LABELS: [&str; 0] = [];
@@ -142,11 +143,6 @@ impl Metrics {
     /// Counts a read of a metric source without a number. `source` must be bounded.
     pub fn source_failed(&self, source: &str, reason: &'static str) {
         self.families().source_errors.with_label_values(&[reason, source]).inc();
-    }
-
-    /// Sets whether the file of metric sources could be read.
-    pub fn sources_read(&self, ok: bool) {
-        self.families().sources_valid.with_label_values(&NO_LABELS).set(if ok { 1.0 } else { 0.0 });
     }
 
     /// Counts a failure of a sync. `reason`: the reason as in conditions and events.
@@ -388,6 +384,21 @@ impl Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl SourceObserver for Metrics {
+    fn reloaded(&self, usable: bool) {
+        self.families().sources_valid.with_label_values(&NO_LABELS).set(usable.into());
+    }
+
+    fn down(&self, server: &str, down: Option<bool>) {
+        let gauge = &self.families().source_down;
+        match down {
+            Some(down) => gauge.with_label_values(&[server]).set(down.into()),
+            // The series may be absent already.
+            None => drop(gauge.remove_label_values(&[server])),
+        }
     }
 }
 

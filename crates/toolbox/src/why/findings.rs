@@ -64,11 +64,11 @@ impl fmt::Display for Severity {
 }
 
 impl Finding {
-    fn error(code: FindingId, message: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub(super) fn error(code: FindingId, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { code, severity: Severity::Error, message: message.into(), advice: advice.into() }
     }
 
-    fn warning(code: FindingId, message: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub(super) fn warning(code: FindingId, message: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message, advice) }
     }
 
@@ -88,6 +88,7 @@ pub fn findings(situation: &Situation) -> Vec<Finding> {
     found.extend(metrics::requests(situation));
     found.extend(metrics::failed(situation));
     found.extend(metrics::stale(situation));
+    found.extend(super::sources::findings(situation));
     found.extend(pods::foreign(situation));
     found.extend(pods::unready(situation));
     found.extend(pods::missing(situation));

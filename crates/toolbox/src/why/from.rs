@@ -135,7 +135,7 @@ impl Records {
         let read = self.client.json::<DecisionList>(&call).await;
         let record = read.map_err(|error| self.unreadable(key.to_string(), error))?;
         let skew = record.now.duration_since(self.clock.now());
-        situation(key, record, &self.url, skew)
+        situation(key, &record, &self.url, skew)
     }
 }
 
@@ -180,24 +180,24 @@ pub(crate) async fn connect(address: &Address) -> Result<(Clients, String), Reco
 }
 
 /// Returns the situation of an HPA according to its record.
-fn situation(
+pub(super) fn situation(
     key: Key,
-    record: DecisionList,
+    record: &DecisionList,
     url: &str,
     skew: SignedDuration,
 ) -> Result<Situation, RecordError> {
     let Some(last) = record.decisions.first() else {
         return Err(RecordError::Undecided { url: url.to_owned(), key });
     };
-    let past = past(&record);
-    let settings = Settings::from(record.controller.settings);
+    let past = past(record);
+    let settings = Settings::from(record.controller.settings.clone());
     Ok(Situation {
         source: Source::Record {
             url: url.to_owned(),
             read_at: record.now,
             since: last.first_at,
             syncs: last.syncs,
-            version: record.controller.version,
+            version: record.controller.version.clone(),
         },
         at: last.last_at,
         hpa: None,
@@ -205,6 +205,7 @@ fn situation(
         in_charge: None,
         explanation: last.explanation.clone(),
         policy: last.policy.clone().map(PolicyEffect::from),
+        sources: last.sources.clone(),
         outcome: match last.result.outcome {
             Outcome::NotNeeded => WriteOutcome::NotNeeded,
             Outcome::Done => WriteOutcome::Done,

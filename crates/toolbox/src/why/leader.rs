@@ -138,6 +138,11 @@ impl LeaderRecords {
         (record.metadata.uid == uid).then_some(record)
     }
 
+    /// Returns the pod of the controller, such as `pod kube-system/concertina-7d9c5`.
+    pub(super) fn pod(&self) -> &str {
+        &self.from
+    }
+
     /// Returns the controller's version, period and settings, from any record.
     pub(super) fn controller(&self) -> Option<&ControllerInfo> {
         self.records.values().find_map(|record| record.as_ref().ok()).map(|record| &record.controller)

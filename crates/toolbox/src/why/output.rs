@@ -3,6 +3,7 @@
 use autoscaling::WriteOutcome;
 use autoscaling::explanation::Explanation;
 use autoscaling::status::Condition;
+use controller::reconcile::SourceReading;
 use jiff::Timestamp;
 use policies::steps::PolicyEffect;
 use serde::Serialize;
@@ -37,6 +38,9 @@ pub(super) struct Document<'a> {
     /// The effect of the scaling policy. Absent for an HPA without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a PolicyEffect>,
+    /// What was read from the sources that the policy names. Absent if the metrics APIs answered.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    sources: &'a [SourceReading],
     events: &'a [EventContent],
     conditions: &'a [Condition],
     findings: &'a [Finding],
@@ -127,6 +131,7 @@ impl<'a> Document<'a> {
             error,
             explanation,
             policy: situation.policy.as_ref(),
+            sources: &situation.sources,
             events: &situation.events,
             conditions: &situation.conditions,
             findings,

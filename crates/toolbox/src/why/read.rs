@@ -23,7 +23,7 @@ use super::lists::{ExtraMetadata, Lists};
 use super::objects::Objects;
 use super::refusals::Refusals;
 use super::situation::{EventContent, FlagUse, HistoryEntry, Memory, Origin, Past, SKEW, Situation, Source};
-use super::{Scope, WhyError};
+use super::{Scope, WhyError, sources};
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader as Lease;
 use crate::process::Process;
@@ -34,7 +34,7 @@ use cluster::gate::{Gate, Refusal};
 use cluster::server::{self, Server};
 use controller::assembly::{Parts, Phase};
 use controller::options::Options;
-use controller::reconcile::{ConcludedSync, Controller, Observer, WorkerPermit};
+use controller::reconcile::{ConcludedSync, Controller, Observer, SourceReading, WorkerPermit};
 use controller::record::wire::ControllerInfo;
 use controller::store::{HpaRecord, Key};
 use controller::telemetry::metrics::Metrics as Telemetry;
@@ -288,7 +288,8 @@ impl Reader {
         let mut permit = WorkerPermit::new(&controller.workers.any).await;
         controller.sync(&key, &mut permit).await;
         drop(permit);
-        let Decided { record, at, outcome, conclusion, metrics, pods, policy } = self.captured.take(&key)?;
+        let Decided { record, at, outcome, conclusion, metrics, pods, policy, sources } =
+            self.captured.take(&key)?;
         let objects = Objects { client: &self.clients.core, mapper: &controller.mapper };
         let target = objects.target(&key.namespace, &record.spec.target).await;
         let owners = objects.owners(&key.namespace, &pods, extras, &target).await;
@@ -312,6 +313,7 @@ impl Reader {
             status_writer: extras.hpas.get(&key).and_then(super::wire::Meta::status_writer),
             explanation,
             policy,
+            sources,
             outcome,
             events: events.collect(),
             conditions,
@@ -332,7 +334,8 @@ impl Reader {
             hpa: Some(record),
             key,
         };
-        Some((situation, changes))
+        let recorded = situation.hpa.as_ref().and_then(|hpa| records.record(&situation.key, &hpa.uid));
+        Some((sources::of_controller(situation, recorded, records.pod()), changes))
     }
 
     /// Returns the metrics APIs that failed for an HPA because the cluster does not serve them.
@@ -407,6 +410,7 @@ struct Decided {
     metrics: Vec<Option<Result<Answer, QueryError>>>,
     pods: Vec<Arc<Pod>>,
     policy: Option<PolicyEffect>,
+    sources: Vec<SourceReading>,
 }
 
 impl Captured {
@@ -425,6 +429,7 @@ impl Observer for Captured {
             metrics: sync.answers.metrics.clone(),
             pods: sync.answers.pods.to_vec(),
             policy: sync.policy.cloned(),
+            sources: sync.sources.to_vec(),
         };
         let mut by_key = self.by_key.lock();
         by_key.insert(sync.hpa.key.clone(), decided);

@@ -149,6 +149,7 @@ impl Scene {
             in_charge: None,
             explanation: concluded.explanation,
             policy: None,
+            sources: Vec::new(),
             outcome,
             events: Vec::new(),
             conditions: status.conditions.clone(),

@@ -17,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize, Serializer};
 
 use controller::handover::scope::BUILT_IN;
+use controller::reconcile::SourceReading;
 use controller::record::wire::Comparison;
 use controller::store::{HpaRecord, Key};
 use policies::steps::PolicyEffect;
@@ -45,6 +46,8 @@ pub struct Situation {
     pub explanation: Explanation,
     /// The effect of the scaling policy. `None` for an HPA without one.
     pub policy: Option<PolicyEffect>,
+    /// What the sync read from the sources that the policy names. Empty if the metrics APIs answered.
+    pub sources: Vec<SourceReading>,
     /// The outcome of the write. Never [`WriteOutcome::Done`] for a cluster, because nothing is written.
     pub outcome: WriteOutcome,
     /// The events that a controller would send, in order.

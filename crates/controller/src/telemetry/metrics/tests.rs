@@ -43,7 +43,8 @@ fn busy() -> Metrics {
     metrics.policy("shop", "web", Some(&policy()));
     metrics.source_age("main", Duration::from_secs(2));
     metrics.source_failed("main", "timeout");
-    metrics.sources_read(true);
+    metrics.reloaded(true);
+    SourceObserver::down(&metrics, "main", Some(false));
     metrics.shadow_decision("same");
     metrics.history_pulled(Pull::Ok);
     metrics.history_age("concertina", || Some(Duration::from_secs(1)));

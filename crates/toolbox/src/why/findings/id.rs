@@ -101,6 +101,18 @@ findings! {
         StaleMetric = "stale-metric" [Warning]
             "samples are older than their window plus a minute"
             => "check metrics-server, the kubelet or the adapter",
+        AbsentSource = "absent-source" [Error, Warning]
+            "the scaling policy names a source that the controller may not use. As a warning: this command does not read it"
+            => "correct the policy or the file of `--metric-sources` ([fast metrics](../guides/fast-metrics.md))",
+        FailedSource = "failed-source" [Error]
+            "the source of a scaling policy returned no number"
+            => "see the text of the source in the message",
+        IncompleteSource = "incomplete-source" [Warning]
+            "the source has no number of at least one pod"
+            => "check port and page of the pod, and NetworkPolicies",
+        StaleSource = "stale-source" [Error, Warning]
+            "numbers of a source are older than a minute. As an error: than `maxAgeSeconds`"
+            => "shorten the interval, or give the source capacity",
     }
     "Pods" {
         ForeignPods = "foreign-pods" [Warning, Info]

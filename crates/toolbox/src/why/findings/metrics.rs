@@ -10,6 +10,7 @@ use autoscaling::spec::{MetricSource, ResourceTarget};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Finding, FindingId, Situation, counted, listed, target_name};
+use crate::why::sources;
 
 /// Maximum delay of a sample after its window. Metrics APIs collect at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -96,7 +97,10 @@ pub(super) fn failed(situation: &Situation) -> Vec<Finding> {
         MetricExplanation::Failed(failed) => Some(failed),
         MetricExplanation::Valid(_) => None,
     });
-    failed.filter_map(|failed| failure(situation, failed)).collect()
+    failed
+        .filter(|failed| !sources::is_failed(situation, &failed.subject.name))
+        .filter_map(|failed| failure(situation, failed))
+        .collect()
 }
 
 fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
