@@ -16,6 +16,8 @@ mod bad_input;
 mod bad_objects;
 #[path = "controller/breaker.rs"]
 mod breaker;
+#[path = "controller/bursts.rs"]
+mod bursts;
 #[path = "controller/checkpoint.rs"]
 mod checkpoint;
 #[path = "controller/cleanup.rs"]

@@ -11,7 +11,7 @@ use cluster::status::Statuses;
 use concertina::cli::Config;
 use concertina::cli::config::TakeOver;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::reconcile::{Controller, Histories};
+use controller::reconcile::{Bursts, Controller, Histories};
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::{FaultAction, FaultRule, LoggedRequest, Status};
 use jiff::SignedDuration;
@@ -72,6 +72,7 @@ impl OtherController {
             workers: ours.workers.clone(),
             tasks: ours.tasks.clone(),
             policies: Arc::default(),
+            bursts: Bursts::default(),
             sources: None,
         });
         let stopped = stop.clone();

@@ -15,7 +15,7 @@ use cluster::gate::Gate;
 use concertina::app::client_options;
 use concertina::cli::Config;
 use controller::assembly::{Assembly, Parts, Phase};
-use controller::reconcile::{Controller, Histories};
+use controller::reconcile::{Bursts, Controller, Histories};
 use controller::telemetry::metrics::Metrics;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -143,6 +143,7 @@ fn copy(controller: &Controller) -> Controller {
         workers: controller.workers.clone(),
         tasks: controller.tasks.clone(),
         policies: Arc::clone(&controller.policies),
+        bursts: Bursts::default(),
         sources: controller.sources.clone(),
     }
 }

@@ -15,7 +15,7 @@ use crate::options::{Options, ScaleSource};
 use crate::policy::{self, Kind, PolicyWatches};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
-    Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator, SourceReader,
+    Bursts, Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator, SourceReader,
     SyncSchedule, Workers,
 };
 use crate::record::{Comparisons, Decisions, Record};
@@ -211,6 +211,7 @@ impl Parts<'_> {
             workers: Workers::new(options.concurrent_syncs),
             tasks,
             policies: Arc::default(),
+            bursts: Bursts::default(),
             sources: options.metric_sources.as_ref().map(SourceReader::new),
         });
         if let Some(handover) = &handover {

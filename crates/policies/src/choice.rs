@@ -170,8 +170,10 @@ pub fn choose(
     }
     // As in the reference, a failed metric without a fallback prevents a scale-down.
     let is_prevented = failed.is_some() && *replicas < current;
-    let is_changed =
-        !chosen.fallbacks.is_empty() || !chosen.corrections.is_empty() || chosen.combined.is_some();
+    let is_changed = !chosen.fallbacks.is_empty()
+        || !chosen.corrections.is_empty()
+        || chosen.combined.is_some()
+        || states.iter().any(|state| state.is_replaced);
     if is_changed && !is_prevented {
         let name = Arc::clone(name);
         chosen.choice = Some(Choice { replicas: *replicas, winner: *winner, name });

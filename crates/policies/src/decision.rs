@@ -2,11 +2,12 @@
 
 use autoscaling::explanation::DecisionPath;
 use autoscaling::history::History;
-use autoscaling::pod::{Phase, Pod};
+use autoscaling::pod::{ConditionStatus, Phase, Pod};
 use autoscaling::{Decision, Evaluation, Verdict};
 use jiff::Timestamp;
 
 use crate::bounds::ScheduleStep;
+use crate::burst::{self, BurstState};
 use crate::choice::choose;
 use crate::guards::{GuardInputs, Rollout, guard};
 use crate::history::PolicyHistory;
@@ -26,6 +27,15 @@ pub struct TargetState {
     pub rollout: Option<Rollout>,
 }
 
+/// The number of ready pods, for the windows of `burst`.
+pub fn ready_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> i32 {
+    let is_ready = |pod: &&Pod| {
+        let is_true = pod.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::True);
+        is_true && pod.phase == Phase::Running && !pod.terminating
+    };
+    i32::try_from(pods.into_iter().filter(is_ready).count()).unwrap_or(i32::MAX)
+}
+
 impl TargetState {
     /// Counts the pending pods. The other fields are left to the caller.
     pub fn new<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
@@ -43,30 +53,48 @@ pub struct PolicyDecision {
     pub steps: Vec<Step>,
     /// The history, to be kept with that of the HPA once the sync is concluded.
     pub history: PolicyHistory,
+    /// The windows of `burst`, to be kept in the process once the sync is concluded.
+    pub burst: Option<BurstState>,
+}
+
+/// What earlier syncs left.
+#[derive(Debug, Clone, Copy)]
+pub struct Earlier<'a> {
+    /// The history of the policy.
+    pub metrics: &'a PolicyHistory,
+    /// The windows of `burst`.
+    pub burst: Option<&'a BurstState>,
 }
 
 impl Rules {
-    /// The decision that follows from the evaluated metrics. `earlier`: the history of the policy.
+    /// The decision that follows from the evaluated metrics. `ready`: the ready pods.
     pub fn decide(
         &self,
         evaluation: Evaluation<'_>,
         history: &History,
-        earlier: &PolicyHistory,
+        earlier: Earlier<'_>,
+        ready: i32,
         now: Timestamp,
     ) -> PolicyDecision {
-        let states = states(&evaluation);
+        let mut states = states(&evaluation);
         let Some(current) = evaluation.current().filter(|_| !states.is_empty()) else {
             let decision = evaluation.decide(history, now);
-            return PolicyDecision { decision, steps: Vec::new(), history: earlier.clone() };
+            let (history, burst) = (earlier.metrics.clone(), earlier.burst.cloned());
+            return PolicyDecision { decision, steps: Vec::new(), history, burst };
         };
-        let observed = earlier.observe(&states, now);
+        let (burst, burst_step) = match &self.policy.spec.burst {
+            Some(spec) => burst::apply(spec, &evaluation, &mut states, earlier.burst, ready, now),
+            None => (None, None),
+        };
+        let observed = earlier.metrics.observe(&states, now);
         let chosen = choose(&self.policy.spec, current, &states, &observed, now);
-        let steps = chosen.steps();
+        let mut steps = chosen.steps();
+        steps.extend(burst_step.map(Step::Burst));
         let decision = match chosen.choice {
             Some(choice) => evaluation.decide_by(choice, history, now),
             None => evaluation.decide(history, now),
         };
-        PolicyDecision { decision, steps, history: observed }
+        PolicyDecision { decision, steps, history: observed, burst }
     }
 
     /// Applies guards and mode to a decision. `schedules`: the steps of [`crate::bounds::ActiveBounds::spec`].
@@ -76,7 +104,7 @@ impl Rules {
         target: &TargetState,
         schedules: &[ScheduleStep],
     ) -> PolicyEffect {
-        let PolicyDecision { decision, steps, history } = decided;
+        let PolicyDecision { decision, steps, history, .. } = decided;
         let current = decision.current();
         let recommended = decision.count();
         let explanation = decision.explanation();

@@ -52,6 +52,7 @@
 
 mod amount;
 pub mod bounds;
+pub mod burst;
 pub mod choice;
 pub mod corrections;
 mod decision;
@@ -67,4 +68,4 @@ pub mod settings;
 pub mod spec;
 pub mod steps;
 
-pub use decision::{PolicyDecision, TargetState};
+pub use decision::{Earlier, PolicyDecision, TargetState, ready_pods};

@@ -123,6 +123,7 @@ impl Policy {
             "fallback" => fallback,
             "combine" => combine,
             "metrics" => metrics,
+            "burst" => burst,
             "guards.pendingPods" => guards.pending_pods,
             "guards.rollout" => guards.rollout,
             "guards.ownedPodsOnly" => guards.owned_pods_only,

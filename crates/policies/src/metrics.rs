@@ -24,6 +24,8 @@ pub struct MetricState {
     pub outcome: Outcome,
     /// The proposal of an AverageValue target that is within tolerance: `status.replicas`.
     pub keeps_status_replicas: bool,
+    /// Whether `burst` has replaced the proposal of the reference.
+    pub is_replaced: bool,
 }
 
 /// The result of a metric.
@@ -104,5 +106,6 @@ fn failed(subject: &Subject, cause: Cause) -> MetricState {
         label: Arc::default(),
         outcome: Outcome::Failed(cause),
         keeps_status_replicas: false,
+        is_replaced: false,
     }
 }

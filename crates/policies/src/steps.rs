@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::ScheduleStep;
+use crate::burst::BurstStep;
 use crate::choice::{Chosen, CombineStep, CorrectionStep, FallbackStep};
 use crate::corrections::IgnoredContainersStep;
 use crate::guards::{GuardStep, OwnedPodsStep};
@@ -23,6 +24,8 @@ pub enum Step {
     Fallback(FallbackStep),
     /// `combine`.
     Combine(CombineStep),
+    /// A proposal of `burst`.
+    Burst(BurstStep),
     /// A corrected proposal.
     Correction(CorrectionStep),
     /// Containers that do not count.
@@ -60,6 +63,10 @@ pub enum StepReason {
     FallbackActive,
     /// The lowest proposal was chosen.
     CombinedMin,
+    /// `burst` proposes in panic mode.
+    BurstPanic,
+    /// `burst` proposes by its stable window.
+    Burst,
     /// A fault of the reference was corrected.
     Corrected,
     /// Pods of other owners do not count.
@@ -70,7 +77,7 @@ pub enum StepReason {
 
 impl StepReason {
     /// All reasons, in the order of their precedence.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::InvalidMode,
         Self::Paused,
         Self::ScaleUpOnly,
@@ -83,6 +90,8 @@ impl StepReason {
         Self::MaxStep,
         Self::FallbackActive,
         Self::CombinedMin,
+        Self::BurstPanic,
+        Self::Burst,
         Self::Corrected,
         Self::OwnedPodsOnly,
         Self::ScheduleActive,
@@ -103,6 +112,8 @@ impl StepReason {
             Self::MaxStep => "MaxStep",
             Self::FallbackActive => "FallbackActive",
             Self::CombinedMin => "CombinedMin",
+            Self::BurstPanic => "BurstPanic",
+            Self::Burst => "Burst",
             Self::Corrected => "Corrected",
             Self::OwnedPodsOnly => "OwnedPodsOnly",
             Self::ScheduleActive => "ScheduleActive",
@@ -129,6 +140,8 @@ impl Step {
             Self::Guard(GuardStep::MaxStep(_)) => StepReason::MaxStep,
             Self::Fallback(_) => StepReason::FallbackActive,
             Self::Combine(_) => StepReason::CombinedMin,
+            Self::Burst(step) if step.is_panic() => StepReason::BurstPanic,
+            Self::Burst(_) => StepReason::Burst,
             Self::Correction(_) | Self::IgnoredContainers(_) => StepReason::Corrected,
             Self::OwnedPods(_) => StepReason::OwnedPodsOnly,
             Self::Schedule(_) => StepReason::ScheduleActive,
@@ -143,6 +156,7 @@ impl fmt::Display for Step {
             Self::Guard(step) => step.fmt(f),
             Self::Fallback(step) => step.fmt(f),
             Self::Combine(step) => step.fmt(f),
+            Self::Burst(step) => step.fmt(f),
             Self::Correction(step) => step.fmt(f),
             Self::IgnoredContainers(step) => step.fmt(f),
             Self::OwnedPods(step) => step.fmt(f),

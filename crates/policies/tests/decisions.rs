@@ -12,12 +12,13 @@ use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Decision, Evaluation, Hpa, Overlap, Scale, Verdict, WriteOutcome, conclude, plan};
 use jiff::{SignedDuration, Timestamp};
+use policies::burst::BurstState;
 use policies::history::PolicyHistory;
 use policies::merge::{Policy, Source};
 use policies::resolve::resolve;
 use policies::spec::{Level, parse};
 use policies::steps::{PolicyEffect, StepReason};
-use policies::{PolicyDecision, TargetState};
+use policies::{Earlier, PolicyDecision, TargetState};
 use proptest::prelude::*;
 
 /// The total of a metric. `None` if it fails.
@@ -39,6 +40,7 @@ struct Target {
     replicas: i32,
     history: History,
     known: PolicyHistory,
+    burst: Option<BurstState>,
     now: Timestamp,
 }
 
@@ -60,6 +62,7 @@ impl Target {
             replicas,
             history,
             known,
+            burst: None,
             now: START,
         }
     }
@@ -109,10 +112,12 @@ impl Target {
         let (spec, schedules) = rules.bounds.spec(&self.spec);
         let settings = policies::settings::settings(&policy.spec, &Settings::default());
         let mut decided: PolicyDecision = self.evaluated(&spec, &settings, totals, |evaluation| {
-            rules.decide(evaluation, &self.history, &self.known, self.now)
+            let earlier = Earlier { metrics: &self.known, burst: self.burst.as_ref() };
+            rules.decide(evaluation, &self.history, earlier, self.replicas, self.now)
         });
         let effect = rules.apply(&mut decided, state, &schedules);
         self.known = decided.history;
+        self.burst = decided.burst;
         (decided.decision, effect)
     }
 

@@ -21,6 +21,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use policies::spec::{MetricOrigin, MetricRule};
 use tokio::time::Instant;
@@ -58,6 +59,8 @@ pub struct Reading {
     pub values: Values,
     /// When the oldest number was requested. No number is older.
     pub at: Instant,
+    /// The time after which the source has other numbers.
+    pub interval: Duration,
     /// The source, with the query or the series as it was sent.
     pub source: String,
     /// A pod without a number, and why. Other pods have numbers.
@@ -71,6 +74,12 @@ pub enum Values {
     PerPod(BTreeMap<Arc<str>, f64>),
     /// One number. `None` for an empty answer.
     Single(Option<f64>),
+}
+
+/// The age up to which a number is shared. Less than the interval, so that syncs with the period of the source each
+/// read another number, although their distance is not exact.
+pub(crate) fn shared_for(interval: Duration) -> Duration {
+    interval * 9 / 10
 }
 
 /// Numbers by pod.
@@ -135,12 +144,13 @@ impl Sources {
                 match form {
                     Form::PerPod => {
                         let numbers = server.by_pod(&text, target).await.map_err(failed)?;
-                        Ok(numbers.reading(source(&text)))
+                        Ok(numbers.reading(source(&text), server.settings().interval))
                     }
                     Form::Single => {
                         let (value, at) = server.single(&text, target.namespace).await.map_err(failed)?;
                         let (values, source) = (Values::Single(value), source(&text));
-                        Ok(Reading { values, at, source, missing: None })
+                        let interval = server.settings().interval;
+                        Ok(Reading { values, at, interval, source, missing: None })
                     }
                 }
             }
@@ -150,15 +160,17 @@ impl Sources {
                     return Err(failed(SourceError::NotPods));
                 }
                 let numbers = current.scraper.read(series, target).await.map_err(failed)?;
-                Ok(numbers.reading(described(origin)))
+                let interval = Duration::from_secs(series.interval_seconds.into());
+                Ok(numbers.reading(described(origin), interval))
             }
         }
     }
 }
 
 impl Numbers {
-    fn reading(self, source: String) -> Reading {
-        Reading { values: Values::PerPod(self.values), at: self.oldest, source, missing: self.missing }
+    fn reading(self, source: String, interval: Duration) -> Reading {
+        let Self { values, oldest: at, missing } = self;
+        Reading { values: Values::PerPod(values), at, interval, source, missing }
     }
 }
 

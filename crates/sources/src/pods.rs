@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::error::SourceError;
 use crate::file::PodSettings;
 use crate::http::{Dial, Http, RequestError};
-use crate::{Numbers, Target};
+use crate::{Numbers, Target, shared_for};
 
 /// How long a page is scraped after an HPA has asked for it. Longer than the usual sync periods.
 const WANTED: Duration = Duration::from_mins(3);
@@ -233,7 +233,7 @@ impl Scraper {
             let (wanted, added) = state.want(&key, series, now, &self.settings)?;
             let interval = Duration::from_secs(series.interval_seconds.into());
             if let Some(reading) = &wanted.reading
-                && now.saturating_duration_since(reading.at) < interval
+                && now.saturating_duration_since(reading.at) < shared_for(interval)
             {
                 return Ok(reading.clone());
             }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use crate::error::SourceError;
 use crate::file::PrometheusServer;
 use crate::http::{Http, RequestError};
-use crate::{Numbers, Target};
+use crate::{Numbers, Target, shared_for};
 
 /// The interval between evictions of answers.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl Server {
         Self {
             http: Http::new(dial, IDLE_CONNECTIONS),
             permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
-            flights: Flights::new(Some(settings.interval), || SourceError::Panicked),
+            flights: Flights::new(Some(shared_for(settings.interval)), || SourceError::Panicked),
             swept: Mutex::default(),
             breaker: Arc::default(),
             settings: Arc::new(settings),

@@ -3,6 +3,7 @@
 //! This module contains no decision logic. A real controller decides, with every write refused.
 
 mod answer;
+mod burst;
 pub mod counterfactual;
 pub mod findings;
 pub(crate) mod flags;

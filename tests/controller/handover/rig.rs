@@ -17,7 +17,7 @@ use controller::assembly::{Assembly, Parts, Phase};
 use controller::handover::charges::{Charges, Counts, GuardProof};
 use controller::handover::page::page;
 use controller::handover::scope::Scope;
-use controller::reconcile::{Controller, Histories};
+use controller::reconcile::{Bursts, Controller, Histories};
 use controller::store::Key;
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::{Answer, Exchange, Link, LoggedRequest, Server};
@@ -238,6 +238,7 @@ impl BuiltIn {
             workers: all.workers.clone(),
             tasks: all.tasks.clone(),
             policies: Arc::default(),
+            bursts: Bursts::default(),
             sources: None,
         });
         let stopped = stop.clone();

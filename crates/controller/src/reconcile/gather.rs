@@ -9,7 +9,7 @@ use autoscaling::query::{Answer, Query, QueryError};
 use futures::stream::{self, Stream, StreamExt};
 use tokio::time::Instant;
 
-use super::sources::SourceReading;
+use super::sources::{Arrival, SourceReading};
 use cluster::metrics::Metrics;
 
 /// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot fill the metrics APIs.
@@ -41,6 +41,8 @@ pub(super) struct Gathered {
     pub(super) kept_bytes: usize,
     /// What was read from sources.
     pub(super) readings: Vec<SourceReading>,
+    /// The newest number of a source.
+    pub(super) arrival: Option<Arrival>,
 }
 
 impl Gathered {
@@ -52,6 +54,7 @@ impl Gathered {
             is_complete: true,
             kept_bytes: 0,
             readings: Vec::new(),
+            arrival: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! Workers bound the syncs that decide or scale. A sync that waits for metrics, or with a status write in
 //! flight, holds no worker. A panic in one sync does not affect others: its HPA is due again a period later.
 
+mod bursts;
 mod comparator;
 mod evaluate;
 mod gather;
@@ -33,6 +34,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use self::bursts::Bursts;
 pub use self::comparator::{ComparedSync, ForeignRescale, ShadowComparator};
 use self::histories::ClockReading;
 pub use self::histories::{Changed, Histories, KeptHistory, Revision, RevisionError, WatchedRescale};
@@ -106,6 +108,8 @@ pub struct Controller {
     pub tasks: Tasks,
     /// The scaling policies.
     pub policies: Arc<Policies>,
+    /// The windows of HPAs whose policy sets `burst`.
+    pub bursts: Bursts,
     /// `--metric-sources`. `None`: the metrics APIs answer for all metrics.
     pub sources: Option<SourceReader>,
 }
@@ -205,6 +209,7 @@ impl Controller {
     /// Drops the state of an HPA that was deleted, or replaced by another HPA of its name.
     fn forget(&self, key: &Key, uid: &Arc<str>) {
         self.histories.forget(uid);
+        self.bursts.forget(uid);
         self.events.forget(&key.namespace, &key.name, uid);
         for observer in &self.observers {
             observer.forgotten(key, uid);

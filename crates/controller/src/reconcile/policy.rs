@@ -8,6 +8,7 @@ use policies::steps::PolicyEffect;
 use tokio::time::Instant;
 
 use super::Controller;
+use super::sources::Arrival;
 use crate::policy::{Applicable, PolicyDue, Resolved, publish};
 use crate::store::{HpaRecord, Key};
 
@@ -17,6 +18,8 @@ pub(super) struct ConcludedPolicy<'a> {
     pub(super) effect: &'a PolicyEffect,
     /// The time from which the next sync may decide otherwise.
     pub(super) next_edge: Option<Timestamp>,
+    /// The newest number of a source.
+    pub(super) arrival: Option<Arrival>,
 }
 
 impl Controller {
@@ -43,7 +46,10 @@ impl Controller {
         publish(conclusion, hpa, effect, reports_problems, now);
         self.telemetry.policy(hpa.namespace, hpa.name, effect);
         let due = policy.map_or_else(PolicyDue::default, |policy| PolicyDue {
-            period: policy.resolved.period().map(|period| clock::after(started, period)),
+            period: policy
+                .resolved
+                .period()
+                .map(|period| Arrival::next_sync(policy.arrival, started, period)),
             edge: policy.next_edge.map(|edge| {
                 let wait = Duration::try_from(edge.duration_since(now)).unwrap_or_default();
                 clock::after(Instant::now(), wait)

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use policies::spec::MetricRule;
 use serde::{Deserialize, Serialize};
 use sources::{Form, PodTarget, Reading, Sources, Target, Values, described, name_of};
+use tokio::time::Instant;
 
 use crate::options::MetricSources;
 use crate::store::{Addresses, Key};
@@ -110,7 +111,36 @@ fn rule_of<'a>(rules: &'a [MetricRule], query: &Query) -> Option<(&'a MetricRule
 }
 
 /// What a sync has read from sources so far.
-pub(super) type Readings = Arc<Mutex<Vec<SourceReading>>>;
+pub(super) type Readings = Arc<Mutex<SyncReadings>>;
+
+/// What a sync has read from sources.
+#[derive(Debug, Default)]
+pub(super) struct SyncReadings {
+    pub(super) readings: Vec<SourceReading>,
+    /// The newest number.
+    pub(super) arrival: Option<Arrival>,
+}
+
+/// The arrival of a number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    at: Instant,
+    interval: Duration,
+}
+
+impl Arrival {
+    /// The due time of the sync after one that started at `started`. If the source has other numbers once per period,
+    /// the next sync comes with the next number, and not up to a period later.
+    pub(super) fn next_sync(arrival: Option<Self>, started: Instant, period: Duration) -> Instant {
+        let at_place = clock::after(started, period);
+        match arrival {
+            Some(Self { at, interval }) if interval <= period && period < interval * 2 => {
+                clock::after(at, period).clamp(clock::after(started, period / 2), at_place)
+            }
+            _ => at_place,
+        }
+    }
+}
 
 /// The origins of the metrics of one sync.
 #[derive(Debug)]
@@ -154,18 +184,21 @@ impl SyncMetrics {
             Err(failure) => {
                 self.telemetry.source_failed(failure.label(&rule.origin), failure.error.reason());
                 let message = failure.to_string();
-                self.note(SourceReading {
-                    metric,
-                    source: failure.source,
-                    age_seconds: None,
-                    numbers: 0,
-                    values: Vec::new(),
-                    reason: Some(failure.error.reason().to_owned()),
-                    problem: Some(failure.error.to_string()),
-                });
+                self.note(
+                    None,
+                    SourceReading {
+                        metric,
+                        source: failure.source,
+                        age_seconds: None,
+                        numbers: 0,
+                        values: Vec::new(),
+                        reason: Some(failure.error.reason().to_owned()),
+                        problem: Some(failure.error.to_string()),
+                    },
+                );
                 Err(QueryError::new(MetricFailureClass::Other, message))
             }
-            Ok(Reading { values, at, source, missing }) => {
+            Ok(Reading { values, at, interval, source, missing }) => {
                 let age = at.elapsed();
                 self.telemetry.source_age(name_of(&rule.origin), age);
                 if let Some((_, error)) = &missing {
@@ -177,24 +210,32 @@ impl SyncMetrics {
                         (value.iter().len(), value.iter().map(|value| number(None, *value)).collect())
                     }
                 };
-                self.note(SourceReading {
-                    metric,
-                    source,
-                    age_seconds: Some(age.as_secs_f64()),
-                    numbers,
-                    values: shown,
-                    reason: missing.as_ref().map(|(_, error)| error.reason().to_owned()),
-                    problem: missing.map(|(pod, error)| format!("pod {pod}: {error}")),
-                });
+                self.note(
+                    Some(Arrival { at, interval }),
+                    SourceReading {
+                        metric,
+                        source,
+                        age_seconds: Some(age.as_secs_f64()),
+                        numbers,
+                        values: shown,
+                        reason: missing.as_ref().map(|(_, error)| error.reason().to_owned()),
+                        problem: missing.map(|(pod, error)| format!("pod {pod}: {error}")),
+                    },
+                );
                 Ok(answer(values, &query, self.time(age)))
             }
         }
     }
 
-    fn note(&self, reading: SourceReading) {
-        let mut readings = self.readings.lock();
-        if readings.len() < MAX_READINGS {
-            readings.push(reading);
+    fn note(&self, arrival: Option<Arrival>, reading: SourceReading) {
+        let mut noted = self.readings.lock();
+        if let Some(arrival) = arrival
+            && noted.arrival.is_none_or(|newest| newest.at < arrival.at)
+        {
+            noted.arrival = Some(arrival);
+        }
+        if noted.readings.len() < MAX_READINGS {
+            noted.readings.push(reading);
         }
     }
 

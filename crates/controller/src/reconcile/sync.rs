@@ -19,9 +19,10 @@ use autoscaling::{
 };
 use futures::StreamExt;
 use jiff::Timestamp;
-use policies::TargetState;
+use policies::burst::BurstState;
 use policies::history::PolicyHistory;
 use policies::steps::PolicyEffect;
+use policies::{Earlier, TargetState, ready_pods};
 use tokio::time::Instant;
 
 use super::comparator::{ComparedSync, ForeignRescale};
@@ -58,7 +59,13 @@ struct Evaluated {
     history: History,
     decision: Decision,
     /// The effect of the policy, and the metrics of this sync for its next sync.
-    policy: Option<(PolicyEffect, PolicyHistory)>,
+    policy: Option<(PolicyEffect, Remembered)>,
+}
+
+/// What the next sync of an HPA with a policy needs.
+struct Remembered {
+    metrics: PolicyHistory,
+    burst: Option<BurstState>,
 }
 
 /// The circumstances of the writes of a sync.
@@ -145,7 +152,7 @@ impl Controller {
         }
         let Evaluated {
             plan,
-            gathered: Gathered { answers, took, readings, .. },
+            gathered: Gathered { answers, took, readings, arrival, .. },
             pods,
             moment,
             decided,
@@ -154,7 +161,9 @@ impl Controller {
             policy: decided_policy,
             ..
         } = evaluated;
-        let (effect, metrics) = decided_policy.unzip();
+        let (effect, remembered) = decided_policy.unzip();
+        let (metrics, burst) =
+            remembered.map_or((None, None), |Remembered { metrics, burst }| (Some(metrics), burst));
         let (target, at) = (target.filter(|_| before.is_none()), moment.at);
         let answers = Answers { metrics: answers, pods: &pods };
         self.count_ages(&answers, at);
@@ -168,6 +177,7 @@ impl Controller {
                 resolved,
                 effect,
                 next_edge: resolved.rules.next_edge(metrics, at),
+                arrival,
             });
             self.conclude_policy(&hpa, &mut conclusion, concluded.as_ref(), started, ended);
         }
@@ -202,6 +212,9 @@ impl Controller {
         conclusion.explanation.metrics = Vec::new();
         drop((answers, plan, history));
         let metrics = metrics.filter(|_| policy.is_some_and(Resolved::keeps_history));
+        if !self.policies.is_empty() {
+            self.bursts.set(&record.uid, burst);
+        }
         let writes = Writes { moment, charge, permit, metrics };
         let status_written = self.finish(record, &outcome, &conclusion, writes).await;
         if !self.is_there(record) {
@@ -315,8 +328,10 @@ impl Controller {
         let (mut decision, policy) = match policy {
             None => (evaluation.decide(&history, at), None),
             Some(Resolved { rules, schedules, .. }) => {
-                let earlier = self.histories.policy(&record.uid);
-                let mut decided = rules.decide(evaluation, &history, &earlier, at);
+                let (metrics, burst) = (self.histories.policy(&record.uid), self.bursts.get(&record.uid));
+                let earlier = Earlier { metrics: &metrics, burst: burst.as_deref() };
+                let count = ready_pods(pods.iter().map(|pod| &**pod));
+                let mut decided = rules.decide(evaluation, &history, earlier, count, at);
                 decided.steps.extend(inputs.take_steps());
                 let target = TargetState {
                     unschedulable: reads.unschedulable,
@@ -325,7 +340,8 @@ impl Controller {
                 };
                 let mut effect = rules.apply(&mut decided, &target, schedules);
                 reads.report(&mut effect);
-                (decided.decision, Some((effect, decided.history)))
+                let remembered = Remembered { metrics: decided.history, burst: decided.burst };
+                (decided.decision, Some((effect, remembered)))
             }
         };
         if let (Some(comparator), Some(scale), true) =
@@ -423,7 +439,8 @@ impl Controller {
             }
         }
         if let Some((_, readings)) = &sources {
-            gathered.readings = std::mem::take(&mut *readings.lock());
+            let noted = std::mem::take(&mut *readings.lock());
+            (gathered.readings, gathered.arrival) = (noted.readings, noted.arrival);
         } else if let Some(rules) = inputs.origins() {
             gathered.readings = without_sources(plan, rules);
         }

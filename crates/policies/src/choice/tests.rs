@@ -19,6 +19,7 @@ fn metric(name: &str, outcome: Outcome) -> MetricState {
         label: format!("external metric {name}").into(),
         outcome,
         keeps_status_replicas: false,
+        is_replaced: false,
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::modes::{Mode, Named};
 use super::reader::{Reader, names, shown};
 use super::{
-    Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, MetricRule, ModeRule, PendingPods,
-    PolicySpec, Problem, ProblemReason, metrics, schedules,
+    BurstSpec, Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, MetricRule, ModeRule,
+    PendingPods, PolicySpec, Problem, ProblemReason, metrics, schedules,
 };
 
 /// Maximum bytes of a policy as text.
@@ -98,9 +98,11 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
         reader.take("limits");
         reader.report("limits", ProblemReason::ClusterOnly);
     }
+    let burst = reader.unit("burst", |reader| Some(burst(reader)));
     PolicySpec {
         mode: mode(reader),
-        sync_period_seconds: reader.integer("syncPeriodSeconds", 1..=3600),
+        // The windows of `burst` have a bucket for each second.
+        sync_period_seconds: reader.integer("syncPeriodSeconds", 1..=3600).or_else(|| burst.map(|_| 1)),
         tolerance: reader.fraction("tolerance"),
         cpu_initialization_period_seconds: reader.integer("cpuInitializationPeriodSeconds", 0..=MAX_SECONDS),
         initial_readiness_delay_seconds: reader.integer("initialReadinessDelaySeconds", 0..=MAX_SECONDS),
@@ -109,6 +111,7 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
         fallback: reader.list("fallback", fallback).map(Into::into),
         combine: reader.choice("combine"),
         metrics: metric_rules(reader),
+        burst,
         guards: reader.group("guards", guards).unwrap_or_default(),
         corrections: reader.group("corrections", corrections).unwrap_or_default(),
         limits: if level == Level::Cluster { reader.group("limits", limits) } else { None },
@@ -208,6 +211,27 @@ fn metric_rules(reader: &mut Reader<'_>) -> Option<Arc<[MetricRule]>> {
     let rules = reader.list("metrics", metrics::read)?;
     reader.add(metrics::duplicates(&rules));
     Some(rules.into())
+}
+
+fn burst(reader: &mut Reader<'_>) -> BurstSpec {
+    let default = BurstSpec::default();
+    let burst = BurstSpec {
+        window_seconds: reader.integer("windowSeconds", 1..=3600).unwrap_or(default.window_seconds),
+        stable_window_seconds: reader
+            .integer("stableWindowSeconds", 1..=3600)
+            .unwrap_or(default.stable_window_seconds),
+        threshold_percent: reader
+            .integer("thresholdPercent", 100..=100_000)
+            .unwrap_or(default.threshold_percent),
+        scale_down_delay_seconds: reader
+            .integer("scaleDownDelaySeconds", 0..=3600)
+            .unwrap_or(default.scale_down_delay_seconds),
+        activation_replicas: reader.count("activationReplicas").unwrap_or(default.activation_replicas),
+    };
+    if burst.window_seconds > burst.stable_window_seconds {
+        reader.report("windowSeconds", ProblemReason::Conflict("must be at most stableWindowSeconds"));
+    }
+    burst
 }
 
 fn guards(reader: &mut Reader<'_>) -> Guards {

@@ -24,6 +24,7 @@ pub use self::modes::Mode;
 pub use self::problem::{Problem, ProblemReason};
 pub use self::schedules::{Recurring, Schedule, When};
 pub use crate::amount::Amount;
+pub use crate::burst::BurstSpec;
 
 /// The valid fields of a policy. `None`: the policy does not set the field.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -48,6 +49,8 @@ pub struct PolicySpec {
     pub combine: Option<Combine>,
     /// `metrics`.
     pub metrics: Option<Arc<[MetricRule]>>,
+    /// `burst`.
+    pub burst: Option<BurstSpec>,
     /// `guards`.
     pub guards: Guards,
     /// `corrections`.

@@ -33,6 +33,7 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
     }
     let mut steps = explain::steps(&situation.explanation, situation.at, zone);
     steps.extend(super::sources::step(situation));
+    steps.extend(super::burst::step(situation));
     steps.extend(policy(situation));
     if let Some(found) = counterfactual(situation) {
         steps.extend(found.step(&situation.explanation, situation.at, zone));

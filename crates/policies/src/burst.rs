@@ -1,0 +1,257 @@
+//! `burst`: a metric's proposal from a stable and a panic window of its load, as Knative's Autoscaler decides.
+//!
+//! The rules are those of the crate [`burst`]. This module chooses the metric, converts its reading to a load, and
+//! keeps the windows between two syncs as a value.
+
+use std::fmt;
+use std::sync::Arc;
+
+use autoscaling::explanation::{Measure, MetricReading};
+use autoscaling::{Evaluation, MetricOutcome};
+use burst::{Autoscaler, Clamp, Limit, Mode, Settings};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::{MetricState, Outcome};
+
+/// Milli-units of a unit.
+const MILLI: f64 = 1000.0;
+
+/// `burst` of a policy. The defaults are those of Knative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BurstSpec {
+    /// `windowSeconds`: the panic window.
+    pub window_seconds: u32,
+    /// `stableWindowSeconds`.
+    pub stable_window_seconds: u32,
+    /// `thresholdPercent`: of the ready pods, from which on the panic mode starts.
+    pub threshold_percent: u32,
+    /// `scaleDownDelaySeconds`.
+    pub scale_down_delay_seconds: u32,
+    /// `activationReplicas`: the lowest count other than 0.
+    pub activation_replicas: i32,
+}
+
+impl Default for BurstSpec {
+    fn default() -> Self {
+        let Settings { stable_window, panic_window, scale_down_delay, activation_scale, .. } =
+            Settings::default();
+        Self {
+            window_seconds: panic_window,
+            stable_window_seconds: stable_window,
+            threshold_percent: 200,
+            scale_down_delay_seconds: scale_down_delay,
+            activation_replicas: activation_scale,
+        }
+    }
+}
+
+impl BurstSpec {
+    /// The settings for a metric with a target per pod.
+    fn settings(&self, target: f64) -> Settings {
+        Settings {
+            target,
+            stable_window: self.stable_window_seconds,
+            panic_window: self.window_seconds,
+            panic_threshold: f64::from(self.threshold_percent) / 100.0,
+            scale_down_delay: self.scale_down_delay_seconds,
+            activation_scale: self.activation_replicas,
+            ..Settings::default()
+        }
+    }
+}
+
+/// The windows of one HPA. Kept between two syncs and not longer than the process: a restarted one starts in panic
+/// mode, as in Knative.
+#[derive(Debug, Clone)]
+pub struct BurstState {
+    /// The identity of the metric, as in the history.
+    metric: Arc<str>,
+    autoscaler: Autoscaler,
+    /// The last sample: its second, and the load.
+    last: Option<(i64, f64)>,
+}
+
+/// The effect of `burst` on the proposal of a metric.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BurstStep {
+    /// The metric.
+    pub metric: Arc<str>,
+    /// The target of each pod, in milli-units.
+    pub target_milli: i64,
+    /// The ready pods.
+    pub ready: i32,
+    /// The stable window.
+    pub stable: BurstWindow,
+    /// The panic window.
+    pub panic: BurstWindow,
+    /// The mode. Its times are in seconds since the Unix epoch.
+    pub mode: Mode,
+    /// What set the proposal.
+    pub limit: Limit,
+    /// The proposal of the reference.
+    pub reference: i32,
+    /// The proposal.
+    pub replicas: i32,
+}
+
+/// One window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BurstWindow {
+    /// The average load over all pods, in milli-units.
+    pub average_milli: i64,
+    /// The seconds that the average covers.
+    pub seconds: u32,
+    /// The count that the window asks for.
+    pub replicas: i32,
+}
+
+impl BurstStep {
+    /// Whether the panic mode decided.
+    pub fn is_panic(&self) -> bool {
+        matches!(self.mode, Mode::Panic { .. })
+    }
+
+    /// What set the proposal, in words.
+    pub fn limit_text(&self) -> &'static str {
+        match self.limit {
+            Limit::Stable(Clamp::None) => "the stable window",
+            Limit::Panic(Clamp::None) => "the panic window",
+            Limit::Stable(Clamp::ScaleUpRate) | Limit::Panic(Clamp::ScaleUpRate) => "the largest step up",
+            Limit::Stable(Clamp::ScaleDownRate) | Limit::Panic(Clamp::ScaleDownRate) => {
+                "the largest step down"
+            }
+            Limit::Stable(Clamp::ActivationScale) | Limit::Panic(Clamp::ActivationScale) => {
+                "activationReplicas"
+            }
+            Limit::PanicHighest => "the highest count of the panic mode",
+            Limit::ScaleDownDelay => "scaleDownDelaySeconds",
+        }
+    }
+}
+
+/// Without numbers that change with each sync, because the text is part of the condition.
+impl fmt::Display for BurstStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let metric = &self.metric;
+        match self.mode {
+            Mode::Stable => write!(f, "{metric} is averaged over the stable window"),
+            Mode::Panic { since, .. } => {
+                let since = Timestamp::from_second(since).unwrap_or_default();
+                write!(f, "{metric} is in panic mode since {since}, so its proposal does not fall")
+            }
+        }
+    }
+}
+
+/// Replaces the proposal of the first metric with a target of type AverageValue. `earlier`: the windows after the
+/// previous sync. `ready`: the ready pods. Returns the windows after this sync, and the effect. A metric that has no
+/// value in this sync stays failed.
+pub(crate) fn apply(
+    spec: &BurstSpec,
+    evaluation: &Evaluation<'_>,
+    states: &mut [MetricState],
+    earlier: Option<&BurstState>,
+    ready: i32,
+    now: Timestamp,
+) -> (Option<BurstState>, Option<BurstStep>) {
+    let kept = earlier.cloned();
+    let readings = (0..evaluation.metrics()).zip(states);
+    for (index, state) in readings {
+        let Some(MetricOutcome::Valid(reading)) = evaluation.outcome(index) else { continue };
+        let (Measure::MilliPerPod(target), Some(load)) = (reading.target, load(reading, ready)) else {
+            continue;
+        };
+        let settings = spec.settings(target as f64 / MILLI);
+        let second = now.as_second();
+        // A clock that was set back would leave the windows as they are until it has caught up.
+        let known = kept.filter(|kept| {
+            kept.metric == state.key
+                && *kept.autoscaler.settings() == settings
+                && kept.last.is_none_or(|(last, _)| last <= second)
+        });
+        let mut next = match known {
+            Some(known) => known,
+            None => match Autoscaler::new(settings, ready, second) {
+                Ok(autoscaler) => BurstState { metric: Arc::clone(&state.key), autoscaler, last: None },
+                // A target of 0 has no count.
+                Err(_) => return (None, None),
+            },
+        };
+        next.record(second, load, spec.window_seconds);
+        let decided = next.autoscaler.decide(second, ready);
+        let step = decided.map(|decided| {
+            let window = |proposal: burst::Proposal| BurstWindow {
+                average_milli: milli(proposal.average),
+                seconds: proposal.seconds,
+                replicas: proposal.replicas,
+            };
+            let step = BurstStep {
+                metric: Arc::clone(&state.subject),
+                target_milli: target,
+                ready: decided.ready,
+                stable: window(decided.stable),
+                panic: window(decided.panic),
+                mode: decided.mode,
+                limit: decided.limit,
+                reference: reading.proposal,
+                replicas: decided.replicas,
+            };
+            state.replace(decided.replicas);
+            step
+        });
+        return (Some(next), step);
+    }
+    (kept, None)
+}
+
+impl BurstState {
+    /// Adds the load of a second, once. The seconds since the previous sync have its load, if they are fewer than
+    /// the panic window: a sync that is late by a moment must not count as a second without load.
+    fn record(&mut self, second: i64, load: f64, window: u32) {
+        if let Some((last, earlier)) = self.last {
+            if second <= last {
+                return;
+            }
+            if second.saturating_sub(last) <= i64::from(window) {
+                for skipped in last.saturating_add(1)..second {
+                    self.add(skipped, earlier);
+                }
+            }
+        }
+        self.add(second, load);
+        self.last = Some((second, load));
+    }
+
+    fn add(&mut self, second: i64, load: f64) {
+        // Readings are integers, so the load is finite.
+        let _ = self.autoscaler.record(second, load);
+    }
+}
+
+/// The load over all pods: the value that is divided by the pods, or the average of the pods times the ready ones.
+fn load(reading: &MetricReading, ready: i32) -> Option<f64> {
+    match (reading.total, reading.value) {
+        (Some(total), _) => Some(total as f64 / MILLI),
+        (None, Measure::MilliPerPod(average)) => Some(average as f64 / MILLI * f64::from(ready)),
+        (None, _) => None,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and averages are finite")]
+fn milli(value: f64) -> i64 {
+    (value * MILLI).round() as i64
+}
+
+impl MetricState {
+    /// Replaces the proposal.
+    fn replace(&mut self, to: i32) {
+        if let Outcome::Proposal { replicas, .. } = &mut self.outcome {
+            *replicas = to;
+            self.is_replaced = true;
+            self.keeps_status_replicas = false;
+        }
+    }
+}
