@@ -15,9 +15,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use http::Method;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
+use crate::election::now;
 use crate::fixture::{Autoscaler, DECISION_FLAGS, Fixture, binary};
 use crate::identity::RBAC;
 use crate::metric_specs::external;
@@ -169,9 +170,9 @@ async fn put(world: &World, kind: &str, path: &str, name: &str, spec: &Value) ->
     if world.api.get(&object).await.is_err() {
         return world.api.create(path, &body).await.map(drop);
     }
-    let patch = json!([{"op": "replace", "path": "/spec", "value": spec}]);
+    let change = json!([{"op": "replace", "path": "/spec", "value": spec}]);
     let headers = [("content-type", media::JSON_PATCH)];
-    let answer = world.api.send(Method::PATCH, &object, &headers, Some(&patch)).await?;
+    let answer = world.api.send(Method::PATCH, &object, &headers, Some(&change)).await?;
     ensure(answer.code == 200, || format!("PATCH {object}: {} {}", answer.code, answer.text))
 }
 
@@ -183,5 +184,5 @@ async fn active(world: &World, hpa: &str, reason: &str) -> Outcome {
 
 /// A time relative to now, in RFC 3339.
 fn at(seconds: i64) -> String {
-    (Timestamp::now() + SignedDuration::from_secs(seconds)).strftime("%FT%TZ").to_string()
+    (now() + SignedDuration::from_secs(seconds)).strftime("%FT%TZ").to_string()
 }

@@ -78,7 +78,9 @@ impl Rig {
         std::fs::write(&token, "first\n").unwrap();
         let file = folder.join("sources.yaml");
         let text = format!(
-            "prometheus: [{{name: main, url: 'https://localhost:{port}', caFile: {ca:?}, bearerTokenFile: {token:?}}}]"
+            "prometheus: [{{name: main, url: 'https://localhost:{port}', caFile: {}, bearerTokenFile: {}}}]",
+            ca.display(),
+            token.display(),
         );
         std::fs::write(&file, text).unwrap();
         let sources = Arc::new(Sources::new(file, None).unwrap());
@@ -100,7 +102,7 @@ impl Rig {
 
 fn rule(query: &str) -> MetricRule {
     let text = format!("metrics: [{{metric: a, prometheus: {{server: main, query: '{query}'}}}}]");
-    parse(&text, Level::Annotation).spec.metrics.unwrap()[0].clone()
+    parse(&text, Level::Annotation).spec.metrics.unwrap().first().unwrap().clone()
 }
 
 const FOUR: Result<Values, String> = Ok(Values::Single(Some(4.0)));

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::{WITHHELD, active, at, hpa, policy};
+use crate::election::now;
 use crate::metric_specs::{cpu_utilization, external};
 use crate::metrics::{Fault, Load};
 use crate::outcome::Outcome;
@@ -62,7 +62,7 @@ pub(super) async fn schedules(world: &World) -> Outcome {
     annotate(world, "sale", &once("sale", 15, "minReplicas: 5")).await?;
     annotate(world, "capped", &once("capped", 15, "maxReplicas: 3")).await?;
     // A time zone in which it is about noon, whenever the test runs.
-    let hour = i32::from(Timestamp::now().to_zoned(TimeZone::UTC).hour());
+    let hour = i32::from(now().to_zoned(TimeZone::UTC).hour());
     let recurring = format!(
         "schedules: [{{name: office, timeZone: Etc/GMT{:+}, start: 0 8 * * *, end: 0 19 * * *, minReplicas: 4}}]",
         hour - 12
