@@ -16,6 +16,8 @@ mod errors;
 mod examples;
 #[path = "simulate/manifests.rs"]
 mod manifests;
+#[path = "simulate/policies.rs"]
+mod policies;
 #[path = "simulate/properties.rs"]
 mod properties;
 #[path = "simulate/recordings.rs"]

@@ -12,6 +12,7 @@ mod from_cluster;
 mod observe;
 pub mod page;
 mod parallel;
+mod policy_spans;
 pub mod run;
 mod runner;
 #[cfg(test)]
@@ -142,7 +143,8 @@ fn compare(
     Ok(comparison)
 }
 
-/// Returns the scenarios to run. Without a sweep, the unchanged scenario comes first. `--set` adds one
+/// Returns the scenarios to run. A scenario with scaling policies runs with and without them, unless the options
+/// define variants. Without a sweep, the unchanged scenario comes first. `--set` adds one
 /// variant with all settings. With a sweep, each combination of values gives one variant. The scenarios of
 /// `--compare` come last.
 fn variants(
@@ -157,7 +159,12 @@ fn variants(
     let called =
         |settings: &[Setting]| settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let mut documents = Vec::new();
-    if options.sweep.is_empty() {
+    let without = scenario::without_policies(document);
+    let alone = options.sweep.is_empty() && options.set.is_empty() && options.compare.is_empty();
+    if let Some(without) = without.filter(|_| alone) {
+        documents.push(("with policy".to_owned(), document.clone()));
+        documents.push(("without policy".to_owned(), without));
+    } else if options.sweep.is_empty() {
         let others = !options.set.is_empty() || !options.compare.is_empty();
         let name = match &options.source {
             _ if !others => String::new(),

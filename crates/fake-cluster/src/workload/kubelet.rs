@@ -69,7 +69,11 @@ impl Pass<'_> {
         let node = text(pod, &["spec", "nodeName"]);
         let image = list(pod, &["spec", "containers"]).first().map_or("", |first| text(first, &["image"]));
         let slow = model.failures.iter().find_map(|failure| match failure {
-            Failure::SlowPull { created, pull } if created.contains(now) => Some(pull),
+            Failure::SlowPull { created, pull: wait } | Failure::Unschedulable { created, wait }
+                if created.contains(now) =>
+            {
+                Some(wait)
+            }
             _ => None,
         });
         let (pull, each) = match (slow, &model.image_pull) {

@@ -106,6 +106,14 @@ pub enum Failure {
         /// The wait of each pod.
         pull: Distribution,
     },
+    /// The scheduler cannot place pods created in the period until a node is free, as with GPUs. They are
+    /// `Pending` for the duration `wait`, with the condition `PodScheduled` and the reason `Unschedulable`.
+    Unschedulable {
+        /// The period in which affected pods are created.
+        created: Span,
+        /// The wait of each pod.
+        wait: Distribution,
+    },
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ pub(super) struct PodLifecycle {
     started: Duration,
     /// The last crash of the container.
     crashed: Option<Duration>,
+    /// Whether the scheduler cannot place the pod before the end of [`Stage::Pulling`].
+    is_unschedulable: bool,
     /// The time from the container's start until it is ready. `None` if it never becomes ready.
     start_up: Option<Duration>,
     /// The periods of crashes, each with the container's run time until the crash.
@@ -68,6 +70,9 @@ impl PodLifecycle {
                 Failure::NeverReady { created, fraction } if created.contains(now) && affects(fraction) => {
                     lifecycle.start_up = None;
                 }
+                Failure::Unschedulable { created, .. } => {
+                    lifecycle.is_unschedulable |= created.contains(now);
+                }
                 Failure::Unready { during, fraction } if affects(fraction) => lifecycle.unready.push(*during),
                 _ => {}
             }
@@ -84,6 +89,7 @@ impl PodLifecycle {
             since: now,
             started: now,
             crashed: None,
+            is_unschedulable: false,
             start_up: Some(Duration::ZERO),
             crashes: Vec::new(),
             unready: Vec::new(),
@@ -102,6 +108,11 @@ impl PodLifecycle {
 
     pub(super) fn stage(&self) -> Stage {
         self.stage
+    }
+
+    /// Returns whether the pod waits for a node.
+    pub(super) fn waits_for_node(&self) -> bool {
+        self.is_unschedulable && matches!(self.stage, Stage::Pulling { .. })
     }
 
     /// Returns the last start of the container.

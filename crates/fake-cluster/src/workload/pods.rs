@@ -53,6 +53,10 @@ pub(super) fn status(pod: &Value, lifecycle: &PodLifecycle, number: Id, now: Tim
     let stage = lifecycle.stage();
     let is_ready = stage == Stage::Ready;
     let has_image = !matches!(stage, Stage::Pulling { .. });
+    let mut scheduled = condition(pod, "PodScheduled", !lifecycle.waits_for_node(), now);
+    if lifecycle.waits_for_node() {
+        set(&mut scheduled, &["reason"], "Unschedulable");
+    }
     let mut status = json!({
         "phase": if has_image { "Running" } else { "Pending" },
         "startTime": at(pod, &["status", "startTime"]).cloned().unwrap_or_else(|| time_text(now.time).into()),
@@ -61,7 +65,7 @@ pub(super) fn status(pod: &Value, lifecycle: &PodLifecycle, number: Id, now: Tim
             condition(pod, "Initialized", true, now),
             condition(pod, "Ready", is_ready, now),
             condition(pod, "ContainersReady", is_ready, now),
-            condition(pod, "PodScheduled", true, now),
+            scheduled,
         ],
         "containerStatuses": list(pod, &["spec", "containers"])
             .iter()

@@ -132,7 +132,7 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
         .decisions
         .iter()
         .filter_map(|point| {
-            let (current, desired) = (point.explanation.current, point.explanation.desired?);
+            let (current, desired) = (point.explanation.current, point.applied()?);
             (current != desired).then(|| (point, change(current, desired)))
         })
         .collect();
@@ -151,7 +151,7 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
     let long = run.duration.as_secs() > 86_400;
     let lines = changed.iter().map(|(point, _)| {
         let time = text::time_of_day(run.start, point.at, long);
-        let (from, to) = (point.explanation.current, point.explanation.desired.unwrap_or_default());
+        let (from, to) = (point.explanation.current, point.applied().unwrap_or_default());
         Row::default()
             .with(Paint::Quiet, &format!("  {time}  "))
             .with(Paint::Strong, &format!("{from:>3} → {to:<3}  "))

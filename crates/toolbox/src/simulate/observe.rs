@@ -14,7 +14,9 @@ use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec, ValueTarget};
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use policies::steps::{PolicyEffect, Step, StepReason};
 
+use super::policy_spans::PolicySpans;
 use super::run::{DecisionPoint, EventMark, MetricSeries, Sample};
 use controller::reconcile::{ConcludedSync, Observer};
 use controller::store::Key;
@@ -41,6 +43,7 @@ pub(super) struct Track {
     pub(super) latest: Latest,
     /// The metrics, without values.
     pub(super) metrics: Vec<MetricSeries>,
+    pub(super) policies: PolicySpans,
     pub(super) decisions: Vec<DecisionPoint>,
     pub(super) events: Vec<EventMark>,
     /// Each write of the replica count: time, previous count, new count.
@@ -69,6 +72,7 @@ struct DecisionSteps {
     winner: Option<usize>,
     limiting: Option<LimitingStep>,
     metrics: Vec<Result<ProposalReason, Arc<str>>>,
+    policy: Vec<StepReason>,
 }
 
 impl Recorder {
@@ -100,19 +104,22 @@ impl Observer for Recorder {
         let Some(track) = tracks.get_mut(&sync.hpa.key) else { return };
         let at = Duration::try_from(sync.at.duration_since(self.start)).unwrap_or_default();
         let explanation = &sync.conclusion.explanation;
-        track.note_numbers(explanation);
+        track.note_numbers(explanation, sync.policy);
+        track.policies.note(at, sync.policy);
+        let applied = sync.policy.map_or(explanation.desired, |policy| policy.applied);
         let has_written = *sync.outcome == WriteOutcome::Done;
-        if has_written && let Some(desired) = explanation.desired {
+        if has_written && let Some(desired) = applied {
             track.rescales.push((at, explanation.current, desired));
         }
         let changes = *sync.outcome != WriteOutcome::NotNeeded;
-        let shape = DecisionSteps::from_explanation(explanation);
+        let shape = DecisionSteps::new(explanation, sync.policy);
         if changes || track.shape.as_ref() != Some(&shape) {
             if changes || track.decisions.len() < self.keep {
                 track.decisions.push(DecisionPoint {
                     at,
-                    sentence: explanation.sentence(sync.at),
+                    sentence: sentence(explanation, sync.policy, sync.at),
                     explanation: Arc::new(explanation.condensed(LISTED_PODS)),
+                    policy: sync.policy.cloned().map(Arc::new),
                 });
             } else {
                 track.left_out += 1;
@@ -131,6 +138,7 @@ impl Track {
         Self {
             latest,
             metrics: spec.metrics.iter().map(|metric| series(metric, settings)).collect(),
+            policies: PolicySpans::default(),
             decisions: Vec::new(),
             events: Vec::new(),
             rescales: Vec::new(),
@@ -140,7 +148,7 @@ impl Track {
         }
     }
 
-    fn note_numbers(&mut self, explanation: &Explanation) {
+    fn note_numbers(&mut self, explanation: &Explanation, policy: Option<&PolicyEffect>) {
         let readings: Vec<_> = explanation.metrics.iter().map(MetricExplanation::reading).collect();
         for (series, reading) in self.metrics.iter_mut().zip(&readings) {
             if let Some(reading) = reading {
@@ -159,6 +167,8 @@ impl Track {
             proposal: explanation.proposal,
             stabilized: explanation.stabilization.as_ref().map(|step| step.after),
             rate_allows: explanation.limit.as_ref().and_then(|step| step.rate_allows),
+            withheld: policy
+                .and_then(|policy| policy.recommended.filter(|_| policy.applied != policy.recommended)),
             ..Sample::default()
         };
         self.latest = Latest { sample, values: (0..self.metrics.len()).map(value).collect() };
@@ -187,18 +197,34 @@ impl Track {
 }
 
 impl DecisionSteps {
-    fn from_explanation(explanation: &Explanation) -> Self {
+    fn new(explanation: &Explanation, policy: Option<&PolicyEffect>) -> Self {
         let step = |metric: &MetricExplanation| match metric {
             MetricExplanation::Valid(reading) => Ok(reading.why),
             MetricExplanation::Failed(failed) => Err(Arc::clone(&failed.error)),
         };
         Self {
             course: explanation.path,
-            direction: explanation.desired.map(|desired| desired.cmp(&explanation.current)),
+            direction: policy
+                .map_or(explanation.desired, |policy| policy.applied)
+                .map(|desired| desired.cmp(&explanation.current)),
             winner: explanation.winner,
             limiting: explanation.limiting_step(),
             metrics: explanation.metrics.iter().map(step).collect(),
+            policy: policy.map_or_else(Vec::new, |policy| policy.steps.iter().map(Step::reason).collect()),
         }
+    }
+}
+
+/// The sentence of a decision. A policy with an effect comes first, because it comes last in a sync.
+fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
+    let recommended = explanation.sentence(at);
+    let Some((policy, steps)) = policy.and_then(|policy| Some((policy, policy.sentence()?))) else {
+        return recommended;
+    };
+    match policy.applied.filter(|_| policy.applied != policy.recommended) {
+        Some(applied) if applied == explanation.current => format!("stays at {applied}: {steps}"),
+        Some(applied) => format!("goes from {} to {applied}: {steps}", explanation.current),
+        None => format!("{recommended}; {steps}"),
     }
 }
 

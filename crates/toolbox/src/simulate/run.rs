@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use autoscaling::explanation::{Explanation, Subject};
 use jiff::Timestamp;
+use policies::steps::{PolicyEffect, StepReason};
 use serde::{Serialize, Serializer};
 
 /// The complete run of one variant of a scenario.
@@ -50,6 +51,8 @@ pub struct HpaRun {
     pub scores: Scores,
     /// The metrics of the spec, in order. Each has one value per sample.
     pub metrics: Vec<MetricSeries>,
+    /// The periods in which steps of the scaling policy had an effect, by start. Empty without a policy.
+    pub policies: Vec<PolicySpan>,
     /// Events of the HPA.
     pub events: Vec<EventMark>,
     /// Every decision that changed the replica count or took different steps from the previous decision,
@@ -89,6 +92,27 @@ pub struct Sample {
     pub stabilized: Option<i32>,
     /// The highest or lowest count that the rate policies allowed at the last decision.
     pub rate_allows: Option<i32>,
+    /// The count of the last decision without guards and mode of the scaling policy, if they changed it.
+    pub withheld: Option<i32>,
+}
+
+/// A period in which steps of the scaling policy with one reason had an effect.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicySpan {
+    /// The start, as time since the start of the run.
+    #[serde(rename = "fromSeconds", serialize_with = "seconds")]
+    pub from: Duration,
+    /// The end.
+    #[serde(rename = "toSeconds", serialize_with = "seconds")]
+    pub to: Duration,
+    /// The reason, as in the condition `ScalingPolicyActive`.
+    pub reason: StepReason,
+    /// The first step, with its numbers.
+    pub what: String,
+    /// For a schedule: the bound of the HPA and the one that applies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<(i32, i32)>,
 }
 
 /// One metric over time, as the decisions read it.
@@ -120,6 +144,16 @@ pub struct DecisionPoint {
     pub sentence: String,
     /// All steps of the decision.
     pub explanation: Arc<Explanation>,
+    /// The effect of the scaling policy. `None` for an HPA without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Arc<PolicyEffect>>,
+}
+
+impl DecisionPoint {
+    /// The count that is applied. `None` if none could be computed.
+    pub fn applied(&self) -> Option<i32> {
+        self.policy.as_ref().map_or(self.explanation.desired, |policy| policy.applied)
+    }
 }
 
 /// An event of an HPA.

@@ -74,6 +74,10 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
         &scenario.flags.options.settings,
         scenario.hpas.iter().map(|hpa| (key(hpa), &*hpa.spec)),
     ));
+    // The policies exist before the HPAs, so that the first sync already applies them.
+    for policy in &scenario.policies {
+        environment.cluster.create(policy.clone())?;
+    }
     environment.start_controller(scenario, &observer, &stop).await?;
     sleep_until(environment.origin).await;
     for hpa in &scenario.hpas {
@@ -145,7 +149,12 @@ impl Environment {
     ) -> Result<(), RunError> {
         let telemetry = Telemetry::new();
         // The observer already keeps the decisions. A record in the controller would duplicate them.
-        let options = Options { decisions_per_hpa: 0, ..scenario.flags.options.clone() };
+        let options = Options {
+            decisions_per_hpa: 0,
+            watch_scaling_policies: !scenario.policies.is_empty()
+                || scenario.flags.options.watch_scaling_policies,
+            ..scenario.flags.options.clone()
+        };
         let requests = Arc::new(RequestMetrics::new(telemetry.clone()));
         let client_options = ClientOptions { observer: Some(requests), ..scenario.flags.clients.clone() };
         let clients = clients(&self.cluster, &client_options)?;
@@ -263,6 +272,7 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> RunOut
             ),
             samples: samples.list,
             metrics: track.metrics,
+            policies: track.policies.finish(scenario.duration),
             decisions: track.decisions,
             events: track.events,
         })
@@ -311,7 +321,8 @@ fn shift_model(model: &WorkloadModel, prelude: Duration) -> WorkloadModel {
         let (Failure::CrashLoop { during: span, .. }
         | Failure::NeverReady { created: span, .. }
         | Failure::Unready { during: span, .. }
-        | Failure::SlowPull { created: span, .. }) = failure;
+        | Failure::SlowPull { created: span, .. }
+        | Failure::Unschedulable { created: span, .. }) = failure;
         *span = shift_span(span, prelude);
     }
     model

@@ -156,6 +156,7 @@ fn simulate(profile: &Profile) -> Run {
             values: Vec::new(),
         }],
         decisions: Vec::new(),
+        policies: Vec::new(),
         events: Vec::new(),
         scores: Scores::default(),
     };
@@ -310,7 +311,12 @@ fn simulate(profile: &Profile) -> Run {
             last = steps;
             let sentence = explanation.sentence(now);
             let explanation = Arc::new(explanation.clone());
-            hpa.decisions.push(DecisionPoint { at: Duration::from_secs(second), sentence, explanation });
+            hpa.decisions.push(DecisionPoint {
+                at: Duration::from_secs(second),
+                sentence,
+                explanation,
+                policy: None,
+            });
         }
         hpa.metrics[0].values.push((!is_down && second >= 60).then_some(percent));
         hpa.samples.push(Sample {
@@ -326,6 +332,7 @@ fn simulate(profile: &Profile) -> Run {
             proposal: explanation.proposal,
             stabilized,
             rate_allows: allowed,
+            withheld: None,
         });
     }
     score(&mut hpa);

@@ -8,6 +8,7 @@
 mod curve_format;
 pub(super) mod document;
 mod either;
+mod failure_format;
 mod flags;
 mod format;
 mod hpas;
@@ -15,6 +16,7 @@ mod loads;
 pub(super) mod manifests;
 mod notes;
 mod pipeline;
+mod policies;
 mod problem;
 mod reading;
 mod timeline;
@@ -34,6 +36,7 @@ pub(super) use self::document::Node;
 use self::format::ScenarioFile;
 pub(super) use self::hpas::HpaPlan;
 pub(super) use self::loads::{LoadPlan, load_of};
+pub(super) use self::policies::without_policies;
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::TimelineEvent;
 use crate::process::{Process, ResolvedFlags};
@@ -54,6 +57,8 @@ pub(super) struct Scenario {
     /// The controller's flags.
     pub(super) flags: ResolvedFlags,
     pub(super) hpas: Vec<HpaPlan>,
+    /// ScalingPolicies and ClusterScalingPolicies.
+    pub(super) policies: Vec<serde_json::Value>,
     /// The index of the workload that each HPA scales.
     pub(super) targets: Vec<usize>,
     pub(super) workloads: Vec<WorkloadPlan>,
@@ -90,6 +95,7 @@ impl Scenario {
         let sources = Sources { document };
         let flags = flags::read(&file.flags, sources, process)?;
         let hpas = hpas::read(document)?;
+        let policies = policies::read(document)?;
         let duration = file.duration.map_or(DURATION, |duration| duration.0);
         if duration < flags.options.sync_period {
             return Err(sources.problem("duration", "must be at least one sync period"));
@@ -116,6 +122,7 @@ impl Scenario {
             duration,
             flags,
             hpas,
+            policies,
             targets,
             workloads,
             loads,
@@ -131,6 +138,7 @@ impl Scenario {
 pub(super) fn open(name: &str, text: &str) -> Result<Node, Problem> {
     let mut document = Node::read(name, text)?;
     hpas::inline_files(&mut document)?;
+    policies::inline_files(&mut document)?;
     Ok(document)
 }
 

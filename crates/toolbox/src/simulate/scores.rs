@@ -109,6 +109,7 @@ mod tests {
             proposal: None,
             stabilized: None,
             rate_allows: None,
+            withheld: None,
         };
         points.iter().enumerate().map(sample).collect()
     }

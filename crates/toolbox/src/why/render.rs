@@ -34,7 +34,7 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
     let mut steps = explain::steps(&situation.explanation, situation.at, zone);
     steps.extend(super::sources::step(situation));
     steps.extend(super::burst::step(situation));
-    steps.extend(policy(situation));
+    steps.extend(situation.policy.as_ref().map(policy_step));
     if let Some(found) = counterfactual(situation) {
         steps.extend(found.step(&situation.explanation, situation.at, zone));
     }
@@ -104,8 +104,8 @@ fn in_charge(charge: &InCharge, namespace: &str) -> Line {
 }
 
 /// Renders the effect of the scaling policy: its steps, the count that is applied, and fields without effect.
-fn policy(situation: &Situation) -> Option<Step> {
-    let PolicyEffect { recommended, applied, steps, problems } = situation.policy.as_ref()?;
+pub(crate) fn policy_step(effect: &PolicyEffect) -> Step {
+    let PolicyEffect { recommended, applied, steps, problems } = effect;
     let mut step = Step::new("Scaling policy");
     if steps.is_empty() {
         step.push(Line::new("").plain("changes nothing at the moment"));
@@ -118,7 +118,7 @@ fn policy(situation: &Situation) -> Option<Step> {
     if !problems.is_empty() {
         step.push(Line::new("no effect").warn(problems.as_str()));
     }
-    Some(step)
+    step
 }
 
 fn found(findings: &[Finding]) -> Step {

@@ -67,6 +67,27 @@ async fn slow_pull_delays_every_pod_created_in_its_period() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unschedulable_pod_is_pending_until_a_node_is_free() {
+    let world = World::start();
+    let created = Span::since(Duration::from_secs(10));
+    let failures = vec![Failure::Unschedulable { created, wait: Duration::from_mins(1).into() }];
+    world.workloads.set_model("shop", "web", WorkloadModel { failures, ..WorkloadModel::default() });
+    create(&world.cluster, deployment(1));
+    after(12_000).await;
+    world.scale("apps/deployments", "web", 2);
+    after(50_000).await;
+    assert_eq!(world.phases(), (1, 0, 1));
+    let reasons = || {
+        let pods = world.pods();
+        let of = |pod: &serde_json::Value| pod["status"]["conditions"][3]["reason"].clone();
+        pods.iter().filter(|pod| of(pod) == "Unschedulable").count()
+    };
+    assert_eq!(reasons(), 1);
+    after(15_000).await;
+    assert_eq!((world.phases(), reasons()), ((0, 0, 2), 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn crashing_pod_backs_off_and_reports_it() {
     let world = World::start();
     let during = Span::new(Duration::from_mins(1), Duration::from_mins(10));

@@ -81,12 +81,17 @@ fn examples_are_listed_and_have_a_command() {
     let mut files = 0;
     for entry in std::fs::read_dir(examples()).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         assert!(EXAMPLES.iter().any(|(example, _)| *example == name), "{name} has no test");
         assert!(readme.contains(&format!("(policies/{name}.yaml)")), "{name} is not listed");
         let text = std::fs::read_to_string(&path).unwrap();
         let command = format!("concertina.dev/policy=\"$(cat examples/policies/{name}.yaml)\"");
         assert!(text.contains(&command), "{name}");
+        let scenario = std::fs::read_to_string(examples().join(format!("scenarios/{name}.yaml"))).unwrap();
+        assert!(scenario.contains(&format!("file: ../{name}.yaml")), "{name}");
         files += 1;
     }
     assert_eq!(files, EXAMPLES.len());

@@ -165,6 +165,7 @@ pub(super) fn share_axes(figures: &mut [Figure]) {
             panel.values.top = panel.values.top.max(values.top);
             panel.values.bottom = panel.values.bottom.min(values.bottom);
         }
+        panels::raise_bands(panel);
     }
 }
 

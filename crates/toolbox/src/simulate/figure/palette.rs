@@ -26,6 +26,12 @@ pub(in super::super) enum Ink {
     Window,
     /// Replicas that a rate limit holds back.
     Rate,
+    /// A time in which a scaling policy has an effect.
+    Policy,
+    /// The range between the HPA's bound and that of a schedule.
+    Schedule,
+    /// Replicas that a scaling policy withholds.
+    Withheld,
     /// Incoming work.
     Demand,
     /// The capacity of the ready pods.
@@ -58,7 +64,7 @@ pub(in super::super) enum Ink {
 const VARIANTS: u8 = 6;
 
 /// Each ink with its name, and its colours on light and dark backgrounds.
-const PAINTS: [(Ink, &str, &str, &str); 27] = [
+const PAINTS: [(Ink, &str, &str, &str); 30] = [
     (Ink::Ground, "ground", "#ffffff", "#171b20"),
     (Ink::Grid, "grid", "#e7e9ec", "#2a3037"),
     (Ink::Label, "label", "#5b6570", "#a3adb8"),
@@ -68,6 +74,9 @@ const PAINTS: [(Ink, &str, &str, &str); 27] = [
     (Ink::Bound, "bound", "#8b95a0", "#77828e"),
     (Ink::Window, "window", "#f0a80066", "#f0b42959"),
     (Ink::Rate, "rate", "#a3478f", "#e08fcb"),
+    (Ink::Policy, "policy", "#7b4fc926", "#b89aff30"),
+    (Ink::Schedule, "schedule", "#009e7333", "#35c79b3d"),
+    (Ink::Withheld, "withheld", "#7b4fc9", "#b89aff"),
     (Ink::Demand, "demand", "#17202a", "#f2f4f6"),
     (Ink::Capacity, "capacity", "#0072b2", "#56b4e9"),
     (Ink::Short, "short", "#d1490c99", "#ff8a4c99"),

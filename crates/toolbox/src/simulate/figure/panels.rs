@@ -1,5 +1,9 @@
 //! The panels of an HPA's run and their content.
 
+use std::collections::BTreeSet;
+
+use policies::steps::StepReason;
+
 use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::axis::{TimeAxis, ValueAxis};
 use super::palette::Ink;
@@ -65,21 +69,65 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     let running = samples.iter().map(|sample| (at(sample), Some((0.0, f64::from(sample.running)))));
     let window = samples.iter().map(|sample| (at(sample), held_by_window(sample)));
     let rate = samples.iter().map(|sample| (at(sample), held_by_rate(sample)));
-    let areas = vec![
+    let withheld =
+        samples.iter().map(|sample| (at(sample), sample.withheld.and_then(|it| between(it, sample.wanted))));
+    let (bands, mut policy_keys) = policy_bands(hpa, values.top);
+    let areas = bands.into_iter().chain([
         Area { ink: Ink::Running, pieces: downsample::bands(running, length) },
         Area { ink: Ink::Window, pieces: downsample::bands(window, length) },
         Area { ink: Ink::Rate, pieces: downsample::bands(rate, length) },
-    ];
+        Area { ink: Ink::Withheld, pieces: downsample::bands(withheld, length) },
+    ]);
+    let areas: Vec<Area> = areas.collect();
     let mut keys = vec![
         (Ink::Desired, Shape::Line, "desired".to_owned()),
         (Ink::Ready, Shape::Line, "ready".to_owned()),
         (Ink::Running, Shape::Area, "running".to_owned()),
         (Ink::Window, Shape::Area, "held back by a window".to_owned()),
         (Ink::Rate, Shape::Area, "held back by a rate limit".to_owned()),
+        (Ink::Withheld, Shape::Area, "withheld by the policy".to_owned()),
         (Ink::Bound, Shape::Line, if with_max { "min and max" } else { "min" }.to_owned()),
     ];
+    keys.append(&mut policy_keys);
     drop_unused(&mut keys, &areas);
     Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
+}
+
+/// The bands of a scaling policy and their legend: the range between the HPA's bound and that of a schedule, and the
+/// whole height for any other step.
+fn policy_bands(hpa: &HpaRun, top: f64) -> (Vec<Area>, Vec<(Ink, Shape, String)>) {
+    let (mut schedules, mut others, mut reasons) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for span in &hpa.policies {
+        let ends = [span.from.as_secs_f64(), span.to.as_secs_f64()];
+        let band = |low: f64, high: f64| ends.map(|at| (at, low, high)).to_vec();
+        match span.bound {
+            Some((from, to)) => {
+                schedules.push(band(f64::from(from.min(to)), f64::from(from.max(to)).min(top)))
+            }
+            None => {
+                reasons.insert(span.reason);
+                others.push(band(0.0, top));
+            }
+        }
+    }
+    let mut keys = Vec::new();
+    if !schedules.is_empty() {
+        keys.push((Ink::Schedule, Shape::Area, "bound of a schedule".to_owned()));
+    }
+    if !reasons.is_empty() {
+        let reasons: Vec<_> = reasons.into_iter().map(StepReason::as_str).collect();
+        keys.push((Ink::Policy, Shape::Area, format!("policy: {}", reasons.join(", "))));
+    }
+    let areas = [(Ink::Policy, others), (Ink::Schedule, schedules)];
+    (areas.map(|(ink, pieces)| Area { ink, pieces }).into(), keys)
+}
+
+/// Extends the bands of a policy to the top of the panel, after the axis of the panel has changed.
+pub(super) fn raise_bands(panel: &mut Panel) {
+    let top = panel.values.top;
+    for area in panel.areas.iter_mut().filter(|area| area.ink == Ink::Policy) {
+        area.pieces.iter_mut().flatten().for_each(|(_, _, high)| *high = top);
+    }
 }
 
 /// The range between the metrics' proposal and the stabilized count, both limited to maxReplicas.

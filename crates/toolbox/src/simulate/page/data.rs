@@ -8,6 +8,7 @@ use super::super::figure::{Figure, Ink, scale_of};
 use super::super::run::{HpaRun, Run, Sample};
 use super::super::text;
 use crate::explain::{self, Role, Step, Zone, escape};
+use crate::why::render::policy_step;
 
 /// The size limit of the decision steps of one chart, in bytes (estimate). Beyond it, only decisions that
 /// changed the count keep their steps, so that the page for one HPA and one day stays below a megabyte.
@@ -108,13 +109,14 @@ impl Data {
         self.bytes = 0;
         let decisions = hpa.decisions.iter().map(|point| {
             let sentence = self.text(&point.sentence);
-            let changed =
-                point.explanation.desired.is_some_and(|desired| desired != point.explanation.current);
+            let changed = point.applied().is_some_and(|applied| applied != point.explanation.current);
             let keeps = changed || self.bytes < STEPS;
             self.left_out += usize::from(!keeps);
             let at = jiff::SignedDuration::try_from(point.at).unwrap_or_default();
             let at = run.start.checked_add(at).unwrap_or(run.start);
-            let steps = if keeps { explain::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
+            let mut steps =
+                if keeps { explain::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
+            steps.extend(point.policy.as_deref().filter(|_| keeps).map(policy_step));
             let steps = steps.iter().map(|step| self.step(step));
             (point.at.as_secs(), sentence, steps.collect())
         });
@@ -125,7 +127,11 @@ impl Data {
         let events = events.collect();
         let happenings =
             run.happenings.iter().map(|it| (it.from.as_secs(), it.to.as_secs(), self.text(&it.what)));
-        let happenings = happenings.collect();
+        let mut happenings: Vec<_> = happenings.collect();
+        let spans = hpa.policies.iter().map(|span| {
+            (span.from.as_secs(), span.to.as_secs(), self.text(&format!("policy: {}", span.what)))
+        });
+        happenings.extend(spans);
         self.push(ChartData {
             decisions,
             events,

@@ -233,7 +233,7 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     let long = run.duration > Duration::from_hours(24);
     let mut lines: Vec<(Duration, &str, String, String)> = Vec::new();
     for point in &hpa.decisions {
-        let (current, desired) = (point.explanation.current, point.explanation.desired);
+        let (current, desired) = (point.explanation.current, point.applied());
         if let Some(desired) = desired.filter(|desired| *desired != current) {
             let sign = if desired > current { "up" } else { "down" };
             let why = text::reason(&point.sentence).to_owned();
@@ -248,6 +248,15 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
         let length = event.to.saturating_sub(event.from);
         let length = if length.is_zero() { String::new() } else { format!(", for {}", text::span(length)) };
         lines.push((event.from, "scenario", "scenario".to_owned(), format!("{}{length}", event.what)));
+    }
+    for span in &hpa.policies {
+        let length = text::span(span.to.saturating_sub(span.from));
+        lines.push((
+            span.from,
+            "policy",
+            span.reason.as_str().to_owned(),
+            format!("{}, for {length}", span.what),
+        ));
     }
     lines.sort_by_key(|(at, ..)| *at);
     if lines.is_empty() {

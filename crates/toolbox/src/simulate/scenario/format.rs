@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::curve_format::CurveFile;
+use super::failure_format::FailureFile;
+use super::policies::PolicySchema;
 use super::values::{Amount, FlagText, Length, Share, Start};
 
 /// A scenario for `concertina simulate`: HPAs, the workloads they scale, their load, and the path of the
@@ -33,6 +35,11 @@ pub(crate) struct ScenarioFile {
     pub(crate) load: Vec<LoadFile>,
     /// The path of metrics from the pods to the controller.
     pub(crate) metrics: MetricsFile,
+    /// Scaling policies: ScalingPolicies and ClusterScalingPolicies, inline or from a file. Any other document of
+    /// a file is the annotation `concertina.dev/policy` of every HPA, or of the one that `hpa` names. A scenario
+    /// with policies, here or in annotations of its HPAs, runs with and without them.
+    #[schemars(with = "Vec<PolicySchema>")]
+    pub(crate) policies: Vec<serde_json::Value>,
     /// Changes of pod templates. Each replaces all pods of its workload.
     pub(crate) rollouts: Vec<RolloutFile>,
 }
@@ -191,57 +198,6 @@ pub(crate) struct RollingUpdateFile {
     pub(crate) max_surge: Option<FlagText>,
     /// The maximum number of unavailable pods, as a number or in percent; 25% by default.
     pub(crate) max_unavailable: Option<FlagText>,
-}
-
-/// A failure of some of a workload's pods.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
-#[schemars(rename = "Failure")]
-pub(crate) enum FailureFile {
-    /// Containers exit repeatedly and restart with increasing back-off.
-    CrashLoop {
-        /// The start time, since the start of the scenario.
-        #[serde(default)]
-        from: Length,
-        /// The length; to the end of the scenario by default.
-        r#for: Option<Length>,
-        /// The fraction of the pods.
-        fraction: Share,
-        /// The time a container runs before it exits. If it is longer than the startup, the pod is ready for
-        /// a while.
-        #[serde(default)]
-        runs_for: Length,
-    },
-    /// Pods created in the given period never become ready.
-    NeverReady {
-        /// The start time, since the start of the scenario.
-        #[serde(default)]
-        from: Length,
-        /// The length; to the end of the scenario by default.
-        r#for: Option<Length>,
-        /// The fraction of the pods created in the period.
-        fraction: Share,
-    },
-    /// The readiness probes of running pods fail.
-    Unready {
-        /// The start time, since the start of the scenario.
-        #[serde(default)]
-        from: Length,
-        /// The length; to the end of the scenario by default.
-        r#for: Option<Length>,
-        /// The fraction of the pods.
-        fraction: Share,
-    },
-    /// Pods created in the given period wait for their image.
-    SlowPull {
-        /// The start time, since the start of the scenario.
-        #[serde(default)]
-        from: Length,
-        /// The length; to the end of the scenario by default.
-        r#for: Option<Length>,
-        /// The wait of each pod.
-        pull: DistributionFile,
-    },
 }
 
 /// Work for one workload. Set `cpu`, or `demand` and the cost of a unit.

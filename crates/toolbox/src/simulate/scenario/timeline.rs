@@ -52,6 +52,9 @@ pub(super) fn collect(
                 Failure::SlowPull { created, .. } => {
                     event(created, format!("{name}'s images are pulled slowly"))
                 }
+                Failure::Unschedulable { created, .. } => {
+                    event(created, format!("no free node for {name}'s new pods"))
+                }
             });
         }
     }

@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 
 use super::Sources;
 use super::document::Location;
-use super::format::{
-    ContainerFile, DistributionFile, DrawnFile, FailureFile, ImagePullFile, WorkloadFile, WorkloadKind,
-};
+use super::failure_format::FailureFile;
+use super::format::{ContainerFile, DistributionFile, DrawnFile, ImagePullFile, WorkloadFile, WorkloadKind};
 use super::hpas::HpaPlan;
 use super::problem::Problem;
 use super::values::{Amount, FlagText, Length};
@@ -339,6 +338,9 @@ fn failure(file: &FailureFile) -> Failure {
         }
         FailureFile::SlowPull { from, r#for, pull } => {
             Failure::SlowPull { created: span(*from, *r#for), pull: distribution(pull) }
+        }
+        FailureFile::Unschedulable { from, r#for, wait } => {
+            Failure::Unschedulable { created: span(*from, *r#for), wait: distribution(wait) }
         }
     }
 }
