@@ -100,14 +100,11 @@ fn policy_bands(hpa: &HpaRun, top: f64) -> (Vec<Area>, Vec<(Ink, Shape, String)>
     for span in &hpa.policies {
         let ends = [span.from.as_secs_f64(), span.to.as_secs_f64()];
         let band = |low: f64, high: f64| ends.map(|at| (at, low, high)).to_vec();
-        match span.bound {
-            Some((from, to)) => {
-                schedules.push(band(f64::from(from.min(to)), f64::from(from.max(to)).min(top)))
-            }
-            None => {
-                reasons.insert(span.reason);
-                others.push(band(0.0, top));
-            }
+        if let Some((from, to)) = span.bound {
+            schedules.push(band(f64::from(from.min(to)), f64::from(from.max(to)).min(top)));
+        } else {
+            reasons.insert(span.reason);
+            others.push(band(0.0, top));
         }
     }
     let mut keys = Vec::new();
