@@ -121,6 +121,7 @@ fn sync(record: &Record, hpa: &HpaRecord, at: Timestamp, conclusion: &Conclusion
         outcome: &outcome,
         conclusion,
         policy: None,
+        rules: None,
         sources: &[],
     });
 }

@@ -134,6 +134,6 @@ impl Rules {
             let reason = steps.first().map_or("", |step| step.reason().as_str());
             decision.replace_count(to, format!("scaling policy: {reason}"));
         }
-        PolicyEffect { recommended, applied, steps, problems: self.policy.problem_text() }
+        PolicyEffect { recommended, applied, steps, problems: self.policy.problem_text(), next: None }
     }
 }

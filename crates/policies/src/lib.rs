@@ -62,6 +62,7 @@ pub mod import;
 pub mod merge;
 pub mod metrics;
 pub mod mode;
+pub mod next;
 pub mod resolve;
 pub mod schedule;
 pub mod settings;

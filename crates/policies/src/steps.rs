@@ -10,6 +10,7 @@ use crate::choice::{Chosen, CombineStep, CorrectionStep, FallbackStep};
 use crate::corrections::IgnoredContainersStep;
 use crate::guards::{GuardStep, OwnedPodsStep};
 use crate::mode::ModeStep;
+use crate::next::NextChange;
 use crate::spec::Mode;
 
 /// A step of a policy that has an effect.
@@ -186,6 +187,8 @@ pub struct PolicyEffect {
     pub steps: Vec<Step>,
     /// Fields without effect, and why. Empty if all fields are valid.
     pub problems: String,
+    /// The next change of the rules. `None` if they stay.
+    pub next: Option<NextChange>,
 }
 
 impl PolicyEffect {

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::sources::SourceReading;
 use crate::store::{HpaRecord, Key};
+use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
 
 /// Observes every concluded sync before its status is written. The methods run within the sync and must not
@@ -59,6 +60,8 @@ pub struct ConcludedSync<'a> {
     pub conclusion: &'a Conclusion,
     /// The effect of the scaling policy. `None` for an HPA without one.
     pub policy: Option<&'a PolicyEffect>,
+    /// The rules of the scaling policy. `None` for an HPA without one.
+    pub rules: Option<&'a Arc<Rules>>,
     /// What was read from the sources that the policy names.
     pub sources: &'a [SourceReading],
 }

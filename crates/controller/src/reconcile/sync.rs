@@ -161,7 +161,7 @@ impl Controller {
             policy: decided_policy,
             ..
         } = evaluated;
-        let (effect, remembered) = decided_policy.unzip();
+        let (mut effect, remembered) = decided_policy.unzip();
         let (metrics, burst) =
             remembered.map_or((None, None), |Remembered { metrics, burst }| (Some(metrics), burst));
         let (target, at) = (target.filter(|_| before.is_none()), moment.at);
@@ -171,6 +171,9 @@ impl Controller {
         // The end of the sync uses the same clock offset as the decision.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, settings, ended);
+        if let Some((effect, (resolved, metrics))) = effect.as_mut().zip(policy.zip(metrics.as_ref())) {
+            effect.next = resolved.rules.next_change(metrics, at);
+        }
         if applicable.is_some() {
             let concluded = policy.zip(effect.as_ref()).zip(metrics.as_ref());
             let concluded = concluded.map(|((resolved, effect), metrics)| ConcludedPolicy {
@@ -194,6 +197,7 @@ impl Controller {
             outcome: &outcome,
             conclusion: &conclusion,
             policy: effect.as_ref(),
+            rules: policy.map(|policy| &policy.rules),
             sources: &readings,
         };
         for observer in &self.observers {

@@ -134,6 +134,7 @@ impl Stage {
             outcome: &outcome,
             conclusion: &conclusion,
             policy: None,
+            rules: None,
             sources: &[],
         });
         conclusion

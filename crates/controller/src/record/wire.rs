@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::reconcile::SourceReading;
+use policies::next::NextChange;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
 mod convert;
@@ -230,6 +231,19 @@ pub struct PolicyEntry {
     pub steps: Vec<StepEntry>,
     /// Fields without effect, and why. Empty if all fields are valid.
     pub problems: String,
+    /// The next change of the rules. Absent if they stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextEntry>,
+}
+
+/// The next change of a policy's rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NextEntry {
+    /// What starts or ends, without a full stop.
+    pub message: String,
+    /// The time, and each change.
+    #[serde(flatten)]
+    pub change: NextChange,
 }
 
 /// A step of a scaling policy.
@@ -245,15 +259,17 @@ pub struct StepEntry {
 }
 
 impl From<PolicyEffect> for PolicyEntry {
-    fn from(PolicyEffect { recommended, applied, steps, problems }: PolicyEffect) -> Self {
+    fn from(PolicyEffect { recommended, applied, steps, problems, next }: PolicyEffect) -> Self {
         let entry = |step: Step| StepEntry { reason: step.reason(), message: step.to_string(), step };
-        Self { recommended, applied, steps: steps.into_iter().map(entry).collect(), problems }
+        let next = next.map(|change| NextEntry { message: change.to_string(), change });
+        Self { recommended, applied, steps: steps.into_iter().map(entry).collect(), problems, next }
     }
 }
 
 impl From<PolicyEntry> for PolicyEffect {
-    fn from(PolicyEntry { recommended, applied, steps, problems }: PolicyEntry) -> Self {
-        Self { recommended, applied, steps: steps.into_iter().map(|entry| entry.step).collect(), problems }
+    fn from(PolicyEntry { recommended, applied, steps, problems, next }: PolicyEntry) -> Self {
+        let steps = steps.into_iter().map(|entry| entry.step).collect();
+        Self { recommended, applied, steps, problems, next: next.map(|entry| entry.change) }
     }
 }
 

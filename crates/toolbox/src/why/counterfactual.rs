@@ -71,6 +71,15 @@ pub enum Change {
         /// The next count.
         to: i32,
     },
+    /// The rules of the scaling policy change, and the metrics stay unchanged.
+    Policy {
+        /// The time.
+        at: Timestamp,
+        /// What starts or ends.
+        what: String,
+        /// The count after the change. `None` if it depends on inputs at that time.
+        to: Option<i32>,
+    },
     /// The correction of a fault, which must come before any other change.
     Repair {
         /// The required state.
@@ -111,6 +120,16 @@ pub struct Hold {
 /// Finds the changes that would give another result in a situation. Returns `None` if the inputs of the
 /// decision are missing, as in a controller's record, which contains only the steps.
 pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
+    let mut found = of_metrics(situation)?;
+    if let Some(next) = situation.policy.as_ref().and_then(|policy| policy.next.as_ref()) {
+        let to = Trial::new(situation).and_then(|trial| trial.after_change(next));
+        found.changes.push(Change::Policy { at: next.at, what: next.to_string(), to });
+    }
+    Some(found)
+}
+
+/// Finds the changes of the reference's decision.
+fn of_metrics(situation: &Situation) -> Option<Counterfactual> {
     let explanation = &situation.explanation;
     let mut found = Counterfactual::default();
     if explanation.path != DecisionPath::Metrics {

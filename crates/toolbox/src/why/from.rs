@@ -206,6 +206,7 @@ pub(super) fn situation(
         explanation: last.explanation.clone(),
         policy: last.policy.clone().map(PolicyEffect::from),
         sources: last.sources.clone(),
+        rules: None,
         outcome: match last.result.outcome {
             Outcome::NotNeeded => WriteOutcome::NotNeeded,
             Outcome::Done => WriteOutcome::Done,

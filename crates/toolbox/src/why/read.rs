@@ -38,6 +38,7 @@ use controller::reconcile::{ConcludedSync, Controller, Observer, SourceReading, 
 use controller::record::wire::ControllerInfo;
 use controller::store::{HpaRecord, Key};
 use controller::telemetry::metrics::Metrics as Telemetry;
+use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
 
 /// Maximum number of concurrent decisions.
@@ -288,7 +289,7 @@ impl Reader {
         let mut permit = WorkerPermit::new(&controller.workers.any).await;
         controller.sync(&key, &mut permit).await;
         drop(permit);
-        let Decided { record, at, outcome, conclusion, metrics, pods, policy, sources } =
+        let Decided { record, at, outcome, conclusion, metrics, pods, policy, sources, rules } =
             self.captured.take(&key)?;
         let objects = Objects { client: &self.clients.core, mapper: &controller.mapper };
         let target = objects.target(&key.namespace, &record.spec.target).await;
@@ -312,8 +313,13 @@ impl Reader {
             in_charge: extras.in_charge(&key),
             status_writer: extras.hpas.get(&key).and_then(super::wire::Meta::status_writer),
             explanation,
+            settings: rules.as_ref().map_or_else(
+                || controller.settings.clone(),
+                |rules| policies::settings::settings(&rules.policy.spec, &controller.settings),
+            ),
             policy,
             sources,
+            rules,
             outcome,
             events: events.collect(),
             conditions,
@@ -324,7 +330,6 @@ impl Reader {
             sharing,
             recent_events: extras.events(&key, &record.uid),
             past,
-            settings: controller.settings.clone(),
             flags: self.flags.clone(),
             period: controller.period,
             skew: self.server.ahead,
@@ -411,6 +416,7 @@ struct Decided {
     pods: Vec<Arc<Pod>>,
     policy: Option<PolicyEffect>,
     sources: Vec<SourceReading>,
+    rules: Option<Arc<Rules>>,
 }
 
 impl Captured {
@@ -430,6 +436,7 @@ impl Observer for Captured {
             pods: sync.answers.pods.to_vec(),
             policy: sync.policy.cloned(),
             sources: sync.sources.to_vec(),
+            rules: sync.rules.cloned(),
         };
         let mut by_key = self.by_key.lock();
         by_key.insert(sync.hpa.key.clone(), decided);

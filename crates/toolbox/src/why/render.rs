@@ -105,7 +105,7 @@ fn in_charge(charge: &InCharge, namespace: &str) -> Line {
 
 /// Renders the effect of the scaling policy: its steps, the count that is applied, and fields without effect.
 pub(crate) fn policy_step(effect: &PolicyEffect) -> Step {
-    let PolicyEffect { recommended, applied, steps, problems } = effect;
+    let PolicyEffect { recommended, applied, steps, problems, next } = effect;
     let mut step = Step::new("Scaling policy");
     if steps.is_empty() {
         step.push(Line::new("").plain("changes nothing at the moment"));
@@ -114,6 +114,9 @@ pub(crate) fn policy_step(effect: &PolicyEffect) -> Step {
     if let Some(applied) = applied.filter(|_| applied != recommended) {
         let instead = recommended.map(|count| format!(" instead of {count}")).unwrap_or_default();
         step.push(Line::new("applied").strong(format!("{applied}{instead}")));
+    }
+    if let Some(next) = next {
+        step.push(Line::new("next change").plain(format!("{next} at {}", next.at)));
     }
     if !problems.is_empty() {
         step.push(Line::new("no effect").warn(problems.as_str()));

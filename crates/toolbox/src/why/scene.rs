@@ -150,6 +150,7 @@ impl Scene {
             explanation: concluded.explanation,
             policy: None,
             sources: Vec::new(),
+            rules: None,
             outcome,
             events: Vec::new(),
             conditions: status.conditions.clone(),

@@ -20,6 +20,7 @@ use controller::handover::scope::BUILT_IN;
 use controller::reconcile::SourceReading;
 use controller::record::wire::Comparison;
 use controller::store::{HpaRecord, Key};
+use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
 
 /// Clock difference above which decisions use the server's clock. The difference is then reported.
@@ -48,6 +49,8 @@ pub struct Situation {
     pub policy: Option<PolicyEffect>,
     /// What the sync read from the sources that the policy names. Empty if the metrics APIs answered.
     pub sources: Vec<SourceReading>,
+    /// The rules of the scaling policy. `None` for an HPA without one, and in a record.
+    pub rules: Option<Arc<Rules>>,
     /// The outcome of the write. Never [`WriteOutcome::Done`] for a cluster, because nothing is written.
     pub outcome: WriteOutcome,
     /// The events that a controller would send, in order.

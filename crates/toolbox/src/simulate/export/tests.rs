@@ -57,6 +57,6 @@ fn json_has_all_values_under_stable_names() {
     );
     assert_eq!(
         names(&hpa["samples"][0]),
-        "capacity demand max min proposal queued rateAllows ready running seconds stabilized wanted"
+        "capacity demand max min proposal queued rateAllows ready running seconds stabilized wanted withheld"
     );
 }

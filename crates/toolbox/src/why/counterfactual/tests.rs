@@ -247,3 +247,45 @@ fn threshold_includes_unready_pods() {
     )))];
     assert_eq!(lines(&free(scene))[0], "for 4: cpu above 133 % of request (665m of 500m per pod; now 80 %)");
 }
+
+/// A situation with a policy, which has the text of an annotation.
+fn with_policy(mut situation: Situation, text: &str, steps: Vec<policies::steps::Step>) -> Situation {
+    let parsed = policies::spec::parse(text, policies::spec::Level::Annotation);
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    let source = policies::merge::Source {
+        level: policies::spec::Level::Annotation,
+        name: "".into(),
+        created: None,
+        parsed: std::sync::Arc::new(parsed),
+    };
+    let policy = std::sync::Arc::new(policies::merge::Policy::merge(vec![source]));
+    let rules = policies::resolve::resolve(&policy, situation.at);
+    let next = rules.next_change(&policies::history::PolicyHistory::default(), situation.at);
+    situation.rules = Some(std::sync::Arc::new(rules));
+    situation.policy = Some(policies::steps::PolicyEffect { steps, next, ..Default::default() });
+    situation
+}
+
+#[test]
+fn next_change_of_a_policy_states_the_count_after_it() {
+    let situation = Scene::cpu(5, 900).situation();
+    let desired = situation.explanation.desired;
+    let at = situation.at + jiff::SignedDuration::from_hours(1);
+    let last = |situation: &Situation| counterfactual(situation).unwrap().changes.pop().unwrap();
+    let change = |what: &str, to| Change::Policy { at, what: what.to_owned(), to };
+    let until = with_policy(situation.clone(), &format!("{{mode: Paused, until: {at}}}"), Vec::new());
+    assert_eq!(last(&until), change("the mode Paused ends", desired));
+    let ceiling =
+        format!("schedules: [{{name: night, from: {at}, to: 2100-01-01T00:00:00Z, maxReplicas: 3}}]");
+    let ceiling = with_policy(situation.clone(), &ceiling, Vec::new());
+    assert_eq!(last(&ceiling), change("a schedule changes the bounds", Some(3)));
+    // A guard may act otherwise at that time.
+    let step = policies::corrections::IgnoredContainersStep {
+        resource: "cpu".into(),
+        containers: Vec::new(),
+        pods: 5,
+    };
+    let guarded = format!("{{mode: Paused, until: {at}}}");
+    let guarded = with_policy(situation, &guarded, vec![policies::steps::Step::IgnoredContainers(step)]);
+    assert_eq!(last(&guarded), change("the mode Paused ends", None));
+}

@@ -41,6 +41,15 @@ fn line(change: &Change, at: Timestamp, zone: &Zone) -> Line {
         Change::Field { path, now, must_be, to } => {
             Line::new(format!("for {to}")).plain(format!("{path} {must_be} (it is {now})"))
         }
+        Change::Policy { at: from, what, to } => {
+            let wait = if *from > at { format!(" (in {})", Span::between(at, *from)) } else { String::new() };
+            let label = to.map_or_else(|| "policy".to_owned(), |to| format!("for {to}"));
+            let metrics = if to.is_some() { ", if the metrics stay as they are" } else { "" };
+            Line::new(label)
+                .plain("at ")
+                .strong(zone.time(*from, at))
+                .plain(format!("{wait} {what}{metrics}"))
+        }
         Change::Repair { what } => Line::new("needed").plain(what.as_str()),
     }
 }

@@ -1,5 +1,7 @@
 //! Repeats a decision with one change.
 
+use std::sync::Arc;
+
 use autoscaling::condition::Limit;
 use autoscaling::explanation::{
     Explanation, LimitingStep, Measure, MetricExplanation, MetricReading, PodGroup,
@@ -9,6 +11,10 @@ use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::{SelectPolicy, Spec};
 use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
 use jiff::{SignedDuration, Timestamp};
+use policies::mode;
+use policies::next::{NextChange, RuleChange};
+use policies::resolve::resolve;
+use policies::steps::Step;
 
 use super::{Change, Situation, Threshold};
 use controller::shadow::scaled_metrics::at_level;
@@ -25,6 +31,8 @@ const HALVINGS: usize = 56;
 pub(super) struct Trial<'a> {
     situation: &'a Situation,
     record: &'a HpaRecord,
+    /// The spec with the bounds of the schedules.
+    spec: Arc<Spec>,
     scale: Scale,
     pub(super) explanation: &'a Explanation,
 }
@@ -53,8 +61,11 @@ impl<'a> Trial<'a> {
         let explanation = &situation.explanation;
         // The pods are already selected. A decision only checks that the selector is present.
         let scale = Scale::new(explanation.current, explanation.status_replicas, "selected=already").ok()?;
-        let trial = Self { situation, record: situation.hpa.as_deref()?, scale, explanation };
-        let repeated = trial.decide(&[], Past::Known, &trial.record.spec, situation.at);
+        let record = situation.hpa.as_deref()?;
+        let bounds = situation.rules.as_ref().map(|rules| &rules.bounds);
+        let spec = bounds.map_or_else(|| Arc::clone(&record.spec), |bounds| bounds.spec(&record.spec).0);
+        let trial = Self { situation, record, spec, scale, explanation };
+        let repeated = trial.decide(&[], Past::Known, &trial.spec, situation.at);
         (repeated.desired == explanation.desired && repeated.metrics.len() == explanation.metrics.len())
             .then_some(trial)
     }
@@ -180,16 +191,24 @@ impl<'a> Trial<'a> {
         moments.into_iter().find_map(|until| {
             // A recommendation counts until the end of its window and expires an instant later.
             let after = until.checked_add(SignedDuration::from_nanos(1)).ok()?;
-            let later = self.decide(&[], Past::Known, &self.record.spec, after);
+            let later = self.decide(&[], Past::Known, &self.spec, after);
             let to = later.desired.filter(|to| Some(*to) != self.explanation.desired)?;
             (later.proposal == self.explanation.proposal).then_some(Change::Wait { until, step, to })
         })
     }
 
-    /// Finds the field of the HPA that limits the count.
+    /// Finds the field of the HPA that limits the count. A bound of a schedule is no field of the HPA.
     pub(super) fn field(&self) -> Option<Change> {
         let limit = self.explanation.limit.as_ref().filter(|limit| limit.before != limit.after)?;
-        let mut spec = Spec::clone(&self.record.spec);
+        let is_own = match limit.limit {
+            Limit::Maximum => self.spec.max_replicas == self.record.spec.max_replicas,
+            Limit::Minimum => self.spec.min_replicas == self.record.spec.min_replicas,
+            _ => true,
+        };
+        if !is_own {
+            return None;
+        }
+        let mut spec = Spec::clone(&self.spec);
         let (path, now) = match (limit.limit, limit.select, &mut spec.behavior) {
             (Limit::Maximum, ..) => {
                 spec.max_replicas = i32::MAX;
@@ -218,8 +237,22 @@ impl<'a> Trial<'a> {
         (Some(to) != self.explanation.desired).then_some(Change::Field { path, now, must_be, to })
     }
 
+    /// Finds the count after the next change of the scaling policy, with the current metrics. `None` if the count
+    /// depends on a guard or a fallback, whose inputs at that time are unknown.
+    pub(super) fn after_change(&self, next: &NextChange) -> Option<i32> {
+        let (rules, effect) = (self.situation.rules.as_ref()?, self.situation.policy.as_ref()?);
+        let unknown = |step: &Step| !matches!(step, Step::Mode(_) | Step::Schedule(_));
+        if next.changes.contains(&RuleChange::FallbackStarts) || effect.steps.iter().any(unknown) {
+            return None;
+        }
+        let rules = resolve(&rules.policy, next.at);
+        let (spec, _) = rules.bounds.spec(&self.record.spec);
+        let later = self.decide(&[], Past::Known, &spec, next.at);
+        mode::apply(&rules.mode, self.explanation.current, later.desired).0
+    }
+
     fn at_levels(&self, levels: &[(usize, f64)], past: Past) -> Explanation {
-        self.decide(levels, past, &self.record.spec, self.situation.at)
+        self.decide(levels, past, &self.spec, self.situation.at)
     }
 
     fn decide(&self, levels: &[(usize, f64)], past: Past, spec: &Spec, now: Timestamp) -> Explanation {
