@@ -322,6 +322,67 @@ async fn status_of_a_policy_reports_matches_and_problems() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn status_of_a_cluster_policy_syncs_no_hpa() {
+    let stage = annotated("syncPeriodSeconds: 3600");
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": "other"}});
+    let rig = Harness::with(stage, &with_objects());
+    rig.pass(5.0).await;
+    rig.create(policy(
+        "ClusterScalingPolicy",
+        "platform",
+        &json!({"namespaceSelector": selector, "limits": {"highestFloor": 4}}),
+    ));
+    rig.pass(20.0).await;
+    let before = rig.syncs("web").len();
+    rig.pass(200.0).await;
+    assert_eq!(rig.syncs("web").len(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_reports_fields_of_other_policies_and_limits() {
+    let stage = Fixture::growing();
+    stage.create(policy("ScalingPolicy", "older", &json!({"tolerance": 0.2, "syncPeriodSeconds": 5})));
+    stage.create(policy(
+        "ClusterScalingPolicy",
+        "platform",
+        &json!({"limits": {"shortestSyncPeriodSeconds": 10}}),
+    ));
+    let rig = Harness::with(stage, &with_objects());
+    rig.pass(1.0).await;
+    rig.create(policy("ScalingPolicy", "younger", &json!({"tolerance": 0.3})));
+    rig.pass(30.0).await;
+    let condition = |name: &str, kind: &str| {
+        let object = rig.cluster.get("autoscaling.concertina.dev/scalingpolicies", "shop", name).unwrap();
+        let conditions = object["status"]["conditions"].as_array().unwrap().clone();
+        let found = conditions.into_iter().find(|condition| condition["type"] == kind);
+        found.map(|it| {
+            let text = |field: &str| it[field].as_str().unwrap().to_owned();
+            format!("{} {}: {}", text("status"), text("reason"), text("message"))
+        })
+    };
+    let text = |name: &str, kind: &str| condition(name, kind).unwrap_or_default();
+    assert_eq!(
+        text("older", "Overlapping"),
+        "True SameFields: tolerance: comes before ScalingPolicy shop/younger, which is younger"
+    );
+    assert_eq!(
+        text("younger", "Overlapping"),
+        "True SameFields: tolerance: ScalingPolicy shop/older is older and comes first"
+    );
+    let limited = text("older", "Limited");
+    let expected = "True BeyondLimits: syncPeriodSeconds: exceeds shortestSyncPeriodSeconds 10 of ClusterScalingPolicy platform";
+    assert!(limited.starts_with(expected), "{limited}");
+    assert_eq!(condition("younger", "Limited"), None);
+    rig.cluster.delete("autoscaling.concertina.dev/scalingpolicies", "shop", "younger").unwrap();
+    rig.pass(30.0).await;
+    assert!(
+        text("older", "Overlapping").starts_with("False NoSameFields"),
+        "{}",
+        text("older", "Overlapping")
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn absent_kinds_cost_one_request_a_minute_and_are_found_later() {
     let group = "autoscaling.concertina.dev";
     let stage = Fixture::growing();

@@ -83,6 +83,11 @@ impl Merged {
         Self { policy, objects, rules: Mutex::default() }
     }
 
+    /// The merged policy.
+    pub(super) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// The names of the policy objects.
     pub(super) fn objects(&self) -> &[PolicyName] {
         &self.objects

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::objects::{GROUP, Kind, PolicyName, VERSION};
-use super::store::StoredPolicy;
+use super::store::{PolicyUse, StoredPolicy};
 use crate::reconcile::Controller;
 use cluster::call::Call;
 use cluster::client::Client;
@@ -25,6 +25,10 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const MAX_WRITES: usize = 20;
 /// The condition about the fields of a policy.
 const ACCEPTED: &str = "Accepted";
+/// The condition about fields that another policy of the same kind sets, too.
+const OVERLAPPING: &str = "Overlapping";
+/// The condition about fields beyond a limit of a ClusterScalingPolicy.
+const LIMITED: &str = "Limited";
 /// Maximum bytes of a message.
 const MAX_MESSAGE: usize = 4096;
 
@@ -41,8 +45,9 @@ pub(super) struct PolicyStatus {
 }
 
 impl PolicyStatus {
-    /// The status of a policy that applies to `matched` HPAs.
-    fn new(policy: &StoredPolicy, matched: usize, now: Timestamp) -> Self {
+    /// The status of a policy. `Overlapping` and `Limited` appear with their first reason.
+    fn new(policy_use: &PolicyUse, now: Timestamp) -> Self {
+        let PolicyUse { policy, matched, overlaps, limited } = policy_use;
         let mut conditions = policy.object.status.conditions.clone();
         let problems: Vec<String> = policy.parsed.problems.iter().map(ToString::to_string).collect();
         let (reason, mut message) = if problems.is_empty() {
@@ -50,16 +55,40 @@ impl PolicyStatus {
         } else {
             ("InvalidFields", problems.join("; "))
         };
-        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        truncate(&mut message);
         let update =
             ConditionUpdate { kind: ACCEPTED, status: problems.is_empty(), reason, message: message.into() };
         update.set(&mut conditions, now);
+        for (kind, texts, reasons, none) in [
+            (
+                OVERLAPPING,
+                overlaps,
+                ["SameFields", "NoSameFields"],
+                "no other policy of this kind sets the same fields",
+            ),
+            (LIMITED, limited, ["BeyondLimits", "WithinLimits"], "every field is within the limits"),
+        ] {
+            if texts.is_empty() && !conditions.iter().any(|condition| condition.kind == kind) {
+                continue;
+            }
+            let [some_reason, no_reason] = reasons;
+            let mut message = texts.iter().map(String::as_str).collect::<Vec<_>>().join("; ");
+            truncate(&mut message);
+            let (status, reason) =
+                (!texts.is_empty(), if texts.is_empty() { no_reason } else { some_reason });
+            let message = if texts.is_empty() { none.into() } else { message.into() };
+            ConditionUpdate { kind, status, reason, message }.set(&mut conditions, now);
+        }
         Self {
             observed_generation: policy.object.generation,
-            matched: i64::try_from(matched).unwrap_or(i64::MAX),
+            matched: i64::try_from(*matched).unwrap_or(i64::MAX),
             conditions,
         }
     }
+}
+
+fn truncate(message: &mut String) {
+    message.truncate(message.floor_char_boundary(MAX_MESSAGE));
 }
 
 /// Writes statuses until the controller ends. `client` writes as the leader only.
@@ -68,11 +97,11 @@ pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
         sleep(INTERVAL).await;
         let Some(controller) = controller.upgrade() else { return std::future::pending().await };
         let now = controller.clock.now();
-        let policies = controller.policies.objects();
+        let policies = controller.policies.uses();
         drop(controller);
-        let changed = policies.into_iter().filter_map(|(policy, matched)| {
-            let status = PolicyStatus::new(&policy, matched, now);
-            (status != policy.object.status).then_some((policy, status))
+        let changed = policies.into_iter().filter_map(|policy_use| {
+            let status = PolicyStatus::new(&policy_use, now);
+            (status != policy_use.policy.object.status).then_some((policy_use.policy, status))
         });
         for (policy, status) in changed.take(MAX_WRITES) {
             match write(&client, &policy, &status).await {

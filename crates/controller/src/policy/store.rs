@@ -4,6 +4,8 @@
 //! and one of a `ClusterScalingPolicy` all matches. An HPA is matched again at its next sync, so a change takes no time
 //! per HPA. Without policies, a sync reads one flag.
 
+mod uses;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +15,7 @@ use parking_lot::RwLock;
 use policies::spec::{Level, Parsed, parse};
 use tokio::time::Instant;
 
+pub(super) use self::uses::PolicyUse;
 use super::metadata::{annotation_of, labels_of};
 use super::objects::{Kind, PolicyName, PolicyObject};
 use super::resolved::{Merged, read_object};
@@ -267,19 +270,6 @@ impl Policies {
     /// The namespaces with known labels.
     pub(super) fn namespaces(&self) -> Vec<Arc<str>> {
         self.inner.read().namespaces.keys().cloned().collect()
-    }
-
-    /// The policy objects, each with the number of HPAs that it applies to.
-    pub(super) fn objects(&self) -> Vec<(Arc<StoredPolicy>, usize)> {
-        let inner = self.inner.read();
-        let mut counts = BTreeMap::<&PolicyName, usize>::new();
-        for merged in inner.hpas.values().filter_map(|entry| entry.merged.as_ref()) {
-            for name in merged.objects() {
-                *counts.entry(name).or_default() += 1;
-            }
-        }
-        let objects = inner.objects.iter();
-        objects.map(|(name, policy)| (Arc::clone(policy), counts.get(name).copied().unwrap_or(0))).collect()
     }
 }
 
