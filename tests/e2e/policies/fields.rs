@@ -86,7 +86,8 @@ pub(super) async fn settings(world: &World) -> Outcome {
     annotate(world, "tolerant", "tolerance: 1.5").await?;
     // A window that is longer than the test.
     annotate(world, "late", "downscaleStabilizationSeconds: 3600").await?;
-    world.replicas_stay(&rare, 2, Duration::from_secs(2)).await?;
+    // A sync for a change may be as late as 8 s after it, if the HPA has changed before.
+    world.replicas_stay(&rare, 2, Duration::from_secs(9)).await?;
     world.external("rare", &["60"]);
     world.external("tolerant", &["40"]);
     world.external("late", &["60"]);
