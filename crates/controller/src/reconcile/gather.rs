@@ -1,15 +1,24 @@
 //! Fetches the metrics of a plan without holding a worker: several queries at once, each query once.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use autoscaling::Plan;
+use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Query, QueryError};
+use autoscaling::{Answers, Evaluation, Plan};
 use futures::stream::{self, Stream, StreamExt};
+use policies::spec::MetricRule;
 use tokio::time::Instant;
 
-use super::sources::{Arrival, SourceReading};
+use super::Controller;
+use super::comparator::ForeignRescale;
+use super::evaluate::evaluate_metrics;
+use super::policy_inputs::PolicyInputs;
+use super::sources::{Arrival, Readings, SourceReading, SyncMetrics, pod_targets, without_sources};
+use super::worker_pool::WorkerPermit;
+use crate::store::{HpaRecord, Key};
 use cluster::metrics::Metrics;
 
 /// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot fill the metrics APIs.
@@ -104,5 +113,83 @@ fn bytes(answer: &Result<Answer, QueryError>) -> usize {
         Ok(Answer::Custom(values)) => values.len().saturating_mul(64),
         Ok(Answer::External(values)) => values.len().saturating_mul(48),
         Err(error) => error.message.len(),
+    }
+}
+
+impl Controller {
+    /// The metrics of an HPA whose policy names their origins, and where they note what they read. `None` if the
+    /// metrics APIs answer.
+    fn sync_metrics(
+        &self,
+        plan: &Plan,
+        record: &HpaRecord,
+        origins: Option<&Arc<[MetricRule]>>,
+        before: Option<&ForeignRescale>,
+    ) -> Option<(Arc<dyn Metrics>, Readings)> {
+        let rules = Arc::clone(origins?);
+        let reader = self.sources.clone()?;
+        plan.queries().next()?;
+        let pods = self.pods_of(plan, &record.key, before);
+        let pods = pod_targets(&reader.addresses, &record.key.namespace, &pods);
+        let readings = Readings::default();
+        let metrics = SyncMetrics {
+            apis: Arc::clone(&self.metrics),
+            reader,
+            rules,
+            key: record.key.clone(),
+            target: record.spec.target.name.as_str().into(),
+            pods,
+            clock: Arc::clone(&self.clock),
+            telemetry: self.telemetry.clone(),
+            readings: Arc::clone(&readings),
+        };
+        Some((Arc::new(metrics), readings))
+    }
+
+    /// The pods that the metrics of a plan concern.
+    pub(super) fn pods_of(&self, plan: &Plan, key: &Key, before: Option<&ForeignRescale>) -> Vec<Arc<Pod>> {
+        match (plan.scale(), before) {
+            (Some(_), Some(ForeignRescale { pods: Some(pods), .. })) => pods.clone(),
+            (Some(scale), _) if plan.reads_metrics() => self.pods.select(&key.namespace, &scale.selector),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Fetches the metrics without holding a worker, so that a dead adapter delays only the HPAs that query
+    /// it. If the answers are large, evaluates the metrics that have answers and drops these answers.
+    pub(super) async fn gather(
+        &self,
+        evaluation: &mut Evaluation<'_>,
+        inputs: &mut PolicyInputs<'_>,
+        plan: &Plan,
+        record: &HpaRecord,
+        before: Option<&ForeignRescale>,
+        permit: &mut WorkerPermit,
+    ) -> Gathered {
+        if plan.queries().next().is_none() {
+            return Gathered { is_complete: true, ..Gathered::default() };
+        }
+        permit.release();
+        let mut gathered = Gathered::new(record.spec.metrics.len());
+        let sources = self.sync_metrics(plan, record, inputs.origins(), before);
+        let metrics = sources.as_ref().map_or(&self.metrics, |(metrics, _)| metrics);
+        let mut incoming = pin!(gather(plan, metrics));
+        while let Some(answer) = incoming.next().await {
+            if gathered.add(answer) {
+                let pods = inputs.pods(self.pods_of(plan, &record.key, before));
+                let answers = Answers { metrics: gathered.take_answers(), pods: &pods };
+                let at = self.clock_reading().at;
+                self.count_ages(&answers, at);
+                evaluate_metrics(evaluation, &answers, inputs, at).await;
+            }
+        }
+        if let Some((_, readings)) = &sources {
+            let noted = std::mem::take(&mut *readings.lock());
+            (gathered.readings, gathered.arrival) = (noted.readings, noted.arrival);
+        } else if let Some(rules) = inputs.origins() {
+            gathered.readings = without_sources(plan, rules);
+        }
+        permit.acquire(&record.key.namespace).await;
+        gathered
     }
 }

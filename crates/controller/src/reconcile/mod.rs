@@ -5,6 +5,7 @@
 //! flight, holds no worker. A panic in one sync does not affect others: its HPA is due again a period later.
 
 mod bursts;
+mod claims;
 mod comparator;
 mod evaluate;
 mod gather;
@@ -15,7 +16,9 @@ mod intake;
 mod observe;
 mod policy;
 mod policy_inputs;
+mod publish;
 pub mod queue;
+mod report;
 mod rescale;
 mod scale;
 mod schedule;

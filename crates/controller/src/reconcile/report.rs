@@ -1,0 +1,84 @@
+//! Counts and logs what a sync read and concluded.
+
+use std::time::Duration;
+
+use autoscaling::condition::FAILED_UPDATE_SCALE;
+use autoscaling::event::EventKind;
+use autoscaling::explanation::LimitingStep;
+use autoscaling::query::{Answer, Api};
+use autoscaling::{Answers, Conclusion, WriteOutcome};
+use jiff::Timestamp;
+use policies::steps::PolicyEffect;
+
+use super::Controller;
+use crate::store::Key;
+
+impl Controller {
+    /// Records the age of the metrics answers, each by its oldest sample. A sample from the future has the
+    /// age 0.
+    pub(super) fn count_ages(&self, answers: &Answers<'_>, now: Timestamp) {
+        for answer in answers.metrics.iter().filter_map(|answer| answer.as_ref()?.as_ref().ok()) {
+            let (api, oldest) = match answer {
+                Answer::Resource(pods) => (Api::Resource, pods.iter().filter_map(|pod| pod.timestamp).min()),
+                Answer::Custom(values) => {
+                    (Api::Custom, values.iter().filter_map(|value| value.timestamp).min())
+                }
+                Answer::External(values) => {
+                    (Api::External, values.iter().filter_map(|value| value.timestamp).min())
+                }
+            };
+            if let Some(oldest) = oldest {
+                let age = Duration::try_from(now.duration_since(oldest)).unwrap_or_default();
+                self.telemetry.metrics_age(api, age);
+            }
+        }
+    }
+
+    /// Counts failures by the reasons of their events, except for the reason that only summarizes others.
+    pub(super) fn count_failures(&self, conclusion: &Conclusion) {
+        for (reason, count) in &conclusion.unsent_events {
+            self.telemetry.syncs_failed(reason, *count);
+        }
+        let events = conclusion.events.iter().chain(&conclusion.last_event);
+        for event in events.filter(|event| event.kind == EventKind::Warning) {
+            match event.reason {
+                "FailedComputeMetricsReplicas" => {}
+                // This failure counts by the reason of the condition.
+                "FailedRescale" => self.telemetry.sync_failed(FAILED_UPDATE_SCALE),
+                "SelectorRequired" => self.telemetry.sync_failed("InvalidSelector"),
+                reason => self.telemetry.sync_failed(reason),
+            }
+        }
+    }
+}
+
+/// Logs a decision that changes the target, or would change it if the gate allowed the write. A failed write
+/// has a separate line. Warnings that are also sent as events are logged for debugging only.
+pub(super) fn log(
+    key: &Key,
+    conclusion: &Conclusion,
+    effect: Option<&PolicyEffect>,
+    outcome: &WriteOutcome,
+    at: Timestamp,
+) {
+    if matches!(outcome, WriteOutcome::Done | WriteOutcome::Withheld) {
+        let explanation = &conclusion.explanation;
+        let metric = explanation.winning_metric().map(|metric| metric.subject().to_string());
+        tracing::info!(
+            hpa = %key,
+            from = explanation.current,
+            to = effect.map_or(explanation.desired, |effect| effect.applied),
+            policy = effect.and_then(PolicyEffect::sentence),
+            metric = metric.as_deref(),
+            limited_by = explanation.limiting_step().map(LimitingStep::as_str),
+            withheld = (*outcome == WriteOutcome::Withheld).then_some(true),
+            "{}",
+            explanation.sentence(at)
+        );
+    }
+    for event in conclusion.events.iter().chain(&conclusion.last_event) {
+        if event.kind == EventKind::Warning {
+            tracing::debug!(hpa = %key, reason = event.reason, "{}", event.message);
+        }
+    }
+}
