@@ -4,6 +4,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::*;
+use crate::store::HpaRecord;
 
 fn registry() -> Arc<Charges> {
     Charges::new(ControllerName::default(), Duration::from_secs(15), false, Arc::new(SystemClock))

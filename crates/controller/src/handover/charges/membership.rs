@@ -1,0 +1,136 @@
+//! Which HPAs are in scope, and what is known of the others.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use autoscaling::status::CrossVersionObjectReference;
+use tokio::time::Instant;
+
+use super::Charges;
+use crate::handover::machine::Input;
+use crate::handover::scope::{self, Membership, membership};
+use crate::store::{HpaRecord, Key};
+
+/// Where an HPA belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// In the store of HPAs.
+    Store {
+        /// Whether the HPA has just entered the scope.
+        is_new: bool,
+    },
+    /// Not in the store.
+    Outside,
+    /// Nowhere else than before, because the version is older than the known one.
+    Unchanged,
+}
+
+impl Charges {
+    /// Puts an HPA in or out of scope by its labels. `is_listed`: whether the HPA is from a list, which counts
+    /// even if its version is older than the known one, as after a restore of etcd.
+    pub fn sort(&self, hpa: &HpaRecord, is_listed: bool) -> Placement {
+        let (now, at) = (Instant::now(), self.clock.now());
+        let version = hpa.resource_version.parse().ok();
+        let label = scope::label_of(&hpa.metadata);
+        self.change(|inner| {
+            let known = inner.hpas.get(&hpa.key).map(|entry| entry.version);
+            let known = known.or_else(|| Some(inner.outside.get(&hpa.key)?.version)).flatten();
+            if !is_listed && version < known && version.is_some() {
+                return Placement::Unchanged;
+            }
+            let namespace = inner.namespaces.get(&hpa.key.namespace).map(|label| &**label);
+            match membership(label.as_deref(), namespace, &self.name) {
+                Membership::In(by) => {
+                    inner.outside.remove(&hpa.key);
+                    let is_new = inner.enter(hpa, version, by, self.period, at);
+                    if is_new && inner.leads {
+                        inner.step(&hpa.key, Input::Lead { hand_over: false }, now, at);
+                    }
+                    Placement::Store { is_new }
+                }
+                Membership::Out(_) => {
+                    inner.remove(&hpa.key);
+                    if self.keeps_others {
+                        return Placement::Store { is_new: false };
+                    }
+                    inner.outside.put(&hpa.key, version, &hpa.spec.target);
+                    Placement::Outside
+                }
+            }
+        })
+    }
+
+    /// Drops a deleted HPA. `uid`: the UID of the deleted object.
+    pub fn delete(&self, key: &Key, uid: &str) {
+        self.change(|inner| {
+            inner.outside.remove(key);
+            if inner.hpas.get(key).is_some_and(|entry| *entry.uid == *uid) {
+                inner.remove(key);
+            }
+        });
+    }
+
+    /// Drops the HPAs out of scope that a list of a namespace, or of all, did not contain.
+    pub fn retain_outside(&self, namespace: Option<&str>, listed: &BTreeSet<Key>) {
+        self.inner.lock().outside.retain(namespace, listed);
+    }
+
+    /// Whether an HPA is known and out of scope.
+    pub fn is_outside(&self, key: &Key) -> bool {
+        self.inner.lock().outside.get(key).is_some()
+    }
+
+    /// The target of an HPA out of scope, in a namespace with HPAs in scope, which may share its pods.
+    pub fn neighbour(&self, key: &Key) -> Option<CrossVersionObjectReference> {
+        let inner = self.inner.lock();
+        let hpa = inner.outside.get(key)?;
+        inner.has_hpas_in(&key.namespace).then(|| hpa.target())
+    }
+
+    /// The HPAs out of scope in namespaces with HPAs in scope. `namespace`: only of this one.
+    pub fn neighbours(&self, namespace: Option<&Arc<str>>) -> Vec<Key> {
+        let inner = self.inner.lock();
+        let mut namespaces: Vec<_> = inner.hpas.keys().map(|key| Arc::clone(&key.namespace)).collect();
+        namespaces.dedup();
+        namespaces.retain(|name| namespace.is_none_or(|only| only == name));
+        namespaces.iter().flat_map(|namespace| inner.outside.keys_in(namespace)).collect()
+    }
+
+    /// Records the label of a namespace, or that it has none. Returns whether that is a change.
+    pub fn label_namespace(&self, namespace: &str, label: Option<&str>) -> bool {
+        self.change(|inner| {
+            if inner.namespaces.get(namespace).map(|label| &**label) == label {
+                return false;
+            }
+            let namespace: Arc<str> = namespace.into();
+            let is_ours = label == Some(self.name.as_str());
+            if is_ours && inner.outside.keys_in(&namespace).next().is_some() {
+                inner.adopting.insert(Arc::clone(&namespace));
+                self.changed.notify_one();
+            }
+            match label {
+                Some(label) => inner.namespaces.insert(namespace, label.into()),
+                None => inner.namespaces.remove(&namespace),
+            };
+            true
+        })
+    }
+
+    /// The namespaces with the label.
+    pub fn labelled_namespaces(&self) -> Vec<Arc<str>> {
+        self.inner.lock().namespaces.keys().cloned().collect()
+    }
+
+    /// The next namespace with HPAs to read, because the namespace is new in scope.
+    pub fn adopting(&self) -> Option<Arc<str>> {
+        self.inner.lock().adopting.pop_first()
+    }
+
+    /// Reads the HPAs of a namespace later, because an earlier attempt failed.
+    pub fn adopt_again(&self, namespace: Arc<str>) {
+        let mut inner = self.inner.lock();
+        if inner.namespaces.get(&namespace).is_some_and(|label| **label == *self.name.as_str()) {
+            inner.adopting.insert(namespace);
+        }
+    }
+}
