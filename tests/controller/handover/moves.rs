@@ -1,6 +1,6 @@
 //! HPAs that enter and leave the scope next to HPAs with the same pods.
 
-use fake_cluster::{FaultAction, FaultRule};
+use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;
 
 use super::rig::{Replica, label, labelled, namespace_label, ours};
@@ -107,6 +107,24 @@ async fn selectors_count_after_the_label_of_the_namespace_goes() {
     let replica = leader(&stage);
     stage.pass(60.0).await;
     namespace_label(&stage, None);
+    stage.pass(60.0).await;
+    assert_ambiguous(&stage, &replica);
+}
+
+#[tokio::test(start_paused = true)]
+async fn selectors_count_after_a_list_shows_that_hpas_left_the_scope() {
+    let stage = twins();
+    label_all(&stage, Some("concertina"));
+    label_twins(&stage, Some("concertina"));
+    let replica = leader(&stage);
+    stage.pass(60.0).await;
+    let of_hpas = |action| FaultRule::new(action).path_suffix("/horizontalpodautoscalers");
+    let silence = stage.cluster.faults().add(of_hpas(FaultAction::WatchSilence));
+    label_twins(&stage, None);
+    stage.cluster.compact();
+    let expired = Status::expired("too old resource version: 1 (2)");
+    stage.cluster.faults().add(of_hpas(FaultAction::WatchError(expired)).times(1));
+    stage.cluster.faults().remove(silence);
     stage.pass(60.0).await;
     assert_ambiguous(&stage, &replica);
 }

@@ -40,20 +40,26 @@ impl Controller {
         let stored = self.hpas.get(key);
         // While a list is collected, its end removes the HPA.
         let removed = stored.and_then(|stored| self.hpas.delete(key, &stored.uid));
-        let is_neighbour = charges.neighbour(key).is_some();
-        let selector = self.overlap.selector(key).filter(|_| is_neighbour);
-        if let Some(removed) = removed {
+        let had_selector = removed.is_some_and(|removed| {
             let change = Change::Deleted { uid: Arc::clone(&removed.uid) };
-            self.changed(&Update { change, old: Some(removed), new: None, lost_write: false });
-            // The selector counts until a worker has read it again. Otherwise an HPA on the same pods that is due
-            // before that would be scaled.
-            if let Some(selector) = &selector {
-                self.overlap.claim(key, selector, &self.pods);
-            }
-        }
-        if is_neighbour && (!is_listed || selector.is_some()) {
+            let update = Update { change, old: Some(removed), new: None, lost_write: false };
+            self.left_scope(charges, key, &update)
+        });
+        if charges.neighbour(key).is_some() && (!is_listed || had_selector) {
             self.queue.add(key);
         }
+    }
+
+    /// Drops the state of an HPA that is out of scope now, except for a selector that still counts. It counts until a
+    /// worker has read it again. Otherwise an HPA on the same pods that is due before that would be scaled. Returns
+    /// whether there is such a selector.
+    pub(crate) fn left_scope(&self, charges: &Charges, key: &Key, update: &Update) -> bool {
+        let selector = self.overlap.selector(key).filter(|_| charges.neighbour(key).is_some());
+        self.changed(update);
+        if let Some(selector) = &selector {
+            self.overlap.claim(key, selector, &self.pods);
+        }
+        selector.is_some()
     }
 
     /// Makes the HPAs due that are out of scope and have selectors that count. `namespace`: only those of this

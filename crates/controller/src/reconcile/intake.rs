@@ -189,8 +189,11 @@ impl Sink<HpaObject> for HpaIntake {
         for update in updates {
             if let (Some(charges), Change::Deleted { uid }, Some(old)) =
                 (charges, &update.change, &update.old)
-                && !charges.is_outside(&old.key)
             {
+                if charges.is_outside(&old.key) {
+                    self.controller.left_scope(charges, &old.key, &update);
+                    continue;
+                }
                 charges.delete(&old.key, uid);
             }
             self.controller.changed(&update);
