@@ -89,6 +89,7 @@ mod evaluation;
 pub mod event;
 pub mod explanation;
 pub mod failure;
+pub mod flapping;
 #[doc(hidden)] // Go's quotes, for the texts of the controller
 pub mod go;
 pub mod history;

@@ -1,15 +1,12 @@
 //! Findings about recent rescales.
 
-use std::cmp::Ordering;
-
 use autoscaling::explanation::Span;
+use autoscaling::flapping::{FLAPPING, direction_changes};
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::situation::RecentEvent;
 use super::{Finding, FindingId, Situation};
 
-/// Minimum number of direction changes within an hour for an HPA to count as flapping.
-const FLAPPING: usize = 4;
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// Maximum number of counts to show. The newest counts are shown.
 const SHOWN: usize = 8;
@@ -27,14 +24,7 @@ pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
         .collect();
     sizes.sort_unstable();
     sizes.dedup_by_key(|(_, size)| *size);
-    let directions: Vec<Ordering> = sizes
-        .windows(2)
-        .filter_map(|pair| match pair {
-            [(_, before), (_, after)] => Some(after.cmp(before)),
-            _ => None,
-        })
-        .collect();
-    let changes = directions.windows(2).filter(|pair| matches!(pair, [a, b] if a != b)).count();
+    let changes = direction_changes(sizes.iter().map(|(_, size)| *size));
     if changes < FLAPPING {
         return None;
     }
