@@ -36,6 +36,7 @@ pub(crate) use self::completion::complete;
 /// The commands of the toolbox, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("why", "Explain the replica count of an HPA and its next decision."),
+    ("console", "Show all HPAs of a cluster on a page in the browser."),
     ("policy", "Check scaling policies, and import them from other autoscalers."),
     ("handover", "Hand HPAs over from the built-in controller to Concertina, and back."),
     ("parity", "Compare a dry run with the built-in controller."),
@@ -109,6 +110,9 @@ pub(crate) fn run(command: Command) -> ExitCode {
         }
     }
     match command {
+        Command::Console(options) => {
+            until_stopped(async |stop| toolbox::console::run(&options, PROCESS, clock, stop).await)
+        }
         Command::Demo(options) => until_stopped(async |stop| {
             toolbox::demo::run(&options, PROCESS, clock, Screen::stdout(), stop).await
         }),
@@ -150,6 +154,7 @@ mod tests {
         for words in [
             &["demo", "--for", "60s", "--port=0"][..],
             &["why", "web", "-n", "shop"],
+            &["console", "--port=0"],
             &["parity", "--since=1h"],
             &["simulate", "a.yaml"],
             &["handover", "status"],

@@ -65,8 +65,13 @@ impl Browser {
 
     /// Opens a file and waits until it has loaded.
     pub(crate) async fn open(&mut self, file: &Path) {
+        self.visit(&format!("file://{}", file.display())).await;
+    }
+
+    /// Opens an address and waits until its page has loaded.
+    pub(crate) async fn visit(&mut self, url: &str) {
         self.events.clear();
-        self.call("Page.navigate", json!({"url": format!("file://{}", file.display())})).await;
+        self.call("Page.navigate", json!({"url": url})).await;
         while !self.events.iter().any(|(method, _)| method == "Page.loadEventFired") {
             let message = self.read().await;
             self.record(message);

@@ -4,9 +4,10 @@ use clap::ArgMatches;
 use clap::error::ErrorKind;
 
 use crate::options::{
-    DemoOptions, HandoverOptions, Logging, ParityOptions, PolicyOptions, SimulateOptions, WhyOptions,
+    ConsoleOptions, DemoOptions, HandoverOptions, Logging, ParityOptions, PolicyOptions, SimulateOptions,
+    WhyOptions,
 };
-use crate::options::{cluster, demo, handover, parity, policy, simulate, why};
+use crate::options::{cluster, console, demo, handover, parity, policy, simulate, why};
 use crate::process::{FlagError, Process};
 use crate::why::{WhyError, hpa_names_of};
 
@@ -24,6 +25,8 @@ pub enum UsageError {
 /// A command with its options.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
+    /// Serve a page with all HPAs.
+    Console(Box<ConsoleOptions>),
     /// Run the demo.
     Demo(DemoOptions),
     /// Explain the replica count of an HPA.
@@ -65,6 +68,7 @@ pub fn parse(
     let (name, rest) = words.split_first()?;
     let rest = rest.iter().cloned();
     Some(match name.as_str() {
+        "console" => console::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Console)),
         "demo" => demo::parse(program, rest).map(|parsed| parsed.map(Command::Demo)),
         "why" => why::parse(program, rest, process).map(|parsed| parsed.map(Box::new).map(Command::Why)),
         "policy" => policy::parse(program, rest).map(|parsed| parsed.map(Command::Policy)),
@@ -93,6 +97,7 @@ pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
     });
     let own = [
         why::command(program, process),
+        console::command(program),
         parity::command(program),
         simulate::command(program),
         demo::command(program),
@@ -101,9 +106,10 @@ pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
 }
 
 /// The commands as a tree, for completion and manual pages. `handover` and `policy` have their subcommands.
-pub fn commands(program: &str, process: Process) -> [clap::Command; 6] {
+pub fn commands(program: &str, process: Process) -> [clap::Command; 7] {
     [
         why::command(program, process),
+        console::command(program),
         policy::command(program),
         handover::command(program),
         parity::command(program),
@@ -151,6 +157,7 @@ impl Command {
     /// Returns the logging options. `None` disables logs, which would corrupt the output.
     pub fn logging(&self) -> Option<Logging> {
         let logging = match self {
+            Self::Console(options) => options.logging,
             Self::Demo(options) => options.logging,
             Self::Why(options) => options.logging,
             Self::Parity(options) => options.logging,

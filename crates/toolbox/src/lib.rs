@@ -1,10 +1,11 @@
-//! The commands for a terminal: `why`, `policy`, `handover`, `parity`, `simulate` and `demo`.
+//! The commands for a terminal: `why`, `console`, `policy`, `handover`, `parity`, `simulate` and `demo`.
 //!
 //! [`command::parse`] reads a command line. The commands run the controller's own code: `why` and `simulate`
 //! run a controller with the options that the process resolves from its flags, and `demo` runs the whole
 //! process. The program passes the process in as a [`process::ControllerProcess`].
 
 pub mod command;
+pub mod console;
 pub mod demo;
 pub mod explain;
 pub mod forward;

@@ -12,7 +12,7 @@ mod history;
 mod leader;
 mod lists;
 mod objects;
-mod output;
+pub(crate) mod output;
 mod read;
 mod refusals;
 pub mod render;

@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod cluster;
+pub(crate) mod console;
 pub mod decision;
 pub(crate) mod demo;
 pub mod handover;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use autoscaling::duration::GoDuration;
 
 pub use self::answer::Logging;
+pub use self::console::ConsoleOptions;
 pub use self::demo::DemoOptions;
 pub use self::handover::HandoverOptions;
 pub use self::parity::ParityOptions;

@@ -194,29 +194,43 @@ fn own(command: Command) -> Command {
         .arg(answer::utc())
         .arg(answer::color())
         .arg(answer::verbosity())
-        .arg(
-            choice(
-                "record",
-                &["auto", "off"],
-                "Whether to read the leader's record, by port-forward with your credentials; if it is unavailable, the \
-                 answer states the reason",
-            )
-            .help_heading(RECORD),
-        )
-        .arg(
-            option(
-                "leader",
-                "namespace/lease",
-                "Lease of the controller; default: concertina-system/concertina, then kube-system/concertina",
-            )
-            .value_parser(|text: &str| text.parse::<Leader>())
-            .help_heading(RECORD),
-        )
+        .arg(record())
+        .arg(leader())
         .arg(
             option("from", "URL", "Show the last decision of the record at this URL, such as https://127.0.0.1:10257, instead of reading the cluster")
                 .help_heading(RECORD),
         )
         .arg(answer::token_file().help_heading(RECORD))
+}
+
+/// Creates `--record`.
+pub(super) fn record() -> Arg {
+    choice(
+        "record",
+        &["auto", "off"],
+        "Whether to read the leader's record, by port-forward with your credentials; if it is unavailable, the \
+         answer states the reason",
+    )
+    .help_heading(RECORD)
+}
+
+/// Creates `--leader`.
+pub(super) fn leader() -> Arg {
+    option(
+        "leader",
+        "namespace/lease",
+        "Lease of the controller; default: concertina-system/concertina, then kube-system/concertina",
+    )
+    .value_parser(|text: &str| text.parse::<Leader>())
+    .help_heading(RECORD)
+}
+
+/// Reads `--record` and `--leader`: the Leases in the order of the search, none with `--record=off`.
+pub(super) fn leaders(matches: &ArgMatches) -> Vec<Leader> {
+    if matches.get_one::<String>("record").is_some_and(|record| record == "off") {
+        return Vec::new();
+    }
+    Leader::candidates(matches.get_one::<Leader>("leader"))
 }
 
 fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageError> {
@@ -249,11 +263,7 @@ fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageEr
         },
         utc: matches.get_flag("utc"),
         color: Color::from_matches(matches),
-        leaders: if from.is_none() && text("record") != Some("off") {
-            Leader::candidates(matches.get_one::<Leader>("leader"))
-        } else {
-            Vec::new()
-        },
+        leaders: if from.is_none() { leaders(matches) } else { Vec::new() },
         from,
         flags: DecisionFlags::new(given, process)?,
         logging: answer::logging(matches),

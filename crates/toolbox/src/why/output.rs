@@ -90,7 +90,7 @@ struct UnknownDocument {
 }
 
 /// Creates the answer about one HPA, or the list of all answers.
-pub(super) fn document<'a>(
+pub(crate) fn document<'a>(
     answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>,
     one: bool,
 ) -> Result<serde_json::Value, serde_json::Error> {

@@ -1,0 +1,26 @@
+//! `concertina console`: a page with all HPAs of a cluster, served on a loopback address.
+//!
+//! One watch of HPAs fills a [`store::Store`] with [`row::Row`]s, which are computed from the object alone, so
+//! the page works with any HPA controller. The [`server`] sends the rows and their changes as server-sent
+//! events. The explanation of a single HPA comes from an [`Explain`], which the caller implements.
+//!
+//! Views are pure: [`row`] computes values from values. The page itself is plain HTML, CSS and JavaScript in
+//! `assets/`, part of the program.
+
+pub mod access;
+mod assets;
+mod headers;
+pub mod row;
+pub mod server;
+pub mod store;
+mod stream;
+
+use std::fmt::Debug;
+
+use futures::future::BoxFuture;
+
+/// Explains a single HPA.
+pub trait Explain: Debug + Send + Sync + 'static {
+    /// Returns the explanation as a JSON document, or the reason why there is none.
+    fn explain(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Vec<u8>, String>>;
+}

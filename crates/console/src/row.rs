@@ -1,0 +1,289 @@
+//! The row of one HPA: values in, values out.
+
+use std::collections::BTreeMap;
+
+use autoscaling::condition::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
+use autoscaling::explanation::{Measure, Subject, amount};
+use autoscaling::flapping::{FLAPPING, direction_changes};
+use autoscaling::quantity::Quantity;
+use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
+use autoscaling::status::{Condition, MetricStatus, MetricValueStatus};
+use cluster::decode::HpaObject;
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Maximum length of a text in a row, in characters. A longer text is cut.
+const MAX_TEXT: usize = 500;
+/// Maximum number of labels in a row.
+const MAX_LABELS: usize = 64;
+/// Maximum number of metrics in a row.
+const MAX_METRICS: usize = 64;
+/// Two controllers that write a status within this time write it alternately.
+const CONTEST: SignedDuration = SignedDuration::from_mins(2);
+
+/// The state of an HPA, the most severe first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum State {
+    /// The target or every metric cannot be read, so the HPA does not scale.
+    Unable,
+    /// The metrics ask for more than maxReplicas.
+    Maximum,
+    /// The count changes direction repeatedly.
+    Flapping,
+    /// Two controllers write the status.
+    Contested,
+    /// A stabilization window or a rate policy limits the change.
+    Held,
+    /// The target has 0 replicas, which disables scaling.
+    Paused,
+    /// No controller has decided yet.
+    Undecided,
+    /// None of these.
+    Fine,
+}
+
+/// A count at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// The time.
+    pub at: Timestamp,
+    /// The number of replicas.
+    pub replicas: i32,
+}
+
+/// A metric with its target.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metric {
+    /// The metric, such as `cpu of container app`.
+    pub name: String,
+    /// The current value, such as `63 %`. `None` if the status has no value.
+    pub value: Option<String>,
+    /// The target value. `None` if the metric is invalid.
+    pub target: Option<String>,
+    /// Value divided by target. `None` if either is missing or the target is 0.
+    pub ratio: Option<f64>,
+}
+
+/// The row of an HPA.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.labels`, the first in order of their keys.
+    pub labels: BTreeMap<String, String>,
+    /// The target, such as `Deployment/web`.
+    pub target: String,
+    /// The lower bound.
+    pub min: i32,
+    /// The upper bound.
+    pub max: i32,
+    /// The count at the last sync.
+    pub current: i32,
+    /// The last decided count.
+    pub desired: i32,
+    /// The metrics, in the order of the spec.
+    pub metrics: Vec<Metric>,
+    /// The state.
+    pub state: State,
+    /// The reason for the state, in one sentence.
+    pub reason: String,
+    /// The time since which the reason holds, if the object states it.
+    pub since: Option<Timestamp>,
+    /// The time of the last change of the count.
+    pub scaled: Option<Timestamp>,
+    /// The field managers that write the status, the last writer first.
+    pub writers: Vec<String>,
+    /// The counts since the watch has started, at most an hour, oldest first. Each entry is a change.
+    pub history: Vec<Count>,
+}
+
+impl Row {
+    /// Computes the row of an object. `history` contains its counts of the last hour, oldest first.
+    pub fn new(hpa: &HpaObject, history: Vec<Count>) -> Self {
+        let (spec, status) = (&hpa.spec, &hpa.status);
+        let mut writers = hpa.status_writers.clone();
+        writers.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let diagnosis = diagnose(&status.conditions, &writers, &history, status.last_scale_time);
+        Self {
+            namespace: hpa.namespace.clone(),
+            name: hpa.name.clone(),
+            labels: labels(hpa),
+            target: cut(&format!("{}/{}", spec.target.kind, spec.target.name)),
+            min: spec.min_replicas.unwrap_or(1),
+            max: spec.max_replicas,
+            current: status.current_replicas,
+            desired: status.desired_replicas,
+            metrics: spec
+                .metrics
+                .iter()
+                .enumerate()
+                .take(MAX_METRICS)
+                .map(|(index, source)| metric(source, status.current_metrics.get(index)))
+                .collect(),
+            state: diagnosis.state,
+            reason: cut(&diagnosis.reason),
+            since: diagnosis.since,
+            scaled: status.last_scale_time,
+            writers: writers.into_iter().take(4).map(|(manager, _)| cut(&manager)).collect(),
+            history,
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+fn labels(hpa: &HpaObject) -> BTreeMap<String, String> {
+    #[derive(Default, Deserialize)]
+    struct Metadata {
+        #[serde(default)]
+        labels: Option<BTreeMap<String, String>>,
+    }
+    let metadata = serde_json::from_str::<Metadata>(hpa.metadata.get()).unwrap_or_default();
+    let labels = metadata.labels.unwrap_or_default().into_iter().take(MAX_LABELS);
+    labels.map(|(key, value)| (cut(&key), cut(&value))).collect()
+}
+
+/// A state with its reason.
+struct Diagnosis {
+    state: State,
+    reason: String,
+    since: Option<Timestamp>,
+}
+
+fn diagnose(
+    conditions: &[Condition],
+    writers: &[(String, Timestamp)],
+    history: &[Count],
+    scaled: Option<Timestamp>,
+) -> Diagnosis {
+    let find = |kind: &str| conditions.iter().find(|condition| condition.kind == kind);
+    let (able, active, limited) = (find(ABLE_TO_SCALE), find(SCALING_ACTIVE), find(SCALING_LIMITED));
+    let of = |state, condition: &Condition| Diagnosis {
+        state,
+        reason: format!("{}: {}", condition.reason, condition.message),
+        since: condition.last_transition_time,
+    };
+    if let Some(able) = able.filter(|able| able.status == "False") {
+        return of(State::Unable, able);
+    }
+    if let Some(active) = active.filter(|active| active.status == "False") {
+        let state = if active.reason == "ScalingDisabled" { State::Paused } else { State::Unable };
+        return of(state, active);
+    }
+    if let Some(limited) =
+        limited.filter(|limited| limited.status == "True" && limited.reason == "TooManyReplicas")
+    {
+        return of(State::Maximum, limited);
+    }
+    let changes = direction_changes(history.iter().map(|count| count.replicas));
+    if changes >= FLAPPING {
+        let reason = format!("the count changed direction {changes} times in the last hour");
+        return Diagnosis { state: State::Flapping, reason, since: history.first().map(|count| count.at) };
+    }
+    if let [(last, at), (other, before), ..] = writers
+        && at.duration_since(*before) <= CONTEST
+    {
+        let reason = format!("{last} and {other} wrote the status within two minutes");
+        return Diagnosis { state: State::Contested, reason, since: Some(*before) };
+    }
+    let is_rate = |limited: &&Condition| {
+        limited.status == "True" && matches!(&*limited.reason, "ScaleUpLimit" | "ScaleDownLimit")
+    };
+    if let Some(limited) = limited.filter(is_rate) {
+        return of(State::Held, limited);
+    }
+    let is_window = |able: &&Condition| matches!(&*able.reason, "ScaleUpStabilized" | "ScaleDownStabilized");
+    if let Some(able) = able.filter(is_window) {
+        // The condition is true with other reasons too, so its time says nothing about this one.
+        return Diagnosis { since: None, ..of(State::Held, able) };
+    }
+    match (limited, active, able) {
+        (Some(limited), _, _) if limited.status == "True" => of(State::Fine, limited),
+        (_, Some(active), _) => Diagnosis { since: scaled, ..of(State::Fine, active) },
+        (_, None, Some(able)) => Diagnosis { since: scaled, ..of(State::Fine, able) },
+        (_, None, None) => Diagnosis {
+            state: State::Undecided,
+            reason: "no controller has written a condition: check that an HPA controller runs".to_owned(),
+            since: None,
+        },
+    }
+}
+
+fn metric(source: &MetricSource, status: Option<&MetricStatus>) -> Metric {
+    let subject = source.subject();
+    let target = target(source);
+    let value = target.and_then(|target| value(target, current(source, status?)?));
+    let shown = |measure| cut(&amount(measure, &subject));
+    Metric {
+        name: cut(&subject.to_string()),
+        value: value.map(shown),
+        target: target.map(|target| shown_target(target, &subject)),
+        ratio: value.zip(target).and_then(|(value, target)| ratio(value, target)),
+    }
+}
+
+fn shown_target(target: Measure, subject: &Subject) -> String {
+    cut(&amount(target, subject))
+}
+
+fn target(source: &MetricSource) -> Option<Measure> {
+    Some(match source {
+        MetricSource::Resource { target, .. } | MetricSource::ContainerResource { target, .. } => {
+            match target {
+                ResourceTarget::Utilization(percent) => Measure::Percent(*percent),
+                ResourceTarget::AverageValue(average) => Measure::MilliPerPod(average.milli_value()),
+            }
+        }
+        MetricSource::Pods { average, .. } => Measure::MilliPerPod(average.milli_value()),
+        MetricSource::Object { target, .. } | MetricSource::External { target, .. } => match target {
+            ValueTarget::Value(value) => Measure::Milli(value.milli_value()),
+            ValueTarget::AverageValue(average) => Measure::MilliPerPod(average.milli_value()),
+        },
+        MetricSource::Invalid(_) => return None,
+    })
+}
+
+/// The value of the status, if it is of the kind of the source. A failed metric has none.
+fn current<'a>(source: &MetricSource, status: &'a MetricStatus) -> Option<&'a MetricValueStatus> {
+    match source {
+        MetricSource::Resource { .. } => status.resource.as_ref().map(|status| &status.current),
+        MetricSource::ContainerResource { .. } => {
+            status.container_resource.as_ref().map(|status| &status.current)
+        }
+        MetricSource::Pods { .. } => status.pods.as_ref().map(|status| &status.current),
+        MetricSource::Object { .. } => status.object.as_ref().map(|status| &status.current),
+        MetricSource::External { .. } => status.external.as_ref().map(|status| &status.current),
+        MetricSource::Invalid(_) => None,
+    }
+}
+
+/// The value in the form of the target.
+fn value(target: Measure, current: &MetricValueStatus) -> Option<Measure> {
+    match target {
+        Measure::Percent(_) => current.average_utilization.map(Measure::Percent),
+        Measure::Milli(_) => current.value.map(Quantity::milli_value).map(Measure::Milli),
+        Measure::MilliPerPod(_) => current.average_value.map(Quantity::milli_value).map(Measure::MilliPerPod),
+    }
+}
+
+fn ratio(value: Measure, target: Measure) -> Option<f64> {
+    let number = |measure| match measure {
+        Measure::Percent(percent) => f64::from(percent),
+        Measure::Milli(milli) | Measure::MilliPerPod(milli) => milli as f64,
+    };
+    let target = number(target);
+    (target != 0.0).then(|| number(value) / target)
+}
+
+#[cfg(test)]
+mod tests;

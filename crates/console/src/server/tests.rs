@@ -1,0 +1,229 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::SystemClock;
+use cluster::client::{ClientOptions, Clients};
+use fake_cluster::{Cluster, FaultAction, FaultRule};
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::Console;
+use crate::Explain;
+use crate::access::Access;
+use crate::store::Store;
+
+/// Repeats the name, or fails for the name `broken`.
+#[derive(Debug)]
+struct Echo;
+
+impl Explain for Echo {
+    fn explain(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        let result = match name.as_str() {
+            "broken" => Err("the HPA cannot be read".to_owned()),
+            _ => Ok(json!({"namespace": namespace, "name": name}).to_string().into_bytes()),
+        };
+        Box::pin(std::future::ready(result))
+    }
+}
+
+struct World {
+    cluster: Cluster,
+    port: u16,
+    path: String,
+    _stop: DropGuard,
+}
+
+fn hpa(name: &str) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"namespace": "shop", "name": name},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, "minReplicas": 1, "maxReplicas": 9},
+    })
+}
+
+async fn world(names: &[&str]) -> World {
+    let clock = Arc::new(SystemClock);
+    let cluster = Cluster::new(clock.clone());
+    for name in names {
+        cluster.create(hpa(name)).unwrap();
+    }
+    let clients = Clients::over(cluster.connector(), &ClientOptions::default()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let access = Access::new(port, [7; 16]);
+    let path = access.url().split_once(&format!(":{port}")).unwrap().1.to_owned();
+    let (console, watch) = Console::new(access, &Store::new(clock), clients.watch, None, Arc::new(Echo));
+    let stop = CancellationToken::new();
+    tokio::spawn(stop.clone().run_until_cancelled_owned(watch));
+    let serving = stop.clone();
+    tokio::spawn(async move { console.serve(listener, serving).await });
+    World { cluster, port, path, _stop: stop.drop_guard() }
+}
+
+impl World {
+    async fn send(&self, request: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        let request = request.replace("PATH/", &self.path).replace("PORT", &self.port.to_string());
+        stream.write_all(request.replace('\n', "\r\n").as_bytes()).await.unwrap();
+        BufReader::new(stream)
+    }
+
+    /// Sends a request and returns the whole response.
+    async fn answer(&self, request: &str) -> String {
+        let mut text = String::new();
+        self.send(request).await.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    async fn get(&self, path: &str) -> String {
+        self.answer(&format!("GET PATH/{path} HTTP/1.1\nHost: 127.0.0.1:PORT\nConnection: close\n\n")).await
+    }
+
+    async fn events(&self) -> Events {
+        Events(self.send("GET PATH/stream HTTP/1.1\nHost: 127.0.0.1:PORT\n\n").await)
+    }
+}
+
+/// The events of a stream.
+struct Events(BufReader<TcpStream>);
+
+impl Events {
+    /// Returns the data of the next event of a type for which `is_wanted` holds.
+    async fn next(&mut self, event: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut found = false;
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).await.unwrap() > 0, "the stream ended");
+            if let Some(name) = line.strip_prefix("event: ") {
+                found = name.trim() == event;
+            } else if let Some(data) = line.strip_prefix("data: ").filter(|_| found) {
+                let data: Value = serde_json::from_str(data).unwrap();
+                if is_wanted(&data) {
+                    return data;
+                }
+            }
+        }
+    }
+}
+
+fn has(name: &str) -> impl Fn(&Value) -> bool {
+    let name = name.to_owned();
+    move |data| data["rows"].as_array().unwrap().iter().any(|row| row["name"] == name)
+}
+
+#[tokio::test]
+async fn every_response_has_the_headers_that_protect_the_page() {
+    let world = world(&[]).await;
+    for path in ["", "console.css", "main.js", "nothing", "../nothing", "hpas/a", "hpas/%ff/a"] {
+        let text = world.get(path).await;
+        let policy = "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'";
+        assert!(text.contains(policy) && !text.contains("unsafe-inline"), "{path}: {text}");
+        for header in
+            ["cache-control: no-store", "referrer-policy: no-referrer", "x-content-type-options: nosniff"]
+        {
+            assert!(text.contains(header), "{path}: {text}");
+        }
+        assert!(!text.to_lowercase().contains("set-cookie"), "{path}");
+    }
+    assert!(world.get("").await.starts_with("HTTP/1.1 200 "));
+    assert!(world.get("nothing").await.starts_with("HTTP/1.1 404 "));
+    assert!(world.get("hpas/%ff/a").await.starts_with("HTTP/1.1 400 "));
+}
+
+#[tokio::test]
+async fn foreign_requests_are_refused() {
+    let world = world(&["web"]).await;
+    for (request, status) in [
+        ("GET PATH/stream HTTP/1.1\nHost: evil.example\nConnection: close\n\n", "421"),
+        (
+            "GET PATH/stream HTTP/1.1\nHost: 127.0.0.1:PORT\nOrigin: http://evil.example\nConnection: close\n\n",
+            "403",
+        ),
+        ("GET /0123/stream HTTP/1.1\nHost: 127.0.0.1:PORT\nConnection: close\n\n", "403"),
+        ("GET /stream HTTP/1.1\nHost: 127.0.0.1:PORT\nConnection: close\n\n", "403"),
+        ("POST PATH/stream HTTP/1.1\nHost: 127.0.0.1:PORT\nConnection: close\nContent-Length: 0\n\n", "405"),
+        ("GET PATH/ HTTP/1.1\nHost: 127.0.0.1:PORT\nConnection: close\nContent-Length: 2\n\n{}", "413"),
+    ] {
+        let text = world.answer(request).await;
+        assert!(text.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {text}");
+        assert!(!text.contains("web"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn long_headers_end_the_connection() {
+    let world = world(&[]).await;
+    let long = "a".repeat(super::MAX_HEADERS);
+    let text = world.answer(&format!("GET PATH/ HTTP/1.1\nHost: 127.0.0.1:PORT\nX-Long: {long}\n\n")).await;
+    assert!(text.starts_with("HTTP/1.1 431 "), "{text}");
+}
+
+#[tokio::test]
+async fn explanation_is_that_of_the_named_hpa() {
+    let world = world(&[]).await;
+    let text = world.get("hpas/shop/a%20b").await;
+    assert!(text.ends_with(r#"{"name":"a b","namespace":"shop"}"#), "{text}");
+    let text = world.get("hpas/shop/broken").await;
+    assert!(text.starts_with("HTTP/1.1 502 ") && text.ends_with("the HPA cannot be read"), "{text}");
+}
+
+#[tokio::test]
+async fn stream_has_all_rows_and_then_the_changes() {
+    let world = world(&["a", "b"]).await;
+    let mut events = world.events().await;
+    events.next("status", |status| status["synced"] == true).await;
+    let mut late = world.events().await;
+    let all = late.next("rows", has("b")).await;
+    assert_eq!((&all["all"], all["rows"].as_array().unwrap().len()), (&json!(true), 2));
+    world.cluster.create(hpa("c")).unwrap();
+    let change = late.next("rows", has("c")).await;
+    assert_eq!((&change["all"], change["rows"].as_array().unwrap().len()), (&json!(false), 1));
+    world.cluster.delete("autoscaling/horizontalpodautoscalers", "shop", "a").unwrap();
+    let removed = late.next("rows", |data| data["removed"] != json!([])).await;
+    assert_eq!(removed["removed"], json!([["shop", "a"]]));
+}
+
+#[tokio::test]
+async fn many_rows_are_sent_in_parts() {
+    let names: Vec<String> = (0..1_200).map(|number| format!("web-{number:04}")).collect();
+    let world = world(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let mut first = world.events().await;
+    first.next("status", |status| status["synced"] == true).await;
+    let mut events = world.events().await;
+    let mut sizes = Vec::new();
+    while sizes.iter().sum::<usize>() < names.len() {
+        let part = events.next("rows", |_| true).await;
+        assert_eq!(part["all"], sizes.is_empty());
+        sizes.push(part["rows"].as_array().unwrap().len());
+    }
+    assert_eq!(sizes, [500, 500, 200]);
+}
+
+#[tokio::test]
+async fn lost_api_server_is_reported_and_rows_stay() {
+    let world = world(&["web"]).await;
+    let mut events = world.events().await;
+    events.next("status", |status| status["synced"] == true).await;
+    world.cluster.faults().add(FaultRule::new(FaultAction::Close));
+    world.cluster.faults().add(FaultRule::new(FaultAction::WatchClose));
+    let status = events.next("status", |status| status["error"] != Value::Null).await;
+    assert_eq!(status["synced"], true);
+    let mut again = world.events().await;
+    again.next("rows", has("web")).await;
+}
+
+#[tokio::test]
+async fn server_ends_with_open_streams_when_it_stops() {
+    let world = world(&["web"]).await;
+    let mut events = world.events().await;
+    events.next("rows", |_| true).await;
+    drop(world);
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(30), events.0.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "the connection stays open");
+}

@@ -1,0 +1,264 @@
+//! The rows of all HPAs, filled by a watch. Clients read the changes since a version.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use clock::SharedClock;
+use cluster::decode::HpaObject;
+use cluster::watch::{Deleted, Sink};
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::row::{Count, Row};
+
+/// Maximum number of changes to remember. A client that is further behind receives all rows.
+const MAX_CHANGES: usize = 20_000;
+/// Maximum number of counts to remember for each HPA.
+const MAX_COUNTS: usize = 120;
+/// The length of the history of counts.
+const HISTORY: SignedDuration = SignedDuration::from_hours(1);
+
+/// The namespace and name of an HPA.
+pub type Key = (String, String);
+
+/// The rows of all HPAs. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Mutex<Inner>>,
+    version: Arc<watch::Sender<u64>>,
+    clock: SharedClock,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    rows: BTreeMap<Key, Arc<Row>>,
+    version: u64,
+    /// The changed keys, each with the version of the change, oldest first.
+    changes: VecDeque<(u64, Key)>,
+    /// The keys of a list in progress.
+    listed: Option<BTreeSet<Key>>,
+}
+
+/// The changes since a version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changes {
+    /// The version of the store.
+    pub version: u64,
+    /// Whether `rows` are all rows, which replace those of the client.
+    pub all: bool,
+    /// Changed and added rows, in order of namespace and name.
+    pub rows: Vec<Arc<Row>>,
+    /// The removed HPAs.
+    pub removed: Vec<Key>,
+}
+
+impl Store {
+    /// Creates an empty store. `clock` dates the counts.
+    pub fn new(clock: SharedClock) -> Self {
+        Self { inner: Arc::default(), version: Arc::new(watch::Sender::new(0)), clock }
+    }
+
+    /// Returns a receiver of the store's version, which changes with each change.
+    pub fn versions(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Returns the changes since `version`. `None` returns all rows.
+    pub fn since(&self, version: Option<u64>) -> Changes {
+        let inner = self.inner.lock();
+        let oldest = inner.changes.front().map_or(inner.version, |(version, _)| version.saturating_sub(1));
+        match version.filter(|version| *version >= oldest) {
+            None => Changes {
+                version: inner.version,
+                all: true,
+                rows: inner.rows.values().cloned().collect(),
+                removed: Vec::new(),
+            },
+            Some(version) => {
+                let newer = inner.changes.iter().rev().take_while(|(change, _)| *change > version);
+                let keys: BTreeSet<&Key> = newer.map(|(_, key)| key).collect();
+                let (mut rows, mut removed) = (Vec::new(), Vec::new());
+                for key in keys {
+                    match inner.rows.get(key) {
+                        Some(row) => rows.push(Arc::clone(row)),
+                        None => removed.push(key.clone()),
+                    }
+                }
+                Changes { version: inner.version, all: false, rows, removed }
+            }
+        }
+    }
+
+    fn change(&self, act: impl FnOnce(&mut Inner)) {
+        let version = {
+            let mut inner = self.inner.lock();
+            act(&mut inner);
+            inner.version
+        };
+        self.version.send_if_modified(|current| std::mem::replace(current, version) != version);
+    }
+}
+
+impl Inner {
+    fn changed(&mut self, key: Key) {
+        self.version += 1;
+        self.changes.push_back((self.version, key));
+        if self.changes.len() > MAX_CHANGES {
+            self.changes.pop_front();
+        }
+    }
+
+    fn apply(&mut self, hpa: &HpaObject, now: Timestamp) {
+        let key = (hpa.namespace.clone(), hpa.name.clone());
+        if let Some(listed) = &mut self.listed {
+            listed.insert(key.clone());
+        }
+        let previous = self.rows.get(&key);
+        let history = previous.map(|row| row.history.as_slice()).unwrap_or_default();
+        // An HPA without a condition has no count yet.
+        let count = (!hpa.status.conditions.is_empty()).then_some(hpa.status.desired_replicas);
+        let row = Row::new(hpa, extended(history, count, now));
+        if previous.is_some_and(|previous| **previous == row) {
+            return;
+        }
+        self.rows.insert(key.clone(), Arc::new(row));
+        self.changed(key);
+    }
+
+    fn delete(&mut self, key: Key) {
+        if self.rows.remove(&key).is_some() {
+            self.changed(key);
+        }
+    }
+}
+
+/// Adds a count to a history, if it differs from the last one, and drops those that are older than an hour. The
+/// last one of these stays, because it was the count at the start of the hour.
+fn extended(history: &[Count], replicas: Option<i32>, now: Timestamp) -> Vec<Count> {
+    let start = now.checked_sub(HISTORY).unwrap_or(Timestamp::MIN);
+    let old = history.iter().take_while(|count| count.at < start).count().saturating_sub(1);
+    let mut counts: Vec<Count> = history.iter().skip(old).copied().collect();
+    if let Some(replicas) =
+        replicas.filter(|replicas| counts.last().is_none_or(|last| last.replicas != *replicas))
+    {
+        counts.push(Count { at: now, replicas });
+    }
+    let surplus = counts.len().saturating_sub(MAX_COUNTS);
+    counts.drain(..surplus);
+    counts
+}
+
+impl Sink<HpaObject> for Store {
+    fn start(&mut self) {
+        self.inner.lock().listed = Some(BTreeSet::new());
+    }
+
+    fn apply(&mut self, object: HpaObject) {
+        let now = self.clock.now();
+        self.change(|inner| inner.apply(&object, now));
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        self.change(|inner| inner.delete((object.namespace, object.name)));
+    }
+
+    fn done(&mut self) {
+        self.change(|inner| {
+            let listed = inner.listed.take().unwrap_or_default();
+            let gone: Vec<Key> = inner.rows.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+            for key in gone {
+                inner.delete(key);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use clock::SystemClock;
+    use cluster::decode;
+    use serde_json::json;
+
+    use super::*;
+
+    fn hpa(name: &str, replicas: i32) -> HpaObject {
+        let object = json!({
+            "metadata": {"namespace": "shop", "name": name},
+            "spec": {"maxReplicas": 9}, "status": {"desiredReplicas": replicas},
+        });
+        decode::hpa(object.to_string().as_bytes()).unwrap()
+    }
+
+    fn names(changes: &Changes) -> Vec<&str> {
+        changes.rows.iter().map(|row| row.name.as_str()).collect()
+    }
+
+    fn store(names: &[&str]) -> Store {
+        let mut store = Store::new(Arc::new(SystemClock));
+        store.start();
+        for name in names {
+            store.apply(hpa(name, 1));
+        }
+        store.done();
+        store
+    }
+
+    #[test]
+    fn changes_since_a_version_are_the_newest_rows() {
+        let mut store = store(&["a", "b"]);
+        let all = store.since(None);
+        assert!(all.all);
+        assert_eq!(names(&all), ["a", "b"]);
+        store.apply(hpa("b", 2));
+        store.apply(hpa("b", 3));
+        store.apply(hpa("a", 1));
+        let changes = store.since(Some(all.version));
+        assert!(!changes.all);
+        assert_eq!(names(&changes), ["b"], "an equal object is no change");
+        assert_eq!(changes.rows.first().unwrap().desired, 3);
+        assert_eq!(store.since(Some(changes.version)).rows, []);
+    }
+
+    #[test]
+    fn objects_missing_from_a_list_are_removed() {
+        let mut store = store(&["a", "b"]);
+        let version = store.since(None).version;
+        store.start();
+        store.apply(hpa("a", 1));
+        assert_eq!(
+            store.since(Some(version)).removed,
+            [],
+            "the previous view holds until the list is complete"
+        );
+        store.done();
+        assert_eq!(store.since(Some(version)).removed, [("shop".to_owned(), "b".to_owned())]);
+    }
+
+    #[test]
+    fn client_far_behind_receives_all_rows() {
+        let mut store = store(&["a"]);
+        let version = store.since(None).version;
+        for (name, replicas) in (0..).take(MAX_CHANGES + 1).map(|round| ("a", 2 + round % 2)) {
+            store.apply(hpa(name, replicas));
+        }
+        assert!(store.since(Some(version)).all);
+        assert_eq!(names(&store.since(Some(version))), ["a"]);
+    }
+
+    #[test]
+    fn history_keeps_the_count_at_the_start_of_the_hour() {
+        let at = |minute: i64| Timestamp::from_second(minute * 60).unwrap();
+        let count = |minute, replicas| Count { at: at(minute), replicas };
+        let history = [count(0, 1), count(10, 2), count(50, 3)];
+        assert_eq!(extended(&history, Some(3), at(55)), history);
+        assert_eq!(extended(&history, Some(4), at(75)), [count(10, 2), count(50, 3), count(75, 4)]);
+        let many: Vec<_> = (0..130).map(|number| count(0, number)).collect();
+        assert_eq!(extended(&many, Some(7), at(0)).len(), MAX_COUNTS);
+        assert_eq!(extended(&[], None, at(0)), []);
+    }
+}

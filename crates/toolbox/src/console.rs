@@ -1,0 +1,149 @@
+//! `concertina console`: serves a page with all HPAs on a loopback address, with the user's kubeconfig.
+//!
+//! `crates/console` contains the server and the page. This module connects it to a cluster and to the
+//! explanations of `why`.
+
+mod browser;
+mod explain;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use ::console::access::Access;
+use ::console::server::Console;
+use ::console::store::Store;
+use futures::future::BoxFuture;
+use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use self::browser::Browser;
+use self::explain::Explainer;
+use crate::options::ConsoleOptions;
+use crate::options::decision::DecisionFlags;
+use crate::options::why::Leader;
+use crate::process::{FlagError, Process};
+use crate::why::{Refusals, client_options};
+use clock::SharedClock;
+use cluster::client::{ClientError, Clients};
+use cluster::kubeconfig::{self, KubeconfigError};
+
+/// The reason why the console failed. Exit code 1.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// The kubeconfig cannot be used.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The client for the cluster cannot be created.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The flags that explanations assume are invalid.
+    #[error(transparent)]
+    Flags(#[from] FlagError),
+    /// The port cannot be bound.
+    #[error("cannot listen on {address} (--port): {source}; omit the flag to use a free port")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The system has no random numbers for the token.
+    #[error("cannot create the token of the console: the system provides no random numbers")]
+    Random,
+    /// Standard output cannot be written.
+    #[error("cannot write to standard output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// The cluster that a console shows.
+#[derive(Debug)]
+pub(crate) struct Scene<'a> {
+    /// Clients with the [`client_options`] of `refusals`.
+    pub(crate) clients: &'a Clients,
+    /// The reads that the server refuses.
+    pub(crate) refusals: Arc<Refusals>,
+    /// The namespace. `None` shows all namespaces.
+    pub(crate) namespace: Option<&'a str>,
+    /// The Leases of controllers whose records are read. Empty reads no record.
+    pub(crate) leaders: Vec<Leader>,
+    /// The flags of the controller that explanations assume.
+    pub(crate) flags: DecisionFlags,
+    /// The process of the controller, which resolves its flags.
+    pub(crate) process: Process,
+    /// The local time of day.
+    pub(crate) clock: SharedClock,
+}
+
+/// A console that listens.
+pub(crate) struct Listening {
+    console: Console,
+    listener: TcpListener,
+    watch: BoxFuture<'static, ()>,
+    /// The address of the page, with its token.
+    pub(crate) url: String,
+}
+
+impl Listening {
+    /// Listens on a loopback port. 0 selects a free port.
+    pub(crate) async fn start(scene: Scene<'_>, port: u16) -> Result<Self, ConsoleError> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let failed = |source| ConsoleError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let mut random = [0; 16];
+        SystemRandom::new().fill(&mut random).map_err(|_| ConsoleError::Random)?;
+        let access = Access::new(listener.local_addr().map_err(failed)?.port(), random);
+        let url = access.url();
+        // The list is not a read of an explanation, so the client of the watch has no observer.
+        let watching = scene.clients.watch.unobserved();
+        let (store, namespace) = (Store::new(Arc::clone(&scene.clock)), scene.namespace);
+        let explain = Arc::new(Explainer::new(scene));
+        let (console, watch) = Console::new(access, &store, watching, namespace, explain);
+        Ok(Self { console, listener, watch, url })
+    }
+
+    /// Serves the page until `stop`.
+    pub(crate) async fn serve(self, stop: CancellationToken) {
+        let watching = stop.clone().run_until_cancelled_owned(self.watch);
+        let serving = self.console.serve(self.listener, stop);
+        futures::join!(watching, serving);
+    }
+}
+
+/// Serves the page until `stop`, and opens the browser.
+///
+/// # Errors
+/// Returns a [`ConsoleError`] if the page cannot be served.
+pub async fn run(
+    options: &ConsoleOptions,
+    process: Process,
+    clock: SharedClock,
+    stop: CancellationToken,
+) -> Result<(), ConsoleError> {
+    let user = kubeconfig::load_for_user(&options.cluster)?;
+    let refusals = Refusals::new();
+    let clients = crate::options::cluster::clients(&user, client_options(&refusals))?;
+    let scene = Scene {
+        clients: &clients,
+        refusals,
+        namespace: options.cluster.namespace.as_deref(),
+        leaders: options.leaders.clone(),
+        flags: DecisionFlags::default(),
+        process,
+        clock,
+    };
+    let listening = Listening::start(scene, options.port).await?;
+    let mut out = io::stdout();
+    writeln!(out, "Serving the console of this cluster until Ctrl+C:\n\n  {}", listening.url)?;
+    out.flush()?;
+    // The file of the browser must exist until the end.
+    let browser = (options.opens_browser && out.is_terminal()).then(|| Browser::open(&listening.url));
+    if let Some(Err(error)) = &browser {
+        eprintln!("{error}");
+    }
+    listening.serve(stop).await;
+    Ok(())
+}

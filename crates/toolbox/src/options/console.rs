@@ -1,0 +1,100 @@
+//! The command line of `console`.
+
+use clap::{ArgMatches, Command, value_parser};
+
+use super::answer::{Logging, option};
+use super::why::Leader;
+use super::{answer, cluster, why};
+use crate::command::{Parsed, UsageError, parse_with};
+use ::cluster::kubeconfig::ClusterOptions;
+
+/// The options of `console`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsoleOptions {
+    /// The connection to the cluster. `--namespace` limits the page to one namespace.
+    pub cluster: ClusterOptions,
+    /// `--port`, on the loopback address. 0 selects a free port.
+    pub port: u16,
+    /// Whether to open the browser (`--browser`). It is opened only from a terminal.
+    pub opens_browser: bool,
+    /// `--leader`: the Leases of controllers whose records are read. Empty with `--record=off`.
+    pub leaders: Vec<Leader>,
+    /// `-v`
+    pub logging: Logging,
+}
+
+/// Parses the arguments after `console`.
+pub(crate) fn parse(
+    program: &str,
+    words: impl Iterator<Item = String>,
+) -> Result<Parsed<ConsoleOptions>, UsageError> {
+    parse_with(command(program), words, |matches| Ok(options(matches)))
+}
+
+pub(crate) fn command(program: &str) -> Command {
+    let command = Command::new("console")
+        .no_binary_name(true)
+        .bin_name(format!("{program} console"))
+        .about("Serves a page with all HPAs of a cluster on a loopback address, and opens it in a browser.")
+        .after_help(format!(
+            "The page shows what your kubeconfig allows, and its address contains a random token.\n\n\
+             Examples:\n  {program} console\n  {program} console -n shop --browser=off"
+        ))
+        .arg(
+            option("port", "port", "Port of the page on 127.0.0.1; 0 selects a free port")
+                .value_parser(value_parser!(u16))
+                .default_value("0"),
+        )
+        .arg(answer::choice(
+            "browser",
+            &["auto", "off"],
+            "Whether to open the page in a browser; auto does so on a terminal",
+        ))
+        .arg(answer::verbosity())
+        .arg(why::record())
+        .arg(why::leader());
+    cluster::arguments(command)
+}
+
+fn options(matches: &ArgMatches) -> ConsoleOptions {
+    ConsoleOptions {
+        cluster: cluster::options(matches),
+        port: matches.get_one::<u16>("port").copied().unwrap_or(0),
+        opens_browser: matches.get_one::<String>("browser").is_none_or(|browser| browser != "off"),
+        leaders: why::leaders(matches),
+        logging: answer::logging(matches),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<ConsoleOptions, String> {
+        match parse("concertina", words.iter().map(ToString::to_string)) {
+            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Help(text)) => panic!("{text}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn no_arguments_show_all_namespaces_on_a_free_port() {
+        let options = read(&[]).unwrap();
+        assert_eq!((options.port, options.opens_browser), (0, true));
+        assert_eq!(options.cluster, ClusterOptions::default());
+        assert_eq!(options.leaders.len(), 2);
+    }
+
+    #[test]
+    fn flags_are_read() {
+        let words = ["-n", "shop", "--port=8080", "--browser=off", "--record=off", "-v", "1"];
+        let options = read(&words).unwrap();
+        assert_eq!(options.cluster.namespace.as_deref(), Some("shop"));
+        assert_eq!((options.port, options.opens_browser), (8080, false));
+        assert_eq!((options.leaders.len(), options.logging.verbosity), (0, 1));
+        for wrong in ["--port=70000", "--browser=maybe", "--address=0.0.0.0", "web"] {
+            assert!(read(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+}
