@@ -27,10 +27,13 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::console::{ConsoleError, Listening, Scene};
 use crate::options::DemoOptions;
 use crate::process::Process;
+use crate::why::{Refusals, client_options};
 use crate::words::counted;
 use clock::SharedClock;
+use cluster::kubeconfig::{self, ClusterOptions};
 use fake_cluster::Status;
 
 use self::files::Files;
@@ -78,6 +81,9 @@ pub enum DemoError {
     /// The embedded cluster refuses the demo's own objects.
     #[error("failed to create the demo's workloads: {0}")]
     World(#[from] Status),
+    /// The console cannot be served.
+    #[error("failed to start the console of the demo: {0}")]
+    Console(#[from] ConsoleError),
     /// The controller failed.
     #[error("the controller failed: {0}")]
     Controller(Box<dyn Error + Send + Sync>),
@@ -115,6 +121,9 @@ pub async fn run(
     let (cluster, serving) = (world.cluster.clone(), cluster_stop.clone());
     tasks.spawn(async move { cluster.serve(listener, serving).await });
     world.start(&tasks, &cluster_stop);
+    let console = console(&files, process, Arc::clone(&clock)).await?;
+    let intro = intro(&server, &files, &console.url);
+    tasks.spawn(console.serve(cluster_stop.clone()));
     tasks.close();
 
     let flags = world::controller_flags(&files);
@@ -127,7 +136,6 @@ pub async fn run(
             process.run(flags, clock, vec![observer], controlling).await
         }
     };
-    let intro = intro(&server, &files);
     let observer = Observer::new(world.cluster, syncs);
     let result = show(observer, options.duration, screen, &intro, controller, &controlling, &stop).await;
     cluster_stop.cancel();
@@ -187,13 +195,26 @@ async fn show(
     }
 }
 
+/// Listens for the console of the demo's cluster. It has the user that kubectl has.
+async fn console(files: &Files, process: Process, clock: SharedClock) -> Result<Listening, ConsoleError> {
+    let options = ClusterOptions { kubeconfig: Some(files.kubeconfig.clone()), ..ClusterOptions::default() };
+    let user = kubeconfig::load_for_user(&options)?;
+    let refusals = Refusals::new();
+    let clients = crate::options::cluster::clients(&user, client_options(&refusals))?;
+    let flags = world::decision_flags(process)?;
+    let scene =
+        Scene { clients: &clients, refusals, namespace: None, leaders: Vec::new(), flags, process, clock };
+    Listening::start(scene, 0).await
+}
+
 /// Returns the introduction, with commands to try.
-fn intro(server: &str, files: &Files) -> Vec<String> {
+fn intro(server: &str, files: &Files, console: &str) -> Vec<String> {
     let kubeconfig = files.kubeconfig.display();
     vec![
         format!(
             "Concertina demo: a cluster in this process, at {server}, and the controller that scales it."
         ),
+        format!("All HPAs on a page: {console}"),
         "HPAs sync every second; a day of traffic takes 40 seconds. In another terminal, try:".to_owned(),
         String::new(),
         format!("  export KUBECONFIG={kubeconfig}"),

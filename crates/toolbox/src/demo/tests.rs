@@ -199,7 +199,7 @@ async fn summary_has_extremes_and_rescales_of_each_hpa() {
 #[test]
 fn introduction_lists_commands_to_try() {
     let files = super::files::Files::write(None, "http://127.0.0.1:1234").expect("files");
-    let text = intro("http://127.0.0.1:1234", &files).join("\n");
+    let text = intro("http://127.0.0.1:1234", &files, "http://127.0.0.1:5678/0a/").join("\n");
     for command in
         ["export KUBECONFIG=/", "kubectl get hpa,pods", "kubectl describe hpa web", "kubectl apply -f /"]
     {

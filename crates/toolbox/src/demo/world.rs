@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::files::Files;
+use crate::options::decision::{self, DecisionFlags};
+use crate::process::{FlagError, Process};
 use clock::SharedClock;
 use fake_cluster::load::{
     Curve, Load, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
@@ -18,6 +20,14 @@ use fake_cluster::{Cluster, Status};
 
 /// The namespace of the workloads.
 pub(super) const NAMESPACE: &str = "shop";
+
+/// The controller's periods, short enough for a day of 40 seconds.
+const PERIODS: [(&str, &str); 4] = [
+    (decision::SYNC_PERIOD, "1s"),
+    (decision::DOWNSCALE_STABILIZATION, "6s"),
+    (decision::CPU_INITIALIZATION_PERIOD, "5s"),
+    (decision::INITIAL_READINESS_DELAY, "2s"),
+];
 
 /// The deployments, and the startup time of their pods in milliseconds.
 const START_UPS: [(&str, u64); 4] = [("web", 2_000), ("worker", 1_000), ("burst", 1_500), ("cache", 2_000)];
@@ -72,16 +82,15 @@ impl DemoWorld {
 /// Returns the controller's flags. Periods are short enough for a day of 40 seconds, and everything else has
 /// its default.
 pub(super) fn controller_flags(files: &Files) -> Vec<String> {
-    let short = [
-        "--secure-port=0",
-        "--leader-elect=false",
-        "--horizontal-pod-autoscaler-sync-period=1s",
-        "--horizontal-pod-autoscaler-downscale-stabilization=6s",
-        "--horizontal-pod-autoscaler-cpu-initialization-period=5s",
-        "--horizontal-pod-autoscaler-initial-readiness-delay=2s",
-    ];
     let kubeconfig = format!("--kubeconfig={}", files.kubeconfig.display());
-    short.into_iter().map(str::to_owned).chain([kubeconfig]).collect()
+    let process = ["--secure-port=0", "--leader-elect=false"].map(str::to_owned);
+    let periods = PERIODS.map(|(name, value)| format!("--{name}={value}"));
+    process.into_iter().chain(periods).chain([kubeconfig]).collect()
+}
+
+/// Returns the flags that change the controller's decisions, for explanations.
+pub(super) fn decision_flags(process: Process) -> Result<DecisionFlags, FlagError> {
+    DecisionFlags::new(PERIODS.map(|(name, value)| (name, value.to_owned())).into(), process)
 }
 
 /// Returns the load of each workload.
