@@ -241,6 +241,7 @@ async fn one_hpa_shows_its_findings_conditions_and_yaml() {
     for part in ["missing-target", "Correct spec.scaleTargetRef", "FailedGetScale", "maxReplicas: 12"] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .s-desired').length > 0").await, true);
     // An HPA that is deleted while its page is open stays readable.
     world.cluster.delete("autoscaling/horizontalpodautoscalers", "bank", "stuck").unwrap();
     wait(&mut browser, "document.querySelector('.gone') !== null").await;

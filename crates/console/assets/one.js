@@ -108,35 +108,47 @@ function facts(row, now) {
 
 /**
  * The explanation as elements.
- * @param {any} document
+ * @param {any} it
  * @returns {HTMLElement[]}
  */
-function answer(document) {
+function answer(it) {
   const section = (/** @type {string} */ title, /** @type {HTMLElement[]} */ ...children) =>
     html("section", {}, html("h3", {}, title), ...children);
   const table = (/** @type {string[]} */ heads, /** @type {any[][]} */ rows) =>
     html("div", { class: "wide", tabindex: 0, role: "group", "aria-label": heads.join(", ") }, html("table", {},
       html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))),
       html("tbody", {}, ...rows.map((row) => html("tr", {}, ...row.map((cell) => html("td", {}, cell)))))));
-  const findings = (document.findings ?? []).map((/** @type {any} */ finding) =>
+  const findings = (it.findings ?? []).map((/** @type {any} */ finding) =>
     html("li", { class: finding.severity }, html("b", {}, `${finding.severity} · ${finding.code}`),
       html("p", {}, finding.message), html("p", { class: "advice" }, finding.advice)));
-  const conditions = (document.conditions ?? []).map((/** @type {any} */ one) =>
+  const conditions = (it.conditions ?? []).map((/** @type {any} */ one) =>
     [one.type, one.status, one.reason, one.message, time(one.lastTransitionTime)]);
-  const events = (document.recentEvents ?? []).map((/** @type {any} */ one) =>
+  const events = (it.recentEvents ?? []).map((/** @type {any} */ one) =>
     [time(one.last), one.count, one.reason, one.message, one.reporter]);
   const parts = [
-    section("Decision", html("p", { class: "sentence" }, document.sentence), html("pre", { class: "steps", tabindex: 0 }, ...lines(document.text))),
+    section("Decision", html("p", { class: "sentence" }, it.sentence), drawing(it.timeline)),
     section("Findings", findings.length > 0 ? html("ul", { class: "findings" }, ...findings) : html("p", {}, "None.")),
+    section("Steps", html("pre", { tabindex: 0 }, ...lines(it.text))),
     section("Conditions", table(["Type", "Status", "Reason", "Message", "Since"], conditions)),
     section("Events", events.length > 0
       ? table(["Last", "Count", "Reason", "Message", "From"], events)
       : html("p", {}, "None that this user can read.")),
   ];
-  if (document.yaml) {
-    parts.push(html("details", {}, html("summary", {}, "YAML"), html("pre", { tabindex: 0 }, ...lines(document.yaml))));
+  if (it.yaml) {
+    parts.push(html("details", {}, html("summary", {}, "YAML"), html("pre", { tabindex: 0 }, ...lines(it.yaml))));
   }
   return parts;
+}
+
+/**
+ * A drawing of the server, which escapes its texts. A parsed document runs no scripts.
+ * @param {string} markup
+ */
+function drawing(markup) {
+  const parsed = new DOMParser().parseFromString(markup, "text/html").body.firstElementChild;
+  const element = html("div", { class: "timeline", role: "img", "aria-label": "Desired replicas over time, with rescales and warnings" });
+  if (parsed) element.append(document.adoptNode(parsed));
+  return element;
 }
 
 /**

@@ -19,8 +19,24 @@ use std::fmt::Debug;
 
 use futures::future::BoxFuture;
 
+use self::row::Count;
+
+/// The HPA to explain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// The counts that the console has seen in the last hour, oldest first.
+    pub history: Vec<Count>,
+}
+
 /// Explains a single HPA.
 pub trait Explain: Debug + Send + Sync + 'static {
     /// Returns the explanation as a JSON document, or the reason why there is none.
-    fn explain(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Vec<u8>, String>>;
+    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, String>>;
+
+    /// Returns the style sheet of the drawings in explanations.
+    fn style(&self) -> String;
 }

@@ -29,7 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::access::Access;
 use crate::store::Store;
-use crate::{Explain, assets, headers, stream};
+use crate::{Explain, Subject, assets, headers, stream};
 
 /// Maximum number of connections. A browser opens at most six.
 const MAX_CONNECTIONS: usize = 64;
@@ -143,6 +143,9 @@ impl Console {
         if let Some(asset) = assets::find(path) {
             return response(StatusCode::OK, asset.kind, asset.body);
         }
+        if path == "figure.css" {
+            return response(StatusCode::OK, "text/css; charset=utf-8", self.shared.explain.style());
+        }
         if path == "stream" {
             let events = stream::events(&self.shared.store, &self.shared.handle);
             let body = StreamBody::new(events.map(|event| Ok(Frame::data(event)))).boxed_unsync();
@@ -158,7 +161,9 @@ impl Console {
     }
 
     async fn explanation(&self, namespace: String, name: String) -> Response<Body> {
-        match timeout(EXPLAIN_WITHIN, self.shared.explain.explain(namespace, name)).await {
+        let history = self.shared.store.history(&namespace, &name);
+        let subject = Subject { namespace, name, history };
+        match timeout(EXPLAIN_WITHIN, self.shared.explain.explain(subject)).await {
             Ok(Ok(document)) => response(StatusCode::OK, "application/json", document),
             Ok(Err(error)) => text(StatusCode::BAD_GATEWAY, error),
             Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "the cluster did not respond within 30 s\n"),

@@ -90,6 +90,13 @@ impl Store {
         }
     }
 
+    /// Returns the recent counts of an HPA, oldest first.
+    pub fn history(&self, namespace: &str, name: &str) -> Vec<Count> {
+        let inner = self.inner.lock();
+        let row = inner.rows.get(&(namespace.to_owned(), name.to_owned()));
+        row.map(|row| row.history.clone()).unwrap_or_default()
+    }
+
     fn change(&self, act: impl FnOnce(&mut Inner)) {
         let version = {
             let mut inner = self.inner.lock();

@@ -22,6 +22,7 @@ mod scores;
 mod sources;
 pub mod table;
 mod text;
+pub(crate) mod timeline;
 mod variants;
 
 use std::io::{self, Write};

@@ -13,21 +13,26 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Console;
-use crate::Explain;
 use crate::access::Access;
 use crate::store::Store;
+use crate::{Explain, Subject};
 
 /// Repeats the name, or fails for the name `broken`.
 #[derive(Debug)]
 struct Echo;
 
 impl Explain for Echo {
-    fn explain(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        let Subject { namespace, name, .. } = subject;
         let result = match name.as_str() {
             "broken" => Err("the HPA cannot be read".to_owned()),
             _ => Ok(json!({"namespace": namespace, "name": name}).to_string().into_bytes()),
         };
         Box::pin(std::future::ready(result))
+    }
+
+    fn style(&self) -> String {
+        "svg { }".to_owned()
     }
 }
 
@@ -119,7 +124,8 @@ fn has(name: &str) -> impl Fn(&Value) -> bool {
 #[tokio::test]
 async fn every_response_has_the_headers_that_protect_the_page() {
     let world = world(&[]).await;
-    for path in ["", "console.css", "main.js", "nothing", "../nothing", "hpas/a", "hpas/%ff/a"] {
+    for path in ["", "console.css", "main.js", "figure.css", "nothing", "../nothing", "hpas/a", "hpas/%ff/a"]
+    {
         let text = world.get(path).await;
         let policy = "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'";
         assert!(text.contains(policy) && !text.contains("unsafe-inline"), "{path}: {text}");

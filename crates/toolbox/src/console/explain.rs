@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use ::console::Explain;
+use ::console::row::Count;
+use ::console::{Explain, Subject};
+use autoscaling::event::EventKind;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -15,7 +17,8 @@ use crate::explain::{Style, Zone};
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
 use crate::process::Process;
-use crate::why::findings::findings;
+use crate::simulate::timeline::{self, Timeline};
+use crate::why::findings::{findings, occurrences};
 use crate::why::situation::{EventContent, RecentEvent};
 use crate::why::{Question, Reader, Refusals, Scope, Situation, WhyError, output, render};
 use clock::SharedClock;
@@ -43,6 +46,8 @@ struct Explanation<'a> {
     text: String,
     /// The events about the HPA, the latest first.
     recent_events: Vec<Event<'a>>,
+    /// The counts of the last hour, as markup.
+    timeline: String,
     /// The object as YAML, without managedFields.
     yaml: Option<String>,
 }
@@ -68,7 +73,8 @@ impl Explainer {
         }
     }
 
-    async fn read(self, namespace: String, name: String) -> Result<Vec<u8>, String> {
+    async fn read(self, subject: Subject) -> Result<Vec<u8>, String> {
+        let Subject { namespace, name, history } = subject;
         let refusals = self.refusals.lock().await;
         let question = Question {
             clients: &self.clients,
@@ -84,11 +90,11 @@ impl Explainer {
         let explained = Box::pin(async { Reader::connect(question).await?.round().await });
         let situations = explained.await.map_err(|error: WhyError| error.to_string())?;
         let situation = situations.first().ok_or_else(|| "the HPA has been deleted".to_owned())?;
-        encode(situation).map_err(|error| format!("failed to encode the explanation: {error}"))
+        encode(situation, &history).map_err(|error| format!("failed to encode the explanation: {error}"))
     }
 }
 
-fn encode(situation: &Situation) -> Result<Vec<u8>, serde_json::Error> {
+fn encode(situation: &Situation, history: &[Count]) -> Result<Vec<u8>, serde_json::Error> {
     let found = findings(situation);
     let mut recent: Vec<&RecentEvent> = situation.recent_events.iter().collect();
     recent.sort_by_key(|event| std::cmp::Reverse(event.last));
@@ -102,8 +108,27 @@ fn encode(situation: &Situation) -> Result<Vec<u8>, serde_json::Error> {
         why: output::document(std::iter::once((situation, found.as_slice())), true)?,
         text: render::whole(situation, &found, Style { colours: false, width: None }, &Zone::utc()),
         recent_events: recent.collect(),
+        timeline: timeline::draw(&recent_counts(situation, history)),
         yaml: yaml(situation),
     })
+}
+
+/// Collects the counts of the last hour from events and from the watch of the console.
+fn recent_counts(situation: &Situation, history: &[Count]) -> Timeline {
+    let explanation = &situation.explanation;
+    let seen = history.iter().map(|count| (count.at, count.replicas));
+    let mut counts: Vec<_> = situation.recent_events.iter().flat_map(occurrences).chain(seen).collect();
+    if counts.is_empty() {
+        counts.push((Timestamp::MIN, explanation.current));
+    }
+    counts.sort_unstable();
+    counts.dedup_by_key(|(_, count)| *count);
+    let warnings = situation.recent_events.iter().filter(|event| event.content.kind == EventKind::Warning);
+    let mut warnings: Vec<_> = warnings
+        .map(|event| (event.last, format!("{}: {}", event.content.reason, event.content.message)))
+        .collect();
+    warnings.sort_unstable();
+    Timeline { to: situation.at, min: explanation.min, max: explanation.max, counts, warnings }
 }
 
 fn yaml(situation: &Situation) -> Option<String> {
@@ -119,7 +144,11 @@ fn yaml(situation: &Situation) -> Option<String> {
 }
 
 impl Explain for Explainer {
-    fn explain(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Vec<u8>, String>> {
-        self.clone().read(namespace, name).boxed()
+    fn explain(&self, subject: Subject) -> BoxFuture<'static, Result<Vec<u8>, String>> {
+        self.clone().read(subject).boxed()
+    }
+
+    fn style(&self) -> String {
+        timeline::style()
     }
 }

@@ -60,6 +60,11 @@ async fn explanation_has_findings_steps_and_yaml() {
     assert!(document["text"].as_str().unwrap().contains("missing-target"), "{}", document["text"]);
     assert!(document["yaml"].as_str().unwrap().contains("maxReplicas: 9"), "{}", document["yaml"]);
     assert_eq!(document["recentEvents"], json!([]));
+    assert!(
+        document["timeline"].as_str().unwrap().contains("<path class=\"s-desired\""),
+        "{}",
+        document["timeline"]
+    );
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
 
+pub(super) use self::parts::panels;
 use super::figure::{self, HATCHES};
 use super::run::{Comparison, HpaRun, Run};
 use super::table;

@@ -17,6 +17,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use self::id::FindingId;
+pub(crate) use self::past::occurrences;
 use super::Situation;
 use crate::words::{counted, listed};
 

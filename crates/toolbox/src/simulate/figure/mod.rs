@@ -10,6 +10,7 @@ mod palette;
 mod panels;
 #[cfg(test)]
 mod tests;
+mod timeline;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub(super) use self::axis::{TimeAxis, ValueAxis};
 pub(super) use self::frame::{Extent, frame, key};
 pub(super) use self::palette::{Ink, variables};
 pub(super) use self::panels::scale_of;
+pub(crate) use self::timeline::Timeline;
 use super::run::{HpaRun, Run};
 
 /// The style rules of the ink classes. The page adds its own rules.

@@ -179,7 +179,8 @@ fn charts(chart: usize, class: &str, label: &str, figure: &Figure) -> String {
     )
 }
 
-fn panels(figure: &Figure) -> String {
+/// Draws the panels of a figure, each with its title and legend.
+pub(in super::super) fn panels(figure: &Figure) -> String {
     let last = figure.panels.len().saturating_sub(1);
     let mut markup = String::new();
     for (index, panel) in figure.panels.iter().enumerate() {

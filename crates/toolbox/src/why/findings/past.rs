@@ -44,7 +44,7 @@ pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
 
 /// Returns the occurrences of an event, each with its time and size. A repeated event has only the times of
 /// its first and last occurrence. The other occurrences are assumed to lie evenly in between.
-fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
+pub(crate) fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
     // A combined event covers rescales to different sizes.
     let Some((size, false)) = event.new_size() else {
         return Vec::new();
