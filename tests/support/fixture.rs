@@ -38,8 +38,12 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
+        Self::starting_at(EPOCH.parse().unwrap())
+    }
+
+    /// A cluster whose clock starts at a time.
+    pub(crate) fn starting_at(epoch: Timestamp) -> Self {
         logs::start();
-        let epoch: Timestamp = EPOCH.parse().unwrap();
         let clock: SharedClock = Arc::new(VirtualClock::starting_at(epoch));
         let cluster = Cluster::new(Arc::clone(&clock));
         let metrics = Arc::new(StaticMetrics::new());

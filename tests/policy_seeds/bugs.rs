@@ -1,0 +1,200 @@
+//! Bugs that the seeds must find. They act on what a process reads, where the process could err in the same way.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use fake_cluster::{Answer, Exchange, Pieces, Status};
+use futures::StreamExt as _;
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+macro_rules! bugs {
+    ($($(#[$doc:meta])* $bug:ident: $name:literal,)*) => {
+        /// A planted bug.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum PlantedBug {
+            $($(#[$doc])* $bug,)*
+        }
+
+        impl PlantedBug {
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$bug,)*];
+
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$bug => $name,)*
+                }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// A process that starts later, such as after a failover, does not end a mode at its `until`.
+    UntilMissedAtFailover: "until-missed-at-failover",
+    /// The ceiling of the HPA does not bound a floor.
+    FloorAboveMaximum: "floor-above-maximum",
+    /// A step has no bound.
+    StepIgnored: "step-ignored",
+    /// A metric that failed once fails for ever, so its fallback never ends.
+    FallbackNeverEnds: "fallback-never-ends",
+    /// A fallback starts at once.
+    FallbackWithoutDuration: "fallback-without-duration",
+    /// A recurring schedule keeps the offset of the winter when the clocks change.
+    ClockChangeIgnored: "clock-change-ignored",
+    /// A pause does not hold the count.
+    PauseWrites: "pause-writes",
+    /// A mode of one direction allows both.
+    DirectionIgnored: "direction-ignored",
+    /// The limits of the platform do not apply.
+    LimitsIgnored: "limits-ignored",
+    /// A policy that is deleted goes on.
+    DeletionIgnored: "deletion-ignored",
+    /// A ScalingPolicy applies to all HPAs of its namespace.
+    SelectorIgnored: "selector-ignored",
+    /// Modes end, and schedules start and end, five seconds late.
+    LateEdge: "late-edge",
+    /// The highest proposal counts, not the lowest.
+    CombineIgnored: "combine-ignored",
+}
+
+/// Changes what one process reads.
+#[derive(Debug)]
+pub(crate) struct Alteration {
+    bug: Option<PlantedBug>,
+    /// The number of the process, in the order of the starts.
+    process: usize,
+    failed: Mutex<BTreeSet<String>>,
+}
+
+impl Alteration {
+    pub(crate) fn new(bug: Option<PlantedBug>, process: usize) -> Self {
+        Self { bug, process, failed: Mutex::default() }
+    }
+
+    /// Changes the response to a request.
+    pub(crate) fn answer(&self, exchange: &Exchange, answer: Answer) -> Answer {
+        let Some(bug) = self.bug else { return answer };
+        if bug == PlantedBug::FallbackNeverEnds && exchange.path.contains("/external.metrics.k8s.io/") {
+            let mut failed = self.failed.lock();
+            let is_metric = exchange.path.contains("/namespaces/");
+            if is_metric && answer.code() != Some(200) {
+                failed.insert(exchange.path.clone());
+            }
+            if failed.contains(&exchange.path) {
+                return Status::new(500, "InternalError", "planted").into();
+            }
+            return answer;
+        }
+        let is_hpa = exchange.path.ends_with("/horizontalpodautoscalers");
+        if !is_hpa && !exchange.path.ends_with("scalingpolicies") {
+            return answer;
+        }
+        let process = self.process;
+        match answer {
+            Answer::Pieces(pieces) => Answer::Pieces(lines(bug, process, is_hpa, pieces)),
+            Answer::Whole(whole) if whole.code == 200 => {
+                let Ok(mut list) = serde_json::from_slice::<Value>(&whole.body) else {
+                    return Answer::Whole(whole);
+                };
+                for item in list["items"].as_array_mut().into_iter().flatten() {
+                    bug.object(process, is_hpa, item);
+                }
+                Answer::json(200, list.to_string())
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// Changes the events of a watch.
+fn lines(bug: PlantedBug, process: usize, is_hpa: bool, pieces: Pieces) -> Pieces {
+    Box::pin(pieces.map(move |piece| {
+        let piece = piece?;
+        let mut altered = Vec::new();
+        for line in piece.split_inclusive(|byte| *byte == b'\n') {
+            let Ok(mut event) = serde_json::from_slice::<Value>(line) else {
+                altered.extend_from_slice(line);
+                continue;
+            };
+            if bug == PlantedBug::DeletionIgnored && !is_hpa && event["type"] == "DELETED" {
+                continue;
+            }
+            bug.object(process, is_hpa, &mut event["object"]);
+            altered.extend_from_slice(format!("{event}\n").as_bytes());
+        }
+        Ok(Bytes::from(altered))
+    }))
+}
+
+impl PlantedBug {
+    /// Changes an HPA or a policy.
+    fn object(self, process: usize, is_hpa: bool, object: &mut Value) {
+        if !is_hpa {
+            self.policy(process, &mut object["spec"]);
+            return;
+        }
+        if self == Self::FloorAboveMaximum
+            && let Some(maximum) = object["spec"]["maxReplicas"].as_i64()
+        {
+            object["spec"]["maxReplicas"] = json!(maximum + 2);
+        }
+        let text = &mut object["metadata"]["annotations"]["concertina.dev/policy"];
+        if let Some(mut policy) = text.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+            self.policy(process, &mut policy);
+            *text = json!(policy.to_string());
+        }
+    }
+
+    fn policy(self, process: usize, policy: &mut Value) {
+        let Some(fields) = policy.as_object_mut() else { return };
+        let mode = fields.get("mode").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match self {
+            Self::UntilMissedAtFailover if process > 0 => drop(fields.remove("until")),
+            Self::StepIgnored => drop(fields.remove("guards")),
+            Self::PauseWrites if mode == "Paused" => drop(fields.insert("mode".to_owned(), json!("Auto"))),
+            Self::DirectionIgnored if mode.starts_with("Scale") => {
+                fields.insert("mode".to_owned(), json!("Auto"));
+            }
+            Self::LimitsIgnored => drop(fields.remove("limits")),
+            Self::SelectorIgnored => drop(fields.remove("selector")),
+            Self::CombineIgnored => drop(fields.remove("combine")),
+            Self::FallbackWithoutDuration => {
+                for fallback in entries(fields, "fallback") {
+                    fallback["failureDurationSeconds"] = json!(0);
+                }
+            }
+            Self::ClockChangeIgnored => {
+                for schedule in entries(fields, "schedules") {
+                    let winter = match schedule["timeZone"].as_str() {
+                        Some("Europe/Berlin") => "Etc/GMT-1",
+                        Some("America/Los_Angeles") => "Etc/GMT+8",
+                        _ => continue,
+                    };
+                    schedule["timeZone"] = json!(winter);
+                }
+            }
+            Self::LateEdge => {
+                delay(policy, "until");
+                for schedule in
+                    policy.as_object_mut().into_iter().flat_map(|fields| entries(fields, "schedules"))
+                {
+                    delay(schedule, "from");
+                    delay(schedule, "to");
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn entries<'a>(fields: &'a mut Map<String, Value>, field: &str) -> impl Iterator<Item = &'a mut Value> {
+    fields.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn delay(object: &mut Value, field: &str) {
+    let time = object.get(field).and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
+    if let Some(time) = time {
+        object[field] = json!((time + SignedDuration::from_secs(5)).to_string());
+    }
+}

@@ -1,0 +1,227 @@
+//! Judges a run by the model: every write sets a count that the inputs of its time allow, and while nothing happens, the
+//! count is one that they keep.
+
+use crate::model::{Inputs, Subject};
+use crate::plan::{Event, NAMES, Plan};
+use crate::world::Write;
+
+/// Events reach the controller within this time.
+const WINDOW: i64 = 200;
+/// The time of a start or a failover, from the death of a leader to the first syncs of another one.
+const FAILOVER: i64 = 40_000;
+/// The time of a sync beyond its period.
+const SLACK: i64 = 3_000;
+/// The longest delay of a sync at the end of a mode, or at the start or end of a schedule.
+const EDGE: i64 = 1_000;
+/// A failure that a standby may not know when its leader dies: it receives histories about once a second, and the first
+/// sync that fails comes up to a period after the failure.
+const UNKNOWN: i64 = 25_000;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) invariant: &'static str,
+    pub(crate) at: i64,
+    pub(crate) text: String,
+}
+
+/// The state of one HPA, as far as the judge follows it.
+struct Followed<'a> {
+    plan: &'a Plan,
+    hpa: usize,
+    subject: Subject,
+    /// The state before the last event, and the time of the event.
+    before: (Subject, i64),
+    count: i64,
+    /// The last time at which something happened, and how long the count may be another one afterwards.
+    quiet: (i64, i64),
+    /// The last event or edge that is no write.
+    disturbed: i64,
+    died: Vec<i64>,
+    /// The first time from which each metric may have failed, because a short recovery may have been missed.
+    failing_earliest: [Option<i64>; 2],
+    recovered: [i64; 2],
+    /// The time since which there are fallbacks.
+    fallbacks_since: Option<i64>,
+    /// The end of the last time with a count out of bounds. The algorithm reads no metrics in that time.
+    unread_to: i64,
+}
+
+/// The first violation of a run, and the number of quiet times that were judged.
+pub(crate) fn check(plan: &Plan, writes: &[(i64, Write)]) -> (Option<Violation>, u64) {
+    let mut judged = 0;
+    for hpa in 0..NAMES.len() {
+        let mut followed = Followed::new(plan, hpa);
+        let result = followed.run(writes, &mut judged);
+        if let Err(violation) = result {
+            return (Some(violation), judged);
+        }
+    }
+    (None, judged)
+}
+
+impl<'a> Followed<'a> {
+    fn new(plan: &'a Plan, hpa: usize) -> Self {
+        let subject = Subject::new(plan, hpa);
+        Self {
+            plan,
+            hpa,
+            before: (subject.clone(), i64::MIN / 2),
+            subject,
+            count: crate::world::FIRST_COUNT,
+            quiet: (0, FAILOVER),
+            disturbed: 0,
+            died: vec![0],
+            failing_earliest: [None; 2],
+            recovered: [i64::MIN / 2; 2],
+            fallbacks_since: None,
+            unread_to: 0,
+        }
+    }
+
+    fn run(&mut self, writes: &[(i64, Write)], judged: &mut u64) -> Result<(), Violation> {
+        let hpa = self.hpa;
+        let mut events = self.plan.events.iter().peekable();
+        let mut writes = writes.iter().filter(|(_, write)| write.hpa == hpa).peekable();
+        let mut now = -1;
+        loop {
+            let event = events.peek().map_or(i64::MAX, |(at, _)| *at);
+            let edge = self.subject.next_edge(now).unwrap_or(i64::MAX);
+            let write = writes.peek().map_or(i64::MAX, |(at, _)| *at);
+            let next = event.min(edge).min(write).min(self.plan.end);
+            self.is_settled(next, judged)?;
+            if !self.subject.inputs(next - 1).are_metrics_read(self.count) {
+                self.unread_to = next;
+            }
+            if next == self.plan.end {
+                return Ok(());
+            }
+            if event == next {
+                let (_, event) = events.next().unwrap();
+                self.event(next, event);
+            } else if edge == next {
+                self.edge(next);
+                now = next;
+            } else {
+                let (at, write) = writes.next().unwrap();
+                self.write(*at, *write)?;
+            }
+            now = now.max(next - i64::from(edge == next && event == next));
+        }
+    }
+
+    fn event(&mut self, at: i64, event: &Event) {
+        let earlier = self.subject.clone();
+        if !self.subject.apply(at, event) {
+            return;
+        }
+        if *event == Event::Death {
+            self.died.push(at);
+        }
+        let (old, new) = (earlier.inputs(at), self.subject.inputs(at));
+        for metric in 0..2 {
+            match (old.failing[metric], new.failing[metric]) {
+                (None, Some(_)) => {
+                    let was_seen = at - self.recovered[metric] > FAILOVER + new.period * 1000;
+                    let since = self.failing_earliest[metric].filter(|_| !was_seen);
+                    self.failing_earliest[metric] = Some(since.unwrap_or(at));
+                }
+                (Some(_), None) => self.recovered[metric] = at,
+                _ => {}
+            }
+        }
+        self.fallbacks_since = if new.has_fallbacks() { self.fallbacks_since.or(Some(at)) } else { None };
+        // Several events within the window count as one.
+        if at - self.before.1 > WINDOW {
+            self.before = (earlier, at);
+        }
+        self.disturbed = at;
+        self.happens(at, 2 * new.period.max(old.period) * 1000 + SLACK);
+    }
+
+    /// A mode ends, or a schedule starts or ends.
+    fn edge(&mut self, at: i64) {
+        let inputs = self.subject.inputs(at);
+        let calm =
+            at - self.disturbed > 2 * inputs.period * 1000 + SLACK && at - self.last_death() > 2 * FAILOVER;
+        self.disturbed = at;
+        self.happens(at, if calm { EDGE } else { 2 * inputs.period * 1000 + SLACK });
+    }
+
+    fn write(&mut self, at: i64, write: Write) -> Result<(), Violation> {
+        let mut allowed = Vec::new();
+        let mut subjects = vec![(&self.subject, at), (&self.subject, at - WINDOW)];
+        if at - self.before.1 <= WINDOW {
+            subjects.push((&self.before.0, at));
+        }
+        for (subject, time) in subjects {
+            allowed.extend(self.complete(subject.inputs(time), time).next_counts(write.from));
+        }
+        if write.from != self.count || !allowed.contains(&write.to) {
+            let Write { from, to, .. } = write;
+            return Err(self.violation("write", at, &format!("{from} to {to}, allowed are {allowed:?}")));
+        }
+        self.count = write.to;
+        let period = self.subject.inputs(at).period;
+        self.happens(at, period * 1000 + SLACK);
+        Ok(())
+    }
+
+    fn happens(&mut self, at: i64, allowance: i64) {
+        let until_now = self.quiet.0 + self.quiet.1;
+        let failover = self.last_death() + FAILOVER + allowance - at;
+        // What happened before may still have its time, except that an edge at rest is on time.
+        let rest = if allowance == EDGE { 0 } else { until_now - at };
+        self.quiet = (at, allowance.max(failover.min(FAILOVER + allowance)).max(rest));
+    }
+
+    /// Checks the count before `next`, if it had enough time since something happened.
+    fn is_settled(&self, next: i64, judged: &mut u64) -> Result<(), Violation> {
+        let (since, allowance) = self.quiet;
+        if next - since <= allowance {
+            return Ok(());
+        }
+        *judged += 1;
+        let last = next - 1;
+        let kept = |at: i64| {
+            self.complete(self.subject.inputs(last), at).next_counts(self.count).contains(&self.count)
+        };
+        // A fallback that has just started is seen with the next sync.
+        let period = self.subject.inputs(last).period * 1000 + SLACK;
+        if kept(last) || kept((last - period).max(since)) {
+            return Ok(());
+        }
+        let counts = self.complete(self.subject.inputs(last), last).next_counts(self.count);
+        Err(self.violation(
+            "progress",
+            next,
+            &format!("still {} since {since}, expected {counts:?}", self.count),
+        ))
+    }
+
+    /// Adds to the inputs whether fallbacks may apply at a time.
+    fn complete(&self, mut inputs: Inputs, at: i64) -> Inputs {
+        for metric in 0..2 {
+            let (Some(fallback), Some(since)) = (inputs.fallback_of(metric), inputs.failing[metric]) else {
+                continue;
+            };
+            let duration = fallback.seconds * 1000;
+            let earliest = self.failing_earliest[metric].unwrap_or(since).min(since) + duration;
+            let known = since.max(self.fallbacks_since.unwrap_or(since)).max(self.unread_to);
+            let unknown_to = |died: &i64| *died >= known - FAILOVER && *died <= known + UNKNOWN;
+            let restarted = self.died.iter().filter(|died| unknown_to(died)).map(|died| died + FAILOVER);
+            let latest = restarted.max().map_or(known, |restarted| known.max(restarted));
+            let certain = latest + duration + inputs.period * 1000 + SLACK;
+            inputs.replaced[metric] = (at + WINDOW >= earliest, at < certain);
+        }
+        inputs
+    }
+
+    fn last_death(&self) -> i64 {
+        self.died.last().copied().unwrap_or_default()
+    }
+
+    fn violation(&self, invariant: &'static str, at: i64, text: &str) -> Violation {
+        let inputs = self.complete(self.subject.inputs(at), at);
+        Violation { invariant, at, text: format!("{}: {text}; {inputs:?}", NAMES[self.hpa]) }
+    }
+}

@@ -1,0 +1,231 @@
+//! What happens in a run: policies, metrics and deaths of leaders. Times are in milliseconds since the start.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value, json};
+
+pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+/// The metrics of each HPA. Their names in the API contain that of the HPA, so that no HPA sees another one's value.
+pub(crate) const METRICS: [&str; 2] = ["one", "two"];
+/// The load that one replica takes.
+pub(crate) const TARGET: i64 = 10;
+/// The label that the ScalingPolicy selects.
+pub(crate) const LABEL: &str = "team";
+
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) epoch: Timestamp,
+    pub(crate) bounds: Vec<(i64, i64)>,
+    /// In the order of their times.
+    pub(crate) events: Vec<(i64, Event)>,
+    pub(crate) end: i64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Event {
+    Metric {
+        hpa: usize,
+        metric: usize,
+        state: Metric,
+    },
+    Annotation {
+        hpa: usize,
+        policy: Option<Policy>,
+    },
+    /// The ScalingPolicy of HPAs with the label.
+    Namespaced(Option<Policy>),
+    /// The ClusterScalingPolicy of all HPAs.
+    Cluster(Option<Policy>),
+    Label {
+        hpa: usize,
+        is_set: bool,
+    },
+    /// The leader dies, and another replica starts.
+    Death,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Metric {
+    Value(i64),
+    /// The query fails.
+    Error,
+    /// The query has no values.
+    Empty,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Paused,
+    DryRun,
+    ScaleUpOnly,
+    ScaleDownOnly,
+    Pinned(i64),
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Policy {
+    pub(crate) mode: Option<(Mode, Option<i64>)>,
+    pub(crate) schedules: Option<Vec<Schedule>>,
+    pub(crate) fallback: Option<Vec<Fallback>>,
+    pub(crate) lowest: Option<bool>,
+    /// The largest step up and down.
+    pub(crate) step: Option<(Option<i64>, Option<i64>)>,
+    pub(crate) period: Option<i64>,
+    /// The highest floor and the highest ceiling, of a ClusterScalingPolicy.
+    pub(crate) limits: Option<(i64, i64)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    pub(crate) from: i64,
+    pub(crate) to: i64,
+    pub(crate) floor: Option<i64>,
+    pub(crate) ceiling: Option<i64>,
+    /// The time zone of a recurring schedule. Without it the schedule applies once.
+    pub(crate) zone: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fallback {
+    /// `None`: all metrics.
+    pub(crate) metric: Option<usize>,
+    pub(crate) empty: bool,
+    pub(crate) seconds: i64,
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Hold,
+    Ignore,
+    Replicas(i64),
+    AtLeast(i64),
+    AtMost(i64),
+}
+
+/// The name of a metric of an HPA in the API.
+pub(crate) fn metric_name(hpa: usize, metric: usize) -> String {
+    format!("{}-{}", METRICS[metric], NAMES[hpa])
+}
+
+impl Plan {
+    /// The time of a moment of the run.
+    pub(crate) fn time(&self, at: i64) -> Timestamp {
+        self.epoch + SignedDuration::from_millis(at)
+    }
+}
+
+impl Policy {
+    /// The policy of an HPA as the text of an annotation, or as a spec. Names of metrics contain that of an HPA, so the
+    /// fallbacks of a policy for several HPAs have entries for each.
+    pub(crate) fn spec(&self, plan: &Plan, hpas: &[usize]) -> Value {
+        let mut spec = Map::new();
+        if let Some((mode, until)) = self.mode {
+            let name = match mode {
+                Mode::Paused => "Paused",
+                Mode::DryRun => "DryRun",
+                Mode::ScaleUpOnly => "ScaleUpOnly",
+                Mode::ScaleDownOnly => "ScaleDownOnly",
+                Mode::Pinned(replicas) => {
+                    spec.insert("replicas".to_owned(), json!(replicas));
+                    "Pinned"
+                }
+            };
+            spec.insert("mode".to_owned(), json!(name));
+            if let Some(until) = until {
+                spec.insert("until".to_owned(), json!(plan.time(until).to_string()));
+            }
+        }
+        let mut put = |field: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                spec.insert(field.to_owned(), value);
+            }
+        };
+        put(
+            "schedules",
+            self.schedules.as_ref().map(|schedules| {
+                let entry = |(index, schedule): (usize, &Schedule)| schedule.entry(plan, index);
+                schedules.iter().enumerate().map(entry).collect()
+            }),
+        );
+        put(
+            "fallback",
+            self.fallback
+                .as_ref()
+                .map(|entries| entries.iter().flat_map(|fallback| fallback.entries(hpas)).collect()),
+        );
+        put("combine", self.lowest.map(|lowest| json!(if lowest { "Min" } else { "Max" })));
+        put(
+            "guards",
+            self.step.map(|(up, down)| {
+                let mut step = Map::new();
+                for (field, value) in [("up", up), ("down", down)] {
+                    step.extend(value.map(|value| (field.to_owned(), json!(value))));
+                }
+                json!({ "maxStep": step })
+            }),
+        );
+        put("syncPeriodSeconds", self.period.map(|seconds| json!(seconds)));
+        put(
+            "limits",
+            self.limits.map(|(floor, ceiling)| json!({"highestFloor": floor, "highestCeiling": ceiling})),
+        );
+        Value::Object(spec)
+    }
+}
+
+impl Schedule {
+    fn entry(&self, plan: &Plan, index: usize) -> Value {
+        let (from, to) = (plan.time(self.from), plan.time(self.to));
+        let mut entry = json!({"name": format!("schedule-{index}")});
+        match self.zone {
+            None => {
+                entry["from"] = json!(from.to_string());
+                entry["to"] = json!(to.to_string());
+            }
+            Some(zone) => {
+                let cron = |at: Timestamp| {
+                    let local = at.in_tz(zone).unwrap();
+                    json!(format!("{} {} * * *", local.minute(), local.hour()))
+                };
+                entry["timeZone"] = json!(zone);
+                entry["start"] = cron(from);
+                entry["end"] = cron(to);
+            }
+        }
+        for (field, value) in [("minReplicas", self.floor), ("maxReplicas", self.ceiling)] {
+            if let Some(value) = value {
+                entry[field] = json!(value);
+            }
+        }
+        entry
+    }
+}
+
+impl Fallback {
+    fn entries(&self, hpas: &[usize]) -> Vec<Value> {
+        let mut entry = json!({
+            "when": if self.empty { "Empty" } else { "Error" }, "failureDurationSeconds": self.seconds,
+        });
+        let (action, replicas, strategy) = match self.action {
+            Action::Hold => ("Hold", None, None),
+            Action::Ignore => ("Ignore", None, None),
+            Action::Replicas(replicas) => ("Replicas", Some(replicas), None),
+            Action::AtLeast(replicas) => ("Replicas", Some(replicas), Some("AtLeast")),
+            Action::AtMost(replicas) => ("Replicas", Some(replicas), Some("AtMost")),
+        };
+        entry["action"] = json!(action);
+        if let Some(replicas) = replicas {
+            entry["replicas"] = json!(replicas);
+        }
+        if let Some(strategy) = strategy {
+            entry["strategy"] = json!(strategy);
+        }
+        let Some(metric) = self.metric else { return vec![entry] };
+        let named = |hpa: &usize| {
+            let mut entry = entry.clone();
+            entry["metric"] = json!(metric_name(*hpa, metric));
+            entry
+        };
+        hpas.iter().map(named).collect()
+    }
+}
