@@ -2,7 +2,7 @@
 //! them, and the alerts, the dashboard and the runbook name existing metrics.
 //!
 //! `cargo test --test deploy -- --ignored` runs the tests that need tools: `kubectl` on the PATH, `HELM`
-//! (tests/helm/build.sh), `PROMTOOL` (tests/promtool/build.sh) and `KUBEBUILDER_ASSETS` (tests/controlplane/build.sh).
+//! (tests/helm/build.sh), `PROMTOOL` (tests/prometheus/build.sh promtool) and `KUBEBUILDER_ASSETS` (tests/controlplane/build.sh).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![allow(dead_code, reason = "tests/e2e.rs shares the control plane modules and uses all of them")]

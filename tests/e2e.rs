@@ -64,6 +64,8 @@ mod outcome;
 mod policies;
 #[path = "e2e/process.rs"]
 mod process;
+#[path = "e2e/reaction.rs"]
+mod reaction;
 #[path = "e2e/replication.rs"]
 mod replication;
 #[path = "e2e/rest.rs"]
@@ -304,6 +306,12 @@ async fn long_labelled_hpa_has_one_writer_after_an_outage_of_the_api_server() ->
 #[ignore = "needs KUBEBUILDER_ASSETS and CONCERTINA_KEDA: run tests/controlplane/build.sh and tests/keda/build.sh"]
 async fn long_scaled_object_of_keda_is_handed_over_and_back() -> Outcome {
     handover::scaled_object(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS and PROMETHEUS: run tests/controlplane/build.sh and tests/prometheus/build.sh"]
+async fn long_reaction_to_steps_in_load_is_measured() -> Outcome {
+    reaction::to_steps_in_load(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

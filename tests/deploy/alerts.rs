@@ -1,5 +1,5 @@
 //! promtool runs each alert over series with which it fires, and over similar ones with which it does not.
-//! `tests/promtool/build.sh` builds promtool.
+//! `tests/prometheus/build.sh promtool` builds promtool.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -290,7 +290,7 @@ fn case(name: &str, series: &[Series], fires: bool) -> Value {
 }
 
 fn promtool(arguments: &[&str]) -> String {
-    let promtool = std::env::var("PROMTOOL").expect("PROMTOOL: run tests/promtool/build.sh");
+    let promtool = std::env::var("PROMTOOL").expect("PROMTOOL: run tests/prometheus/build.sh promtool");
     let output = Command::new(promtool).args(arguments).output().unwrap();
     let text =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
@@ -310,7 +310,7 @@ fn every_alert_has_a_case() {
 }
 
 #[test]
-#[ignore = "needs PROMTOOL: run tests/promtool/build.sh"]
+#[ignore = "needs PROMTOOL: run tests/prometheus/build.sh promtool"]
 fn every_alert_fires_only_when_it_should() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("alerts");
     fs::create_dir_all(&folder).unwrap();

@@ -125,6 +125,8 @@ impl ControlPlane {
             }
             server.arg(format!("--{flag}={}", self.path(file).display()));
         }
+        // In megabytes. The tests read one file, so the log is not rotated.
+        server.arg("--audit-log-maxsize=10000");
         server.args([
             // The name in the certificate of the proxy client, which has the authority of ordinary clients.
             "--requestheader-allowed-names=localhost",

@@ -12,7 +12,7 @@ mod keda;
 #[path = "handover/log.rs"]
 mod log;
 #[path = "handover/rig.rs"]
-mod rig;
+pub(crate) mod rig;
 #[path = "handover/service.rs"]
 mod service;
 #[path = "handover/targets.rs"]

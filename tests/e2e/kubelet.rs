@@ -18,6 +18,9 @@ use crate::rest::Rest;
 /// Pod templates name this node, so that deletions wait for the kubelet as they do in a cluster.
 pub(crate) const NODE: &str = "test-node";
 
+/// The annotation of a pod with an address of its own.
+pub(crate) const ADDRESS: &str = "example.com/address";
+
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
@@ -92,7 +95,8 @@ fn running_status(pod: &Value, index: usize) -> Value {
     let now = crate::clock::now();
     let conditions = ["Initialized", "PodScheduled", "ContainersReady", "Ready"]
         .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now}));
-    let address = format!("10.1.{}.{}", index / 250, index % 250 + 1);
+    let address = pod["metadata"]["annotations"][ADDRESS].as_str().map(str::to_owned);
+    let address = address.unwrap_or_else(|| format!("10.1.{}.{}", index / 250, index % 250 + 1));
     let containers: Vec<_> = container_names(pod)
         .into_iter()
         .map(|name| {

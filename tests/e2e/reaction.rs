@@ -1,0 +1,204 @@
+//! The time from a step in the load of an HPA to the write of its Scale, on four ways of the number: kubelet and
+//! metrics-server to the built-in controller, the same to Concertina, Prometheus to Concertina, and the pods' own pages
+//! to Concertina.
+//!
+//! All of them run at the same time, next to each other, with equal HPAs and equal steps.
+
+#[path = "reaction/chain.rs"]
+mod chain;
+#[path = "reaction/chart.rs"]
+mod chart;
+#[path = "reaction/load.rs"]
+mod load;
+#[path = "reaction/pages.rs"]
+mod pages;
+#[path = "reaction/prometheus.rs"]
+mod prometheus;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use self::chain::Chain;
+use self::load::{HPAS, LAST, Load, STEP, STEPS};
+use self::pages::Pages;
+use self::prometheus::Prometheus;
+use crate::fixture::{Autoscaler, Fixture};
+use crate::handover::rig::{LABEL, replica, webhook};
+use crate::kubelet::{ADDRESS, NODE};
+use crate::outcome::{Outcome, ensure};
+use crate::world::World;
+
+/// The default period of both controllers.
+const PERIOD_FLAG: &str = "--horizontal-pod-autoscaler-sync-period=15s";
+
+/// A way of the number from a pod to the controller.
+struct Way {
+    source: Source,
+    namespace: &'static str,
+    title: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The metrics API, to the built-in controller.
+    BuiltIn,
+    /// The metrics API, to Concertina.
+    Chain,
+    Prometheus,
+    Pods,
+}
+
+const BUILT_IN: Way =
+    Way { source: Source::BuiltIn, namespace: "built-in", title: "built-in controller, metrics-server" };
+const SAME: Way =
+    Way { source: Source::Chain, namespace: "same-chain", title: "Concertina each second, metrics-server" };
+const PROMETHEUS: Way =
+    Way { source: Source::Prometheus, namespace: "prometheus", title: "Concertina each second, Prometheus" };
+const PODS: Way = Way { source: Source::Pods, namespace: "pods", title: "Concertina each second, pods" };
+const WAYS: [Way; 4] = [BUILT_IN, SAME, PROMETHEUS, PODS];
+
+/// Seconds from each step to the write of the Scale, sorted.
+struct Delays(Vec<f64>);
+
+impl Delays {
+    fn percentile(&self, percent: usize) -> f64 {
+        let rank = (self.0.len() * percent).div_ceil(100).saturating_sub(1);
+        self.0.get(rank).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// Measures the delays of all steps, prints their percentiles, and draws them into the file that `CONCERTINA_CHART`
+/// names.
+pub(crate) async fn to_steps_in_load(stage: &Fixture) -> Outcome {
+    let pages = Pages::start().await?;
+    let service = webhook(stage).await?;
+    let sources = stage.plane.folder().join("sources.yaml");
+    let prometheus = Prometheus::start(stage, pages.address)?;
+    let server = format!("{{name: main, url: 'http://127.0.0.1:{}'}}", prometheus.port);
+    std::fs::write(&sources, format!("prometheus: [{server}]\npods: {{enabled: true}}\n"))?;
+    let sources = format!("--metric-sources={}", sources.display());
+    let replica = replica(stage, "a", &[PERIOD_FLAG, &sources]).await?;
+    service.set(&[replica.webhook]);
+    replica.ready().await?;
+    let mut worlds = Vec::new();
+    for way in WAYS {
+        let world = World::make(stage, way.namespace, Autoscaler::Concertina).await?;
+        if way.source != Source::BuiltIn {
+            let labels = json!({"metadata": {"labels": {LABEL: "concertina"}}});
+            world.api.merge(&format!("/api/v1/namespaces/{}", way.namespace), &labels).await?;
+        }
+        for index in 0..HPAS {
+            create(&world, &way, index, &pages).await?;
+        }
+        worlds.push(world);
+    }
+    let built_in = stage.autoscaler_with(Autoscaler::BuiltIn, &[PERIOD_FLAG]).await?;
+    for way in [SAME, PROMETHEUS, PODS] {
+        replica.all_are(stage, way.namespace, "in_charge", HPAS).await?;
+    }
+    // The first syncs of all HPAs.
+    let load = Load::starting_in(Duration::from_secs(40));
+    pages.show(load);
+    let _chain = Chain::start(load, vec![worlds.remove(0), worlds.remove(0)]);
+    sleep(LAST + Duration::from_secs(40)).await;
+    drop((replica, built_in, prometheus));
+
+    let mut delays = Vec::new();
+    for way in WAYS {
+        delays.push((way.title, delays_of(stage, &way, load)?));
+    }
+    let median = delays.first().map_or(f64::NAN, |(_, delays)| delays.percentile(50));
+    for (title, delays) in &delays {
+        let (p50, p99) = (delays.percentile(50), delays.percentile(99));
+        let count = delays.0.len();
+        eprintln!(
+            "    {title}: p50 {p50:.2} s, p99 {p99:.2} s, {:.3} of the first, {count} steps",
+            p50 / median
+        );
+    }
+    if let Some(path) = std::env::var_os("CONCERTINA_CHART") {
+        std::fs::write(path, chart::draw(&delays))?;
+    }
+    Ok(())
+}
+
+/// Creates an HPA with its target and one pod, whose load of one unit needs one replica.
+async fn create(world: &World, way: &Way, index: usize, pages: &Pages) -> Outcome {
+    let (name, namespace) = (load::name(index), way.namespace);
+    let target = json!({
+        "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"replicas": 1},
+    });
+    world.api.create(world.widgets("").trim_end_matches('/'), &target).await?;
+    let status = json!({"status": {"replicas": 1, "selector": format!("app={name}")}});
+    world.api.merge(&format!("{}/status", world.widgets(&name)), &status).await?;
+    let pod = json!({
+        "metadata": {"name": name, "labels": {"app": name}, "annotations": {ADDRESS: pages.address.ip().to_string()}},
+        "spec": {"nodeName": NODE, "containers": [{
+            "name": "app", "image": "example.com/app", "resources": {"requests": {"cpu": "100m"}},
+            "ports": [{"containerPort": pages.address.port()}],
+        }]},
+    });
+    world.api.create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod).await?;
+    world.cpu(&name, chain::MILLICORES);
+    let cpu = json!({"type": "Resource", "resource": {
+        "name": "cpu", "target": {"type": "AverageValue", "averageValue": format!("{}m", chain::MILLICORES)},
+    }});
+    let load = json!({"type": "Pods", "pods": {
+        "metric": {"name": "load"}, "target": {"type": "AverageValue", "averageValue": "1"},
+    }});
+    let page = json!({
+        "port": pages.address.port(), "path": pages::path(index), "series": "load", "intervalSeconds": 1,
+    });
+    let query = json!({"server": "main", "query": r#"load{pod=~"$pods"}"#});
+    let (metric, policy) = match way.source {
+        Source::BuiltIn => (cpu, None),
+        Source::Chain => (cpu, Some(json!({"syncPeriodSeconds": 1}))),
+        Source::Prometheus => (load, Some(each_second(&json!({"metric": "load", "prometheus": query})))),
+        Source::Pods => (load, Some(each_second(&json!({"metric": "load", "pods": page})))),
+    };
+    let spec = json!({"minReplicas": 1, "maxReplicas": 2 * STEPS, "metrics": [metric]});
+    world.hpa(&name, ("example.com/v1", "Widget", &name), spec).await?;
+    let Some(policy) = policy else { return Ok(()) };
+    let policy = json!({"metadata": {"annotations": {"concertina.dev/policy": policy.to_string()}}});
+    world.api.merge(&world.hpas(&name), &policy).await.map(drop)
+}
+
+/// The policy of an HPA that reads a metric and syncs each second.
+fn each_second(metric: &Value) -> Value {
+    json!({"syncPeriodSeconds": 1, "metrics": [metric]})
+}
+
+/// The time from each step to the first write of the Scale after it, in the audit log of the API server.
+fn delays_of(stage: &Fixture, way: &Way, load: Load) -> Outcome<Delays> {
+    let mut writes = BTreeMap::<String, Vec<Timestamp>>::new();
+    for entry in stage.plane.audit_log()?.lines() {
+        // The last line may be incomplete while the API server writes it.
+        let Ok(entry) = serde_json::from_str::<Value>(entry) else { continue };
+        let text = |pointer| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let is_write = text("/verb") == "update" && text("/objectRef/subresource") == "scale";
+        let code = entry.pointer("/responseStatus/code").and_then(Value::as_i64);
+        if is_write && text("/objectRef/namespace") == way.namespace && code == Some(200) {
+            let name = text("/objectRef/name").to_owned();
+            writes.entry(name).or_default().push(text("/requestReceivedTimestamp").parse()?);
+        }
+    }
+    let mut delays = Vec::new();
+    for index in 0..HPAS {
+        let writes = writes.remove(&load::name(index)).unwrap_or_default();
+        for step in 0..STEPS {
+            let at = load.time_of(index, step);
+            let first = writes.iter().find(|write| **write >= at && **write < at + STEP);
+            let write = first.ok_or_else(|| {
+                format!("{}: no write of {} within {STEP:?} of step {step}", way.title, load::name(index))
+            })?;
+            delays.push(write.duration_since(at).as_secs_f64());
+        }
+    }
+    ensure(delays.len() == HPAS * STEPS, || format!("{} delays", delays.len()))?;
+    delays.sort_by(f64::total_cmp);
+    Ok(Delays(delays))
+}
