@@ -100,7 +100,7 @@ async fn dry_run_decides_everything_and_writes_nothing() {
     assert!(rig.series(desired) > 1.0);
     // The shadow logs separate lines about rescales that it could not compare.
     let mut lines = logs::with("goes from 4 to 8: ");
-    lines.retain(|line| line.contains("reconcile::sync"));
+    lines.retain(|line| line.contains("reconcile::report"));
     assert!(
         lines.iter().all(|line| line.contains("withheld=true") && line.contains("shop/web")),
         "{lines:?}"
