@@ -19,6 +19,9 @@ use crate::store::StoredObject;
 /// All owners and pods, and the queues of owners and pods to reconcile.
 #[derive(Debug)]
 pub(super) struct InformerCache {
+    /// Whether kubelets start owned pods that run and are not ready. They do so after a restore of the cluster, because
+    /// a restored pod has no life cycle on its node. Otherwise, the status of such a pod belongs to another client.
+    starts_unready: bool,
     owner_feeds: Vec<(Kind, Feed)>,
     pod_feed: Feed,
     pub(super) owners: BTreeMap<Id, Owner>,
@@ -36,9 +39,10 @@ pub(super) struct InformerCache {
 }
 
 impl InformerCache {
-    /// Creates a cache that follows a cluster.
-    pub(super) fn open(cluster: &Cluster) -> Self {
+    /// Creates a cache that follows a cluster. `starts_unready`: see the field.
+    pub(super) fn open(cluster: &Cluster, starts_unready: bool) -> Self {
         Self {
+            starts_unready,
             owner_feeds: Kind::ALL.map(|kind| (kind, Feed::open(cluster, kind.resource()))).into(),
             pod_feed: Feed::open(cluster, "pods"),
             owners: BTreeMap::new(),
@@ -89,6 +93,12 @@ impl InformerCache {
     /// Returns the next owner to reconcile, by kind (Deployments first) and by age (the oldest first).
     pub(super) fn next_owner(&mut self) -> Option<Id> {
         self.changed_owners.pop_first().map(|(_, id)| id)
+    }
+
+    /// Whether a kubelet starts a pod without a life cycle.
+    pub(super) fn is_unstarted(&self, pod: &Pod) -> bool {
+        let restarts = self.starts_unready && pod.phase == PodPhase::Running && pod.owner.is_some();
+        pod.lifecycle.is_none() && (pod.phase == PodPhase::Pending || (restarts && !pod.is_ready()))
     }
 
     /// Returns the next pod to reconcile, the oldest first.
@@ -242,9 +252,9 @@ impl InformerCache {
         let before = std::mem::replace(&mut pod.phase, phase);
         pod.stored = stored;
         pod.ready_since = is_ready.then(|| pod.ready_since.unwrap_or(now));
-        let has_started = pod.lifecycle.is_some() || phase != PodPhase::Pending;
-        let needs_kubelet =
-            pod.has_unwritten_status || !has_started || (phase == PodPhase::Terminating && before != phase);
+        let needs_kubelet = pod.has_unwritten_status
+            || self.is_unstarted(&pod)
+            || (phase == PodPhase::Terminating && before != phase);
         let needs_owner = needs_reconcile || phase != before;
         self.pods.insert(id, pod);
         if needs_kubelet {

@@ -15,7 +15,9 @@ use crate::object::{list, text};
 impl Pass<'_> {
     /// Reconciles one pod: starts it, advances its life cycle, or deletes it.
     pub(super) fn sync_pod(&mut self, id: Id) {
-        let Some(pod) = self.state.cache.pods.get_mut(&id) else { return };
+        let cache = &mut self.state.cache;
+        let is_unstarted = cache.pods.get(&id).is_some_and(|pod| cache.is_unstarted(pod));
+        let Some(pod) = cache.pods.get_mut(&id) else { return };
         if pod.phase == PodPhase::Terminating {
             let removal_at = pod.removal_at.unwrap_or_else(|| self.now.at.saturating_add(pod.grace));
             pod.removal_at = Some(removal_at);
@@ -28,7 +30,7 @@ impl Pass<'_> {
             return;
         }
         let Some(lifecycle) = &mut pod.lifecycle else {
-            if pod.phase == PodPhase::Pending {
+            if is_unstarted {
                 let object = pod.stored.value();
                 self.start(id, &object);
             }

@@ -148,7 +148,7 @@ impl Workloads {
     /// [`run`](Self::run) or [`step`](Self::step).
     pub fn new(cluster: Cluster, clock: SharedClock) -> Self {
         let state = State {
-            cache: InformerCache::open(&cluster),
+            cache: InformerCache::open(&cluster, false),
             seed: Seed::new(0),
             models: BTreeMap::new(),
             ordinals: BTreeMap::new(),
@@ -231,7 +231,7 @@ impl Pass<'_> {
     /// Processes changes and reconciles until no work is left, including the work that these writes cause.
     fn run_to_completion(&mut self) {
         if self.state.cache.is_closed() {
-            self.state.cache = InformerCache::open(self.cluster);
+            self.state.cache = InformerCache::open(self.cluster, true);
         }
         loop {
             self.state.cache.update(self.now.at);

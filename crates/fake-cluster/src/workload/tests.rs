@@ -128,6 +128,23 @@ async fn workloads_follow_the_cluster_after_a_restore() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_were_not_ready_in_a_backup_become_ready_after_its_restore() {
+    let world = World::start();
+    create(&world.cluster, deployment(2));
+    after(20_000).await;
+    world.scale("apps/deployments", "web", 5);
+    while world.phases().1 == 0 {
+        after(100).await;
+    }
+    let backup = world.cluster.resource_version();
+    assert!(world.ready() < 5);
+    after(20_000).await;
+    world.cluster.restore(backup);
+    after(20_000).await;
+    assert_eq!(world.phases(), (0, 0, 5));
+}
+
+#[tokio::test(start_paused = true)]
 async fn deployment_pods_become_ready_after_their_start_up() {
     let world = World::start();
     create(&world.cluster, deployment(3));
