@@ -47,6 +47,8 @@ pub struct Candidate {
     elector: Elector,
     leader_state: watch::Sender<LeaderState>,
     watching: Option<LeaseWatch>,
+    /// Whether the watch has delivered a change since the last attempt.
+    watch_delivers: bool,
     life: LeaseLife,
 }
 
@@ -64,7 +66,7 @@ impl Candidate {
         let (leader_state, receiver) = watch::channel(LeaderState::Standby(None));
         // A standby retries within this time.
         let life = LeaseLife::new(parts.timing.retry.mul_f64(1.0 + JITTER));
-        (Self { parts, elector, leader_state, watching: None, life }, receiver)
+        (Self { parts, elector, leader_state, watching: None, watch_delivers: true, life }, receiver)
     }
 
     /// Whether any replica leads.
@@ -96,7 +98,16 @@ impl Candidate {
                 continue;
             }
             let before = self.elector.holder().map(str::to_owned);
+            let known = self.elector.lease().cloned();
             let (outcome, started) = self.attempt().await;
+            if !std::mem::take(&mut self.watch_delivers) && known.as_ref() != self.elector.lease() {
+                // The leader renews more often than standbys read. A hung watch would delay the next leader.
+                tracing::debug!(
+                    lease = self.parts.leases.key(),
+                    "replacing a watch that delivers no changes"
+                );
+                self.watching = None;
+            }
             if outcome == Outcome::Leads {
                 self.parts.gate.leads_until(started + self.parts.timing.renew_deadline);
                 tracing::info!(lease = self.parts.leases.key(), after = before.as_deref(), "became leader");
@@ -123,6 +134,7 @@ impl Candidate {
                 () = sleep_until(until) => return,
                 change = Self::follow(&mut self.watching, &self.parts.leases) => match change {
                     Ok(Some(lease)) => {
+                        self.watch_delivers = true;
                         self.elector.observe(lease, Instant::now());
                         self.life.observe(self.elector.expires());
                         if self.elector.holder().is_none() {

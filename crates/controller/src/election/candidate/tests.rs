@@ -120,6 +120,22 @@ async fn released_lease_is_acquired_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn released_lease_is_acquired_at_once_after_a_watch_that_hung() {
+    let rig = Harness::new();
+    let mut a = rig.start("a");
+    a.leads().await;
+    rig.cluster.faults().add(FaultRule::new(FaultAction::WatchHang).path_suffix("/leases"));
+    let mut b = rig.start("b");
+    pass(5).await;
+    rig.cluster.faults().clear();
+    // The standby replaces the watch after an attempt that finds changes.
+    pass(30).await;
+    a.release.cancel();
+    a.task.await.unwrap();
+    assert!(b.leads().await < Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
 async fn leader_that_hangs_is_replaced_and_a_standby_that_hangs_does_not_lead() {
     let rig = Harness::new();
     let (hung, beats) = (Heartbeat::new(), Heartbeat::new());
