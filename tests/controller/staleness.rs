@@ -39,6 +39,31 @@ async fn sync_of_a_stale_hpa_is_skipped_and_retried_a_period_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hpa_is_synced_although_the_watch_never_delivers_its_last_status() {
+    let stage = Fixture::new();
+    stage.target("web", 2);
+    stage.target("other", 2);
+    stage.external("queue", "20");
+    stage.create(hpa("web", &[external("queue", "10")]));
+    stage.create(hpa("other", &[external("queue", "10")]));
+    let rig = Harness::start(stage);
+    rig.pass(20.0).await;
+    let lost = FaultRule::new(FaultAction::WatchDrop).path_suffix("/horizontalpodautoscalers");
+    rig.cluster.faults().add(lost);
+    rig.external("queue", "30");
+    rig.until("the status is written", 16.0, |stage| stage.replicas("web") == 3).await;
+    rig.pass(1.0).await;
+    rig.cluster.faults().clear();
+    rig.external("queue", "40");
+    // The watch lives, because other objects change.
+    for _ in 0..50 {
+        rig.pass(1.0).await;
+        rig.edit("other", |hpa| hpa["spec"]["maxReplicas"] = (50 + rig.now().as_secs()).into());
+    }
+    assert_eq!(rig.replicas("web"), 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn stale_hpa_is_synced_without_the_guard() {
     let rig = lagging(&Config::from(Options { stale_consistency: false, ..Options::default() })).await;
     rig.pass(31.0).await;
@@ -81,6 +106,6 @@ async fn check_restore(backup_at: f64) {
     assert_eq!(rig.hpa("web")["status"]["currentReplicas"], 6);
     assert!(rig.cluster.resource_version() < backup + 1000, "the versions have not caught up");
     assert_eq!(rig.series(SKIPS), 0.0);
-    let logged = logs::with("the API server has lost status writes");
+    let logged = logs::with("the API server has lost the last status write");
     assert_eq!(logged.len(), 1, "{logged:?}");
 }

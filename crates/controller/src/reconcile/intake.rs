@@ -32,8 +32,8 @@ impl HpaIntake {
 }
 
 impl Controller {
-    /// Applies an HPA that was read after a failed status write, if the HPA is newer than the watch. This
-    /// repairs lost and late events.
+    /// Applies an HPA that was read after a failed status write, or after one that the watch has not delivered.
+    /// This repairs lost and late events, and shows writes that the server has lost.
     pub(super) fn apply_fresh(&self, stale: &HpaRecord, object: HpaObject) {
         let record = HpaRecord::from(object);
         let charges = self.hpas.charges();
@@ -45,6 +45,12 @@ impl Controller {
             }
         }
         if let Some(update) = self.hpas.apply_fresh(&stale.uid, record) {
+            if update.lost_write {
+                tracing::warn!(
+                    hpa = %stale.key,
+                    "the API server has lost the last status write, as after a restore of etcd; continuing with its version"
+                );
+            }
             self.changed(&update);
         }
     }

@@ -92,9 +92,9 @@ impl Controller {
         written
     }
 
-    /// Reads an HPA with a status write that conflicted or has an unknown outcome. Applies the HPA if it is
-    /// newer than the watch. A deletion arrives by the watch.
-    async fn refresh_hpa(&self, record: &HpaRecord) {
+    /// Reads an HPA with a status write that conflicted, has an unknown outcome, or was not delivered by the watch.
+    /// A deletion arrives by the watch.
+    pub(super) async fn refresh_hpa(&self, record: &HpaRecord) {
         match self.statuses.read(&record.key.namespace, &record.key.name).await {
             Ok(Some(object)) => self.apply_fresh(record, object),
             Ok(None) => {}

@@ -32,7 +32,7 @@ use super::scale::ResolvedScale;
 use super::worker_pool::WorkerPermit;
 use crate::handover::charges::ChargePermits;
 use crate::policy::{Applicable, Resolved};
-use crate::store::{HpaRecord, Key};
+use crate::store::{HpaRecord, Key, Staleness};
 use cluster::gate::{Permits, WritePermit};
 
 /// A decision and its inputs.
@@ -82,6 +82,10 @@ impl Controller {
             }
             None => None,
         };
+        if self.stale_guard && self.is_stale(key).await {
+            self.telemetry.stale_skip();
+            return Next::Period;
+        }
         let Some(record) = self.hpas.get(key) else {
             return self.claim_outside(key, permit).await;
         };
@@ -92,10 +96,6 @@ impl Controller {
                 return Next::Period;
             }
         };
-        if self.stale_guard && self.hpas.is_stale(key) {
-            self.telemetry.stale_skip();
-            return Next::Period;
-        }
         let started = Instant::now();
         // Requested before anything is read, so that nothing read before the charge is written in it.
         let charge = self.charge(key);
@@ -215,6 +215,17 @@ impl Controller {
         let error = if decided && !status_written { ErrorLabel::Internal } else { conclusion.error };
         self.telemetry.reconciled(conclusion.action, error, started.elapsed());
         Next::Period
+    }
+
+    /// Whether the watch has not delivered our last status write of an HPA. Reads the HPA if it may never do so.
+    async fn is_stale(&self, key: &Key) -> bool {
+        let staleness = || self.hpas.staleness(key, self.period);
+        if staleness() == Some(Staleness::Late)
+            && let Some(record) = self.hpas.get(key)
+        {
+            self.refresh_hpa(&record).await;
+        }
+        staleness().is_some()
     }
 
     /// The permission for the writes of a sync that starts now. `None` if all HPAs are in scope.

@@ -1,5 +1,7 @@
 //! All HPAs of the cluster, with their unmodified metadata.
 
+mod fresh;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +10,9 @@ use autoscaling::status::Status;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
+pub use self::fresh::Staleness;
 use super::Key;
 use super::list_tracker::{OpenLists, within};
 use super::packed::PackedHpa;
@@ -118,6 +122,8 @@ struct CachedHpa {
     acknowledged: Option<String>,
     /// The last status that this controller sent.
     sent: Option<Arc<Status>>,
+    /// Whether the record was read outside of the watch, which has delivered nothing of the HPA since then.
+    is_read: bool,
 }
 
 #[derive(Debug)]
@@ -126,11 +132,13 @@ struct Wrote {
     version: String,
     /// Whether a list started after the write.
     listing: bool,
+    /// Time at which this process recorded the write.
+    at: Instant,
 }
 
 impl Wrote {
     fn new(version: impl Into<String>) -> Self {
-        Self { version: version.into(), listing: false }
+        Self { version: version.into(), listing: false, at: Instant::now() }
     }
 
     /// Whether a record does not contain the write.
@@ -304,35 +312,6 @@ impl Hpas {
     pub fn acknowledged(&self, key: &Key) -> Option<String> {
         self.state.read().cached.get(key)?.acknowledged.clone()
     }
-
-    /// Applies an HPA that was read outside the watch, if it is newer than the stored record and the stored
-    /// object has the given UID. Only the watch can add a deleted HPA again. Older events from the watch then
-    /// make the HPA stale until the watch has caught up. While a list is collected, the record is not
-    /// applied, because the list will contain it.
-    pub fn apply_fresh(&self, uid: &str, record: HpaRecord) -> Option<Update> {
-        let mut state = self.state.write();
-        let listing = state.listed.covers(&record.key.namespace);
-        let cached = state.cached.get_mut(&record.key)?;
-        let newer = is_older(&cached.record.resource_version, &record.resource_version);
-        if !newer || *cached.record.uid != *uid {
-            return None;
-        }
-        let (key, version) = (record.key.clone(), record.resource_version.clone());
-        let update = (!listing).then(|| state.put(Arc::new(record)));
-        if let Some(cached) = state.cached.get_mut(&key) {
-            cached.wrote = Some(Wrote::new(version));
-        }
-        update
-    }
-
-    /// Whether the stored record of an HPA is older than our last write of it.
-    pub fn is_stale(&self, key: &Key) -> bool {
-        let state = self.state.read();
-        state
-            .cached
-            .get(key)
-            .is_some_and(|cached| cached.wrote.as_ref().is_some_and(|wrote| wrote.is_missing(&cached.record)))
-    }
 }
 
 impl HpaRecord {
@@ -364,11 +343,12 @@ impl State {
     fn put(&mut self, new: Arc<HpaRecord>) -> Update {
         let Some(cached) = self.cached.get_mut(&new.key) else {
             let record = Arc::clone(&new);
-            let cached = CachedHpa { record, wrote: None, acknowledged: None, sent: None };
+            let cached = CachedHpa { record, wrote: None, acknowledged: None, sent: None, is_read: false };
             self.cached.insert(new.key.clone(), cached);
             return Update { change: Change::New, old: None, new: Some(new), lost_write: false };
         };
         let old = std::mem::replace(&mut cached.record, Arc::clone(&new));
+        cached.is_read = false;
         let change = new.change_since(&old);
         if matches!(change, Change::Recreated { .. }) {
             (cached.wrote, cached.acknowledged, cached.sent) = (None, None, None);

@@ -25,7 +25,7 @@ mod tests;
 
 pub use addresses::Addresses;
 pub(crate) use hpas::is_older;
-pub use hpas::{Change, HpaRecord, Hpas, StatusWriter, Update};
+pub use hpas::{Change, HpaRecord, Hpas, Staleness, StatusWriter, Update};
 pub use input::{ContainerInput, PodInput};
 pub use overlap::Overlap;
 pub(crate) use packed::PackedJson;

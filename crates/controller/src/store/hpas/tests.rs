@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::*;
 
 fn spec(max: i32) -> Spec {
@@ -165,21 +169,44 @@ fn aborted_list_leaves_no_trace() {
     assert_eq!(finish(&hpas, None), [(Key::new("shop", "a"), Change::Unchanged)]);
 }
 
+fn is_stale(hpas: &Hpas, key: &Key) -> bool {
+    hpas.staleness(key, Duration::from_secs(15)).is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn stale_hpa_is_late_after_a_period_and_a_half_and_until_the_watch_delivers() {
+    let hpas = Hpas::new();
+    let key = Key::new("shop", "web");
+    let staleness = || hpas.staleness(&key, Duration::from_secs(10));
+    hpas.apply(record("web", "u1", Some(1), "99", 5));
+    hpas.wrote(&key, "u1", "100");
+    assert_eq!(staleness(), Some(Staleness::Awaited));
+    sleep(Duration::from_secs(16)).await;
+    assert_eq!(staleness(), Some(Staleness::Late));
+    hpas.apply_fresh("u1", record("web", "u1", Some(1), "100", 5));
+    assert_eq!(staleness(), None);
+    // The watch has still delivered nothing, so there is nothing to wait for.
+    hpas.wrote(&key, "u1", "101");
+    assert_eq!(staleness(), Some(Staleness::Late));
+    hpas.apply(record("web", "u1", Some(1), "100", 5));
+    assert_eq!(staleness(), Some(Staleness::Awaited));
+}
+
 #[test]
 fn hpa_is_stale_until_the_watch_shows_our_write() {
     let hpas = Hpas::new();
     let key = Key::new("shop", "web");
     hpas.apply(record("web", "u1", Some(1), "99", 5));
-    assert!(!hpas.is_stale(&key));
+    assert!(!is_stale(&hpas, &key));
     hpas.wrote(&key, "u1", "100");
-    assert!(hpas.is_stale(&key));
+    assert!(is_stale(&hpas, &key));
     hpas.apply(record("web", "u1", Some(1), "100", 5));
-    assert!(!hpas.is_stale(&key));
+    assert!(!is_stale(&hpas, &key));
     // A late event makes the HPA stale again.
     hpas.apply(record("web", "u1", Some(1), "99", 5));
-    assert!(hpas.is_stale(&key));
+    assert!(is_stale(&hpas, &key));
     hpas.apply(record("web", "u2", Some(1), "150", 5));
-    assert!(!hpas.is_stale(&key));
+    assert!(!is_stale(&hpas, &key));
 }
 
 #[test]
@@ -193,19 +220,19 @@ fn list_without_an_earlier_write_ends_the_staleness() {
         }
         hpas.apply(record("web", "u1", Some(1), version, 5));
         let lost: Vec<_> = hpas.finish(None).iter().map(|update| update.lost_write).collect();
-        (lost, hpas.is_stale(&key))
+        (lost, is_stale(&hpas, &key))
     };
     assert_eq!(list("99", None), (vec![false], false));
     // The list may have been taken before the write.
     assert_eq!(list("99", Some("100")), (vec![false], true));
     assert_eq!(list("100", None), (vec![false], false));
     hpas.apply(record("web", "u1", Some(1), "99", 5));
-    assert!(hpas.is_stale(&key));
+    assert!(is_stale(&hpas, &key));
     // The server has lost the write.
     assert_eq!(list("60", None), (vec![true], false));
     assert_eq!(list("60", None), (vec![false], false));
     hpas.wrote(&key, "u1", "61");
-    assert!(hpas.is_stale(&key));
+    assert!(is_stale(&hpas, &key));
 }
 
 #[test]
@@ -214,9 +241,9 @@ fn write_to_a_deleted_or_recreated_hpa_is_not_recorded() {
     let key = Key::new("shop", "web");
     hpas.wrote(&key, "u1", "100");
     hpas.apply(record("web", "u2", Some(1), "50", 5));
-    assert!(!hpas.is_stale(&key));
+    assert!(!is_stale(&hpas, &key));
     hpas.wrote(&key, "u1", "100");
-    assert!(!hpas.is_stale(&key));
+    assert!(!is_stale(&hpas, &key));
 }
 
 #[test]
@@ -230,19 +257,32 @@ fn fresh_read_is_applied_when_newer_and_of_the_same_object() {
     assert_eq!(apply_fresh(&hpas, "u1", record("web", "u1", Some(2), "10", 5)), None);
     assert_eq!(apply_fresh(&hpas, "u0", record("web", "u0", Some(2), "20", 5)), None);
     assert_eq!(apply_fresh(&hpas, "u1", record("web", "u1", Some(2), "12", 5)), Some(Change::SpecChanged));
-    assert!(!hpas.is_stale(&key));
+    assert!(!is_stale(&hpas, &key));
     // The late event arrives.
     hpas.apply(record("web", "u1", Some(1), "11", 5));
-    assert!(hpas.is_stale(&key));
+    assert!(is_stale(&hpas, &key));
     hpas.apply(record("web", "u1", Some(2), "12", 5));
-    assert!(!hpas.is_stale(&key));
+    assert!(!is_stale(&hpas, &key));
 
     hpas.begin(None);
     assert_eq!(apply_fresh(&hpas, "u1", record("web", "u1", Some(2), "13", 5)), None);
     assert_eq!(version(), "12");
-    assert!(hpas.is_stale(&key), "the list will contain the new version");
+    assert!(is_stale(&hpas, &key), "the list will contain the new version");
     assert_eq!(finish(&hpas, None), [(key.clone(), Change::Deleted { uid: "u1".into() })]);
     assert!(hpas.is_empty(), "the end of the list removes an HPA that it does not contain");
+}
+
+#[test]
+fn fresh_read_without_our_write_shows_that_the_server_has_lost_it() {
+    let hpas = Hpas::new();
+    let key = Key::new("shop", "web");
+    hpas.apply(record("web", "u1", Some(1), "99", 5));
+    hpas.wrote(&key, "u1", "100");
+    let read = |version: &str| hpas.apply_fresh("u1", record("web", "u1", Some(1), version, 5));
+    assert_eq!(read("60").map(|update| update.lost_write), Some(true));
+    assert!(!is_stale(&hpas, &key));
+    assert!(read("60").is_none());
+    assert_eq!(read("61").map(|update| update.lost_write), Some(false));
 }
 
 #[test]
