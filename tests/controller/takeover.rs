@@ -74,6 +74,7 @@ impl OtherController {
             policies: Arc::default(),
             bursts: Bursts::default(),
             sources: None,
+            decisions_end: CancellationToken::new(),
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

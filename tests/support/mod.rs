@@ -145,5 +145,6 @@ fn copy(controller: &Controller) -> Controller {
         policies: Arc::clone(&controller.policies),
         bursts: Bursts::default(),
         sources: controller.sources.clone(),
+        decisions_end: controller.decisions_end.clone(),
     }
 }

@@ -213,6 +213,7 @@ impl Parts<'_> {
             policies: Arc::default(),
             bursts: Bursts::default(),
             sources: options.metric_sources.as_ref().map(SourceReader::new),
+            decisions_end: CancellationToken::new(),
         });
         if let Some(handover) = &handover {
             handover.begin(&controller);

@@ -240,6 +240,7 @@ impl BuiltIn {
             policies: Arc::default(),
             bursts: Bursts::default(),
             sources: None,
+            decisions_end: CancellationToken::new(),
         });
         let stopped = stop.clone();
         tokio::spawn(async move {

@@ -33,7 +33,7 @@ use std::time::Duration;
 use autoscaling::settings::Settings;
 use autoscaling::{Action, ErrorLabel};
 use futures::FutureExt;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -60,6 +60,9 @@ use cluster::mapper::Mapper;
 use cluster::metrics::Metrics;
 use cluster::scale::Scales;
 use cluster::status::Statuses;
+
+/// Maximum time for which a stop waits for syncs that have not decided. Most metrics arrive within it.
+const UNDECIDED: Duration = Duration::from_secs(1);
 
 /// The controller: stores, clients, queue and history.
 #[derive(Debug)]
@@ -115,6 +118,8 @@ pub struct Controller {
     pub bursts: Bursts,
     /// `--metric-sources`. `None`: the metrics APIs answer for all metrics.
     pub sources: Option<SourceReader>,
+    /// Cancelled during a stop: syncs that have not decided end.
+    pub decisions_end: CancellationToken,
 }
 
 impl Controller {
@@ -123,7 +128,8 @@ impl Controller {
         self.histories.correct_clock(self.clock.now())
     }
 
-    /// Runs until `stop`, then waits for the syncs in flight.
+    /// Runs until `stop`, then waits for the syncs in flight. After [`UNDECIDED`], abandons those that have not
+    /// decided, because a metrics API that hangs must not delay the next leader.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
         self.queue.begin();
@@ -137,7 +143,10 @@ impl Controller {
         }
         self.queue.shut_down();
         syncs.close();
-        syncs.wait().await;
+        if timeout(UNDECIDED, syncs.wait()).await.is_err() {
+            self.decisions_end.cancel();
+            syncs.wait().await;
+        }
     }
 
     /// Starts a sync in a task. A panic in the sync is contained in [`Self::work`]. A panic outside of it would

@@ -110,24 +110,16 @@ impl Controller {
             (policy.as_ref(), policy.as_ref().map_or(&self.settings, |policy| &policy.settings));
         let hpa = view(&record, policy);
         let before = self.comparator_of(key).and_then(|comparator| comparator.before(&record));
-        let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa, permit).await;
         let (record, before) = (&*record, before.as_ref());
-        let Some(mut evaluated) = self.evaluate(record, policy, before, scale, None, permit).await else {
+        // Boxed, because the future is large, and has completed before the writes.
+        let decided = Box::pin(self.decide(record, policy, before, permit));
+        let Some(decided) = self.decisions_end.run_until_cancelled(decided).await else {
+            tracing::debug!(hpa = %key, "abandoned a sync that had not decided, because the controller stops");
+            return Next::Period;
+        };
+        let Some((evaluated, target)) = decided else {
             return Next::Gone;
         };
-        if cached && before.is_none() && matches!(evaluated.decision.verdict(), Verdict::Rescale { .. }) {
-            // A write needs a fresh Scale. If the fresh Scale differs from the cached one, the sync decides
-            // again.
-            let fresh = self.fetch_scale(key, &hpa, Some(permit)).await;
-            target = fresh.target;
-            if fresh.scale.as_ref().ok() != evaluated.plan.scale() {
-                evaluated =
-                    match self.evaluate(record, policy, before, fresh.scale, Some(evaluated), permit).await {
-                        Some(evaluated) => evaluated,
-                        None => return Next::Gone,
-                    };
-            }
-        }
         let Evaluated {
             plan,
             gathered: Gathered { answers, took, readings, arrival, .. },
@@ -232,6 +224,31 @@ impl Controller {
     fn charge(&self, key: &Key) -> Option<WritePermit> {
         let charges = self.hpas.charges()?;
         Some(ChargePermits(Arc::clone(charges)).permit(&key.namespace, &key.name))
+    }
+
+    /// Reads the Scale and decides. Writes nothing, so the future can be dropped at any time. `None` as in
+    /// [`Self::evaluate`].
+    async fn decide(
+        &self,
+        record: &HpaRecord,
+        policy: Option<&Resolved>,
+        before: Option<&ForeignRescale>,
+        permit: &mut WorkerPermit,
+    ) -> Option<(Evaluated, Option<Target>)> {
+        let (key, hpa) = (&record.key, view(record, policy));
+        let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa, permit).await;
+        let mut evaluated = self.evaluate(record, policy, before, scale, None, permit).await?;
+        if cached && before.is_none() && matches!(evaluated.decision.verdict(), Verdict::Rescale { .. }) {
+            // A write needs a fresh Scale. If the fresh Scale differs from the cached one, the sync decides
+            // again.
+            let fresh = self.fetch_scale(key, &hpa, Some(permit)).await;
+            target = fresh.target;
+            if fresh.scale.as_ref().ok() != evaluated.plan.scale() {
+                evaluated =
+                    self.evaluate(record, policy, before, fresh.scale, Some(evaluated), permit).await?;
+            }
+        }
+        Some((evaluated, target))
     }
 
     /// Plans, gathers and decides. `earlier`: the previous evaluation of this sync. Its answers are reused if
