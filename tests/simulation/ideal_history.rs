@@ -94,11 +94,14 @@ impl IdealHistories {
             history: History::default(),
             last_life: witness.life,
             clock_offset: sync.set,
-            at: run.now(),
+            at: Duration::ZERO,
         });
-        let may_differ = if ideal.last_life == witness.life {
+        let may_differ = if run.created(sync.hpa) > ideal.at && ideal.at > Duration::ZERO {
+            // A restore of etcd has brought back a deleted HPA.
+            true
+        } else if ideal.last_life == witness.life {
             // A recreated target has a count that the controller cannot distinguish from the last count of
-            // the previous lifetime.
+            // the previous lifetime. The status of a new HPA may be that of another controller.
             history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at)
         } else {
             ideal.clock_offset = SignedDuration::ZERO;

@@ -184,6 +184,11 @@ impl Run {
         InitialState::number(&hpa.key.name).and_then(|hpa| self.judge.lock().last_foreign_change(hpa))
     }
 
+    /// Time of the last creation of an HPA of this name.
+    pub(crate) fn created(&self, hpa: &HpaRecord) -> Duration {
+        InitialState::number(&hpa.key.name).map(|hpa| self.judge.lock().created(hpa)).unwrap_or_default()
+    }
+
     /// Whether the next lifetime must have the whole history of an HPA with a last sync at `synced`. That holds
     /// if another process had been standing by for long enough and no fault impaired the handover. After a
     /// crash, the last moment may be lost, and so may a foreign change without a later status write. That

@@ -31,7 +31,8 @@ pub(super) struct HpaState {
 impl HpaState {
     pub(super) fn update(&mut self, rules: Option<Rules>, now: Duration) {
         if self.versions.last().is_none_or(|(_, last)| *last != rules) {
-            self.disturbed_until = self.disturbed_until.max(now + PERIOD);
+            // A sync by the previous rules may still be in flight.
+            self.disturbed_until = self.disturbed_until.max(now + PERIOD + self.own_delay());
             if rules.is_none() {
                 self.has_status = false;
             } else if self.now().is_none() {
@@ -70,13 +71,15 @@ impl HpaState {
     /// Maximum number of requests per period without repetitions, by the limits since `since`.
     pub(super) fn requests(&self, since: Duration) -> usize {
         let most = |rules: &Rules| 5 + rules.queries + rules.metrics.min(EVENTS);
-        self.rules(since).map(most).max().unwrap_or(0)
+        // A sync with many queries may have started long before.
+        let longest =
+            self.versions.iter().filter_map(|(_, rules)| rules.as_ref()).map(Rules::own_delay).max();
+        self.rules(since.saturating_sub(longest.unwrap_or_default())).map(most).max().unwrap_or(0)
     }
 
-    /// Time that its queries may take: each needs a token, and few are in flight at once.
+    /// Time that its queries may take.
     pub(super) fn own_delay(&self) -> Duration {
-        let queries = self.now().map_or(0, |rules| rules.queries);
-        Duration::from_millis(100) * u32::try_from(queries).unwrap()
+        self.now().map(Rules::own_delay).unwrap_or_default()
     }
 
     /// Number of requests per period while nothing changes: the queries, the Scale and the status.

@@ -307,6 +307,11 @@ impl Invariants {
         self.syncs_are_on_time(now).or_else(|| self.hpas_are_synced_after_the_faults(now))
     }
 
+    /// Time of the last creation of an HPA of this name. A restore of etcd may create it with an earlier UID.
+    pub(crate) fn created(&self, hpa: usize) -> Duration {
+        self.hpas[hpa].created
+    }
+
     /// HPAs that were deleted so long ago that no state of them may remain.
     pub(crate) fn long_deleted(&self, now: Duration) -> Vec<usize> {
         let is_gone =
@@ -513,13 +518,14 @@ impl Invariants {
     /// 8. The requests of a process per period are bounded by the needs of its HPAs and a number of
     ///    repetitions.
     fn requests_are_bounded(&mut self, entry: &Entry) -> Finding {
-        let since = entry.sent.saturating_sub(PERIOD);
+        let since = entry.sent.saturating_sub(PERIOD + self.lag(entry.sent));
         let needed: usize = self.hpas.iter().map(|hpa| hpa.requests(since)).sum();
         let standing = self.current_life(entry)?;
         let made = standing.in_a_period(entry, PERIOD);
         let needed = if entry.is_tenant { TENANTS } else { needed };
-        // A checkpoint adds two requests per part, and one more after a failure.
-        let most = 60 + 2 * needed + if self.has_checkpoint { 40 } else { 0 };
+        // An HPA is synced by its offset and after an edit, and once more after another edit or a take-over. A
+        // checkpoint adds two requests per part, and one more after a failure.
+        let most = 60 + 3 * needed + if self.has_checkpoint { 40 } else { 0 };
         // Each throttled request is retried at most ten times, as in client-go.
         let most = if entry.sent < self.throttled_until { 11 * most } else { most };
         let most = if self.is_calm(entry.sent) && !entry.is_tenant { self.calm_requests() } else { most };
@@ -533,7 +539,7 @@ impl Invariants {
     fn is_calm(&self, now: Duration) -> bool {
         let disturbed = self.hpas.iter().map(|hpa| hpa.disturbed_until).max().unwrap_or_default();
         now > self.quiet + AFTERMATH
-            && now > self.disturbed_until.max(disturbed).max(self.throttled_until)
+            && now > self.disturbed_until.max(disturbed).max(self.throttled_until).max(self.views_late_until)
             && now > self.rescaled + PERIOD * 2
             && !self.has_checkpoint
     }

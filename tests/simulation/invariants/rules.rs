@@ -72,6 +72,11 @@ impl Rules {
         }
     }
 
+    /// Time that the queries may take: each needs a token, and few are in flight at once.
+    pub(crate) fn own_delay(&self) -> Duration {
+        Duration::from_millis(100) * u32::try_from(self.queries).unwrap()
+    }
+
     /// Whether a count lies within the bounds and is not negative.
     pub(crate) fn admits(&self, replicas: i64) -> bool {
         (self.min.min(self.max).max(0)..=self.min.max(self.max)).contains(&replicas)
