@@ -232,6 +232,8 @@ impl Histories {
 
     /// Records a rescale that the watch shows, unless the history already contains it.
     pub fn remember(&self, uid: &Arc<str>, behavior: &Behavior, rescale: WatchedRescale, now: Timestamp) {
+        // A standby takes no other readings of its clock.
+        self.correct_clock(now);
         let WatchedRescale { at, from, to } = rescale;
         self.change(uid, |history| {
             let events = if to > from { &history.scale_ups } else { &history.scale_downs };

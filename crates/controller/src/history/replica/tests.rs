@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use autoscaling::history::{History, ScaleEvent};
+use autoscaling::spec::Behavior;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -30,7 +31,7 @@ use crate::handover::machine::State;
 use crate::handover::scope::Scope;
 use crate::history::codec;
 use crate::options::Options;
-use crate::reconcile::{Changed, Controller, KeptHistory, Revision};
+use crate::reconcile::{Changed, Controller, KeptHistory, Revision, WatchedRescale};
 use crate::store::HpaRecord;
 use crate::telemetry::metrics::Metrics;
 use clock::{Clock, SharedClock, VirtualClock};
@@ -249,6 +250,18 @@ async fn clock_jump_after_the_last_copy_keeps_the_ages() {
     *clock.1.lock() = SignedDuration::from_mins(5);
     assert_eq!(follower.take_over(4), Handover::CutOff);
     assert_eq!(controller.histories.get("known").scale_ups[0].at, Timestamp::from_second(300).unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_jump_of_a_standby_keeps_the_age_of_a_rescale_that_the_watch_showed() {
+    let Harness { follower, controller, clock, .. } = rig([LeaderReply::Fails]);
+    let rescale = WatchedRescale { at: clock.now(), from: 4, to: 6 };
+    controller.histories.remember(&"known".into(), &Behavior::default(), rescale, clock.now());
+    let age = || controller.histories.get("known").scale_ups[0].at.duration_since(clock.now());
+    let before = age();
+    *clock.1.lock() = SignedDuration::from_hours(-1);
+    follower.take_over(1);
+    assert_eq!(age(), before);
 }
 
 #[tokio::test(start_paused = true)]
