@@ -129,6 +129,8 @@ impl IdealHistories {
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
         if state.syncs.is_multiple_of(8)
             && !hpa.spec.metrics.iter().any(has_negative_target)
+            // The rules multiply by the pods that stay, and within the tolerance keep the count of the Scale.
+            && !sync.answers.pods.iter().any(|pod| pod.terminating)
             && let Some(finding) = self.check_growth(&hpa, plan, sync, &ideal.history, &decision)
         {
             return Some(finding);

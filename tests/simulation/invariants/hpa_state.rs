@@ -45,9 +45,14 @@ impl HpaState {
         }
     }
 
-    /// All limits that were valid at or after `since`.
+    /// All limits by which a sync may act that ends at or after `since`. A sync with many queries started long before.
     pub(super) fn since(&self, since: Duration) -> Vec<Rules> {
-        self.rules(since).cloned().collect()
+        self.rules_of_syncs(since).cloned().collect()
+    }
+
+    fn rules_of_syncs(&self, since: Duration) -> impl Iterator<Item = &Rules> {
+        let all = self.versions.iter().filter_map(|(_, rules)| rules.as_ref());
+        self.rules(since.saturating_sub(all.map(Rules::own_delay).max().unwrap_or_default()))
     }
 
     fn rules(&self, since: Duration) -> impl Iterator<Item = &Rules> {
@@ -71,10 +76,7 @@ impl HpaState {
     /// Maximum number of requests per period without repetitions, by the limits since `since`.
     pub(super) fn requests(&self, since: Duration) -> usize {
         let most = |rules: &Rules| 5 + rules.queries + rules.metrics.min(EVENTS);
-        // A sync with many queries may have started long before.
-        let longest =
-            self.versions.iter().filter_map(|(_, rules)| rules.as_ref()).map(Rules::own_delay).max();
-        self.rules(since.saturating_sub(longest.unwrap_or_default())).map(most).max().unwrap_or(0)
+        self.rules_of_syncs(since).map(most).max().unwrap_or(0)
     }
 
     /// Time that its queries may take.
