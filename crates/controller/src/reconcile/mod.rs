@@ -128,7 +128,7 @@ impl Controller {
         self.histories.correct_clock(self.clock.now())
     }
 
-    /// Runs until `stop`, then waits for the syncs in flight. After [`UNDECIDED`], abandons those that have not
+    /// Runs until `stop`, then waits for the syncs in flight. After one second, abandons those that have not
     /// decided, because a metrics API that hangs must not delay the next leader.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
