@@ -96,19 +96,20 @@ impl IdealHistories {
             clock_offset: sync.set,
             at: Duration::ZERO,
         });
-        let may_differ = if run.created(sync.hpa) > ideal.at && ideal.at > Duration::ZERO {
-            // A restore of etcd has brought back a deleted HPA.
-            true
-        } else if ideal.last_life == witness.life {
-            // A recreated target has a count that the controller cannot distinguish from the last count of
-            // the previous lifetime. The status of a new HPA may be that of another controller.
-            history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at)
+        // A recreated target has a count that the controller cannot distinguish from the last count of an earlier
+        // lifetime, whose mark stays until the first count. The status of a new HPA may be that of another controller.
+        let is_ambiguous =
+            history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at);
+        // A restore of etcd has brought back a deleted HPA.
+        let is_back = run.created(sync.hpa) > ideal.at && ideal.at > Duration::ZERO;
+        let may_differ = if is_back || ideal.last_life == witness.life {
+            is_back || is_ambiguous
         } else {
             ideal.clock_offset = SignedDuration::ZERO;
             let must = run.must_hand_over(ideal.last_life, sync.hpa, ideal.at);
             state.handovers.all += 1;
             state.handovers.judged += u64::from(must);
-            !must
+            !must || is_ambiguous
         };
         if may_differ {
             ideal.history = history.clone();

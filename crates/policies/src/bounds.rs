@@ -1,6 +1,8 @@
 //! Floors and ceilings of schedules: the highest floor, the lowest ceiling. A ceiling comes before a floor, and the
 //! bounds of the HPA come before both.
 
+mod contradiction;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,6 +10,7 @@ use autoscaling::spec::Spec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use self::contradiction::{Contradiction, contradiction};
 use crate::spec::Schedule;
 
 /// Floor and ceiling of the active schedules.

@@ -45,6 +45,31 @@ fn at(policy: &Arc<Policy>, hour: u8) -> (i32, i32) {
 }
 
 #[test]
+fn first_contradiction_of_schedules_is_found() {
+    let found = |policy: &Arc<Policy>, from: &str| {
+        let schedules = policy.spec.schedules.clone().unwrap_or_default();
+        contradiction(&schedules, time(from)).map(|found| found.to_string())
+    };
+    let nested =
+        day(&[("a", 1, 20, Some(10), None), ("b", 5, 15, None, Some(10)), ("c", 8, 12, None, Some(9))]);
+    let expected = "at 2026-11-23T08:00:00Z, minReplicas 10 of schedule a is above maxReplicas 9 of schedule c: \
+                    maxReplicas applies";
+    assert_eq!(found(&nested, "2026-11-01T00:00:00Z").as_deref(), Some(expected));
+    assert!(found(&nested, "2026-11-23T11:30:00Z").unwrap().starts_with("at 2026-11-23T11:30:00Z"));
+    assert_eq!(found(&nested, "2026-11-23T12:00:00Z"), None);
+    assert_eq!(
+        found(&day(&[("a", 1, 5, Some(10), None), ("b", 5, 9, None, Some(2))]), "2026-11-01T00:00:00Z"),
+        None
+    );
+    let recurring = "schedules: [{name: day, start: '0 8 * * 1-5', end: '0 18 * * 1-5', timeZone: UTC, minReplicas: 10}, \
+                     {name: sunday, start: '0 0 * * 0', end: '0 0 * * 1', timeZone: UTC, maxReplicas: 5}, \
+                     {name: january, start: '0 0 1 1 *', end: '0 12 1 1 *', timeZone: UTC, maxReplicas: 3}]";
+    let expected = "at 2027-01-01T08:00:00Z, minReplicas 10 of schedule day is above maxReplicas 3 of schedule january: \
+                    maxReplicas applies";
+    assert_eq!(found(&policy(recurring), "2026-11-24T00:00:00Z").as_deref(), Some(expected));
+}
+
+#[test]
 fn highest_floor_and_lowest_ceiling_apply() {
     let overlapping = day(&[
         ("a", 1, 10, Some(10), None),

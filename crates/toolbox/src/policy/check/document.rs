@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use policies::bounds::contradiction;
 use policies::merge::{Policy, Source};
 use policies::resolve::{Rules, resolve};
 use policies::spec::{Level, Parsed, Problem, ProblemReason, When, parse, read};
@@ -229,7 +230,7 @@ fn manifest(value: &Value) -> Vec<FieldProblem> {
     problems
 }
 
-/// What is valid and over.
+/// What is valid, and over or in contradiction.
 fn past(parsed: &Parsed, now: Timestamp) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(until) = parsed.spec.mode.and_then(|mode| mode.until).filter(|until| *until <= now) {
@@ -242,5 +243,7 @@ fn past(parsed: &Parsed, now: Timestamp) -> Vec<String> {
             notes.push(format!("schedule {} ended at {to}", schedule.name));
         }
     }
+    let schedules = parsed.spec.schedules.as_deref().unwrap_or_default();
+    notes.extend(contradiction(schedules, now).map(|found| found.to_string()));
     notes
 }

@@ -83,6 +83,10 @@ async fn valid_fields_that_surprise_have_a_note() {
         notes("{mode: Paused, until: 2026-11-23T12:00:00Z, schedules: [{name: sale, from: 2025-11-27T00:00:00Z, to: 2025-11-30T00:00:00Z, minReplicas: 5}]}").await,
         ["until 2026-11-23T12:00:00Z is in the past: the mode is Auto", "schedule sale ended at 2025-11-30T00:00:00Z"]
     );
+    assert_eq!(
+        notes("schedules: [{name: sale, from: 2026-11-27T00:00:00Z, to: 2026-11-30T00:00:00Z, minReplicas: 5}, {name: cap, from: 2026-11-29T00:00:00Z, to: 2026-12-01T00:00:00Z, maxReplicas: 4}]").await,
+        ["at 2026-11-29T00:00:00Z, minReplicas 5 of schedule sale is above maxReplicas 4 of schedule cap: maxReplicas applies"]
+    );
     assert_eq!(notes("{mode: Paused, until: 2026-11-23T12:00:01Z}").await, Vec::<String>::new());
     let all = policy("ScalingPolicy", "all", &json!({"mode": "Paused"}));
     assert_eq!(
