@@ -114,6 +114,8 @@ impl ConditionUpdate {
         let at =
             conditions.iter().position(|condition| condition.kind == self.kind).unwrap_or(conditions.len());
         if at == conditions.len() {
+            // A status is kept for as long as the HPA exists, without space that is never used.
+            conditions.reserve_exact(1);
             conditions.push(Condition::default());
         }
         let Some(condition) = conditions.get_mut(at) else {
