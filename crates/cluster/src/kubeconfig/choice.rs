@@ -290,6 +290,9 @@ fn override_user(user: &mut AuthInfo, options: &ClusterOptions) {
     if !options.impersonate_groups.is_empty() {
         user.impersonate_groups = Some(options.impersonate_groups.clone());
     }
+    if !options.impersonate_user_extra.is_empty() {
+        user.impersonate_user_extra = Some(options.impersonate_user_extra.clone().into_iter().collect());
+    }
     if let Some(certificate) = options.client_certificate.clone() {
         (user.client_certificate, user.client_certificate_data) = (Some(certificate), None);
     }

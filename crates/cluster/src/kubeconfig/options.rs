@@ -1,5 +1,6 @@
 //! Command-line options for the connection to the cluster.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub struct ClusterOptions {
     pub impersonate_groups: Vec<String>,
     /// `--as-uid`: the UID to impersonate.
     pub impersonate_uid: Option<String>,
+    /// `--as-user-extra`: the extra fields of the user to impersonate, each with its values.
+    pub impersonate_user_extra: BTreeMap<String, Vec<String>>,
     /// `--client-certificate`
     pub client_certificate: Option<String>,
     /// `--client-key`

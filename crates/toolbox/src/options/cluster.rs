@@ -1,5 +1,6 @@
 //! kubectl's connection flags, for the subcommands that read a cluster.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,6 +58,16 @@ pub fn arguments(command: Command) -> Command {
         )
         .arg(
             option(
+                "as-user-extra",
+                "key=value",
+                "Extra field of the user to impersonate; repeatable; requires --as",
+            )
+            .value_parser(extra)
+            .action(ArgAction::Append)
+            .help_heading(HEADING),
+        )
+        .arg(
+            option(
                 "insecure-skip-tls-verify",
                 "bool",
                 "Do not verify the server's certificate; exposes the connection to interception",
@@ -74,6 +85,23 @@ pub fn arguments(command: Command) -> Command {
 
 const HEADING: &str = "Connection to the cluster, as for kubectl";
 
+/// A field and its value. A value may contain `=`.
+fn extra(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write key=value"),
+    }
+}
+
+/// The fields, each with its values in their order.
+fn extras(matches: &ArgMatches) -> BTreeMap<String, Vec<String>> {
+    let mut extras = BTreeMap::<String, Vec<String>>::new();
+    for (key, value) in matches.get_many::<(String, String)>("as-user-extra").into_iter().flatten() {
+        extras.entry(key.clone()).or_default().push(value.clone());
+    }
+    extras
+}
+
 /// Reads the connection options.
 pub fn options(matches: &ArgMatches) -> ClusterOptions {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
@@ -88,6 +116,7 @@ pub fn options(matches: &ArgMatches) -> ClusterOptions {
         impersonate: text("as"),
         impersonate_groups: matches.get_many::<String>("as-group").into_iter().flatten().cloned().collect(),
         impersonate_uid: text("as-uid"),
+        impersonate_user_extra: extras(matches),
         client_certificate: text("client-certificate"),
         client_key: text("client-key"),
         certificate_authority: text("certificate-authority"),
@@ -162,7 +191,7 @@ mod tests {
     #[test]
     fn flags_are_those_of_kubectl() {
         let words = "--kubeconfig=k --context=c --cluster cl --user=u -n shop -s https://a --token=t --as me --as-group=g \
-                     --as-group=h --as-uid=1 --client-certificate=c.crt --client-key=c.key --certificate-authority=ca.crt \
+                     --as-group=h --as-uid=1 --as-user-extra=a=1 --as-user-extra a=2=3 --client-certificate=c.crt --client-key=c.key --certificate-authority=ca.crt \
                      --insecure-skip-tls-verify --tls-server-name=name --request-timeout=5";
         let some = |text: &str| Some(text.to_owned());
         let expected = ClusterOptions {
@@ -176,6 +205,7 @@ mod tests {
             impersonate: some("me"),
             impersonate_groups: vec!["g".to_owned(), "h".to_owned()],
             impersonate_uid: some("1"),
+            impersonate_user_extra: [("a".to_owned(), vec!["1".to_owned(), "2=3".to_owned()])].into(),
             client_certificate: some("c.crt"),
             client_key: some("c.key"),
             certificate_authority: some("ca.crt"),
@@ -197,6 +227,7 @@ mod tests {
         let empty = read(&["--kubeconfig=", "--context=", "--request-timeout="]).unwrap();
         assert_eq!((empty.kubeconfig, empty.context), (Some(PathBuf::new()), Some(String::new())));
         assert_eq!(empty.request_timeout, Some(Duration::ZERO));
+        assert!(read(&["--as-user-extra=a"]).is_err() && read(&["--as-user-extra==a"]).is_err());
         for wrong in ["-1s", "soon"] {
             assert!(
                 read(&[&format!("--request-timeout={wrong}")]).unwrap_err().contains("--request-timeout")

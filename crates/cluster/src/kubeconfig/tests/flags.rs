@@ -61,11 +61,14 @@ fn flags_override_server_and_user_of_the_file() {
     let acting = load(&flags(|options| {
         options.impersonate = some("me");
         options.impersonate_groups = vec!["b".to_owned(), "c".to_owned()];
+        options.impersonate_user_extra = [("team".to_owned(), vec!["x".to_owned(), "y".to_owned()])].into();
         options.impersonate_uid = some("7");
     }));
     let user = acting.config.auth_info;
     assert_eq!(user.impersonate.as_deref(), Some("me"));
     assert_eq!(user.impersonate_groups, Some(vec!["b".to_owned(), "c".to_owned()]));
+    let extra = user.impersonate_user_extra.unwrap();
+    assert_eq!(extra.get("team"), Some(&vec!["x".to_owned(), "y".to_owned()]));
     assert_eq!(user.impersonate_uid.as_deref(), Some("7"));
 
     let unlimited = load(&flags(|options| options.request_timeout = Some(Duration::ZERO)));
