@@ -255,3 +255,26 @@ impl MetricState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_is_the_total_or_the_average_of_the_ready_pods() {
+        let reading = |total: Option<i64>, value: Measure| MetricReading {
+            total,
+            ..serde_json::from_value(serde_json::json!({
+                "subject": {"type": "Pods", "name": "requests"}, "name": "pods metric requests",
+                "target": {"milliPerPod": 10_000}, "value": value, "ratio": 1.0, "lowestTolerated": 0.9,
+                "highestTolerated": 1.1, "corrected": null, "why": "withinTolerance", "proposal": 3,
+            }))
+            .unwrap()
+        };
+        let average = Measure::MilliPerPod(12_500);
+        assert_eq!(load(&reading(Some(40_000), average), 3), Some(40.0));
+        assert_eq!(load(&reading(None, average), 4), Some(50.0));
+        assert_eq!(load(&reading(None, average), 0), Some(0.0));
+        assert_eq!(load(&reading(None, Measure::Percent(50)), 4), None);
+    }
+}

@@ -137,3 +137,36 @@ impl Rules {
         PolicyEffect { recommended, applied, steps, problems: self.policy.problem_text(), next: None }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use autoscaling::pod::ReadyCondition;
+
+    use super::*;
+
+    #[test]
+    fn ready_and_pending_pods_are_counted() {
+        let pod = |phase, terminating, status| Pod {
+            name: "web-1".into(),
+            labels: std::sync::Arc::default(),
+            requests: std::sync::Arc::default(),
+            phase,
+            terminating,
+            ready: Some(ReadyCondition { status, since: None }),
+            start_time: None,
+        };
+        let (yes, no) = (ConditionStatus::True, ConditionStatus::False);
+        let pods = [
+            pod(Phase::Running, false, yes),
+            pod(Phase::Running, false, yes),
+            pod(Phase::Running, false, no),
+            pod(Phase::Running, true, yes),
+            pod(Phase::Pending, false, yes),
+            pod(Phase::Pending, false, no),
+            pod(Phase::Pending, true, no),
+            Pod { ready: None, ..pod(Phase::Running, false, yes) },
+        ];
+        assert_eq!(ready_pods(&pods), 2);
+        assert_eq!(TargetState::new(&pods), TargetState { pending: 2, ..TargetState::default() });
+    }
+}

@@ -109,3 +109,33 @@ fn failed(subject: &Subject, cause: Cause) -> MetricState {
         is_replaced: false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn average_of_a_single_value_within_tolerance_keeps_the_status() {
+        let state = |kind: &str, target: serde_json::Value, why: &str| {
+            let reading: MetricReading = serde_json::from_value(serde_json::json!({
+                "subject": {"type": kind, "name": "queue"}, "name": "external metric queue", "target": target,
+                "value": {"milli": 5_000}, "ratio": 1.0, "lowestTolerated": 0.9, "highestTolerated": 1.1,
+                "corrected": null, "why": why, "proposal": 3,
+            }))
+            .unwrap();
+            valid(&reading)
+        };
+        let average = || serde_json::json!({"milliPerPod": 5_000});
+        for kind in ["External", "Object"] {
+            assert!(state(kind, average(), "withinTolerance").keeps_status_replicas, "{kind}");
+        }
+        assert!(!state("Pods", average(), "withinTolerance").keeps_status_replicas);
+        assert!(
+            !state("External", serde_json::json!({"milli": 5_000}), "withinTolerance").keeps_status_replicas
+        );
+        assert!(!state("External", average(), "perPod").keeps_status_replicas);
+        let state = state("External", average(), "withinTolerance");
+        assert_eq!((&*state.label, &*state.name), ("external metric queue", "queue"));
+        assert_eq!(state.outcome, Outcome::Proposal { replicas: 3, is_zero: false });
+    }
+}

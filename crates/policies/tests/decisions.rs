@@ -15,6 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use policies::burst::BurstState;
 use policies::history::PolicyHistory;
 use policies::merge::{Policy, Source};
+use policies::metrics::states;
 use policies::resolve::resolve;
 use policies::spec::{Level, parse};
 use policies::steps::{PolicyEffect, StepReason};
@@ -41,6 +42,7 @@ struct Target {
     history: History,
     known: PolicyHistory,
     burst: Option<BurstState>,
+    overlap: Overlap,
     now: Timestamp,
 }
 
@@ -63,6 +65,7 @@ impl Target {
             history,
             known,
             burst: None,
+            overlap: Overlap::None,
             now: START,
         }
     }
@@ -76,7 +79,7 @@ impl Target {
     ) -> T {
         let hpa = Hpa { namespace: "shop", name: "web", generation: None, spec, status: &self.status };
         let scale = Scale::new(self.replicas, self.replicas, "app=web").unwrap();
-        let plan = plan(&hpa, Ok(scale), |_| Overlap::None, settings);
+        let plan = plan(&hpa, Ok(scale), |_| self.overlap.clone(), settings);
         let mut evaluation = Evaluation::new(&hpa, &plan, settings);
         for (index, total) in totals.iter().enumerate().take(evaluation.metrics()) {
             let answer = match total {
@@ -167,6 +170,32 @@ fn each_mode_applies_what_it_allows() {
         assert_eq!(decision.count(), Some(applied), "{text}");
         assert_eq!(decision.explanation().desired, Some(recommended), "{text}");
     }
+}
+
+#[test]
+fn mode_does_not_apply_to_pods_of_several_hpas() {
+    let both = vec!["shop/other".to_owned(), "shop/web".to_owned()];
+    for (overlap, applied) in
+        [(Overlap::Shared(both), None), (Overlap::Deleted, None), (Overlap::None, Some(9))]
+    {
+        let mut target = Target::new(4, 1);
+        target.overlap = overlap;
+        let policy = policy("{mode: Pinned, replicas: 9}");
+        let (_, effect) = target.decide(&policy, &[Some(80)], &TargetState::default());
+        assert_eq!(effect.applied, applied);
+    }
+}
+
+#[test]
+fn equal_metrics_have_their_own_history() {
+    let target = Target { spec: Target::new(4, 1).spec, ..Target::new(4, 0) };
+    let mut spec = (*target.spec).clone();
+    spec.metrics = vec![spec.metrics[0].clone(); 3].into();
+    let keys = target.evaluated(&Arc::new(spec), &Settings::default(), &[Some(1); 3], |evaluation| {
+        states(&evaluation).iter().map(|state| state.key.to_string()).collect::<Vec<_>>()
+    });
+    let [first, second, third] = &keys[..] else { panic!("{keys:?}") };
+    assert_eq!((second, third), (&format!("{first}#2"), &format!("{first}#3")));
 }
 
 #[test]

@@ -57,6 +57,8 @@ fn first_contradiction_of_schedules_is_found() {
     assert_eq!(found(&nested, "2026-11-01T00:00:00Z").as_deref(), Some(expected));
     assert!(found(&nested, "2026-11-23T11:30:00Z").unwrap().starts_with("at 2026-11-23T11:30:00Z"));
     assert_eq!(found(&nested, "2026-11-23T12:00:00Z"), None);
+    // More than a year away.
+    assert_eq!(found(&nested, "2025-11-01T00:00:00Z"), None);
     assert_eq!(
         found(&day(&[("a", 1, 5, Some(10), None), ("b", 5, 9, None, Some(2))]), "2026-11-01T00:00:00Z"),
         None

@@ -94,6 +94,13 @@ fn policies_of_a_tenant_do_not_exceed_the_limits() {
     );
     assert!(policy.problem_text().starts_with("ScalingPolicy shop/web: syncPeriodSeconds: exceeds"));
 
+    let equal = "{mode: Pinned, replicas: 100, syncPeriodSeconds: 5}";
+    let equal = Policy::merge(vec![
+        source(Level::Annotation, "", 0, equal),
+        source(Level::Cluster, "platform", 1, limits),
+    ]);
+    assert_eq!((equal.spec.mode.unwrap().replicas, equal.problems.len()), (Some(100), 0));
+
     let pinned = source(Level::Annotation, "", 0, "{mode: Pinned, replicas: 999}");
     let policy = Policy::merge(vec![pinned, source(Level::Cluster, "platform", 1, limits)]);
     assert_eq!(policy.spec.mode.unwrap().replicas, Some(100));

@@ -89,6 +89,20 @@ fn repeated_local_time_takes_place_once() {
     let schedule = Recurrence::parse("Europe/Berlin", "15 2 * * *", "45 2 * * *").unwrap();
     let second_pass = schedule.phase(time("2026-10-25T01:30:00Z"));
     assert_eq!(second_pass, Phase { is_active: false, until: Some(time("2026-10-26T01:15:00Z")) });
+    // West of Greenwich, offsets are negative. On 2026-11-01 in New York, 01:00 to 02:00 exist twice.
+    let schedule = Recurrence::parse("America/New_York", "15 1 * * *", "45 1 * * *").unwrap();
+    let second_pass = schedule.phase(time("2026-11-01T06:30:00Z"));
+    assert_eq!(second_pass, Phase { is_active: false, until: Some(time("2026-11-02T06:15:00Z")) });
+}
+
+#[test]
+fn length_of_an_expression_is_bounded() {
+    let of_length = |bytes: usize| format!("0{} 08 * * *", ",0".repeat((bytes - 10) / 2));
+    for (bytes, is_valid) in [(MAX_EXPRESSION, true), (MAX_EXPRESSION + 2, false)] {
+        let expression = of_length(bytes);
+        assert_eq!(expression.len(), bytes);
+        assert_eq!(Recurrence::parse("UTC", &expression, "0 9 * * *").is_ok(), is_valid);
+    }
 }
 
 #[test]
@@ -185,7 +199,7 @@ fn table(zone: &TimeZone, daily: &Daily, from: Timestamp, to: Timestamp) -> Vec<
 fn assert_equals_table(zone_name: &str, daily: &Daily, from: Timestamp, to: Timestamp) {
     let (start, end) = daily.expressions();
     let schedule = Recurrence::parse(zone_name, &start, &end).unwrap();
-    let expected = table(&schedule.zone, daily, from, to);
+    let expected = table(&time_zone(zone_name).unwrap().1, daily, from, to);
     // The table does not know the state at its start: compare from the first opening on.
     let Some((first, _)) = expected.first() else { return };
     let mut actual = vec![(*first, schedule.phase(*first).is_active)];

@@ -209,6 +209,8 @@ mod tests {
               pods: {port: http, series: 'vllm:num_requests_waiting', labels: {model: llama}, reduce: Max, intervalSeconds: 1}
             - metric: requests_per_second
               pods: {port: 9090, path: /stats/prometheus?usedonly, series: http_requests_total, rateSeconds: 10}
+            - metric: others
+              pods: {port: 9090, series: http_requests_total, rateSeconds: 12}
         "#;
         let parsed = parse(text, Level::Annotation);
         assert_eq!(parsed.problems, []);
@@ -224,6 +226,7 @@ mod tests {
         assert_eq!((series(1).reduce, series(1).interval_seconds), (Reduction::Max, 1));
         assert_eq!((&*series(1).path, &*series(2).path), ("/metrics", "/stats/prometheus?usedonly"));
         assert_eq!((series(2).rate_seconds, series(2).interval_seconds), (Some(10), 2));
+        assert_eq!((series(3).rate_seconds, series(3).interval_seconds), (Some(12), 3));
     }
 
     #[test]
@@ -239,6 +242,18 @@ mod tests {
                 "metrics[0].pods.port: must be the number or the name of a port, not 0",
             ),
             ("{metric: a, pods: {port: http, series: b, path: '//evil@host/'}}", ""),
+            ("{metric: a, pods: {port: http-2, series: b, rateSeconds: 6, intervalSeconds: 3}}", ""),
+            (
+                &format!(
+                    "{{metric: a, pods: {{port: http, series: b, labels: {{c: {}}}}}}}",
+                    "x".repeat(MAX_TEXT + 1)
+                ),
+                "metrics[0].pods.labels: must be a mapping of at most 30 labels to texts, not a mapping",
+            ),
+            (
+                "{metric: a, pods: {port: Http, series: b}}",
+                "metrics[0].pods.port: must be the number or the name of a port, not \"Http\"",
+            ),
             (
                 "{metric: a, pods: {port: http, series: b, path: 'evil/'}}",
                 "metrics[0].pods.path: must be a path such as /metrics, not \"evil/\"",

@@ -22,7 +22,7 @@ pub use self::fields::{Level, MAX_BYTES, MAX_ENTRIES, MAX_PROBLEMS, Parsed, pars
 pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction};
 pub use self::modes::Mode;
 pub use self::problem::{Problem, ProblemReason};
-pub use self::schedules::{Recurring, Schedule, When};
+pub use self::schedules::{Schedule, When};
 pub use crate::amount::Amount;
 pub use crate::burst::BurstSpec;
 

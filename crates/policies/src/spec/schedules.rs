@@ -37,25 +37,7 @@ pub enum When {
         to: Timestamp,
     },
     /// From the times of one cron expression to those of another.
-    Recurring(Recurring),
-}
-
-/// The times of a recurring schedule.
-#[derive(Debug, Clone)]
-pub struct Recurring {
-    /// `timeZone`.
-    pub time_zone: Arc<str>,
-    /// `start`.
-    pub start: Arc<str>,
-    /// `end`.
-    pub end: Arc<str>,
-    recurrence: Arc<Recurrence>,
-}
-
-impl PartialEq for Recurring {
-    fn eq(&self, other: &Self) -> bool {
-        (&self.time_zone, &self.start, &self.end) == (&other.time_zone, &other.start, &other.end)
-    }
+    Recurring(Arc<Recurrence>),
 }
 
 impl When {
@@ -67,7 +49,7 @@ impl When {
                 let until = [*from, *to].into_iter().find(|edge| *edge > now);
                 Phase { is_active, until }
             }
-            Self::Recurring(recurring) => recurring.recurrence.phase(now),
+            Self::Recurring(recurrence) => recurrence.phase(now),
         }
     }
 }
@@ -137,12 +119,7 @@ fn recurring(
         return None;
     };
     match Recurrence::parse(time_zone, start, end) {
-        Ok(recurrence) => Some(When::Recurring(Recurring {
-            time_zone: time_zone.into(),
-            start: start.into(),
-            end: end.into(),
-            recurrence: Arc::new(recurrence),
-        })),
+        Ok(recurrence) => Some(When::Recurring(Arc::new(recurrence))),
         Err(error) => {
             reader.report_whole(ProblemReason::Schedule(error));
             None

@@ -231,6 +231,49 @@ fn size_of_a_policy_is_bounded() {
 }
 
 #[test]
+fn bounds_are_inclusive() {
+    let padded = |bytes: usize| format!("mode: Paused #{}", "x".repeat(bytes - "mode: Paused #".len()));
+    assert_eq!(parse(&padded(MAX_BYTES), Level::Annotation).problems, []);
+    assert_eq!(problems(&padded(MAX_BYTES + 1), Level::Annotation).len(), 1);
+    let unknown =
+        |count: usize| (0..count).map(|index| format!("x{index}: 1")).collect::<Vec<_>>().join("\n");
+    for (count, reported) in [(MAX_PROBLEMS, MAX_PROBLEMS), (MAX_PROBLEMS + 1, MAX_PROBLEMS + 1)] {
+        let problems = problems(&unknown(count), Level::Annotation);
+        assert_eq!(problems.len(), reported);
+        assert_eq!(problems.last().unwrap().contains("more"), count > MAX_PROBLEMS, "{problems:?}");
+    }
+    // Values of up to 40 characters are shown as a whole.
+    for (length, is_whole) in [(40, true), (41, false)] {
+        let [problem] = &problems(&format!("combine: {}", "x".repeat(length)), Level::Annotation)[..] else {
+            panic!("one problem");
+        };
+        assert_eq!(!problem.contains('…'), is_whole, "{problem}");
+    }
+}
+
+#[test]
+fn names_of_values_are_those_of_the_spec() {
+    for mode in ["Auto", "Paused", "ScaleUpOnly", "ScaleDownOnly", "Pinned", "DryRun"] {
+        let parsed = parse(&format!("{{mode: {mode}, replicas: 1}}"), Level::Annotation);
+        assert_eq!(parsed.spec.mode.and_then(|rule| rule.mode).map(Mode::as_str), Some(mode));
+    }
+}
+
+#[test]
+fn schedules_with_other_times_differ() {
+    let schedule = |end: &str, zone: &str| {
+        let text = format!(
+            "schedules: [{{name: a, start: '0 8 * * *', end: '{end}', timeZone: {zone}, minReplicas: 1}}]"
+        );
+        parse(&text, Level::Annotation).spec.schedules.unwrap()
+    };
+    let one = schedule("0 19 * * *", "UTC");
+    assert_eq!(one, schedule("0 19 * * *", "UTC"));
+    assert_ne!(one, schedule("0 20 * * *", "UTC"));
+    assert_ne!(one, schedule("0 19 * * *", "Europe/Berlin"));
+}
+
+#[test]
 fn text_that_is_no_mapping_is_refused() {
     for text in ["[1, 2]", "text", "5"] {
         let problems = problems(text, Level::Annotation);
