@@ -340,6 +340,12 @@ async fn each_field_of_scaling_policies_has_its_effect() -> Outcome {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn definitions_of_an_older_release_have_the_effect_that_they_know() -> Outcome {
+    policies::older_kinds(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn long_kinds_of_scaling_policies_are_found_after_their_creation() -> Outcome {
     policies::absent_kinds(&Fixture::start().await?).await
 }

@@ -1,6 +1,7 @@
 //! Scaling policies from annotations and from objects.
 
 use concertina::cli::Config;
+use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::{Value, json};
 
 use crate::support::objects::{external, hpa};
@@ -319,6 +320,37 @@ async fn status_of_a_policy_reports_matches_and_problems() {
     let writes = rig.count("patch", "/status");
     rig.pass(120.0).await;
     assert_eq!(rig.count("patch", "/status"), writes, "an unchanged status is not written again");
+}
+
+/// A definition of an older release: the server drops every field of the status, or knows no status.
+#[tokio::test(start_paused = true)]
+async fn status_that_the_server_does_not_keep_is_written_again_after_ten_minutes() {
+    let object = json!({"metadata": {"name": "one"}, "status": {}}).to_string();
+    let missing = Status::not_found("autoscaling.concertina.dev", "scalingpolicies", "one");
+    for answer in [FaultAction::Body(object), FaultAction::Status(missing)] {
+        let stage = Fixture::growing();
+        stage.create(policy("ScalingPolicy", "one", &json!({"tolerance": 0.2})));
+        let older =
+            stage.cluster.faults().add(FaultRule::new(answer).verb("patch").path_suffix("one/status"));
+        let rig = Harness::with(stage, &with_objects());
+        rig.pass(300.0).await;
+        // The second write is that of the first match.
+        let writes = rig.count("patch", "/status");
+        assert!((1..=2).contains(&writes), "{writes}");
+        // Another policy is not late.
+        rig.create(policy("ScalingPolicy", "two", &json!({"tolerance": 0.3})));
+        rig.pass(15.0).await;
+        let status = |name: &str| {
+            rig.cluster.get("autoscaling.concertina.dev/scalingpolicies", "shop", name).unwrap()["status"]
+                .clone()
+        };
+        assert_eq!(status("two")["matched"], 1);
+        // With the definition of this release, the status follows.
+        rig.cluster.faults().remove(older);
+        rig.pass(620.0).await;
+        assert_eq!(status("one")["matched"], 1, "{}", status("one"));
+        assert_eq!(status("one")["conditions"][0]["reason"], "Accepted");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -91,18 +91,97 @@ pub(crate) async fn absent_kinds(stage: &Fixture) -> Outcome {
     paused.await.context(process.tail(30))
 }
 
+/// Definitions of an older release, without `burst` and without `matched` in the status. What they know has its effect,
+/// and the definitions of this release add the rest.
+pub(crate) async fn older_kinds(stage: &Fixture) -> Outcome {
+    define_as(stage, |schema| {
+        for (part, field) in [("spec", "burst"), ("status", "matched")] {
+            let fields = schema["properties"][part]["properties"].as_object_mut();
+            fields.ok_or("a schema without fields")?.remove(field).ok_or("the field is absent")?;
+        }
+        Ok(())
+    })
+    .await?;
+    let process = start(stage).await?;
+    let world = World::make(stage, "older", Autoscaler::Concertina).await?;
+    let web = world.deployments("web");
+    let base = format!("{GROUP}/namespaces/{}/scalingpolicies", world.namespace);
+    let version = GROUP.trim_start_matches("/apis/");
+    let body = |name: &str| {
+        json!({
+            "apiVersion": version, "kind": "ScalingPolicy", "metadata": {"name": name},
+            "spec": {"mode": "Paused", "burst": {"windowSeconds": 6}},
+        })
+    };
+    // kubectl asks for strict validation, and other clients for a warning.
+    let path = format!("{base}?fieldValidation=Strict");
+    let strict = world.api.send(Method::POST, &path, &[], Some(&body("strict"))).await?;
+    ensure(strict.code == 400 && strict.text.contains(r#"unknown field \"spec.burst\""#), || {
+        strict.text.clone()
+    })?;
+    world.api.create(&base, &body("pause")).await?;
+    hpa(&world, "web", 60).await?;
+    active(&world, "web", "Paused").await?;
+    world.replicas_stay(&web, 2, WITHHELD).await?;
+    process.wait_for_log("the API server does not keep the status of a policy", SOON).await?;
+    let object = world.api.get(&format!("{base}/pause")).await?;
+    let status = &object["status"];
+    ensure(status["matched"].is_null() && status["conditions"][0]["status"] == "True", || {
+        status.to_string()
+    })?;
+
+    redefine(stage).await?;
+    eventually(SOON, "the field is known", async || {
+        policy(&world, "pause", &json!({"mode": "Auto", "burst": {"windowSeconds": 6}})).await?;
+        let object = world.api.get(&format!("{base}/pause")).await?;
+        ensure(object["spec"]["burst"]["windowSeconds"] == 6, || object.to_string())
+    })
+    .await?;
+    world.replicas_become(&web, 6).await?;
+    eventually(2 * SOON, "the status is complete", async || {
+        let object = world.api.get(&format!("{base}/pause")).await?;
+        ensure(object["status"]["matched"] == 1, || object["status"].to_string())
+    })
+    .await
+    .context(process.tail(30))
+}
+
 /// Creates the shipped definitions and waits until the kinds are served.
 async fn define(stage: &Fixture) -> Outcome {
+    define_as(stage, |_| Ok(())).await
+}
+
+/// Replaces the definitions by the shipped ones.
+async fn redefine(stage: &Fixture) -> Outcome {
+    for definition in shipped()?.iter().filter(|object| is_definition(object)) {
+        let name = definition["metadata"]["name"].as_str().ok_or("a definition without a name")?;
+        let change = json!({"spec": definition["spec"]});
+        stage.plane.admin.merge(&format!("{DEFINITIONS}/{name}"), &change).await?;
+    }
+    Ok(())
+}
+
+fn shipped() -> Outcome<Vec<Value>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("deploy/kustomize/components/scaling-policies/definitions.yaml");
+    let text = fs::read_to_string(path)?;
+    text.split("\n---\n").map(|document| Ok(serde_saphyr::from_str(document)?)).collect()
+}
+
+fn is_definition(object: &Value) -> bool {
+    object["kind"] == "CustomResourceDefinition"
+}
+
+/// Creates the shipped definitions with a change of their schemas, and waits until the kinds are served.
+async fn define_as(stage: &Fixture, change: impl Fn(&mut Value) -> Outcome) -> Outcome {
     let admin = &stage.plane.admin;
-    for document in fs::read_to_string(path)?.split("\n---\n") {
-        let object: Value = serde_saphyr::from_str(document)?;
-        let path = match object["kind"].as_str() {
-            Some("CustomResourceDefinition") => DEFINITIONS.to_owned(),
-            _ => format!("{RBAC}/clusterroles"),
-        };
-        admin.create(&path, &object).await?;
+    for mut object in shipped()? {
+        if is_definition(&object) {
+            change(&mut object["spec"]["versions"][0]["schema"]["openAPIV3Schema"])?;
+            admin.create(DEFINITIONS, &object).await?;
+        } else {
+            admin.create(&format!("{RBAC}/clusterroles"), &object).await?;
+        }
     }
     for kind in ["scalingpolicies", "clusterscalingpolicies"] {
         eventually(SOON, &format!("{kind} are served"), async || {

@@ -8,10 +8,9 @@ use autoscaling::status::{Condition, Status};
 use autoscaling::{Conclusion, Hpa};
 use jiff::Timestamp;
 
+pub use policies::steps::CONDITION as ACTIVE;
 use policies::steps::PolicyEffect;
 
-/// The condition of an HPA with a policy. `True` if a step of the policy has an effect.
-pub const ACTIVE: &str = "ScalingPolicyActive";
 /// The reason of the event about fields without effect.
 pub const INVALID: &str = "InvalidScalingPolicy";
 /// The reason of the condition if no step has an effect.

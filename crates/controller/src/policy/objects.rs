@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use autoscaling::selector::{LabelSelector, Selector, SelectorError};
+use autoscaling::selector::{LabelSelector, Labels, Selector, SelectorError};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -97,6 +97,16 @@ pub struct PolicyObject {
     pub spec: String,
     /// `status`.
     pub(super) status: PolicyStatus,
+}
+
+impl PolicyObject {
+    /// Whether the policy selects an HPA with `labels` in a namespace with `namespace_labels`. The caller knows that a
+    /// `ScalingPolicy` is in the namespace of the HPA. An invalid selector selects nothing.
+    pub fn selects(&self, labels: &impl Labels, namespace_labels: &impl Labels) -> bool {
+        let in_namespace = self.name.namespace.is_some()
+            || self.namespace_selector.as_ref().is_ok_and(|selector| selector.matches(namespace_labels));
+        in_namespace && self.selector.as_ref().is_ok_and(|selector| selector.matches(labels))
+    }
 }
 
 #[derive(Deserialize)]

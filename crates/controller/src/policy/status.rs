@@ -10,9 +10,10 @@ use http::Method;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::objects::{GROUP, Kind, PolicyName, VERSION};
+use super::attempts::{Attempts, FAILED, KEPT_OUT};
+use super::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
 use super::store::{PolicyUse, StoredPolicy};
 use crate::reconcile::Controller;
 use cluster::call::Call;
@@ -87,39 +88,83 @@ impl PolicyStatus {
     }
 }
 
+impl PolicyStatus {
+    /// The status without the times of its conditions, which differ between equal writes.
+    pub(super) fn without_times(&self) -> Self {
+        let mut status = self.clone();
+        for condition in &mut status.conditions {
+            condition.last_transition_time = None;
+        }
+        status
+    }
+}
+
 fn truncate(message: &mut String) {
     message.truncate(message.floor_char_boundary(MAX_MESSAGE));
 }
 
+/// A policy object after the write of its status.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(default)]
+    status: PolicyStatus,
+}
+
 /// Writes statuses until the controller ends. `client` writes as the leader only.
 pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
+    let (mut attempts, mut is_logged) = (Attempts::default(), false);
     loop {
         sleep(INTERVAL).await;
         let Some(controller) = controller.upgrade() else { return std::future::pending().await };
         let now = controller.clock.now();
         let policies = controller.policies.uses();
         drop(controller);
-        let changed = policies.into_iter().filter_map(|policy_use| {
-            let status = PolicyStatus::new(&policy_use, now);
-            (status != policy_use.policy.object.status).then_some((policy_use.policy, status))
-        });
-        for (policy, status) in changed.take(MAX_WRITES) {
-            match write(&client, &policy, &status).await {
-                Ok(()) => {}
+        attempts.retain(&policies.iter().map(|policy_use| &policy_use.policy.object.name).collect());
+        let started = Instant::now();
+        let changed: Vec<_> = policies
+            .into_iter()
+            .filter_map(|policy_use| {
+                let status = PolicyStatus::new(&policy_use, now);
+                let PolicyObject { name, status: stored, .. } = &policy_use.policy.object;
+                let is_due = status != *stored && attempts.is_due(name, stored, &status, started);
+                is_due.then_some((policy_use.policy, status))
+            })
+            .take(MAX_WRITES)
+            .collect();
+        for (policy, status) in changed {
+            let PolicyObject { name, status: stored, .. } = &policy.object;
+            let (stored, wait) = match write(&client, &policy, &status).await {
+                Ok(stored) if stored.without_times() == status.without_times() => continue,
+                Ok(stored) => (stored, KEPT_OUT),
                 // A standby, or a dry run.
                 Err(error) if error.is_refused() => break,
-                // The watch reports the deletion.
-                Err(error) if error.is_not_found() => {}
+                // The watch reports the deletion. Without one, the definition has no status.
+                Err(error) if error.is_not_found() => (stored.clone(), KEPT_OUT),
                 Err(error) => {
-                    let name = policy.object.name.to_string();
+                    let name = name.to_string();
                     tracing::warn!(policy = name, %error, "failed to update the status of a policy");
+                    (stored.clone(), FAILED)
                 }
+            };
+            if wait == KEPT_OUT && !is_logged {
+                is_logged = true;
+                tracing::warn!(
+                    policy = name.to_string(),
+                    "the API server does not keep the status of a policy: apply the CustomResourceDefinitions of this \
+                     release, unless the policy was just deleted"
+                );
             }
+            attempts.postpone(name.clone(), &stored, &status, clock::after(started, wait));
         }
     }
 }
 
-async fn write(client: &Client, policy: &Arc<StoredPolicy>, status: &PolicyStatus) -> Result<(), ApiError> {
+/// Writes a status. Returns the status that the server has stored.
+async fn write(
+    client: &Client,
+    policy: &Arc<StoredPolicy>,
+    status: &PolicyStatus,
+) -> Result<PolicyStatus, ApiError> {
     let PolicyName { namespace, name } = &policy.object.name;
     let kind = if namespace.is_some() { Kind::Namespaced } else { Kind::Cluster };
     let mut segments = vec!["apis", GROUP, VERSION];
@@ -131,5 +176,5 @@ async fn write(client: &Client, policy: &Arc<StoredPolicy>, status: &PolicyStatu
     let call = Call::send(Method::PATCH, segments, "application/merge-patch+json", body)
         .about(format!("{}.{GROUP}", kind.resource()), name)
         .subresource("status");
-    client.bytes(&call).await.map(drop)
+    client.json::<Stored>(&call).await.map(|Stored { status }| status)
 }

@@ -332,18 +332,8 @@ impl Inner {
         let labels = labels_of(&hpa.metadata);
         let namespace_labels = self.namespaces.get(&hpa.key.namespace);
         let no_labels = BTreeMap::new();
-        let selects_namespace = |object: &PolicyObject| {
-            object.name.namespace.is_some()
-                || object
-                    .namespace_selector
-                    .as_ref()
-                    .is_ok_and(|selector| selector.matches(namespace_labels.unwrap_or(&no_labels)))
-        };
-        let selects = |policy: &&Arc<StoredPolicy>| {
-            let object = &policy.object;
-            selects_namespace(object)
-                && object.selector.as_ref().is_ok_and(|selector| selector.matches(&labels))
-        };
+        let namespace_labels = namespace_labels.unwrap_or(&no_labels);
+        let selects = |policy: &&Arc<StoredPolicy>| policy.object.selects(&labels, namespace_labels);
         let candidates: Vec<Arc<StoredPolicy>> =
             self.candidates(&hpa.key.namespace).filter(selects).map(Arc::clone).collect();
         let matching: Vec<&Arc<StoredPolicy>> = candidates.iter().collect();
