@@ -47,6 +47,28 @@ struct Spec {
     schedules: Vec<Schedule>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fallback: Vec<Fallback>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    metrics: Vec<Metric>,
+}
+
+/// An entry of `metrics`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Metric {
+    metric: String,
+    prometheus: Prometheus,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Prometheus {
+    server: &'static str,
+    query: String,
+}
+
+impl Metric {
+    /// A metric from a query.
+    pub(super) fn prometheus(metric: &str, server: &'static str, query: String) -> Self {
+        Self { metric: metric.to_owned(), prometheus: Prometheus { server, query } }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -152,10 +174,26 @@ impl ScalingPolicy {
         is_valid
     }
 
+    /// Adds a metric, or notes why a policy cannot have it. A name that occurs twice has one query.
+    pub(super) fn add_metric(&mut self, source: &mut Source<'_>, field: &Field<'_>, metric: Metric) {
+        if let Some(other) = self.spec.metrics.iter().find(|other| other.metric == metric.metric) {
+            if *other != metric {
+                let reason = "a policy has one query for the name of a metric, and the first one is another";
+                source.note(field, Remark::Refused(reason.to_owned()));
+            }
+            return;
+        }
+        match refusal("metrics", self.spec.metrics.len(), &metric) {
+            None => self.spec.metrics.push(metric),
+            Some(reason) => source.note(field, Remark::Refused(reason)),
+        }
+    }
+
     /// The policy, if it sets any field.
     pub(super) fn if_useful(self) -> Option<Self> {
-        let Spec { mode, schedules, fallback, .. } = &self.spec;
-        let is_useful = mode.is_some() || !schedules.is_empty() || !fallback.is_empty();
+        let Spec { mode, schedules, fallback, metrics, .. } = &self.spec;
+        let is_useful =
+            mode.is_some() || !schedules.is_empty() || !fallback.is_empty() || !metrics.is_empty();
         is_useful.then_some(self)
     }
 
@@ -189,9 +227,17 @@ fn refusal(list: &str, entries: usize, entry: &impl Serialize) -> Option<String>
 
 /// The start of a name, as long as a schedule's name and the value of a label may be.
 fn shortened(name: &str) -> &str {
-    let mut end = name.len().min(MAX_NAME);
-    while !name.is_char_boundary(end) {
-        end -= 1;
+    name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_is_shortened_between_characters() {
+        assert_eq!(shortened("office"), "office");
+        assert_eq!(shortened(&"x".repeat(MAX_NAME + 1)).len(), MAX_NAME);
+        assert_eq!(shortened(&"é".repeat(MAX_NAME)), "é".repeat(MAX_NAME / 2));
     }
-    name.get(..end).unwrap_or_default()
 }

@@ -1,10 +1,12 @@
 //! Converts objects of other autoscalers to ScalingPolicies.
 //!
-//! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, and the ScalingSchedules of
-//! Zalando's kube-metrics-adapter with the HPAs that refer to them. Each field of such an object becomes a field of a
+//! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, the ScalingSchedules of
+//! Zalando's kube-metrics-adapter with the HPAs that refer to them, and the rules of prometheus-adapter with the HPAs that
+//! use their metrics. Each field of such an object becomes a field of a
 //! policy, or a [`Note`] that states what happens to it. Every policy is valid: what [`crate::spec::read`] would report
 //! is left out and noted.
 
+mod adapter;
 mod field;
 mod kapacity;
 mod keda;
@@ -58,7 +60,14 @@ pub struct TooManyNotes;
 pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
     let mut result = Import::default();
     let mut zalando = zalando::Schedules::default();
+    let mut adapter = adapter::Configurations::default();
     for object in objects {
+        if let Some((mut source, configuration)) = Source::with_configuration(object) {
+            result.objects += 1;
+            adapter.add(&mut source, &Field::root(&configuration));
+            result.add(source)?;
+            continue;
+        }
         let Some(mut source) = Source::new(object) else { continue };
         let kind = source.supported();
         let policy = match kind {
@@ -80,6 +89,7 @@ pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
         result.add(source)?;
     }
     zalando.convert(objects, &mut result)?;
+    adapter.convert(objects, &mut result)?;
     Ok(result)
 }
 
@@ -89,6 +99,11 @@ impl Import {
         self.notes.extend(source.notes);
         if self.notes.len() > MAX_NOTES { Err(TooManyNotes) } else { Ok(()) }
     }
+}
+
+/// The HPAs of an input.
+fn hpas(objects: &[Object]) -> impl Iterator<Item = Source<'_>> {
+    objects.iter().filter_map(Source::new).filter(|source| source.supported() == Some(Supported::Hpa))
 }
 
 /// The kinds that are converted.
@@ -139,6 +154,29 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// A configuration of prometheus-adapter: a file of its own, or a ConfigMap with one.
+    fn with_configuration(object: &'a Object) -> Option<(Self, Value)> {
+        if let Some(mut source) = Self::new(object) {
+            if source.kind != "ConfigMap" {
+                return None;
+            }
+            let (key, configuration) = adapter::in_config_map(&object.value)?;
+            source.title = format!("{}: {key}", source.title).into();
+            return Some((source, configuration));
+        }
+        let source = Self {
+            kind: "",
+            group: "",
+            namespace: None,
+            name: "",
+            root: Field::root(&object.value),
+            location: Arc::clone(&object.location),
+            title: "configuration of prometheus-adapter".into(),
+            notes: Vec::new(),
+        };
+        adapter::is_configuration(&object.value).then(|| (source, object.value.clone()))
+    }
+
     fn supported(&self) -> Option<Supported> {
         match (self.group, self.kind) {
             ("keda.sh", "ScaledObject") => Some(Supported::Keda),
@@ -166,6 +204,12 @@ impl<'a> Source<'a> {
             field: field.path().to_owned(),
             remark,
         });
+    }
+
+    /// Notes the label that an HPA needs, so that its policy selects it.
+    fn ask_for_label(&mut self, label: &str) {
+        let labels = self.root.at("metadata").at("labels");
+        self.note(&labels, Remark::Next(format!("add the label {label}")));
     }
 
     /// The text of a field that has to be set.

@@ -88,3 +88,20 @@ pub(super) fn shown(value: &Value) -> String {
         value => value.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_without_effect_is_lost() {
+        let lost = [
+            Remark::NoCounterpart("no"),
+            Remark::Invalid { expected: "a number", value: "x".to_owned() },
+            Remark::Missing,
+            Remark::Refused("no".to_owned()),
+        ];
+        let kept = [Remark::Differs("later".into()), Remark::Kept("stays"), Remark::Next("apply".to_owned())];
+        assert!(lost.iter().all(Remark::is_lost) && !kept.iter().any(Remark::is_lost));
+    }
+}

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::field::Field;
 use super::manifest::{ScalingPolicy, Schedule};
 use super::note::{Note, Remark};
-use super::{Import, Object, Source, Supported, TooManyNotes};
+use super::{Import, Object, Source, TooManyNotes, hpas};
 use crate::spec::MAX_ENTRIES;
 use autoscaling::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
@@ -38,11 +38,7 @@ impl<'a> Schedules<'a> {
 
     /// Converts the HPAs of the input that refer to schedules.
     pub(super) fn convert(mut self, objects: &'a [Object], result: &mut Import) -> Result<(), TooManyNotes> {
-        for object in objects {
-            let Some(mut hpa) = Source::new(object) else { continue };
-            if hpa.supported() != Some(Supported::Hpa) {
-                continue;
-            }
+        for mut hpa in hpas(objects) {
             let metrics = hpa.root.at("spec").at("metrics").items();
             let references: Vec<&Field<'_>> = metrics.iter().filter(|metric| refers(metric)).collect();
             if references.is_empty() {
@@ -55,8 +51,7 @@ impl<'a> Schedules<'a> {
             }
             let policy = policy.if_useful();
             if policy.is_some() {
-                let labels = hpa.root.at("metadata").at("labels");
-                hpa.note(&labels, Remark::Next(format!("add the label {label}")));
+                hpa.ask_for_label(&label);
             }
             for metric in references.iter().filter(|_| policy.is_some()) {
                 let step = if metrics.len() == references.len() {

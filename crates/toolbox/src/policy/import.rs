@@ -20,7 +20,7 @@ pub(super) fn run(
     let objects: Vec<Object> = read.iter().map(|read| read.object.clone()).collect();
     let Import { policies, notes: found, objects } = policies::import::import(&objects)?;
     if objects == 0 && found.is_empty() {
-        let what = "ScaledObject, IntelligentHorizontalPodAutoscaler or ScalingSchedule";
+        let what = "ScaledObject, IntelligentHorizontalPodAutoscaler, ScalingSchedule or configuration of prometheus-adapter";
         return Err(PolicyError::Nothing { files: super::names(files), what });
     }
     for note in &found {

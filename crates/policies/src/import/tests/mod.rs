@@ -1,5 +1,6 @@
 //! Objects of other projects, written for these tests after the projects' references.
 
+mod adapter;
 mod kapacity;
 mod keda;
 mod zalando;

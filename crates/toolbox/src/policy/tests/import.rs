@@ -114,7 +114,7 @@ async fn unusable_input_is_an_error() {
     };
     assert_eq!(
         error("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}").await,
-        "a.yaml has no ScaledObject, IntelligentHorizontalPodAutoscaler or ScalingSchedule"
+        "a.yaml has no ScaledObject, IntelligentHorizontalPodAutoscaler, ScalingSchedule or configuration of prometheus-adapter"
     );
     assert!(error("a: 1\n---\nb: [").await.starts_with("a.yaml: document 2: "));
 }

@@ -1,0 +1,161 @@
+//! Rules of prometheus-adapter, with the HPAs that use their metrics.
+//!
+//! A rule names the series of a metric only together with the series that exist. So the metrics of the HPAs are
+//! converted, not the rules: the rule that would give a series the metric's name provides its query.
+
+mod rule;
+mod series;
+mod template;
+
+use serde_json::Value;
+
+use self::rule::{Kind, Rule};
+use self::template::{Labels, Object as Described};
+use super::field::Field;
+use super::manifest::{Metric, ScalingPolicy};
+use super::note::Remark;
+use super::{Import, Object, Source, TooManyNotes, hpas};
+
+/// The name of the server in policies. The operator names it in the file of sources.
+const SERVER: &str = "main";
+
+/// The configurations of an input.
+#[derive(Default)]
+pub(super) struct Configurations {
+    rules: Vec<Rule>,
+    /// Whether there is any configuration.
+    any: bool,
+}
+
+/// Whether a value is a configuration.
+pub(super) fn is_configuration(value: &Value) -> bool {
+    ["rules", "externalRules", "resourceRules"]
+        .iter()
+        .any(|field| value.get(field).is_some_and(|rules| rules.is_array() || rules.is_object()))
+}
+
+/// The configuration in a ConfigMap, with the name of its key.
+pub(super) fn in_config_map(value: &Value) -> Option<(&str, Value)> {
+    let data = value.get("data").and_then(Value::as_object)?;
+    data.iter().find_map(|(key, text)| {
+        let value = serde_saphyr::from_str::<Value>(text.as_str()?).ok()?;
+        is_configuration(&value).then_some((key.as_str(), value))
+    })
+}
+
+impl Configurations {
+    /// Reads a configuration, and notes the rules that cannot be used.
+    pub(super) fn add(&mut self, source: &mut Source<'_>, configuration: &Field<'_>) {
+        self.any = true;
+        let before = self.rules.len();
+        for (field, kind) in [("rules", Kind::Custom), ("externalRules", Kind::External)] {
+            for rule in configuration.at(field).items() {
+                self.rules.extend(Rule::read(source, &rule, kind));
+            }
+        }
+        let resources = configuration.at("resourceRules");
+        if resources.is_set() {
+            let reason = "cpu and memory stay with metrics.k8s.io: keep these rules, or use metrics-server";
+            source.note(&resources, Remark::Kept(reason));
+        }
+        if self.rules.len() > before {
+            let step = format!(
+                "name the Prometheus of --prometheus-url as {SERVER:?} in the file of --metric-sources"
+            );
+            source.note(configuration, Remark::Next(step));
+        }
+    }
+
+    /// Converts the HPAs of the input that use metrics of the rules.
+    pub(super) fn convert(&self, objects: &[Object], result: &mut Import) -> Result<(), TooManyNotes> {
+        if !self.any {
+            return Ok(());
+        }
+        for mut hpa in hpas(objects) {
+            let metrics = hpa.root.at("spec").at("metrics").items();
+            let used: Vec<Used<'_>> = metrics.iter().filter_map(Used::new).collect();
+            if used.is_empty() {
+                continue;
+            }
+            result.objects += 1;
+            let (mut policy, label) = ScalingPolicy::labelled(&hpa, "adapter");
+            for metric in &used {
+                self.metric(&mut hpa, metric, &mut policy);
+            }
+            if let Some(policy) = policy.if_useful() {
+                hpa.ask_for_label(&label);
+                result.policies.push(policy);
+            }
+            result.add(hpa)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the query of a metric. If several rules may provide it, the query tries them all, the last one first, because
+    /// the adapter lets the last one win.
+    fn metric(&self, hpa: &mut Source<'_>, metric: &Used<'_>, policy: &mut ScalingPolicy) {
+        let labels = match Labels::of_selector(&metric.field.at("metric").at("selector")) {
+            Ok(labels) => labels,
+            Err(path) => {
+                hpa.note(&path, Remark::NoCounterpart("no selector of Prometheus has this meaning"));
+                return;
+            }
+        };
+        let kind = metric.described.kind();
+        let rules = self.rules.iter().rev().filter(|rule| rule.kind == kind);
+        let (mut queries, mut names, mut error) = (Vec::new(), Vec::new(), None);
+        for (rule, series) in rules.filter_map(|rule| Some((rule, rule.series(metric.name)?))) {
+            match template::query(rule, &series, &metric.described, &labels) {
+                Ok(query) if queries.contains(&query) => {}
+                Ok(query) => {
+                    queries.push(query);
+                    names.push(series);
+                }
+                Err(reason) => error = error.or(Some(reason)),
+            }
+        }
+        if queries.is_empty() {
+            let reason = error.map_or_else(
+                || format!("no rule of the input provides {}", metric.name),
+                |error| error.to_string(),
+            );
+            hpa.note(&metric.field, Remark::Refused(reason));
+            return;
+        }
+        if queries.len() > 1 {
+            let difference =
+                format!("the query tries the series {}: remove those that do not exist", names.join(", "));
+            hpa.note(&metric.field, Remark::Differs(difference.into()));
+        }
+        policy.add_metric(hpa, &metric.field, Metric::prometheus(metric.name, SERVER, queries.join(" or ")));
+    }
+}
+
+/// A metric of an HPA that an adapter provides.
+struct Used<'a> {
+    field: Field<'a>,
+    name: &'a str,
+    described: Described<'a>,
+}
+
+impl<'a> Used<'a> {
+    /// `None` for a metric of another type, and for one of another adapter.
+    fn new(metric: &Field<'a>) -> Option<Self> {
+        let kind = metric.at("type").value()?.as_str()?;
+        let field = metric.at(match kind {
+            "Pods" => "pods",
+            "Object" => "object",
+            "External" => "external",
+            _ => return None,
+        });
+        let name = field.at("metric").at("name").value()?.as_str()?;
+        let text = |name: &str| field.at("describedObject").at(name).value().and_then(Value::as_str);
+        let described = match kind {
+            "Pods" => Described::Pods,
+            "External" => Described::External,
+            _ => Described::Named { kind: text("kind")?, name: text("name")? },
+        };
+        let is_schedule = text("apiVersion").is_some_and(|version| version.starts_with("zalando.org/"));
+        (!is_schedule).then_some(Self { field, name, described })
+    }
+}

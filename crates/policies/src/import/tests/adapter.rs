@@ -1,0 +1,199 @@
+//! Rules of prometheus-adapter.
+
+use super::imported;
+
+const RULES: &str = r#"
+rules:
+- seriesQuery: '{__name__=~"^container_cpu_.*",container!="POD",namespace!="",pod!=""}'
+  resources:
+    overrides: {namespace: {resource: namespace}, pod: {resource: pod}}
+  name: {matches: "^container_(.*)_seconds_total$"}
+  metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>,container!="POD"}[2m])) by (<<.GroupBy>>)'
+- seriesQuery: 'http_requests_total{kubernetes_namespace!="",kubernetes_pod_name!=""}'
+  resources: {template: "kubernetes_<<.Resource>>", overrides: {kubernetes_pod_name: {resource: pods}}}
+  name: {matches: "^(.*)_total$", as: "${1}_per_second"}
+  metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[1m])) by (<<.GroupBy>>)'
+- seriesQuery: '{namespace!="",__name__=~"^open_.*",__name__!~"^container_.*"}'
+  seriesFilters: [{isNot: ".*_total$"}]
+  resources: {template: "<<.Resource>>"}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: '{__name__="queue_depth",topic!=""}'
+  resources: {namespaced: false, overrides: {ns: {resource: namespace}}}
+  metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>,state="ready"})'
+- seriesQuery: '{__name__=~"^kafka_.*"}'
+  resources: {overrides: {ns: {resource: namespace}}}
+  metricsQuery: 'max(<<.Series>>{<<.LabelMatchers>>})'
+"#;
+
+fn hpa(metrics: &str) -> String {
+    format!(
+        "{{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {{name: web, namespace: shop}}, \
+         spec: {{maxReplicas: 9, scaleTargetRef: {{kind: Deployment, name: web}}, metrics: [{metrics}]}}}}"
+    )
+}
+
+fn metric(kind: &str, name: &str, more: &str) -> String {
+    format!("{{type: {kind}, {}: {{metric: {{name: {name}}}{more}}}}}", kind.to_lowercase())
+}
+
+/// The queries of the only policy by metric, and the notes about the HPA.
+fn queries(rules: &str, metrics: &[String]) -> (Vec<String>, Vec<String>) {
+    let (policies, notes) = imported(&[rules, &hpa(&metrics.join(","))]);
+    let queries = policies.iter().flat_map(|spec| {
+        let spec: serde_json::Value = serde_json::from_str(spec).unwrap();
+        let metrics = spec["metrics"].as_array().unwrap().clone();
+        metrics.into_iter().map(|entry| {
+            assert_eq!(entry["prometheus"]["server"], "main");
+            // The controller accepts the query, also where it restricts queries to a namespace.
+            let tenant = promql::Tenant { label: "namespace", namespace: "shop" };
+            promql::Query::parse(entry["prometheus"]["query"].as_str().unwrap(), Some(tenant)).unwrap();
+            format!(
+                "{}: {}",
+                entry["metric"].as_str().unwrap(),
+                entry["prometheus"]["query"].as_str().unwrap()
+            )
+        })
+    });
+    let is_of_hpa = |note: &&String| note.starts_with("HorizontalPodAutoscaler shop/web: ");
+    let of_hpa = |note: &String| note["HorizontalPodAutoscaler shop/web: ".len()..].to_owned();
+    (queries.collect(), notes.iter().filter(is_of_hpa).map(of_hpa).collect())
+}
+
+#[test]
+fn query_of_each_kind_of_metric_follows_its_rule() {
+    for (used, expected) in [
+        (
+            metric("Pods", "cpu_usage", ""),
+            r#"cpu_usage: sum(rate(container_cpu_usage_seconds_total{namespace="$namespace",pod=~"$pods",container!="POD"}[2m])) by (pod)"#,
+        ),
+        (
+            metric("Pods", "http_requests_per_second", ""),
+            r#"http_requests_per_second: label_replace(sum(rate(http_requests_total{kubernetes_namespace="$namespace",kubernetes_pod_name=~"$pods"}[1m])) by (kubernetes_pod_name), "pod", "$1", "kubernetes_pod_name", "(.*)")"#,
+        ),
+        (
+            metric("Object", "open_orders", ", describedObject: {kind: Service, name: api, apiVersion: v1}"),
+            r#"open_orders: sum(open_orders{namespace="$namespace",service="api"}) by (service)"#,
+        ),
+        (
+            "{type: External, external: {metric: {name: queue_depth, selector: {matchLabels: {topic: 'a\"b'}, \
+             matchExpressions: [{key: zone, operator: In, values: [a.1, b]}, {key: dead, operator: DoesNotExist}, \
+             {key: kind, operator: NotIn, values: [x]}, {key: live, operator: Exists}]}}}}"
+                .to_owned(),
+            r#"queue_depth: sum(max(queue_depth{topic="a\"b",zone=~"a\\.1|b",dead="",kind!~"x",live!="",state="ready"}))"#,
+        ),
+        (metric("External", "queue_depth", ""), r#"queue_depth: sum(max(queue_depth{state="ready"}))"#),
+        (metric("External", "kafka_lag", ""), r#"kafka_lag: sum(max(kafka_lag{ns="$namespace"}))"#),
+    ] {
+        let (queries, notes) = queries(RULES, &[used]);
+        assert_eq!(queries, [expected]);
+        assert_eq!(notes, ["metadata.labels: next step: add the label concertina.dev/imported-from=web"]);
+    }
+}
+
+#[test]
+fn metric_without_a_usable_rule_is_noted() {
+    for (rules, used, expected) in [
+        (RULES, metric("Pods", "orders_total", ""), "no rule of the input provides orders_total"),
+        (RULES, metric("External", "open_orders", ""), "no rule of the input provides open_orders"),
+        (
+            RULES,
+            metric("Object", "cpu_usage", ", describedObject: {kind: Ingress, name: a}"),
+            "the rule has no label for ingress: write the query yourself",
+        ),
+        (
+            "rules: [{seriesQuery: a, metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.Groups>>)', \
+             resources: {template: <<.Resource>>}}]",
+            metric("Pods", "a", ""),
+            "the metricsQuery of the rule uses <<.Groups>>: write the query yourself",
+        ),
+        (
+            "rules: [{seriesQuery: a, metricsQuery: 'a', resources: {template: '<<.Group>>_<<.Resource>>'}}]",
+            metric("Pods", "a", ""),
+            "the rule has no label for namespace: write the query yourself",
+        ),
+        (
+            "rules: [{seriesQuery: '{a=\"\"}', metricsQuery: 'a', name: {matches: '^a.(.*)$'}, \
+             resources: {template: <<.Resource>>}}]",
+            metric("Pods", "b", ""),
+            "no rule of the input provides b",
+        ),
+        (
+            "rules: [{seriesQuery: a, metricsQuery: 'a{x=\"$pods\"}', resources: {template: <<.Resource>>}}]",
+            metric("Pods", "a", ""),
+            "the query contains $pods, which is a placeholder in policies: write the query yourself",
+        ),
+    ] {
+        let (queries, notes) = queries(rules, &[used]);
+        assert_eq!(queries, Vec::<String>::new());
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].ends_with(&format!(": not imported: {expected}")), "{notes:?}");
+    }
+    let selector = "{type: External, external: {metric: {name: queue_depth, selector: {matchExpressions: \
+                    [{key: a, operator: Near}]}}}}";
+    let (_, notes) = queries(RULES, &[selector.to_owned()]);
+    let expected = "spec.metrics[0].external.metric.selector.matchExpressions[0]: not imported: no selector of \
+                    Prometheus has this meaning";
+    assert_eq!(notes, [expected]);
+}
+
+#[test]
+fn series_of_several_rules_are_tried_the_last_one_first() {
+    let rule = |matches: &str| {
+        format!(
+            "{{seriesQuery: '{{__name__=~\".*\"}}', name: {{matches: '{matches}'}}, resources: {{template: <<.Resource>>}}, \
+             metricsQuery: 'sum(<<.Series>>{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)'}}"
+        )
+    };
+    let rules = format!("rules: [{}, {}]", rule("^(.*)_total$"), rule("^(.*)_sum$"));
+    let (queries, notes) = queries(&rules, &[metric("Pods", "orders", "")]);
+    let query = |series: &str| format!(r#"sum({series}{{namespace="$namespace",pod=~"$pods"}}) by (pod)"#);
+    assert_eq!(queries, [format!("orders: {} or {}", query("orders_sum"), query("orders_total"))]);
+    assert!(
+        notes[0]
+            .ends_with("the query tries the series orders_sum, orders_total: remove those that do not exist"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn configuration_is_read_from_a_config_map_and_its_problems_are_noted() {
+    let rules = "rules: [{seriesQuery: a, metricQuery: b}, {seriesQuery: '(', metricsQuery: b, name: {matches: '('}}, \
+                 {seriesQuery: a, metricsQuery: b, name: {matches: '(a)(b)'}}, \
+                 {seriesQuery: a, metricsQuery: b, seriesFilters: [{is: '['}]}]\nresourceRules: {cpu: {}}\n";
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "adapter", "namespace": "monitoring"},
+        "data": {"other": "text: [", "config.yaml": rules},
+    });
+    let (policies, notes) = imported(&[&object.to_string()]);
+    assert_eq!(policies, Vec::<String>::new());
+    let title = "ConfigMap monitoring/adapter: config.yaml: ";
+    let expected = [
+        "rules[0].metricsQuery: not imported: is missing",
+        "rules[1].name.matches: not imported: must be a regular expression, not \"(\"",
+        "rules[2].name.as: not imported: is missing",
+        "rules[3].seriesFilters[0].is: not imported: must be a selector of series, not \"[\"",
+        "resourceRules: stays in effect: cpu and memory stay with metrics.k8s.io: keep these rules, or use metrics-server",
+    ];
+    assert_eq!(notes, expected.map(|note| format!("{title}{note}")));
+    let (_, notes) = imported(&[RULES]);
+    let expected = "configuration of prometheus-adapter: next step: name the Prometheus of --prometheus-url as \"main\" in \
+                    the file of --metric-sources";
+    assert_eq!(notes, [expected]);
+    // Other ConfigMaps are other projects' objects.
+    let other =
+        r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b: 1"}}"#;
+    assert_eq!(imported(&[other]), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn two_metrics_of_one_name_have_one_query() {
+    let object = |name: &str| {
+        metric("Object", "open_orders", &format!(", describedObject: {{kind: Service, name: {name}}}"))
+    };
+    let (first, notes) = queries(RULES, &[object("api"), object("api")]);
+    assert_eq!((first.len(), notes.len()), (1, 1));
+    let (first, notes) = queries(RULES, &[object("api"), object("web")]);
+    assert_eq!(first.len(), 1);
+    assert!(notes[0].contains("a policy has one query for the name of a metric"), "{notes:?}");
+}
