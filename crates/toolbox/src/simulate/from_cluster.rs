@@ -1,16 +1,21 @@
 //! Builds a scenario from a cluster: an HPA, its target, and their current state, with read-only requests.
 //!
 //! The load is constant: the current usage of the pods, and the values of custom and external metrics in the
-//! HPA's status. Startup times come from the pods' conditions. The result is a starting point, which
-//! `--print-scenario` prints as a file to edit.
+//! HPA's status. Startup times come from the pods' conditions. The scaling policies that apply to the HPA are part of
+//! the scenario, which then starts at the current time, because schedules depend on it. The result is a starting
+//! point, which `--print-scenario` prints as a file to edit.
 
 mod measure;
+mod policies;
 
 use std::sync::Arc;
 
+use clock::{Clock, SystemClock};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use self::measure::Measured;
+use self::policies::Policies;
 use super::scenario::Node;
 use crate::options;
 use crate::pointer::{at, text};
@@ -63,7 +68,10 @@ pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClu
         let clients = options::cluster::clients(&cluster, options::cluster::reads_only())?;
         clients.log_in().await.map_err(|error| FromClusterError::LogIn(error.to_string()))?;
         let objects = read_objects(&clients, &cluster.namespace, name).await?;
-        Ok(scenario(&objects))
+        for note in &objects.policies.notes {
+            eprintln!("{note}");
+        }
+        Ok(scenario(&objects, SystemClock.now()))
     })
 }
 
@@ -77,6 +85,7 @@ struct ClusterObjects {
     pods: Vec<Value>,
     /// The PodMetrics; empty if they are unavailable.
     usage: Vec<Value>,
+    policies: Policies,
 }
 
 async fn read_objects(
@@ -121,7 +130,9 @@ async fn read_objects(
         .about("pods.metrics.k8s.io", "");
     // Usage is unavailable without metrics-server, and the HPA may not need it.
     let usage = get(clients, &usage.at_most(LIMIT), String::new()).await.unwrap_or_default();
-    Ok(ClusterObjects { hpa, target, replicas: scale.spec_replicas, pods: items(pods), usage: items(usage) })
+    let policies = Policies::read(clients, &hpa).await;
+    let (pods, usage) = (items(pods), items(usage));
+    Ok(ClusterObjects { hpa, target, replicas: scale.spec_replicas, pods, usage, policies })
 }
 
 async fn get(clients: &Clients, call: &Call, what: String) -> Result<Value, FromClusterError> {
@@ -139,7 +150,7 @@ fn items(list: Value) -> Vec<Value> {
 }
 
 /// Builds the scenario file, with its fields in the usual order.
-fn scenario(objects: &ClusterObjects) -> Node {
+fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
     let source: Arc<str> = "the scenario from the cluster".into();
     let (namespace, name) = (text(&objects.hpa, "/metadata/namespace"), text(&objects.hpa, "/metadata/name"));
     let measured = Measured::from_objects(objects);
@@ -160,7 +171,9 @@ fn scenario(objects: &ClusterObjects) -> Node {
         *reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": target});
     }
     let kind = if is_workload { kind } else { "Deployment" };
-    let hpa = map(vec![("metadata", json!({"name": name, "namespace": namespace})), ("spec", spec)]);
+    let metadata = policies::metadata(&objects.hpa);
+    let has_policy = metadata.get("annotations").is_some() || !objects.policies.manifests.is_empty();
+    let hpa = map(vec![("metadata", metadata), ("spec", spec)]);
     let workload = map(vec![
         ("name", json!(target)),
         ("namespace", json!(namespace)),
@@ -174,11 +187,20 @@ fn scenario(objects: &ClusterObjects) -> Node {
         ("rollingUpdate", measured.rolling_update),
     ]);
     let mut document = map(vec![("title", json!(format!("{namespace}/{name}"))), ("duration", json!("1h"))]);
+    if has_policy {
+        let whole_seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        document.put("start", Node::from_json(&source, &json!(whole_seconds.to_string())));
+    }
     document.put("hpas", Node::list(&source, vec![hpa]));
     document.put("workloads", Node::list(&source, vec![workload]));
     let loads: Vec<_> = measured.loads.into_iter().map(|load| Node::from_json(&source, &load)).collect();
     if !loads.is_empty() {
         document.put("load", Node::list(&source, loads));
+    }
+    let manifests = objects.policies.manifests.iter().map(|policy| Node::from_json(&source, policy));
+    let manifests: Vec<_> = manifests.collect();
+    if !manifests.is_empty() {
+        document.put("policies", Node::list(&source, manifests));
     }
     document
 }

@@ -2,6 +2,8 @@ use super::*;
 use crate::process::fake::FAKE;
 use crate::simulate::scenario::{Scenario, print};
 
+const NOW: Timestamp = Timestamp::constant(1_900_000_000, 0);
+
 fn hpa(metrics: &Value, current: &Value) -> Value {
     json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
@@ -58,8 +60,9 @@ fn cluster_hpa_on_cpu_becomes_a_valid_scenario() {
         replicas: 3,
         pods: vec![pod(4, 24), pod(4, 24), pod(6, 36)],
         usage: vec![usage("200m"), usage("300m"), usage("400m")],
+        policies: Policies::default(),
     };
-    let node = scenario(&objects);
+    let node = scenario(&objects, NOW);
     assert_eq!(
         print(&node),
         "title: shop/web
@@ -167,7 +170,7 @@ fn custom_metrics_become_demand_with_cpu_as_its_cost() {
             {"demand": 40.0, "capacityPerPod": 62.5, "metrics": [{"name": "queue", "external": {"labels": {"a": "b"}}}]},
         ])
     );
-    Scenario::read(&scenario(&objects), "", FAKE).unwrap();
+    Scenario::read(&scenario(&objects, NOW), "", FAKE).unwrap();
 }
 
 #[test]
@@ -175,7 +178,7 @@ fn target_of_unknown_kind_becomes_a_deployment() {
     let mut hpa = hpa(&json!([cpu_metric()]), &json!([]));
     hpa["spec"]["scaleTargetRef"] = json!({"apiVersion": "example.com/v1", "kind": "Widget", "name": "web"});
     let scenario = Scenario::read(
-        &scenario(&ClusterObjects { hpa, replicas: 2, ..ClusterObjects::default() }),
+        &scenario(&ClusterObjects { hpa, replicas: 2, ..ClusterObjects::default() }, NOW),
         "",
         FAKE,
     )
@@ -237,5 +240,78 @@ async fn cluster_receives_only_reads() {
     assert_eq!(
         error,
         "the HPA shop/wbe cannot be read: horizontalpodautoscalers.autoscaling \"wbe\" not found"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_of_the_cluster_are_part_of_the_scenario() {
+    use clock::VirtualClock;
+    use fake_cluster::Cluster;
+
+    let cluster = Cluster::new(Arc::new(VirtualClock::starting_at(NOW)));
+    cluster.put_raw(json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"tier": "production"}},
+    }));
+    let policy = |kind: &str, name: &str, selectors: Value, min: i32| {
+        let mut spec = selectors;
+        spec["schedules"] = json!([
+            {"name": name, "timeZone": "UTC", "start": "0 0 * * *", "end": "59 23 * * *", "minReplicas": min},
+        ]);
+        let mut metadata = json!({"name": name});
+        if kind == "ScalingPolicy" {
+            metadata["namespace"] = json!("shop");
+        }
+        let object = json!({
+            "apiVersion": "autoscaling.concertina.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec,
+        });
+        cluster.create(object).unwrap();
+    };
+    policy("ScalingPolicy", "web", json!({"selector": {"matchLabels": {"app": "web"}}}), 4);
+    policy("ScalingPolicy", "others", json!({"selector": {"matchLabels": {"app": "other"}}}), 5);
+    let namespaces = |tier: &str| json!({"namespaceSelector": {"matchLabels": {"tier": tier}}});
+    policy("ClusterScalingPolicy", "production", namespaces("production"), 3);
+    policy("ClusterScalingPolicy", "staging", namespaces("staging"), 6);
+
+    let mut autoscaler = hpa(&json!([cpu_metric()]), &json!([]));
+    autoscaler["metadata"]["labels"] = json!({"app": "web"});
+    autoscaler["metadata"]["annotations"] =
+        json!({"concertina.dev/policy": "mode: ScaleUpOnly", "example.com/other": "x"});
+    let options = options::cluster::reads_only();
+    let clients = crate::simulate::runner::clients(&cluster, &options).unwrap();
+    let policies = Policies::read(&clients, &autoscaler).await;
+    assert_eq!(policies.notes, Vec::<String>::new());
+    let names: Vec<&str> = policies.manifests.iter().map(|object| text(object, "/metadata/name")).collect();
+    assert_eq!(names, ["web", "production"]);
+
+    let objects = ClusterObjects { hpa: autoscaler, replicas: 2, policies, ..ClusterObjects::default() };
+    let printed = print(&scenario(&objects, NOW));
+    assert!(printed.contains("start: \"2030-03-17T17:46:40Z\"\n"), "{printed}");
+    assert!(
+        printed.contains("concertina.dev/policy: \"mode: ScaleUpOnly\"\n    labels:\n      app: web\n"),
+        "{printed}"
+    );
+    assert!(!printed.contains("namespaceSelector") && !printed.contains("example.com"), "{printed}");
+    let again = Node::read("printed.yaml", &printed).unwrap();
+    let scenario = Scenario::read(&again, "", FAKE).unwrap();
+    assert_eq!((scenario.policies.len(), scenario.start), (2, NOW));
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_that_cannot_be_read_are_named() {
+    use clock::VirtualClock;
+    use fake_cluster::{Cluster, FaultAction, FaultRule, Status};
+
+    let cluster = Cluster::new(Arc::new(VirtualClock::starting_at(NOW)));
+    let options = options::cluster::reads_only();
+    let clients = crate::simulate::runner::clients(&cluster, &options).unwrap();
+    let refused = FaultAction::Status(Status::forbidden("", "policies", "", "no right to list them"));
+    cluster.faults().add(FaultRule::new(refused).path_contains("clusterscalingpolicies"));
+    let policies = Policies::read(&clients, &hpa(&json!([]), &json!([]))).await;
+    assert!(policies.manifests.is_empty());
+    let [note] = &policies.notes[..] else { panic!("{:?}", policies.notes) };
+    assert!(
+        note.starts_with("the run has no clusterscalingpolicies, which cannot be read: ")
+            && note.contains("no right to list them"),
+        "{note}"
     );
 }
