@@ -183,6 +183,48 @@ async fn list_is_sorted_by_trouble_and_its_filters_are_in_the_address() {
 
 #[tokio::test]
 #[ignore = "needs Chromium"]
+async fn row_names_the_scaling_policy_that_has_an_effect() {
+    let with = |reason: &str, message: &str| {
+        let mut conditions = fine().as_array().unwrap().clone();
+        let mut policy = condition("ScalingPolicyActive", "True", reason);
+        policy["message"] = message.into();
+        conditions.push(policy);
+        Value::Array(conditions)
+    };
+    let paused = "paused at 4 until 2030-01-01T00:00:00Z, the recommendation is 8";
+    let floor = "schedule <b>office</b> sets minReplicas to 10 instead of 2";
+    let world = World::start(
+        "policy",
+        vec![
+            hpa("shop", "held", &with("Paused", paused)),
+            hpa("shop", "office", &with("ScheduleActive", floor)),
+            hpa("shop", "plain", &fine()),
+        ],
+    )
+    .await;
+    let mut browser = world.open("policy", 1280, 800).await;
+    wait(&mut browser, "document.querySelectorAll('.rows .row').length === 3").await;
+    assert_eq!(browser.evaluate(NAMES).await, "held office plain");
+    let reason = |name: &str| {
+        format!(
+            "[...document.querySelectorAll('.rows .row')].find((row) => row.querySelector('a').textContent === '{name}')\
+             .querySelector('.reason').innerText"
+        )
+    };
+    assert_eq!(browser.evaluate(&reason("held")).await, format!("Paused: {paused}"));
+    let office = browser.evaluate(&reason("office")).await;
+    assert!(office.as_str().unwrap().starts_with(&format!("policy: {floor}\n")), "{office}");
+    // The search reads the text of a policy, too.
+    browser.visit("about:blank").await;
+    browser.visit(&format!("{}#q=minReplicas", world.url)).await;
+    wait(&mut browser, "document.querySelectorAll('.rows .row').length === 1").await;
+    assert_eq!(browser.evaluate(NAMES).await, "office");
+    assert_quiet(&browser, &world);
+    browser.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
 async fn views_are_computed_from_values() {
     let world = World::start("views", four()).await;
     let mut browser = world.open("views", 1280, 800).await;

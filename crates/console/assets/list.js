@@ -167,7 +167,7 @@ export class List {
       cell("count", count(row)),
       cell("metrics", ...metrics, more > 0 && html("small", {}, `and ${more} more`)),
       cell("spark", spark(row, now)),
-      cell("reason", html("span", { title: plain(row.reason) }, row.reason)),
+      cell("reason", ...reason(row)),
       cell("for", since ? age(Date.parse(since), now) : ""));
   }
 
@@ -204,6 +204,16 @@ export function count(row) {
       svg("rect", { class: "fill", width: current * 100, height: 8, rx: 2 }),
       svg("rect", { class: "mark", x: Math.min(98, desired * 100), width: 2, height: 8 })),
     html("small", {}, `${row.min}–${row.max}`));
+}
+
+/**
+ * The reason of the state, and the effect of a scaling policy unless it is the reason.
+ * @param {Row} row
+ */
+function reason(row) {
+  const text = html("span", { title: plain(row.reason) }, row.reason);
+  if (!row.policy || row.state === "policy") return [text];
+  return [html("small", { title: plain(row.policy) }, `policy: ${row.policy}`), text];
 }
 
 /**

@@ -101,6 +101,7 @@ function facts(row, now) {
     term("Target", row.target),
     term("Replicas", count(row)),
     term("Metrics", metrics.length > 0 ? html("ul", {}, ...metrics) : "none"),
+    row.policy && term("Scaling policy", row.policy),
     term("Last change", row.scaled ? `${age(Date.parse(row.scaled), now)} ago` : "never"),
     term("Status written by", row.writers.join(", ") || "unknown"),
     term("Reason", row.reason))];

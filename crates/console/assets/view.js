@@ -6,7 +6,7 @@
  * @typedef {{
  *   namespace: string, name: string, labels: Record<string, string>, target: string,
  *   min: number, max: number, current: number, desired: number, metrics: Metric[],
- *   state: string, reason: string, since: string | null, scaled: string | null,
+ *   state: string, reason: string, since: string | null, scaled: string | null, policy: string | null,
  *   writers: string[], history: Count[],
  * }} Row
  * @typedef {{q: string, state: string, namespace: string, label: string, hpa: string}} View
@@ -18,6 +18,7 @@ export const STATES = new Map([
   ["maximum", "at maximum"],
   ["flapping", "flapping"],
   ["contested", "contested"],
+  ["policy", "policy"],
   ["held", "held back"],
   ["paused", "paused"],
   ["undecided", "undecided"],
@@ -99,7 +100,7 @@ export function visible(rows, view) {
     if (view.state && row.state !== view.state) continue;
     if (view.namespace && row.namespace !== view.namespace) continue;
     if (view.label && !selects(view.label, row.labels)) continue;
-    const text = `${row.namespace} ${row.name} ${row.target} ${row.reason}`.toLowerCase();
+    const text = `${row.namespace} ${row.name} ${row.target} ${row.reason} ${row.policy ?? ""}`.toLowerCase();
     if (!words.every((word) => text.includes(word))) continue;
     shown.push(row);
   }

@@ -10,6 +10,7 @@ use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 use autoscaling::status::{Condition, MetricStatus, MetricValueStatus};
 use cluster::decode::HpaObject;
 use jiff::{SignedDuration, Timestamp};
+use policies::steps::{CONDITION, StepReason};
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of a text in a row, in characters. A longer text is cut.
@@ -33,6 +34,8 @@ pub enum State {
     Flapping,
     /// Two controllers write the status.
     Contested,
+    /// A scaling policy sets or limits the count.
+    Policy,
     /// A stabilization window or a rate policy limits the change.
     Held,
     /// The target has 0 replicas, which disables scaling.
@@ -96,6 +99,8 @@ pub struct Row {
     pub since: Option<Timestamp>,
     /// The time of the last change of the count.
     pub scaled: Option<Timestamp>,
+    /// The effect of the scaling policy, in one sentence. `None` without an effect.
+    pub policy: Option<String>,
     /// The field managers that write the status, the last writer first.
     pub writers: Vec<String>,
     /// The counts since the watch has started, at most an hour, oldest first. Each entry is a change.
@@ -129,6 +134,7 @@ impl Row {
             reason: cut(&diagnosis.reason),
             since: diagnosis.since,
             scaled: status.last_scale_time,
+            policy: policy(&status.conditions).map(|policy| cut(&policy.message)),
             writers: writers.into_iter().take(4).map(|(manager, _)| cut(&manager)).collect(),
             history,
         }
@@ -151,6 +157,11 @@ fn labels(hpa: &HpaObject) -> BTreeMap<String, String> {
     let metadata = serde_json::from_str::<Metadata>(hpa.metadata.get()).unwrap_or_default();
     let labels = metadata.labels.unwrap_or_default().into_iter().take(MAX_LABELS);
     labels.map(|(key, value)| (cut(&key), cut(&value))).collect()
+}
+
+/// The condition of a scaling policy with an effect.
+fn policy(conditions: &[Condition]) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.kind == CONDITION && condition.status == "True")
 }
 
 /// A state with its reason.
@@ -195,6 +206,10 @@ fn diagnose(
     {
         let reason = format!("{last} and {other} wrote the status within two minutes");
         return Diagnosis { state: State::Contested, reason, since: Some(*before) };
+    }
+    let holds = |policy: &&Condition| StepReason::named(&policy.reason).is_some_and(StepReason::holds_count);
+    if let Some(policy) = policy(conditions).filter(holds) {
+        return of(State::Policy, policy);
     }
     let is_rate = |limited: &&Condition| {
         limited.status == "True" && matches!(&*limited.reason, "ScaleUpLimit" | "ScaleDownLimit")

@@ -65,6 +65,7 @@ fn state_is_the_most_severe_condition() {
     let able = |reason| condition("AbleToScale", "True", reason);
     let active = condition("ScalingActive", "True", "ValidMetricFound");
     let limited = |reason| condition("ScalingLimited", "True", reason);
+    let policy = |status, reason| condition(CONDITION, status, reason);
     for (conditions, state) in [
         (json!([condition("AbleToScale", "False", "FailedGetScale")]), State::Unable),
         (
@@ -82,11 +83,30 @@ fn state_is_the_most_severe_condition() {
         (json!([able("SucceededRescale"), active, limited("ScaleUpLimit")]), State::Held),
         (json!([able("ScaleDownStabilized"), active]), State::Held),
         (json!([able("ReadyForNewScale"), active, limited("TooFewReplicas")]), State::Fine),
+        (json!([able("ScaleDownStabilized"), active, policy("True", "Paused")]), State::Policy),
+        (json!([able("ReadyForNewScale"), active, policy("True", "FallbackActive")]), State::Policy),
+        (json!([able("ReadyForNewScale"), active, policy("True", "ScheduleActive")]), State::Fine),
+        (json!([able("ReadyForNewScale"), active, policy("True", "Unknown")]), State::Fine),
+        (json!([able("ReadyForNewScale"), active, policy("False", "NoEffect")]), State::Fine),
+        (
+            json!([able("ReadyForNewScale"), limited("TooManyReplicas"), policy("True", "Paused")]),
+            State::Maximum,
+        ),
         (json!([able("ReadyForNewScale"), active]), State::Fine),
     ] {
         assert_eq!(row(&object(&conditions), Vec::new()).state, state, "{conditions}");
     }
     assert!(State::Unable < State::Maximum && State::Held < State::Fine);
+}
+
+#[test]
+fn policy_is_named_only_while_it_has_an_effect() {
+    let of = |status, reason| row(&object(&json!([condition(CONDITION, status, reason)])), Vec::new());
+    assert_eq!(of("True", "ScheduleActive").policy.as_deref(), Some("text"));
+    assert_eq!(of("False", "NoEffect").policy, None);
+    let paused = of("True", "Paused");
+    assert_eq!((paused.state, paused.reason.as_str()), (State::Policy, "Paused: text"));
+    assert_eq!(paused.since, Some("2030-01-01T00:01:00Z".parse().unwrap()));
 }
 
 #[test]
