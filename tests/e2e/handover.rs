@@ -68,30 +68,34 @@ async fn stopped_replica(stage: &Fixture, world: &World, ours: &Replica) -> Outc
     let stopped = now();
     ours.process.signal("STOP")?;
     let mut step = 0;
-    let counted = eventually(SOON, "the API server counts a call without an answer", async || {
-        step += 1;
-        world.cpu("a", 190 + 5 * (step % 4));
-        let count = total(theirs, failed_open).await?;
-        ensure(count > before, || format!("{count} after {before}"))?;
-        Ok(count)
-    })
-    .await;
+    let counted =
+        eventually(SOON, "the built-in controller writes, and the API server counts a call", async || {
+            step += 1;
+            world.cpu("a", 190 + 5 * (step % 4));
+            let count = total(theirs, failed_open).await?;
+            // The first call without an answer may be that for an event, or for a write that conflicts.
+            let written = Log::read(stage, &world.namespace, "a")?.by(false, stopped).len();
+            ensure(count > before && written > 0, || {
+                format!("{count} calls after {before}, {written} writes")
+            })?;
+            Ok((count, written))
+        })
+        .await;
     ours.process.signal("CONT")?;
-    let counted = counted?;
+    let (counted, written) = counted?;
     let ours_counted = eventually(SOON, "the replica counts a request without an answer", async || {
         let count = total(&pages, unanswered).await?;
         ensure(count > ours_before, || format!("{count} after {ours_before}"))?;
         Ok(count)
     })
     .await?;
-    let written = Log::read(stage, &world.namespace, "a")?.by(false, stopped).len();
     eprintln!(
         "    stopped replica: {} calls without an answer by the API server's count, {} by ours, {written} writes of the \
          built-in controller",
         counted - before,
         ours_counted - ours_before
     );
-    ensure(written > 0, || "the built-in controller wrote nothing".to_owned())
+    Ok(())
 }
 
 /// The sum of the series that start with `series`.
