@@ -56,6 +56,14 @@ bugs! {
     LateEdge: "late-edge",
     /// The highest proposal counts, not the lowest.
     CombineIgnored: "combine-ignored",
+    /// A target scales up while its pods are pending.
+    PendingPodsIgnored: "pending-pods-ignored",
+    /// A target scales down when all metrics drop to 0 at once.
+    ZeroMetricsIgnored: "zero-metrics-ignored",
+    /// A guard that waits for pods sets the count, too.
+    GuardScales: "guard-scales",
+    /// A tenant has a mode that the platform does not allow.
+    ModeAllowed: "mode-allowed",
 }
 
 /// Changes what one process reads.
@@ -151,7 +159,22 @@ impl PlantedBug {
         let mode = fields.get("mode").and_then(Value::as_str).unwrap_or_default().to_owned();
         match self {
             Self::UntilMissedAtFailover if process > 0 => drop(fields.remove("until")),
-            Self::StepIgnored => drop(fields.remove("guards")),
+            Self::StepIgnored => remove_guard(fields, "maxStep"),
+            Self::PendingPodsIgnored => remove_guard(fields, "pendingPods"),
+            Self::ZeroMetricsIgnored => remove_guard(fields, "zeroMetrics"),
+            Self::GuardScales
+                if fields.get("guards").is_some_and(|guards| guards["pendingPods"].is_object()) =>
+            {
+                let floor = json!({
+                    "name": "guard", "from": "2030-01-01T00:00:00Z", "to": "2031-01-01T00:00:00Z", "minReplicas": 8,
+                });
+                fields.insert("schedules".to_owned(), json!([floor]));
+            }
+            Self::ModeAllowed => {
+                if let Some(limits) = fields.get_mut("limits").and_then(Value::as_object_mut) {
+                    limits.remove("allowedModes");
+                }
+            }
             Self::PauseWrites if mode == "Paused" => drop(fields.insert("mode".to_owned(), json!("Auto"))),
             Self::DirectionIgnored if mode.starts_with("Scale") => {
                 fields.insert("mode".to_owned(), json!("Auto"));
@@ -185,6 +208,12 @@ impl PlantedBug {
             }
             _ => {}
         }
+    }
+}
+
+fn remove_guard(fields: &mut Map<String, Value>, guard: &str) {
+    if let Some(guards) = fields.get_mut("guards").and_then(Value::as_object_mut) {
+        guards.remove(guard);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::plan::{Action, Event, Fallback, Metric, Mode, NAMES, Plan, Policy, Schedule};
+use crate::plan::{Action, Event, Fallback, Metric, Mode, NAMES, Pending, Plan, Policy, Schedule};
 use crate::rng::Rng;
 
 const MINUTE: i64 = 60_000;
@@ -51,7 +51,7 @@ fn event(rng: &mut Rng, plan: &Plan, at: i64, zone: &'static str) -> Event {
     let hpa = rng.index(NAMES.len());
     let some = |rng: &mut Rng, is_cluster| rng.percent(75).then(|| policy(rng, plan, at, zone, is_cluster));
     match rng.below(100) {
-        0..35 => {
+        0..30 => {
             let metric = rng.index(2);
             let state = match rng.below(100) {
                 0..70 => value(rng),
@@ -60,10 +60,12 @@ fn event(rng: &mut Rng, plan: &Plan, at: i64, zone: &'static str) -> Event {
             };
             Event::Metric { hpa, metric, state }
         }
-        35..60 => Event::Annotation { hpa, policy: some(rng, false) },
-        60..75 => Event::Namespaced(some(rng, false)),
-        75..88 => Event::Cluster(some(rng, true)),
-        88..94 => Event::Label { hpa, is_set: rng.percent(50) },
+        30..34 => Event::Zero { hpa },
+        34..42 => Event::PendingPods { hpa, pods: number(rng, 0, 4) },
+        42..64 => Event::Annotation { hpa, policy: some(rng, false) },
+        64..78 => Event::Namespaced(some(rng, false)),
+        78..90 => Event::Cluster(some(rng, true)),
+        90..95 => Event::Label { hpa, is_set: rng.percent(50) },
         _ => Event::Death,
     }
 }
@@ -97,9 +99,19 @@ fn policy(rng: &mut Rng, plan: &Plan, at: i64, zone: &'static str, is_cluster: b
         let down = (up.is_none() || rng.percent(50)).then(|| number(rng, 1, 4));
         policy.step = Some((up, down));
     }
+    if rng.percent(30) {
+        policy.pending = Some(match rng.below(2) {
+            0 => Pending::Pods(number(rng, 0, 3)),
+            _ => Pending::Percent(number(rng, 0, 60)),
+        });
+    }
+    policy.zero = rng.percent(30);
     policy.period = rng.percent(50).then(|| number(rng, 2, 20));
     if is_cluster && rng.percent(40) {
         policy.limits = Some((number(rng, 2, 8), number(rng, 6, 16)));
+        policy.allowed = rng
+            .percent(60)
+            .then(|| rng.pick(&[["Paused", "DryRun"], ["ScaleUpOnly", "Pinned"], ["Auto", "ScaleDownOnly"]]));
     }
     policy
 }

@@ -2,7 +2,7 @@
 //! count is one that they keep.
 
 use crate::model::{Inputs, Subject};
-use crate::plan::{Event, NAMES, Plan};
+use crate::plan::{Event, Metric, NAMES, Plan};
 use crate::world::Write;
 
 /// Events reach the controller within this time.
@@ -44,6 +44,10 @@ struct Followed<'a> {
     fallbacks_since: Option<i64>,
     /// The end of the last time with a count out of bounds. The algorithm reads no metrics in that time.
     unread_to: i64,
+    /// The time since which every metric has a value other than 0, and zeroMetrics applies.
+    loaded_since: Option<i64>,
+    /// Whether the controller certainly knows that all metrics dropped to 0 at once.
+    has_dropped: bool,
 }
 
 /// The first violation of a run, and the number of quiet times that were judged.
@@ -75,6 +79,8 @@ impl<'a> Followed<'a> {
             recovered: [i64::MIN / 2; 2],
             fallbacks_since: None,
             unread_to: 0,
+            loaded_since: None,
+            has_dropped: false,
         }
     }
 
@@ -91,6 +97,7 @@ impl<'a> Followed<'a> {
             self.is_settled(next, judged)?;
             if !self.subject.inputs(next - 1).are_metrics_read(self.count) {
                 self.unread_to = next;
+                self.has_dropped = false;
             }
             if next == self.plan.end {
                 return Ok(());
@@ -129,6 +136,7 @@ impl<'a> Followed<'a> {
                 _ => {}
             }
         }
+        self.drop_to_zero(at, event, &old, &new);
         self.fallbacks_since = if new.has_fallbacks() { self.fallbacks_since.or(Some(at)) } else { None };
         // Several events within the window count as one.
         if at - self.before.1 > WINDOW {
@@ -136,6 +144,20 @@ impl<'a> Followed<'a> {
         }
         self.disturbed = at;
         self.happens(at, 2 * new.period.max(old.period) * 1000 + SLACK);
+    }
+
+    /// Follows whether the controller knows that all metrics dropped to 0 at once: it read other values before, and no
+    /// leader died since.
+    fn drop_to_zero(&mut self, at: i64, event: &Event, old: &Inputs, new: &Inputs) {
+        let was_read = |since: i64| at - since > 2 * old.period * 1000 + SLACK;
+        let were_loaded = self.loaded_since.is_some_and(was_read)
+            && was_read(self.unread_to)
+            && at - self.last_death() > 2 * FAILOVER;
+        let is_drop = matches!(event, Event::Zero { .. });
+        self.has_dropped =
+            new.is_zero() && *event != Event::Death && (self.has_dropped || is_drop && were_loaded);
+        let is_loaded = new.zero && !new.metrics.iter().any(|metric| !matches!(metric, Metric::Value(1..)));
+        self.loaded_since = if is_loaded { self.loaded_since.or(Some(at)) } else { None };
     }
 
     /// A mode ends, or a schedule starts or ends.
@@ -213,6 +235,8 @@ impl<'a> Followed<'a> {
             let certain = latest + duration + inputs.period * 1000 + SLACK;
             inputs.replaced[metric] = (at + WINDOW >= earliest, at < certain);
         }
+        let has_load = inputs.metrics.iter().any(|metric| matches!(metric, Metric::Value(1..)));
+        inputs.held = (inputs.zero && !has_load, !(self.has_dropped && inputs.is_zero()));
         inputs
     }
 

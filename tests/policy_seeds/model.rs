@@ -1,7 +1,7 @@
 //! The rules of scaling policies as the guide states them, in the simplest form: which count an HPA may have next. It
 //! shares no code with the product.
 
-use crate::plan::{Action, Event, Fallback, Metric, Mode, Plan, Policy, TARGET};
+use crate::plan::{Action, Event, Fallback, Metric, Mode, Pending, Plan, Policy, TARGET};
 
 /// All that the count of one HPA depends on, at a time.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,12 +13,18 @@ pub(crate) struct Inputs {
     fallback: Vec<Fallback>,
     lowest: bool,
     step: (Option<i64>, Option<i64>),
+    /// The highest number of pending pods with which the target scales up, and the number of pending pods.
+    pending: (Option<Pending>, i64),
+    /// Whether metrics that drop to 0 at once hold the count.
+    pub(crate) zero: bool,
     pub(crate) period: i64,
     pub(crate) metrics: [Metric; 2],
     /// The time since which each metric has no value.
     pub(crate) failing: [Option<i64>; 2],
     /// Whether each metric may be, and may not be, replaced by its fallback.
     pub(crate) replaced: [(bool, bool); 2],
+    /// Whether a drop of all metrics to 0 may hold the count, and may not hold it.
+    pub(crate) held: (bool, bool),
 }
 
 /// The state of one HPA that events change.
@@ -32,6 +38,7 @@ pub(crate) struct Subject {
     namespaced: Option<Policy>,
     cluster: Option<Policy>,
     is_labelled: bool,
+    pending: i64,
 }
 
 impl Subject {
@@ -45,6 +52,7 @@ impl Subject {
             namespaced: None,
             cluster: None,
             is_labelled: false,
+            pending: 0,
         }
     }
 
@@ -57,6 +65,10 @@ impl Subject {
                 let since = self.failing[*metric];
                 self.failing[*metric] = fails.then(|| since.unwrap_or(at));
             }
+            Event::Zero { hpa } if *hpa == self.hpa => {
+                (self.metrics, self.failing) = ([Metric::Value(0); 2], [None; 2]);
+            }
+            Event::PendingPods { hpa, pods } if *hpa == self.hpa => self.pending = *pods,
             Event::Annotation { hpa, policy } if *hpa == self.hpa => self.annotation.clone_from(policy),
             Event::Label { hpa, is_set } if *hpa == self.hpa => self.is_labelled = *is_set,
             Event::Namespaced(policy) => self.namespaced.clone_from(policy),
@@ -69,10 +81,9 @@ impl Subject {
 
     /// The policies that apply, the most specific one first.
     fn policies(&self) -> Vec<Policy> {
-        let limits = self.cluster.as_ref().and_then(|cluster| cluster.limits);
         let mut policies = Vec::new();
         for policy in [self.annotation.clone(), self.namespaced.clone().filter(|_| self.is_labelled)] {
-            policies.extend(policy.map(|policy| limited(policy, limits)));
+            policies.extend(policy.map(|policy| limited(policy, self.cluster.as_ref())));
         }
         policies.extend(self.cluster.clone());
         policies
@@ -101,10 +112,13 @@ impl Subject {
             fallback: first(&policies, |policy| policy.fallback.clone()).unwrap_or_default(),
             lowest: first(&policies, |policy| policy.lowest).unwrap_or(false),
             step: first(&policies, |policy| policy.step).unwrap_or((None, None)),
+            pending: (first(&policies, |policy| policy.pending), self.pending),
+            zero: policies.iter().any(|policy| policy.zero),
             period: first(&policies, |policy| policy.period).unwrap_or(15),
             metrics: self.metrics,
             failing: self.failing,
             replaced: [(false, true); 2],
+            held: (false, true),
         }
     }
 }
@@ -114,8 +128,16 @@ fn first<T>(policies: &[Policy], field: impl Fn(&Policy) -> Option<T>) -> Option
 }
 
 /// A policy of a tenant within the limits of the platform.
-fn limited(mut policy: Policy, limits: Option<(i64, i64)>) -> Policy {
-    let Some((floor, ceiling)) = limits else { return policy };
+fn limited(mut policy: Policy, cluster: Option<&Policy>) -> Policy {
+    let Some((cluster, (floor, ceiling))) = cluster.and_then(|cluster| Some((cluster, cluster.limits?)))
+    else {
+        return policy;
+    };
+    if let (Some(allowed), Some((mode, _))) = (cluster.allowed, policy.mode)
+        && !allowed.contains(&mode.name())
+    {
+        policy.mode = None;
+    }
     for schedule in policy.schedules.iter_mut().flatten() {
         schedule.floor = schedule.floor.map(|value| value.min(floor).min(ceiling));
         schedule.ceiling = schedule.ceiling.map(|value| value.min(ceiling));
@@ -139,6 +161,11 @@ impl Inputs {
         !self.fallback.is_empty()
     }
 
+    /// Whether zeroMetrics applies, and every metric is 0.
+    pub(crate) fn is_zero(&self) -> bool {
+        self.zero && self.metrics == [Metric::Value(0); 2]
+    }
+
     /// The fallback of a failing metric.
     pub(crate) fn fallback_of(&self, metric: usize) -> Option<&Fallback> {
         let is_empty = self.metrics[metric] == Metric::Empty;
@@ -150,13 +177,14 @@ impl Inputs {
     /// The counts that the next sync may set, from the current one.
     pub(crate) fn next_counts(&self, current: i64) -> Vec<i64> {
         let mut counts = Vec::new();
-        for one in [false, true] {
-            for two in [false, true] {
-                let is_possible = |metric: usize, is: bool| {
-                    if is { self.replaced[metric].0 } else { self.replaced[metric].1 }
-                };
-                if is_possible(0, one) && is_possible(1, two) {
-                    counts.push(self.next_count(current, [one, two]));
+        let values = [false, true];
+        for one in values {
+            for (two, held) in values.into_iter().flat_map(|two| values.map(|held| (two, held))) {
+                let is_possible =
+                    |(may_be, may_not_be): (bool, bool), is: bool| if is { may_be } else { may_not_be };
+                let [first, second] = self.replaced;
+                if is_possible(first, one) && is_possible(second, two) && is_possible(self.held, held) {
+                    counts.push(self.next_count(current, [one, two], held));
                 }
             }
         }
@@ -178,7 +206,7 @@ impl Inputs {
         (self.floor.map_or(minimum, |floor| floor.clamp(minimum, highest)), highest)
     }
 
-    fn next_count(&self, current: i64, replaced: [bool; 2]) -> i64 {
+    fn next_count(&self, current: i64, replaced: [bool; 2], held: bool) -> i64 {
         match self.mode {
             Some(Mode::Pinned(count)) => return count,
             Some(Mode::Paused | Mode::DryRun) => return current,
@@ -192,14 +220,28 @@ impl Inputs {
         } else {
             self.combined(current, replaced).clamp(lowest, highest)
         };
+        let guarded = self.guarded(current, wanted, held);
         let (up, down) = self.step;
         let stepped =
-            wanted.min(up.map_or(i64::MAX, |up| current + up)).max(down.map_or(0, |down| current - down));
+            guarded.min(up.map_or(i64::MAX, |up| current + up)).max(down.map_or(0, |down| current - down));
         let bounded = stepped.clamp(lowest, highest);
         match self.mode {
             Some(Mode::ScaleUpOnly) => bounded.max(current),
             Some(Mode::ScaleDownOnly) => bounded.min(current),
             _ => bounded,
+        }
+    }
+
+    /// A scale-up waits for pending pods, and a scale-down for metrics that dropped to 0. Bounds are corrected anyway.
+    fn guarded(&self, current: i64, wanted: i64, held: bool) -> i64 {
+        let (lowest, highest) = self.limits();
+        let waits = matches!(self.pending, (Some(maximum), pods) if pods > maximum.pods(current));
+        if waits && wanted > current {
+            current.max(lowest)
+        } else if held && wanted < current {
+            current.min(highest)
+        } else {
+            wanted
         }
     }
 

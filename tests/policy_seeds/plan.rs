@@ -39,6 +39,15 @@ pub(crate) enum Event {
         hpa: usize,
         is_set: bool,
     },
+    /// All metrics drop to 0 at once.
+    Zero {
+        hpa: usize,
+    },
+    /// The number of pending pods of the target.
+    PendingPods {
+        hpa: usize,
+        pods: i64,
+    },
     /// The leader dies, and another replica starts.
     Death,
 }
@@ -50,6 +59,13 @@ pub(crate) enum Metric {
     Error,
     /// The query has no values.
     Empty,
+}
+
+/// The highest number of pending pods with which a target scales up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pending {
+    Pods(i64),
+    Percent(i64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +86,13 @@ pub(crate) struct Policy {
     /// The largest step up and down.
     pub(crate) step: Option<(Option<i64>, Option<i64>)>,
     pub(crate) period: Option<i64>,
+    pub(crate) pending: Option<Pending>,
+    /// Whether metrics that drop to 0 at once hold the count.
+    pub(crate) zero: bool,
     /// The highest floor and the highest ceiling, of a ClusterScalingPolicy.
     pub(crate) limits: Option<(i64, i64)>,
+    /// The modes that policies of tenants may have, of a ClusterScalingPolicy with limits.
+    pub(crate) allowed: Option<[&'static str; 2]>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,17 +141,10 @@ impl Policy {
     pub(crate) fn spec(&self, plan: &Plan, hpas: &[usize]) -> Value {
         let mut spec = Map::new();
         if let Some((mode, until)) = self.mode {
-            let name = match mode {
-                Mode::Paused => "Paused",
-                Mode::DryRun => "DryRun",
-                Mode::ScaleUpOnly => "ScaleUpOnly",
-                Mode::ScaleDownOnly => "ScaleDownOnly",
-                Mode::Pinned(replicas) => {
-                    spec.insert("replicas".to_owned(), json!(replicas));
-                    "Pinned"
-                }
-            };
-            spec.insert("mode".to_owned(), json!(name));
+            if let Mode::Pinned(replicas) = mode {
+                spec.insert("replicas".to_owned(), json!(replicas));
+            }
+            spec.insert("mode".to_owned(), json!(mode.name()));
             if let Some(until) = until {
                 spec.insert("until".to_owned(), json!(plan.time(until).to_string()));
             }
@@ -154,22 +168,64 @@ impl Policy {
                 .map(|entries| entries.iter().flat_map(|fallback| fallback.entries(hpas)).collect()),
         );
         put("combine", self.lowest.map(|lowest| json!(if lowest { "Min" } else { "Max" })));
-        put(
-            "guards",
-            self.step.map(|(up, down)| {
-                let mut step = Map::new();
-                for (field, value) in [("up", up), ("down", down)] {
-                    step.extend(value.map(|value| (field.to_owned(), json!(value))));
-                }
-                json!({ "maxStep": step })
-            }),
-        );
+        put("guards", self.guards());
         put("syncPeriodSeconds", self.period.map(|seconds| json!(seconds)));
         put(
             "limits",
-            self.limits.map(|(floor, ceiling)| json!({"highestFloor": floor, "highestCeiling": ceiling})),
+            self.limits.map(|(floor, ceiling)| {
+                let mut limits = json!({"highestFloor": floor, "highestCeiling": ceiling});
+                if let Some(allowed) = self.allowed {
+                    limits["allowedModes"] = json!(allowed);
+                }
+                limits
+            }),
         );
         Value::Object(spec)
+    }
+
+    fn guards(&self) -> Option<Value> {
+        let mut guards = Map::new();
+        if let Some((up, down)) = self.step {
+            let mut step = Map::new();
+            for (field, value) in [("up", up), ("down", down)] {
+                step.extend(value.map(|value| (field.to_owned(), json!(value))));
+            }
+            guards.insert("maxStep".to_owned(), Value::Object(step));
+        }
+        if let Some(pending) = self.pending {
+            let maximum = match pending {
+                Pending::Pods(pods) => json!(pods),
+                Pending::Percent(percent) => json!(format!("{percent}%")),
+            };
+            guards.insert("pendingPods".to_owned(), json!({ "maximum": maximum }));
+        }
+        if self.zero {
+            guards.insert("zeroMetrics".to_owned(), json!("Hold"));
+        }
+        (!guards.is_empty()).then_some(Value::Object(guards))
+    }
+}
+
+impl Mode {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Paused => "Paused",
+            Self::DryRun => "DryRun",
+            Self::ScaleUpOnly => "ScaleUpOnly",
+            Self::ScaleDownOnly => "ScaleDownOnly",
+            Self::Pinned(_) => "Pinned",
+        }
+    }
+}
+
+impl Pending {
+    /// The number of pods, of a current count.
+    pub(crate) fn pods(self, current: i64) -> i64 {
+        match self {
+            Self::Pods(pods) => pods,
+            // A part of a pod counts as one.
+            Self::Percent(percent) => (percent * current + 99) / 100,
+        }
     }
 }
 

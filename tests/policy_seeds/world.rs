@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::bugs::{Alteration, PlantedBug};
 use crate::plan::{Event, LABEL, METRICS, Metric, NAMES, Plan, Policy, metric_name};
 use crate::support::Fixture;
-use crate::support::objects::{SHOP, external, hpa};
+use crate::support::objects::{SHOP, external, hpa, pod};
 use crate::support::process::Process;
 
 /// The replicas of each target at the start.
@@ -185,6 +185,12 @@ impl World<'_> {
                 let labels = if *is_set { json!({ LABEL: "shop" }) } else { json!({}) };
                 self.stage.edit(NAMES[*hpa], |hpa| hpa["metadata"]["labels"] = labels);
             }
+            Event::Zero { hpa } => {
+                for metric in 0..METRICS.len() {
+                    self.metric(*hpa, metric, Metric::Value(0));
+                }
+            }
+            Event::PendingPods { hpa, pods } => self.pending(NAMES[*hpa], *pods),
             Event::Death => self.death(),
         }
     }
@@ -211,6 +217,23 @@ impl World<'_> {
         };
         self.metrics.insert(name, json!({ "items": items }));
         self.stage.metrics.set_external(self.metrics.clone().into_iter().collect());
+    }
+
+    /// Creates and deletes pods until this number is pending.
+    fn pending(&self, app: &str, pods: i64) {
+        for index in 0..4 {
+            let mut pod = pod(app, index);
+            let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+            let exists = self.stage.cluster.get("pods", SHOP, &name).is_some();
+            if i64::try_from(index).unwrap() >= pods {
+                if exists {
+                    self.stage.cluster.delete("pods", SHOP, &name).unwrap();
+                }
+            } else if !exists {
+                pod["status"] = json!({ "phase": "Pending" });
+                self.stage.cluster.put_raw(pod);
+            }
+        }
     }
 
     fn policy(&self, (kind, resource, namespace): (&str, &str, &str), policy: Option<&Policy>) {
