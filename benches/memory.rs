@@ -2,14 +2,16 @@
 //! bench --bench memory`.
 //!
 //! The pods: 50,000 pods of 5,000 ReplicaSets in 50 namespaces, with 2 containers and 5 labels each, and
-//! 5,000 HPAs. The record: 10,000 HPAs with two metrics and 15 pods each. Bytes are the growth of the
-//! process's resident memory, so they include the allocator and the index. Linux only, because it reads
-//! /proc.
+//! 5,000 HPAs. The record: 10,000 HPAs with two metrics and 15 pods each. The policies: 1,000 of them for
+//! 10,000 HPAs. Bytes are the growth of the process's resident memory, so they include the allocator and
+//! the index. Linux only, because it reads /proc.
 
 #[path = "memory/cluster.rs"]
 mod cluster;
 #[path = "memory/objects.rs"]
 mod objects;
+#[path = "memory/policies.rs"]
+mod policies;
 #[path = "memory/record.rs"]
 mod record;
 
@@ -43,10 +45,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok("large") => return cluster::measure(10_000),
         Ok("time") => return cluster::time(),
         Ok("record") => return record::measure(false),
+        Ok("policies") => return policies::measure(),
         Ok("changing") => return record::measure(true),
         _ => {}
     }
-    for part in ["pods", "small", "large", "time", "record", "changing"] {
+    for part in ["pods", "small", "large", "time", "record", "changing", "policies"] {
         let status = Command::new(std::env::current_exe()?).env(PART, part).status()?;
         if !status.success() {
             return Err(format!("part {part}: {status}").into());

@@ -160,6 +160,11 @@ impl Policies {
         self.inner.write().rematch(hpa)
     }
 
+    /// Whether a policy applies to an HPA, which is matched if it was not yet.
+    pub fn applies_to(&self, hpa: &HpaRecord) -> bool {
+        matches!(self.applicable(hpa), Some(Applicable::Merged(_)))
+    }
+
     /// Marks the condition of an ended policy as removed.
     pub(crate) fn condition_removed(&self, key: &Key) {
         if let Some(entry) = self.inner.write().hpas.get_mut(key) {
@@ -190,7 +195,7 @@ impl Policies {
     }
 
     /// Applies a policy object from the watch. Returns whether its effect may have changed.
-    pub(super) fn apply_object(&self, object: PolicyObject) -> bool {
+    pub fn apply_object(&self, object: PolicyObject) -> bool {
         self.any.store(true, Ordering::Relaxed);
         let mut inner = self.inner.write();
         let old = inner.objects.get(&object.name);
