@@ -16,6 +16,8 @@ mod answers;
 mod command;
 #[path = "why/context_reads.rs"]
 mod context_reads;
+#[path = "why/controller_state.rs"]
+mod controller_state;
 #[path = "why/leader.rs"]
 mod leader;
 #[path = "why/permissions.rs"]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cluster::client::Clients;
 use concertina::cli::Config;
 use concertina::tools::PROCESS;
+use controller::store::Key;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolbox::why::{self, Connection, Refusals};
@@ -15,10 +16,10 @@ use super::port_forward_proxy::{PortForwardProxy, TOKEN};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};
 
-const POD: &str = "concertina-7d9c5";
+pub(crate) const POD: &str = "concertina-7d9c5";
 
 /// A client configuration with `token`.
-fn user(token: &str) -> kube::Config {
+pub(crate) fn user(token: &str) -> kube::Config {
     let mut config = kube::Config::new("https://embedded".parse().unwrap());
     config.auth_info.token = Some(token.to_owned().into());
     config
@@ -42,7 +43,7 @@ async fn document(rig: &Harness, front: &PortForwardProxy, words: &[&str]) -> Va
 }
 
 /// A rig with non-default flags. Its controller holds the Lease.
-fn rig() -> Harness {
+pub(crate) fn rig() -> Harness {
     let stage = Fixture::new();
     for (name, replicas) in [("web", 4), ("api", 2)] {
         stage.target(name, replicas);
@@ -194,6 +195,22 @@ async fn missing_record_has_a_reason_and_the_answer_is_complete() {
         ),
         "{table}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn record_of_another_version_is_named_and_the_answer_is_complete() {
+    let rig = rig();
+    rig.pass(5.0).await;
+    let front = PortForwardProxy::new(&rig, POD, 10257);
+    let list = rig.assembly.decisions.as_ref().unwrap().list(&Key::new("shop", "web"));
+    let mut record = serde_json::to_value(list.unwrap()).unwrap();
+    record["apiVersion"] = "concertina/v9".into();
+    let answer = document(&rig, &front.recording(&record), &["web"]).await;
+    assert_eq!(
+        answer["source"]["noRecord"],
+        "the controller's record has version concertina/v9, not concertina/v1: use the version of the controller"
+    );
+    assert_eq!(answer["current"], 4, "{answer}");
 }
 
 #[tokio::test(start_paused = true)]

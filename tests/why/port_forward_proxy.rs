@@ -44,8 +44,8 @@ pub(crate) struct PortForwardProxy {
     tls: TlsAcceptor,
     /// Whether the port-forward is refused.
     forbids: bool,
-    /// A status code and reason to send instead of the record.
-    answer: Option<&'static str>,
+    /// A status code and reason to send instead of the record, and a body.
+    answer: Option<(&'static str, Arc<str>)>,
     received: Arc<Mutex<ReceivedRequest>>,
 }
 
@@ -78,7 +78,12 @@ impl PortForwardProxy {
     }
 
     pub(crate) fn answering(&self, answer: &'static str) -> Self {
-        Self { answer: Some(answer), ..self.clone() }
+        Self { answer: Some((answer, "foo\n".into())), ..self.clone() }
+    }
+
+    /// A proxy to a controller with another record.
+    pub(crate) fn recording(&self, record: &serde_json::Value) -> Self {
+        Self { answer: Some(("200 OK", record.to_string().into())), ..self.clone() }
     }
 
     /// The number of forwarded ports.
@@ -218,10 +223,11 @@ impl PortForwardProxy {
             }
         };
         let down = async {
-            if let Some(answer) = self.answer {
+            if let Some((answer, body)) = self.answer {
                 let _ = from_server.read_u8().await;
+                let length = body.len();
                 let text = format!(
-                    "HTTP/1.1 {answer}\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nfoo\n"
+                    "HTTP/1.1 {answer}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n{body}"
                 );
                 let _ = to_user.write_all(text.as_bytes()).await;
                 let _ = to_user.flush().await;

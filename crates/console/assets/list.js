@@ -24,7 +24,7 @@ export class List {
     this.show = show;
     this.now = now;
     /** @type {View} */
-    this.view = { q: "", state: "", namespace: "", label: "", hpa: "" };
+    this.view = { q: "", state: "", namespace: "", label: "", hpa: "", page: "" };
     /** @type {Row[]} */
     this.rows = [];
     /** @type {Map<string, {row: Row, minute: number, element: HTMLElement}>} */

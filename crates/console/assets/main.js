@@ -1,7 +1,9 @@
 // Connects the server's events to the views. The address after `#` holds the view, so that it can be shared
 // and the browser's buttons work.
 
+import { ControllerPage } from "./controller.js";
 import { byId, plain } from "./dom.js";
+import { receive } from "./events.js";
 import { List } from "./list.js";
 import { One } from "./one.js";
 import { age, counts, keyOf, readView, writeView } from "./view.js";
@@ -11,7 +13,12 @@ import { age, counts, keyOf, readView, writeView } from "./view.js";
 /** @type {Map<string, Row>} */
 const rows = new Map();
 /** The state of the watch, and the time of the last event of this server. */
-const live = { synced: false, error: "", ageSeconds: 0, at: Date.now(), connected: true };
+const live = {
+  synced: false, error: "", ageSeconds: 0, at: Date.now(), connected: true, refused: false,
+  /** @type {number | undefined} the number of visible namespaces, if the user may not list all */
+  namespaces: undefined,
+  unreviewed: 0,
+};
 
 const now = () => Date.now();
 const list = new List((view) => {
@@ -19,6 +26,7 @@ const list = new List((view) => {
   schedule();
 }, now);
 const one = new One(now);
+const controller = new ControllerPage(now);
 const main = byId("main");
 
 let scheduled = false;
@@ -37,15 +45,35 @@ let view = readView(location.hash);
 
 function render() {
   if (isView()) view = readView(location.hash);
-  const element = view.hpa ? one.element : list.element;
-  if (main.firstChild !== element) {
-    main.replaceChildren(element);
-    if (view.hpa) one.heading.focus();
+  const shown = view.hpa ? one : view.page === "controller" ? controller : list;
+  if (main.firstChild !== shown.element) {
+    main.replaceChildren(shown.element);
+    if ("heading" in shown) shown.heading.focus();
   }
-  if (view.hpa) one.update(rows, view);
-  else list.update(rows, view, live.synced ? "The cluster has no HPAs." : "Reading the HPAs …");
-  document.title = view.hpa ? `${plain(view.hpa)} · Concertina` : "HPAs · Concertina";
+  if (shown === one) one.update(rows, view);
+  else if (shown === controller) controller.update(view);
+  else list.update(rows, view, reason());
+  document.title = `${shown === one ? plain(view.hpa) : shown === controller ? "Controller" : "HPAs"} · Concertina`;
+  mark("to-hpas", shown === list);
+  mark("to-controller", shown === controller);
   showState();
+}
+
+/** The text of a list without rows. */
+function reason() {
+  if (!live.synced) return "Reading the HPAs …";
+  if (live.namespaces === undefined) return "The cluster has no HPAs.";
+  return "You may list HPAs in no namespace that has any. A role with list on horizontalpodautoscalers.autoscaling allows it.";
+}
+
+/**
+ * Marks a link as that of the shown page.
+ * @param {string} id
+ * @param {boolean} current
+ */
+function mark(id, current) {
+  if (current) byId(id).setAttribute("aria-current", "page");
+  else byId(id).removeAttribute("aria-current");
 }
 
 function showState() {
@@ -56,8 +84,12 @@ function showState() {
   const stale = live.ageSeconds * 1000 + (now() - live.at);
   const notice = byId("notice");
   let text = "";
-  if (!live.connected) text = `The server of this page does not respond. This view is ${age(live.at, now())} old.`;
+  if (!live.connected) {
+    const why = live.refused ? "refuses the connection: sign in again, or reload the page" : "does not respond";
+    text = `The server of this page ${why}. This view is ${age(live.at, now())} old.`;
+  }
   else if (live.error) text = `The API server cannot be watched: ${live.error}. This view is ${age(0, stale)} old.`;
+  else if (live.unreviewed > 0) text = `${live.unreviewed} further namespaces are not shown. A role with list on horizontalpodautoscalers.autoscaling in all namespaces shows them.`;
   set(notice, text);
   notice.hidden = text === "";
 }
@@ -82,14 +114,15 @@ function takeRows(data) {
   schedule();
 }
 
-const events = new EventSource("stream");
-events.addEventListener("rows", (event) => takeRows(event.data));
-events.addEventListener("status", (event) => {
-  Object.assign(live, { error: "" }, JSON.parse(event.data), { at: now(), connected: true });
-  schedule();
-});
-events.addEventListener("error", () => {
+receive({
+  rows: takeRows,
+  status: (data) => {
+    Object.assign(live, { error: "", namespaces: undefined, unreviewed: 0 }, JSON.parse(data), { at: now(), connected: true });
+    schedule();
+  },
+}, (refused) => {
   live.connected = false;
+  live.refused = refused;
   schedule();
 });
 addEventListener("hashchange", schedule);
@@ -97,11 +130,11 @@ setInterval(schedule, 1000);
 
 addEventListener("keydown", (event) => {
   const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
-  if (event.key === "/" && !typing && !view.hpa) {
+  if (event.key === "/" && !typing && !view.hpa && !view.page) {
     event.preventDefault();
     list.search.focus();
   }
-  if (event.key === "Escape" && view.hpa) location.hash = writeView({ ...view, hpa: "" });
+  if (event.key === "Escape" && (view.hpa || view.page)) location.hash = writeView({ ...view, hpa: "", page: "" });
 });
 
 const theme = byId("theme");

@@ -9,7 +9,7 @@
  *   state: string, reason: string, since: string | null, scaled: string | null, policy: string | null,
  *   writers: string[], history: Count[],
  * }} Row
- * @typedef {{q: string, state: string, namespace: string, label: string, hpa: string}} View
+ * @typedef {{q: string, state: string, namespace: string, label: string, hpa: string, page: string}} View
  */
 
 /** The states, the most severe first, each with its name. */
@@ -31,7 +31,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
 /** @type {(keyof View)[]} */
-const FIELDS = ["q", "state", "namespace", "label", "hpa"];
+const FIELDS = ["q", "state", "namespace", "label", "hpa", "page"];
 
 /**
  * Reads a view from the part of the address after `#`.
@@ -40,7 +40,7 @@ const FIELDS = ["q", "state", "namespace", "label", "hpa"];
  */
 export function readView(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
-  const view = { q: "", state: "", namespace: "", label: "", hpa: "" };
+  const view = { q: "", state: "", namespace: "", label: "", hpa: "", page: "" };
   for (const field of FIELDS) view[field] = given.get(field) ?? "";
   return view;
 }

@@ -15,13 +15,16 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const ASSETS: [Asset; 7] = [
+const ASSETS: [Asset; 10] = [
     Asset { path: "", kind: HTML, body: include_str!("../assets/index.html") },
     Asset { path: "console.css", kind: CSS, body: include_str!("../assets/console.css") },
+    Asset { path: "controller.css", kind: CSS, body: include_str!("../assets/controller.css") },
     Asset { path: "main.js", kind: SCRIPT, body: include_str!("../assets/main.js") },
     Asset { path: "view.js", kind: SCRIPT, body: include_str!("../assets/view.js") },
     Asset { path: "list.js", kind: SCRIPT, body: include_str!("../assets/list.js") },
     Asset { path: "one.js", kind: SCRIPT, body: include_str!("../assets/one.js") },
+    Asset { path: "controller.js", kind: SCRIPT, body: include_str!("../assets/controller.js") },
+    Asset { path: "events.js", kind: SCRIPT, body: include_str!("../assets/events.js") },
     Asset { path: "dom.js", kind: SCRIPT, body: include_str!("../assets/dom.js") },
 ];
 

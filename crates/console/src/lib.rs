@@ -2,18 +2,25 @@
 //!
 //! One watch of HPAs fills a [`store::Store`] with [`row::Row`]s, which are computed from the object alone, so
 //! the page works with any HPA controller. The [`server`] sends the rows and their changes as server-sent
-//! events. The explanation of a single HPA comes from an [`Explain`], which the caller implements.
+//! events. The explanation of a single HPA comes from an [`Explain`], and the state of the controller from a
+//! [`controller::Inspect`], which the caller implements.
+//!
+//! The controller itself serves the same [`pages`] on its secure port. It fills the store from its own watch, and a
+//! [`visibility::Review`] limits the rows to what the client may list.
 //!
 //! Views are pure: [`row`] computes values from values. The page itself is plain HTML, CSS and JavaScript in
 //! `assets/`, part of the program.
 
 pub mod access;
 mod assets;
+pub mod controller;
 mod headers;
+pub mod pages;
 pub mod row;
 pub mod server;
 pub mod store;
 mod stream;
+pub mod visibility;
 
 use std::fmt::Debug;
 

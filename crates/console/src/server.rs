@@ -6,30 +6,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use cluster::client::Client;
 use cluster::jitter::Jitter;
-use cluster::watch::{Handle, Hpas, WatchOptions, watch};
-use futures::StreamExt as _;
+use cluster::watch::{Hpas, Informer, WatchOptions, watch};
 use futures::future::BoxFuture;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http::{Request, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use percent_encoding::percent_decode_str;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::Explain;
 use crate::access::Access;
+use crate::controller::Inspect;
+use crate::pages::{Body, Pages, refusal};
 use crate::store::Store;
-use crate::{Explain, Subject, assets, headers, stream};
 
 /// Maximum number of connections. A browser opens at most six.
 const MAX_CONNECTIONS: usize = 64;
@@ -37,13 +32,9 @@ const MAX_CONNECTIONS: usize = 64;
 const MAX_HEADERS: usize = 16 << 10;
 /// Time limit for the headers of a request, and for an idle connection.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
-/// Time limit of an explanation.
-const EXPLAIN_WITHIN: Duration = Duration::from_secs(30);
 /// Pause after a failed accept. While the process has no free file descriptors, another accept would fail at
 /// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
-
-type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The console of one cluster.
 #[derive(Debug, Clone)]
@@ -54,9 +45,7 @@ pub struct Console {
 #[derive(Debug)]
 struct Shared {
     access: Access,
-    store: Store,
-    handle: Handle,
-    explain: Arc<dyn Explain>,
+    pages: Pages,
 }
 
 impl Console {
@@ -68,6 +57,7 @@ impl Console {
         watching: Client,
         namespace: Option<&str>,
         explain: Arc<dyn Explain>,
+        inspect: Arc<dyn Inspect>,
     ) -> (Self, BoxFuture<'static, ()>) {
         let options = WatchOptions {
             namespace: namespace.map(Into::into),
@@ -77,7 +67,8 @@ impl Console {
             ..WatchOptions::default()
         };
         let (handle, watch) = watch::<Hpas, _>(watching, options, store.clone());
-        let shared = Shared { access, store: store.clone(), handle, explain };
+        let pages = Pages::new(store.clone(), Informer::new([handle]), explain, inspect);
+        let shared = Shared { access, pages };
         (Self { shared: Arc::new(shared) }, watch)
     }
 
@@ -129,65 +120,12 @@ impl Console {
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
-        let shared = &self.shared;
         let path = request.uri().path();
-        let mut response = match shared.access.check(request.method(), path, request.headers()) {
-            Ok(rest) => self.route(rest).await,
-            Err(refusal) => text(refusal.status(), refusal.text()),
-        };
-        headers::protect(response.headers_mut());
-        response
-    }
-
-    async fn route(&self, path: &str) -> Response<Body> {
-        if let Some(asset) = assets::find(path) {
-            return response(StatusCode::OK, asset.kind, asset.body);
-        }
-        if path == "figure.css" {
-            return response(StatusCode::OK, "text/css; charset=utf-8", self.shared.explain.style());
-        }
-        if path == "stream" {
-            let events = stream::events(&self.shared.store, &self.shared.handle);
-            let body = StreamBody::new(events.map(|event| Ok(Frame::data(event)))).boxed_unsync();
-            return typed(StatusCode::OK, "text/event-stream", body);
-        }
-        match path.split('/').collect::<Vec<_>>()[..] {
-            ["hpas", namespace, name] => match (decoded(namespace), decoded(name)) {
-                (Some(namespace), Some(name)) => self.explanation(namespace, name).await,
-                _ => text(StatusCode::BAD_REQUEST, "the name is not UTF-8\n"),
-            },
-            _ => text(StatusCode::NOT_FOUND, "no such page\n"),
+        match self.shared.access.check(request.method(), path, request.headers()) {
+            Ok(rest) => self.shared.pages.respond(rest, None).await,
+            Err(refused) => refusal(refused.status(), refused.text()),
         }
     }
-
-    async fn explanation(&self, namespace: String, name: String) -> Response<Body> {
-        let history = self.shared.store.history(&namespace, &name);
-        let subject = Subject { namespace, name, history };
-        match timeout(EXPLAIN_WITHIN, self.shared.explain.explain(subject)).await {
-            Ok(Ok(document)) => response(StatusCode::OK, "application/json", document),
-            Ok(Err(error)) => text(StatusCode::BAD_GATEWAY, error),
-            Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "the cluster did not respond within 30 s\n"),
-        }
-    }
-}
-
-fn decoded(segment: &str) -> Option<String> {
-    percent_decode_str(segment).decode_utf8().ok().map(std::borrow::Cow::into_owned)
-}
-
-fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    response(status, "text/plain; charset=utf-8", text)
-}
-
-fn response(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
-    typed(status, kind, Full::new(body.into()).boxed_unsync())
-}
-
-fn typed(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
 }
 
 #[cfg(test)]

@@ -97,6 +97,28 @@ impl Store {
         row.map(|row| row.history.clone()).unwrap_or_default()
     }
 
+    /// Returns the namespaces that have HPAs.
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        let mut namespaces = BTreeSet::new();
+        for (namespace, _) in self.inner.lock().rows.keys() {
+            if !namespaces.contains(namespace) {
+                namespaces.insert(namespace.clone());
+            }
+        }
+        namespaces
+    }
+
+    /// Stores an HPA from a watch of the caller's.
+    pub fn put(&self, hpa: &HpaObject) {
+        let now = self.clock.now();
+        self.change(|inner| inner.apply(hpa, now));
+    }
+
+    /// Removes an HPA.
+    pub fn remove(&self, namespace: &str, name: &str) {
+        self.change(|inner| inner.delete((namespace.to_owned(), name.to_owned())));
+    }
+
     fn change(&self, act: impl FnOnce(&mut Inner)) {
         let version = {
             let mut inner = self.inner.lock();
@@ -162,8 +184,7 @@ impl Sink<HpaObject> for Store {
     }
 
     fn apply(&mut self, object: HpaObject) {
-        let now = self.clock.now();
-        self.change(|inner| inner.apply(&object, now));
+        self.put(&object);
     }
 
     fn delete(&mut self, object: Deleted) {

@@ -1,14 +1,15 @@
 //! The server-sent events of one client: rows and their changes, and the state of the watch.
 //!
 //! Changes are coalesced. A slow client receives fewer, larger events, because the next event is computed only
-//! when the previous one has been sent.
+//! when the previous one has been sent. A client that may see some namespaces only receives their rows. What it
+//! may see is reviewed while the stream is open.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::watch::{Handle, MAX_SILENCE};
+use cluster::watch::{Informer, MAX_SILENCE};
 use futures::Stream;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::row::Row;
 use crate::store::{Key, Store};
+use crate::visibility::{Review, Visible};
 
 /// The wait after a change, in which further changes join it.
 const COALESCE: Duration = Duration::from_millis(100);
@@ -23,6 +25,8 @@ const COALESCE: Duration = Duration::from_millis(100);
 const CHECK: Duration = Duration::from_secs(1);
 /// Maximum number of checks without an event. The next event also shows the client that the server runs.
 const SILENT_CHECKS: u32 = 5;
+/// The interval between two reviews of what a client may see.
+const REVIEW: Duration = Duration::from_secs(30);
 /// Maximum number of rows in one event.
 const ROWS: usize = 500;
 
@@ -42,6 +46,25 @@ struct Status {
     synced: bool,
     /// The current error.
     error: Option<String>,
+    /// The number of namespaces that the client may see. Absent if it may see all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespaces: Option<usize>,
+    /// The number of namespaces that were not reviewed, because they are too many.
+    #[serde(skip_serializing_if = "is_zero")]
+    unreviewed: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde needs")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// Rows that are not yet sent. They are encoded when their turn comes, so that a client that reads slowly takes
+/// the memory of one event.
+struct Unsent {
+    all: bool,
+    rows: VecDeque<Arc<Row>>,
+    removed: Vec<Key>,
 }
 
 #[derive(Serialize)]
@@ -55,50 +78,77 @@ struct StatusEvent<'a> {
 
 struct Client {
     store: Store,
-    handle: Handle,
+    watches: Informer,
+    review: Option<Arc<dyn Review>>,
+    visible: Visible,
     versions: watch::Receiver<u64>,
     /// The version that the client has.
     version: Option<u64>,
     checks: Interval,
+    reviews: Interval,
     silent: u32,
     status: Option<Status>,
     /// Encoded events that are not yet sent.
     queue: VecDeque<Bytes>,
+    unsent: Option<Unsent>,
 }
 
-/// Returns the events for a new client. The stream does not end.
-pub(crate) fn events(store: &Store, handle: &Handle) -> impl Stream<Item = Bytes> + Send + use<> {
-    let mut checks = interval(CHECK);
-    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let client = Client {
-        store: store.clone(),
-        handle: handle.clone(),
-        versions: store.versions(),
-        version: None,
-        checks,
-        silent: 0,
-        status: None,
-        queue: VecDeque::new(),
-    };
-    futures::stream::unfold(client, |mut client| async move {
-        let event = client.next().await;
+/// Returns the events for a new client. Without `review`, the client may see all HPAs, and the stream does not
+/// end.
+pub(crate) fn events(
+    store: &Store,
+    watches: &Informer,
+    review: Option<Arc<dyn Review>>,
+) -> impl Stream<Item = Bytes> + Send + use<> {
+    futures::stream::unfold(Client::new(store, watches, review), |mut client| async move {
+        let event = client.next().await?;
         Some((event, client))
     })
 }
 
 impl Client {
-    async fn next(&mut self) -> Bytes {
+    fn new(store: &Store, watches: &Informer, review: Option<Arc<dyn Review>>) -> Self {
+        let every = |period| {
+            let mut interval = interval(period);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
+        };
+        Self {
+            store: store.clone(),
+            watches: watches.clone(),
+            review,
+            visible: Visible::All,
+            versions: store.versions(),
+            version: None,
+            checks: every(CHECK),
+            reviews: every(REVIEW),
+            silent: 0,
+            status: None,
+            queue: VecDeque::new(),
+            unsent: None,
+        }
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(event) = self.queue.pop_front() {
-                return event;
+                return Some(event);
             }
-            if self.version.is_none() {
-                self.check();
-                self.read();
+            if self.unsent.is_some() {
+                self.send_rows();
                 continue;
             }
             tokio::select! {
                 biased;
+                // The first tick is at once, so that nothing is sent before the first review.
+                _ = self.reviews.tick() => {
+                    self.review().await?;
+                    if self.version.is_none() {
+                        self.check();
+                        self.read();
+                    }
+                }
+                _ = self.checks.tick() => self.check(),
                 changed = self.versions.changed() => {
                     // The store has the sender, and this client has the store.
                     if changed.is_ok() {
@@ -106,33 +156,58 @@ impl Client {
                         self.read();
                     }
                 }
-                _ = self.checks.tick() => self.check(),
             }
         }
     }
 
-    /// Queues the changes since the client's version.
+    /// Reviews what the client may see. After a change it receives all rows. `None` ends the stream.
+    async fn review(&mut self) -> Option<()> {
+        let Some(review) = &self.review else { return Some(()) };
+        let visible = review.review(self.store.namespaces()).await?;
+        if self.visible != visible {
+            self.visible = visible;
+            self.version = None;
+        }
+        Some(())
+    }
+
+    /// Collects the changes since the client's version.
     fn read(&mut self) {
         self.versions.mark_unchanged();
         let changes = self.store.since(self.version);
         self.version = Some(changes.version);
-        let mut parts = changes.rows.chunks(ROWS);
-        let first = parts.next().unwrap_or_default();
-        if !changes.all && first.is_empty() && changes.removed.is_empty() {
+        let rows = changes.rows.into_iter().filter(|row| self.visible.contains(&row.namespace)).collect();
+        let is_visible = |(namespace, _): &Key| self.visible.contains(namespace);
+        let removed = changes.removed.into_iter().filter(is_visible).collect();
+        self.unsent = Some(Unsent { all: changes.all, rows, removed });
+    }
+
+    /// Queues the next part of the rows, or ends them. An event without content is not sent.
+    fn send_rows(&mut self) {
+        let Some(mut unsent) = self.unsent.take() else { return };
+        let count = unsent.rows.len().min(ROWS);
+        let rows: Vec<_> = unsent.rows.drain(..count).collect();
+        if !unsent.all && rows.is_empty() && unsent.removed.is_empty() {
             return;
         }
-        self.queue("rows", &RowsEvent { all: changes.all, rows: first, removed: &changes.removed });
-        for rows in parts {
-            self.queue("rows", &RowsEvent { all: false, rows, removed: &[] });
+        self.queue("rows", &RowsEvent { all: unsent.all, rows: &rows, removed: &unsent.removed });
+        if !unsent.rows.is_empty() {
+            self.unsent = Some(Unsent { all: false, removed: Vec::new(), ..unsent });
         }
     }
 
     /// Queues the state of the watch, if it has changed or nothing was sent for a while.
     fn check(&mut self) {
-        let watch = self.handle.status();
+        let watch = self.watches.status();
         // An error stays until the next event, although the watch may be open again.
-        let error = watch.error.filter(|_| !self.handle.is_current(Duration::ZERO, MAX_SILENCE));
-        let status = Status { synced: watch.synced, error: error.map(|error| error.to_string()) };
+        let is_current = self.watches.watches().all(|watch| watch.is_current(Duration::ZERO, MAX_SILENCE));
+        let error = watch.error.filter(|_| !is_current);
+        let (namespaces, unreviewed) = match &self.visible {
+            Visible::All => (None, 0),
+            Visible::Namespaces { names, unreviewed } => (Some(names.len()), *unreviewed),
+        };
+        let error = error.map(|error| error.to_string());
+        let status = Status { synced: watch.synced, error, namespaces, unreviewed };
         self.silent += 1;
         if self.status.as_ref() == Some(&status) && self.silent < SILENT_CHECKS {
             return;
@@ -148,5 +223,95 @@ impl Client {
             Ok(data) => self.queue.push_back(format!("event: {event}\ndata: {data}\n\n").into()),
             Err(error) => tracing::error!(%error, "failed to encode an event of the console"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use std::collections::BTreeSet;
+
+    use clock::SystemClock;
+    use cluster::decode;
+    use futures::StreamExt as _;
+    use futures::future::BoxFuture;
+    use parking_lot::Mutex;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// The answers to reviews, in order.
+    #[derive(Debug)]
+    struct Answers(Mutex<VecDeque<Option<Visible>>>);
+
+    impl Review for Answers {
+        fn review(&self, namespaces: BTreeSet<String>) -> BoxFuture<'static, Option<Visible>> {
+            assert_eq!(namespaces.into_iter().collect::<Vec<_>>(), ["bank", "shop"]);
+            let answer = self.0.lock().pop_front().flatten();
+            Box::pin(std::future::ready(answer))
+        }
+    }
+
+    fn only(name: &str) -> Visible {
+        Visible::Namespaces { names: [name.to_owned()].into(), unreviewed: 0 }
+    }
+
+    fn put(store: &Store, namespace: &str, name: &str, replicas: i32) {
+        let hpa = json!({
+            "metadata": {"namespace": namespace, "name": name}, "spec": {"maxReplicas": 9},
+            "status": {"desiredReplicas": replicas},
+        });
+        store.put(&decode::hpa(hpa.to_string().as_bytes()).unwrap());
+    }
+
+    async fn next_rows(events: &mut (impl Stream<Item = Bytes> + Unpin)) -> Value {
+        loop {
+            let event = events.next().await.unwrap();
+            let text = std::str::from_utf8(&event).unwrap();
+            if let Some(data) = text.strip_prefix("event: rows\ndata: ") {
+                return serde_json::from_str(data).unwrap();
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_follow_what_the_client_may_see_until_it_may_see_nothing() {
+        let store = Store::new(Arc::new(SystemClock));
+        put(&store, "shop", "web", 1);
+        put(&store, "bank", "web", 1);
+        let answers = Answers(Mutex::new([Some(only("shop")), Some(only("bank")), None].into()));
+        let events = events(&store, &Informer::new([]), Some(Arc::new(answers)));
+        let mut events = std::pin::pin!(events);
+        let first = next_rows(&mut events).await;
+        assert_eq!((&first["all"], &first["rows"][0]["namespace"]), (&json!(true), &json!("shop")));
+        // A change of an HPA that the client may not see is no event.
+        put(&store, "bank", "web", 2);
+        put(&store, "shop", "web", 2);
+        let change = next_rows(&mut events).await;
+        assert_eq!(
+            (&change["rows"][0]["namespace"], change["rows"].as_array().unwrap().len()),
+            (&json!("shop"), 1)
+        );
+        let start = tokio::time::Instant::now();
+        let second = next_rows(&mut events).await;
+        assert_eq!((&second["all"], &second["rows"][0]["namespace"]), (&json!(true), &json!("bank")));
+        assert!(start.elapsed() <= REVIEW, "{:?}", start.elapsed());
+        while events.next().await.is_some() {}
+        assert!(start.elapsed() <= 2 * REVIEW, "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_are_encoded_when_the_client_reads_them() {
+        let store = Store::new(Arc::new(SystemClock));
+        for number in 0..3 * ROWS {
+            put(&store, "shop", &format!("web-{number}"), 1);
+        }
+        let mut client = Client::new(&store, &Informer::new([]), None);
+        client.next().await.unwrap();
+        while client.unsent.is_none() {
+            client.next().await.unwrap();
+        }
+        assert!(client.queue.len() <= 1, "{}", client.queue.len());
     }
 }

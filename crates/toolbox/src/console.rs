@@ -5,6 +5,7 @@
 
 mod browser;
 mod explain;
+mod inspect;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::browser::Browser;
 use self::explain::Explainer;
+pub use self::inspect::Inspector;
 use crate::options::ConsoleOptions;
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
@@ -100,8 +102,9 @@ impl Listening {
         // The list is not a read of an explanation, so the client of the watch has no observer.
         let watching = scene.clients.watch.unobserved();
         let (store, namespace) = (Store::new(Arc::clone(&scene.clock)), scene.namespace);
+        let inspect = Arc::new(Inspector::new(scene.clients.clone(), scene.leaders.clone()));
         let explain = Arc::new(Explainer::new(scene));
-        let (console, watch) = Console::new(access, &store, watching, namespace, explain);
+        let (console, watch) = Console::new(access, &store, watching, namespace, explain, inspect);
         Ok(Self { console, listener, watch, url })
     }
 

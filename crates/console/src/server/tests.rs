@@ -14,6 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Console;
 use crate::access::Access;
+use crate::controller::{ControllerState, Inspect, Missing};
 use crate::store::Store;
 use crate::{Explain, Subject};
 
@@ -33,6 +34,15 @@ impl Explain for Echo {
 
     fn style(&self) -> String {
         "svg { }".to_owned()
+    }
+}
+
+impl Inspect for Echo {
+    fn inspect(&self) -> BoxFuture<'static, ControllerState> {
+        let missing =
+            Missing { part: "metrics", reason: "no permission".to_owned(), advice: "a role".to_owned() };
+        let state = ControllerState { missing: vec![missing], ..ControllerState::default() };
+        Box::pin(std::future::ready(state))
     }
 }
 
@@ -62,7 +72,8 @@ async fn world(names: &[&str]) -> World {
     let port = listener.local_addr().unwrap().port();
     let access = Access::new(port, [7; 16]);
     let path = access.url().split_once(&format!(":{port}")).unwrap().1.to_owned();
-    let (console, watch) = Console::new(access, &Store::new(clock), clients.watch, None, Arc::new(Echo));
+    let (console, watch) =
+        Console::new(access, &Store::new(clock), clients.watch, None, Arc::new(Echo), Arc::new(Echo));
     let stop = CancellationToken::new();
     tokio::spawn(stop.clone().run_until_cancelled_owned(watch));
     let serving = stop.clone();
@@ -176,6 +187,14 @@ async fn explanation_is_that_of_the_named_hpa() {
     assert!(text.ends_with(r#"{"name":"a b","namespace":"shop"}"#), "{text}");
     let text = world.get("hpas/shop/broken").await;
     assert!(text.starts_with("HTTP/1.1 502 ") && text.ends_with("the HPA cannot be read"), "{text}");
+}
+
+#[tokio::test]
+async fn state_of_the_controller_names_what_is_missing() {
+    let world = world(&[]).await;
+    let text = world.get("controller").await;
+    let missing = r#""missing":[{"part":"metrics","reason":"no permission","advice":"a role"}]"#;
+    assert!(text.starts_with("HTTP/1.1 200 ") && text.contains(missing), "{text}");
 }
 
 #[tokio::test]

@@ -25,8 +25,17 @@ pub(super) struct BrowserError(#[from] io::Error);
 impl Browser {
     /// Opens the browser at an address.
     pub(super) fn open(url: &str) -> Result<Self, BrowserError> {
-        let browser = Self::write(url)?;
         let (program, arguments) = opener();
+        Self::open_with(directory(""), url, program, arguments)
+    }
+
+    fn open_with(
+        directory: PathBuf,
+        url: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Self, BrowserError> {
+        let browser = Self::write(directory, url)?;
         let started = Command::new(program)
             .args(arguments)
             .arg(browser.file())
@@ -39,8 +48,7 @@ impl Browser {
         Ok(browser)
     }
 
-    fn write(url: &str) -> io::Result<Self> {
-        let directory = std::env::temp_dir().join(format!("concertina-console-{}", std::process::id()));
+    fn write(directory: PathBuf, url: &str) -> io::Result<Self> {
         platform::create_private_directory(&directory)?;
         let browser = Self { directory };
         let url = html(url);
@@ -66,6 +74,11 @@ impl Drop for Browser {
     }
 }
 
+/// The directory of the file of this process.
+fn directory(suffix: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("concertina-console-{}{suffix}", std::process::id()))
+}
+
 /// The program that opens a file with the user's browser.
 fn opener() -> (&'static str, &'static [&'static str]) {
     if cfg!(target_os = "macos") {
@@ -81,11 +94,21 @@ fn opener() -> (&'static str, &'static [&'static str]) {
 mod tests {
     use std::fs;
 
-    use super::Browser;
+    use super::{Browser, directory};
+
+    #[test]
+    fn machine_without_a_browser_is_an_error_with_advice() {
+        let url = "http://127.0.0.1:1/0a/";
+        let error = Browser::open_with(directory("-none"), url, "concertina-no-such-program", &[]);
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("cannot open a browser: concertina-no-such-program: "), "{text}");
+        assert!(text.ends_with("; open the address above"), "{text}");
+        assert!(!directory("-none").exists());
+    }
 
     #[test]
     fn file_contains_the_address_until_the_end() {
-        let browser = Browser::write("http://127.0.0.1:1/0a/").unwrap();
+        let browser = Browser::write(directory("-written"), "http://127.0.0.1:1/0a/").unwrap();
         let file = browser.file();
         assert!(fs::read_to_string(&file).unwrap().contains("url=http://127.0.0.1:1/0a/\""));
         drop(browser);

@@ -104,9 +104,7 @@ async fn leader(client: &Client, namespace: &str, lease: &str) -> Result<Pod, Fo
     if holder.is_empty() {
         return Err(ForwardError::NotHeld { lease: key() });
     }
-    // client-go's identities consist of the hostname, an underscore and a unique suffix. A hostname contains
-    // no underscore.
-    let host = holder.split_once('_').map_or(holder.as_str(), |(host, _)| host).to_owned();
+    let host = hostname(&holder).to_owned();
     match named(client, namespace, &host).await {
         Ok(pod) => return Ok(pod),
         Err(error) if error.is_not_found() => {}
@@ -122,6 +120,12 @@ async fn leader(client: &Client, namespace: &str, lease: &str) -> Result<Pod, Fo
             Err(ForwardError::Ambiguous { what: format!("pods of {host}"), namespace: namespace.to_owned() })
         }
     }
+}
+
+/// Returns the hostname in the identity of a holder. client-go's identities consist of the hostname, an underscore
+/// and a unique suffix. A hostname contains no underscore.
+pub fn hostname(holder: &str) -> &str {
+    holder.split_once('_').map_or(holder, |(host, _)| host)
 }
 
 /// Returns whether a pod is running and may have the hostname `host`.

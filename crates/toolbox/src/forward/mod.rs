@@ -29,7 +29,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::client::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use self::find::{Peer, Which};
+pub use self::find::{Peer, Which, hostname};
 use cluster::body;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
