@@ -5,6 +5,7 @@
 
 pub mod app;
 pub mod cli;
+pub mod console;
 pub mod handover;
 pub mod invocation;
 pub mod logging;

@@ -6,6 +6,8 @@
 mod access;
 #[path = "serving/certificates.rs"]
 mod certificates;
+#[path = "serving/console.rs"]
+mod console_page;
 #[path = "serving/harness.rs"]
 mod harness;
 #[path = "serving/hostile_clients.rs"]

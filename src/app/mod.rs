@@ -34,8 +34,9 @@ use self::leader::LeaderElection;
 use self::replication::Replication;
 use self::takeover_setup::TakeoverSetup;
 use crate::cli::Config;
+use crate::console::{Rows, Shown};
 use crate::permissions;
-use crate::serve::{Access, Component, Endpoints, Health, Server, serve_connection};
+use crate::serve::{Access, Component, ConsolePages, Endpoints, Health, Server, serve_connection};
 use clock::SharedClock;
 use cluster::client::{ClientOptions, Clients, ServiceAccount};
 use cluster::gate::{Gate, Refusal};
@@ -49,7 +50,7 @@ use controller::history::replica::transport::{Connect, PeerTransport, ServedPage
 use controller::history::replica::{Handover, Source};
 use controller::options::MetricSources;
 use controller::page::PARITY;
-use controller::reconcile::Observers;
+use controller::reconcile::{Observer, Observers};
 use controller::shadow::Parity;
 use controller::tasks::Tasks;
 use controller::telemetry::RequestMetrics;
@@ -157,12 +158,18 @@ pub async fn run_with(
     if let Some(file) = &config.metric_sources {
         options.metric_sources = Some(MetricSources(Arc::new(Sources::new(file.clone(), None)?)));
     }
+    let rows = config.console.then(|| Rows::new(Arc::clone(&clock)));
+    let row_observer = rows.clone().map(|rows| Arc::new(rows) as Arc<dyn Observer>);
     let parts = Parts {
         clients,
         options: &options,
         clock: Arc::clone(&clock),
         telemetry: telemetry.clone(),
-        observers: TakeoverSetup::observers(guard.as_ref()).into_iter().chain(observers).collect(),
+        observers: TakeoverSetup::observers(guard.as_ref())
+            .into_iter()
+            .chain(row_observer)
+            .chain(observers)
+            .collect(),
         seed,
         phase,
     };
@@ -176,6 +183,7 @@ pub async fn run_with(
         Component::new(config.controller.settings.version, config.flag_values(), Arc::clone(&clock));
     let past = HistoryRestore::prepare(config, clients, &clock, &telemetry);
     let time = Arc::clone(&clock);
+    let replica = identity.clone();
     let leading = LeaderElection::prepare(config, clients, identity, clock, seed, link.clone(), election);
     if let Some(guard) = built_in_guard {
         let shared = (clients, &time, &telemetry);
@@ -188,10 +196,26 @@ pub async fn run_with(
     if charges.is_some() {
         telemetry.handover_guard(config.handover.guard.as_str());
     }
+    let handover_page = handover_page(charges, config.handover.guard.as_str());
+    let parity_page = Parity::page(assembly.parity.clone());
+    let console = rows.map(|rows| {
+        let namespace = config.election.as_ref().map(|election| election.namespace.clone());
+        let election = leading.as_ref().zip(namespace);
+        ConsolePages::new(rows.pages(Shown {
+            assembly: &assembly,
+            telemetry: telemetry.clone(),
+            handover: Arc::clone(&handover_page),
+            parity: Arc::clone(&parity_page),
+            identity: replica,
+            election:
+                election.map(|(leading, namespace)| (namespace, leading.lease(), leading.leader_state())),
+        }))
+    });
     let endpoints = Endpoints::new(health, metrics, assembly.decisions.clone())
         .with_component(component)
-        .with_json(PARITY, Parity::page(assembly.parity.clone()))
-        .with_json(HANDOVER, handover_page(charges, config.handover.guard.as_str()))
+        .with_json(PARITY, parity_page)
+        .with_json(HANDOVER, handover_page)
+        .with_console(console)
         .with_history(Source::page(source.clone()), config.controller.watch_namespaces.clone());
     let (secure, plain) = (listening.secure_address(), listening.plain_address());
     if let Some(link) = &link {

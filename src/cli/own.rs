@@ -109,6 +109,11 @@ pub fn flags() -> Vec<Flag> {
             "Loopback address and port that serves health, metrics and decisions without TLS or \
                  authentication; if empty, off.",
         ),
+        flag("console", BOOL, "false", Ok, |d| &mut d.config.console).help(
+            SERVING,
+            "Serve a page with all HPAs at /console on the secure port, for clients that may get this path; it shows \
+                 what they may read.",
+        ),
         flag("advertise-address", TEXT, "", advertised, |d| &mut d.config.serving.advertised).help(
             SERVING,
             "IP address at which other replicas fetch this replica's histories; if empty, \

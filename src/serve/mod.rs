@@ -14,6 +14,7 @@
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | may list or get these HPAs |
 //! | `/parity` | the comparison of a dry run | may list all HPAs |
 //! | `/handover` | the state of each HPA in scope | may list all HPAs |
+//! | `/console` | the page with all HPAs, on the secure port | may get this path, with what else they may read |
 //! | `/history` | the histories of the leader, for standby replicas | may list all HPAs |
 //!
 //! `docs/reference/decisions-api.md` describes the pages for decisions and comparisons,
@@ -26,6 +27,7 @@ pub mod access;
 mod admission;
 mod component;
 mod connections;
+mod console;
 mod error;
 mod health;
 pub mod options;
@@ -44,7 +46,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -61,6 +63,7 @@ use self::access::Denial;
 use self::admission::Admission;
 pub use self::component::Component;
 use self::connections::{Activity, IDLE};
+pub use self::console::ConsolePages;
 pub use self::error::ServeError;
 pub use self::health::{Health, NotReady, Scope};
 use self::options::Serving;
@@ -228,6 +231,16 @@ async fn serve_with(
     let service = service_fn(|request: Request<Incoming>| {
         let (endpoints, guard, sending) = (&endpoints, &guard, &sending);
         async move {
+            if let (Some(console), Some(guard)) = (&endpoints.console, guard)
+                && ConsolePages::contains(request.uri().path())
+            {
+                let response = console.answer(guard, &request).await;
+                // A stream has no end. A client that does not read it is idle, which ends the connection.
+                return Ok::<_, Infallible>(response.map(|body| match body {
+                    Either::Left(body) => Either::Left(sending.begin(body)),
+                    Either::Right(events) => Either::Right(events),
+                }));
+            }
             let refusal = match guard {
                 Some(guard) => guard.refuses(endpoints, &request).await,
                 None => None,
@@ -236,7 +249,7 @@ async fn serve_with(
                 Some(refusal) => refusal,
                 None => pages::answer(endpoints, &request).await,
             };
-            Ok::<_, Infallible>(response.map(|body| sending.begin(body)))
+            Ok(response.map(|body| Either::Left(sending.begin(body))))
         }
     });
     let connection = http1::Builder::new()

@@ -12,6 +12,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use super::component::Component;
+use super::console::ConsolePages;
 use super::health::{Health, Scope, all_checks, one_check};
 use cluster::reviews::{Action, ResourceAction};
 use controller::handover::page::HANDOVER;
@@ -30,6 +31,8 @@ pub struct Endpoints {
     pub decisions: Option<Decisions>,
     /// The content of `/version`, `/statusz` and `/flagz`. `None` if the pages are not served.
     component: Option<Arc<Component>>,
+    /// The page below `/console`. `None` if it is not served.
+    pub(super) console: Option<ConsolePages>,
     /// Further pages, by their path.
     json: BTreeMap<&'static str, JsonPage>,
     /// The content of [`HISTORY`]. `None` if the page is not served.
@@ -46,6 +49,7 @@ impl Endpoints {
             metrics,
             decisions,
             component: None,
+            console: None,
             json: BTreeMap::new(),
             history: None,
             watched: None,
@@ -56,6 +60,13 @@ impl Endpoints {
     #[must_use]
     pub fn with_component(mut self, component: Component) -> Self {
         self.component = Some(Arc::new(component));
+        self
+    }
+
+    /// Adds the page with all HPAs, on the secure port only.
+    #[must_use]
+    pub fn with_console(mut self, pages: Option<ConsolePages>) -> Self {
+        self.console = pages;
         self
     }
 
@@ -164,7 +175,7 @@ pub(super) fn audience(uri: &http::Uri) -> Option<&'static str> {
 }
 
 /// Creates an action on HPAs.
-fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
+pub(super) fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
     Action::ResourceAttributes(ResourceAction {
         verb,
         group: "autoscaling",

@@ -50,6 +50,8 @@ pub struct Config {
     pub scale_targets: ScaleTargets,
     /// The HTTPS server and its access control.
     pub serving: Serving,
+    /// `--console`: serve the page with all HPAs on the secure port.
+    pub console: bool,
     /// The webhook of `--handover-guard=webhook`.
     pub handover_webhook: HandoverWebhook,
     /// `--history-checkpoint`: the location of histories that survive a restart of all replicas. `None`
@@ -95,6 +97,7 @@ impl Default for Config {
             service_account_credentials: false,
             scale_targets: ScaleTargets::All,
             serving: Serving::default(),
+            console: false,
             handover_webhook: HandoverWebhook::default(),
             history_checkpoint: None,
             history_token_file: Some(HISTORY_TOKEN.into()),
