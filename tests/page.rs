@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 #[path = "page/browser.rs"]
+#[expect(dead_code, reason = "some functions are for other tests")]
 mod browser;
 #[path = "../crates/toolbox/src/simulate/sample.rs"]
 #[expect(dead_code, reason = "some samples are for other tests")]

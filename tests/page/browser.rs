@@ -119,6 +119,43 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({"media": media, "features": features})).await;
     }
 
+    /// The memory of the processes of the browser that draw pages, in kilobytes: their proportional set size.
+    pub(crate) fn memory(&self) -> u64 {
+        let mut family = vec![self.child.id().unwrap()];
+        let mut total = 0;
+        let processes: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| {
+                let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+                let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+                let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+                Some((id, parent))
+            })
+            .collect();
+        while let Some(parent) = family.pop() {
+            for (id, _) in processes.iter().filter(|(_, of)| *of == parent) {
+                family.push(*id);
+                let line = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+                let rollup = std::fs::read_to_string(format!("/proc/{id}/smaps_rollup")).unwrap_or_default();
+                if line.contains("--type=renderer") {
+                    let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+                    total += pss.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0);
+                }
+            }
+        }
+        total
+    }
+
+    /// Writes a picture of the page.
+    pub(crate) async fn picture(&mut self, file: &str) {
+        let picture = self.call("Page.captureScreenshot", json!({"format": "png"})).await;
+        let bytes = base64::Engine::decode(
+            &base64::engine::general_purpose::STANDARD,
+            picture["data"].as_str().unwrap(),
+        );
+        std::fs::write(file, bytes.unwrap()).unwrap();
+    }
+
     /// Sends a DevTools command and returns its result.
     pub(crate) async fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.last += 1;

@@ -1,0 +1,126 @@
+//! The program: ports, several consoles, SIGINT in every state.
+
+use std::net::TcpListener;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::SystemClock;
+use fake_cluster::{Cluster, FaultAction, FaultRule};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use super::{World, four, program, serve, url};
+
+/// The maximum duration of an end. A machine under load is slow.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Sends SIGINT and returns the exit status.
+async fn interrupt(mut child: Child) -> ExitStatus {
+    let id = child.id().unwrap().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    timeout(SOON, child.wait()).await.expect("the program did not end").unwrap()
+}
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::new(Arc::new(SystemClock));
+    for hpa in four() {
+        cluster.put_raw(hpa);
+    }
+    cluster
+}
+
+/// Requests a path of the page, and reads the start of the response.
+async fn request(url: &str, path: &str, wanted: &str) -> TcpStream {
+    let (host, token) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).await.unwrap();
+    let request = format!("GET /{token}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    while !text.contains(wanted) {
+        let mut piece = vec![0; 4096];
+        let read = timeout(SOON, stream.read(&mut piece)).await.unwrap().unwrap();
+        assert!(read > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&piece[..read]));
+    }
+    stream
+}
+
+#[tokio::test]
+async fn taken_port_is_an_error_with_advice() {
+    let (_, kubeconfig, _stop) = serve("taken", &cluster()).await;
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let output =
+        program(&kubeconfig).arg(format!("--port={port}")).stderr(Stdio::piped()).output().await.unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(&format!("cannot listen on 127.0.0.1:{port} (--port)")), "{text}");
+    assert!(text.contains("omit the flag to use a free port"), "{text}");
+    std::fs::remove_file(kubeconfig).unwrap();
+}
+
+#[tokio::test]
+async fn second_console_has_a_port_and_a_token_of_its_own() {
+    let (_, kubeconfig, _stop) = serve("second", &cluster()).await;
+    let mut first = program(&kubeconfig).spawn().unwrap();
+    let mut second = program(&kubeconfig).spawn().unwrap();
+    let (one, other) = (url(&mut first).await, url(&mut second).await);
+    let token = |url: &str| url.rsplit('/').nth(1).unwrap().to_owned();
+    assert!(one != other && token(&one) != token(&other), "{one} {other}");
+    for url in [&one, &other] {
+        request(url, "", "<!doctype html>").await;
+    }
+    // The token of one console opens no other.
+    let host = other.strip_prefix("http://").unwrap().split_once('/').unwrap().0;
+    request(&format!("http://{host}/{}/", token(&one)), "", "the token is missing or wrong").await;
+    assert!(interrupt(first).await.success());
+    request(&other, "", "<!doctype html>").await;
+    assert!(interrupt(second).await.success());
+    std::fs::remove_file(kubeconfig).unwrap();
+}
+
+#[tokio::test]
+async fn interrupt_ends_the_console_in_every_state() {
+    let silent = |cluster: &Cluster| cluster.faults().add(FaultRule::new(FaultAction::Silence));
+    // While the list is in flight.
+    let waiting = cluster();
+    silent(&waiting);
+    let (_, kubeconfig, _stop) = serve("interrupt-list", &waiting).await;
+    let mut console = program(&kubeconfig).spawn().unwrap();
+    url(&mut console).await;
+    assert!(interrupt(console).await.success(), "during the list");
+    std::fs::remove_file(kubeconfig).unwrap();
+    // With an open stream, and while an explanation and the state of the controller are in flight.
+    let (_, kubeconfig, _stop) = serve("interrupt-page", &cluster()).await;
+    for path in ["stream", "hpas/shop/alright", "controller"] {
+        let mut console = program(&kubeconfig).spawn().unwrap();
+        let url = url(&mut console).await;
+        let _stream = request(&url, "stream", "alright").await;
+        let (host, token) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+        let mut second = TcpStream::connect(host).await.unwrap();
+        let text = format!("GET /{token}{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        second.write_all(text.as_bytes()).await.unwrap();
+        assert!(interrupt(console).await.success(), "{path}");
+    }
+    // While the API server is gone.
+    let gone = cluster();
+    gone.faults().add(FaultRule::new(FaultAction::Close));
+    let (_, kubeconfig_of_gone, _stop) = serve("interrupt-gone", &gone).await;
+    let mut console = program(&kubeconfig_of_gone).spawn().unwrap();
+    url(&mut console).await;
+    assert!(interrupt(console).await.success(), "without an API server");
+    std::fs::remove_file(kubeconfig).unwrap();
+    std::fs::remove_file(kubeconfig_of_gone).unwrap();
+}
+
+#[tokio::test]
+async fn page_stays_usable_while_the_api_server_does_not_respond() {
+    let world = World::start("silent-page", four()).await;
+    request(&world.url, "stream", "alright").await;
+    world.cluster.faults().add(FaultRule::new(FaultAction::Silence));
+    request(&world.url, "main.js", "import").await;
+    request(&world.url, "stream", "alright").await;
+}
