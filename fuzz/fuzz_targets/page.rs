@@ -45,8 +45,8 @@ fuzz_target!(|input: &[u8]| {
     let mut page = KubeletPage::new(LIMITS, 1_700_000_000_000);
     if let Ok(batch) = page.push(bytes).and_then(|()| page.finish()) {
         let mut storage = Storage::new(std::time::Duration::from_secs(15));
-        storage.store(batch.clone());
-        storage.store(batch);
+        storage.store(batch.clone(), std::time::Duration::ZERO);
+        storage.store(batch, std::time::Duration::ZERO);
         let pod = PodKey { namespace: "shop".into(), name: "web-1".into() };
         if let Some(usage) = storage.usage(&pod) {
             assert!(usage.containers.values().all(|usage| usage.memory_bytes > 0));

@@ -57,6 +57,11 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Keeps the pods that a caller uses.
+    pub fn retain(&mut self, mut keep: impl FnMut(&PodKey) -> bool) {
+        self.pods.retain(|pod, _| keep(pod));
+    }
+
     /// Adds the pods of another node. A pod of both has the containers of `other`.
     pub fn merge(&mut self, other: Self) {
         self.pods.extend(other.pods);
@@ -154,6 +159,8 @@ pub struct PodUsage {
     pub window: Duration,
     /// The usage of each container. Containers whose counters went back are left out.
     pub containers: BTreeMap<Box<str>, Usage>,
+    /// The time of the first scrape with these counters, as passed to [`Storage::store`].
+    pub scraped: Duration,
 }
 
 /// The usage of a container.
@@ -165,13 +172,32 @@ pub struct Usage {
     pub memory_bytes: u64,
 }
 
+/// The counters of the containers of a pod, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Counters(Box<[(Box<str>, Point)]>);
+
+impl Counters {
+    fn get(&self, container: &str) -> Option<&Point> {
+        let at = self.0.binary_search_by(|(name, _)| (**name).cmp(container)).ok()?;
+        self.0.get(at).map(|(_, point)| point)
+    }
+}
+
+/// The last scrape of a pod.
+#[derive(Debug, Clone)]
+struct Last {
+    /// The time of the first scrape with these counters.
+    scraped: Duration,
+    counters: Counters,
+}
+
 /// The last two scrapes of pods.
 #[derive(Debug, Clone)]
 pub struct Storage {
     /// The interval of scrapes, in nanoseconds.
     interval: i64,
-    last: BTreeMap<PodKey, Containers>,
-    previous: BTreeMap<PodKey, Containers>,
+    last: BTreeMap<PodKey, Last>,
+    previous: BTreeMap<PodKey, Counters>,
 }
 
 impl Storage {
@@ -182,25 +208,29 @@ impl Storage {
         Self { interval, last: BTreeMap::new(), previous: BTreeMap::new() }
     }
 
-    /// Stores a scrape of all pods. Pods that it lacks are dropped.
-    pub fn store(&mut self, batch: Batch) {
-        let mut previous = BTreeMap::new();
-        for (key, containers) in &batch.pods {
-            let (last_pod, previous_pod) = (self.last.get(key), self.previous.get(key));
-            let kept: Containers = containers
+    /// Stores a scrape of all pods. Pods that it lacks are dropped. `scraped` is the time of the scrape on a clock of
+    /// the caller, for [`PodUsage::scraped`].
+    pub fn store(&mut self, batch: Batch, scraped: Duration) {
+        let (mut last, mut previous) = (BTreeMap::new(), BTreeMap::new());
+        for (key, containers) in batch.pods {
+            let (last_pod, previous_pod) = (self.last.get(&key), self.previous.get(&key));
+            let kept: Box<[_]> = containers
                 .iter()
                 .filter_map(|(name, point)| {
-                    let last = last_pod.and_then(|pod| pod.get(name));
+                    let last = last_pod.and_then(|pod| pod.counters.get(name));
                     let earlier = previous_pod.map(|pod| pod.get(name).copied().unwrap_or_default());
                     Some((name.clone(), self.previous_point(point, last, earlier)?))
                 })
                 .collect();
             if !kept.is_empty() {
-                previous.insert(key.clone(), kept);
+                previous.insert(key.clone(), Counters(kept));
             }
+            let counters = Counters(containers.into_iter().collect());
+            let same = last_pod.filter(|last| last.counters == counters);
+            let scraped = same.map_or(scraped, |last| last.scraped);
+            last.insert(key, Last { scraped, counters });
         }
-        self.last = batch.pods;
-        self.previous = previous;
+        (self.last, self.previous) = (last, previous);
     }
 
     /// The point that usage is computed from, together with `point`.
@@ -223,12 +253,12 @@ impl Storage {
         earlier.filter(|earlier| earlier.time < point.time)
     }
 
-    /// The usage of a pod. `None` until each of its containers has two scrapes.
+    /// The usage of a pod, as metrics-server returns it. `None` until each of its containers has two scrapes.
     pub fn usage(&self, pod: &PodKey) -> Option<PodUsage> {
         let (last, previous) = (self.last.get(pod)?, self.previous.get(pod)?);
         let mut containers = BTreeMap::new();
         let mut earliest: Option<(i64, i64)> = None;
-        for (name, point) in last {
+        for (name, point) in &last.counters.0 {
             let before = previous.get(name)?;
             let Some((usage, time, window)) = usage(point, before) else { continue };
             containers.insert(name.clone(), usage);
@@ -238,7 +268,14 @@ impl Storage {
         }
         let (time, window) = earliest.unwrap_or_default();
         let window = Duration::from_nanos(u64::try_from(window).unwrap_or(0));
-        Some(PodUsage { time, window, containers })
+        Some(PodUsage { time, window, containers, scraped: last.scraped })
+    }
+
+    /// The usage of a pod, as [`Self::usage`] returns it. `None` also for a pod with a container that was measured
+    /// once and scraped twice since: metrics-server averages its cpu over the longest span, to almost nothing.
+    pub fn measured(&self, pod: &PodKey) -> Option<PodUsage> {
+        let previous = self.previous.get(pod)?;
+        previous.0.iter().all(|(_, point)| point.time.is_some()).then(|| self.usage(pod)).flatten()
     }
 }
 

@@ -326,7 +326,7 @@ fn usage_equals_that_of_metrics_server() {
         }
         let mut page = KubeletPage::new(LIMITS, 0);
         let Ok(batch) = page.push(bytes).and_then(|()| page.finish()) else { return Value::Null };
-        storage.store(batch);
+        storage.store(batch, Duration::ZERO);
         let mut all = Vec::new();
         for pod in 0..6 {
             let key =
