@@ -40,6 +40,8 @@ mod fairness;
 mod handover;
 #[path = "controller/identity.rs"]
 mod identity;
+#[path = "controller/kubelets.rs"]
+mod kubelets;
 #[path = "controller/large_hpas.rs"]
 mod large_hpas;
 #[path = "controller/metadata.rs"]

@@ -101,7 +101,7 @@ pub fn flags() -> Vec<Flag> {
         ),
         flag("metric-sources", TEXT, "", path, |d| &mut d.config.metric_sources).help(
             METRICS,
-            "File with the Prometheus servers and the limits of the pod scraper that scaling policies may name, \
+            "File with the Prometheus servers and the limits of the scrapers that scaling policies may name, \
                  reloaded on change; if empty, the metrics APIs answer for all metrics.",
         ),
         flag("health-address", TEXT, "", health_address, |d| &mut d.config.serving.plain).help(

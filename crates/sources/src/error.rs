@@ -1,7 +1,9 @@
 //! Why a source has no number.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use exposition::kubelet::KubeletError;
 use exposition::{InvalidValue, PageError};
 use promql::{AnswerError, QueryError};
 
@@ -19,6 +21,12 @@ pub enum SourceError {
     /// The source file does not enable the scraper of pods.
     #[error("the source file does not enable it: set pods.enabled")]
     Disabled,
+    /// The source file does not enable the scraper of kubelets.
+    #[error("the source file does not enable it: set kubelet.enabled")]
+    KubeletDisabled,
+    /// The metric is not of type Resource or ContainerResource.
+    #[error("kubelets are read for metrics of type Resource and ContainerResource only")]
+    NotResource,
     /// The metric is not of type Pods.
     #[error("pods are scraped for metrics of type Pods only")]
     NotPods,
@@ -34,6 +42,9 @@ pub enum SourceError {
     /// The page is refused.
     #[error("the page is invalid: {0}")]
     Page(#[from] PageError),
+    /// The page of a kubelet is refused.
+    #[error("the page is invalid: {0}")]
+    Kubelet(#[from] KubeletError),
     /// The page has a type that is no text format of metrics. Holds `Content-Type`.
     #[error("the page has the type {0:?}: it must be text/plain or application/openmetrics-text")]
     ContentType(String),
@@ -58,6 +69,15 @@ pub enum SourceError {
     /// Too many counters are kept. Holds what limits them.
     #[error("too many counters are kept for {0}: select fewer series, or scrape less often")]
     TooManyCounters(&'static str),
+    /// The pod is not bound to a node yet, or its node has an address that is not scraped.
+    #[error("the node of the pod has no address, or one that is not scraped")]
+    NodeAddress,
+    /// The node has no usable page. Holds its address and the cause.
+    #[error("node {0}: {1}")]
+    Node(IpAddr, Arc<Self>),
+    /// Too many nodes are scraped. Holds the limit.
+    #[error("more than {0} nodes are scraped")]
+    TooManyNodes(usize),
     /// No pod has a number. Holds the number of pods, the name of one, and its error.
     #[error("none of {0} pods has a number; {1}: {2}")]
     AllPods(usize, Arc<str>, Arc<Self>),
@@ -73,16 +93,24 @@ impl SourceError {
     /// The reason in metrics.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::UnknownServer | Self::Namespace | Self::Disabled | Self::NotPods => "NotAllowed",
+            Self::UnknownServer
+            | Self::Namespace
+            | Self::Disabled
+            | Self::KubeletDisabled
+            | Self::NotPods
+            | Self::NotResource => "NotAllowed",
             Self::Query(_) => "InvalidQuery",
             Self::Request(RequestError::Timeout(_)) => "Timeout",
             Self::Request(_) => "Request",
             Self::Answer(AnswerError::Partial(_)) => "Partial",
             Self::Answer(_) | Self::Value(_) => "InvalidAnswer",
-            Self::Page(_) | Self::ContentType(_) => "InvalidPage",
-            Self::NoAddress | Self::Address | Self::NoPort => "NoAddress",
-            Self::TooManyPages(_) | Self::TooManyMetrics(_) | Self::TooManyCounters(_) => "TooMany",
-            Self::AllPods(_, _, error) => error.reason(),
+            Self::Page(_) | Self::Kubelet(_) | Self::ContentType(_) => "InvalidPage",
+            Self::NoAddress | Self::Address | Self::NoPort | Self::NodeAddress => "NoAddress",
+            Self::TooManyPages(_)
+            | Self::TooManyMetrics(_)
+            | Self::TooManyCounters(_)
+            | Self::TooManyNodes(_) => "TooMany",
+            Self::AllPods(_, _, error) | Self::Node(_, error) => error.reason(),
             Self::TooOld(..) => "TooOld",
             Self::Panicked => "Panicked",
         }

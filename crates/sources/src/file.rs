@@ -8,6 +8,8 @@ use std::time::Duration;
 use http::Uri;
 use serde::Deserialize;
 
+use crate::kubelet::{KubeletFields, KubeletSettings};
+
 /// Maximum bytes of the file.
 const MAX_BYTES: usize = 1 << 20;
 /// Maximum number of servers.
@@ -20,6 +22,8 @@ pub struct SourceFile {
     pub prometheus: BTreeMap<Arc<str>, PrometheusServer>,
     /// `pods`.
     pub pods: PodSettings,
+    /// `kubelet`.
+    pub kubelet: KubeletSettings,
 }
 
 /// One server with Prometheus' query API.
@@ -120,6 +124,7 @@ pub enum FileError {
 struct FileFields {
     prometheus: Vec<ServerFields>,
     pods: PodFields,
+    kubelet: KubeletFields,
 }
 
 #[derive(Deserialize)]
@@ -153,19 +158,24 @@ struct PodFields {
 }
 
 /// A field of the file, for its errors.
-struct Field<'a> {
+pub(crate) struct Field<'a> {
     file: &'a PathBuf,
     path: String,
 }
 
 impl Field<'_> {
-    fn error(&self, name: &str, reason: impl Into<String>) -> FileError {
+    pub(crate) fn error(&self, name: &str, reason: impl Into<String>) -> FileError {
         let (path, field) = (self.file.clone(), format!("{}{name}", self.path));
         FileError::Field { path, field, reason: reason.into() }
     }
 
     /// A time such as `500ms`, `5s` or `1m`, from 100 ms to 5 min.
-    fn time(&self, name: &str, text: Option<&str>, default: Duration) -> Result<Duration, FileError> {
+    pub(crate) fn time(
+        &self,
+        name: &str,
+        text: Option<&str>,
+        default: Duration,
+    ) -> Result<Duration, FileError> {
         let Some(text) = text else { return Ok(default) };
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
         let unit = match text.get(digits.len()..).unwrap_or_default() {
@@ -181,7 +191,7 @@ impl Field<'_> {
         )
     }
 
-    fn bytes(&self, name: &str, text: Option<&str>, default: usize) -> Result<usize, FileError> {
+    pub(crate) fn bytes(&self, name: &str, text: Option<&str>, default: usize) -> Result<usize, FileError> {
         let Some(text) = text else { return Ok(default) };
         let quantity = text.parse::<autoscaling::quantity::Quantity>().ok();
         let bytes = quantity.and_then(|quantity| usize::try_from(quantity.value()).ok());
@@ -190,7 +200,13 @@ impl Field<'_> {
         })
     }
 
-    fn count(&self, name: &str, count: Option<u32>, default: usize, most: u32) -> Result<usize, FileError> {
+    pub(crate) fn count(
+        &self,
+        name: &str,
+        count: Option<u32>,
+        default: usize,
+        most: u32,
+    ) -> Result<usize, FileError> {
         let Some(count) = count else { return Ok(default) };
         let valid = Some(count).filter(|count| (1..=most).contains(count));
         valid
@@ -236,7 +252,8 @@ impl SourceFile {
             }
         }
         let pods = fields.pods.check(&Field { file: path, path: "pods.".to_owned() })?;
-        Ok(Self { prometheus, pods })
+        let kubelet = fields.kubelet.check(&Field { file: path, path: "kubelet.".to_owned() })?;
+        Ok(Self { prometheus, pods, kubelet })
     }
 }
 

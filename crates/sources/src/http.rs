@@ -75,15 +75,27 @@ impl Network {
         Self { tls: None }
     }
 
+    /// Connections with TLS that accept any certificate.
+    pub fn unverified() -> Result<Self, TlsError> {
+        Self::configured(None, true)
+    }
+
     /// Connections with TLS and the authorities of a file, or those of the system.
-    pub fn tls(server: &Uri, authorities: Option<&Path>) -> Result<Self, TlsError> {
+    pub fn tls(authorities: Option<&Path>) -> Result<Self, TlsError> {
+        Self::configured(authorities, false)
+    }
+
+    fn configured(authorities: Option<&Path>, accepts_any: bool) -> Result<Self, TlsError> {
         let unusable = |reason: String| TlsError {
             file: authorities.unwrap_or_else(|| Path::new("the system's authorities")).to_owned(),
             reason,
         };
         // An error means that a provider is already installed, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut config = kube::Config::new(server.clone());
+        let mut config = kube::Config::new(Uri::default());
+        config.accept_invalid_certs = accepts_any;
+        // The system need not have authorities that are not used.
+        config.root_cert = accepts_any.then(Vec::new);
         if let Some(path) = authorities {
             let certificates = CertificateDer::pem_file_iter(path)
                 .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -257,6 +269,20 @@ impl Http {
     /// Sends a GET request. Returns after the headers of the response. A redirect is an error.
     pub(crate) async fn get(&self, url: &str, accept: &str) -> Result<Response, RequestError> {
         self.send(Request::get(url).header(ACCEPT, accept), Bytes::new()).await
+    }
+
+    /// Sends a GET request with the token of a file.
+    pub(crate) async fn get_authorized(
+        &self,
+        url: &str,
+        accept: &str,
+        token: Option<&Path>,
+    ) -> Result<Response, RequestError> {
+        let mut request = Request::get(url).header(ACCEPT, accept);
+        if let Some(path) = token {
+            request = request.header(AUTHORIZATION, bearer(path)?);
+        }
+        self.send(request, Bytes::new()).await
     }
 
     /// Sends a form, so that no URL is longer than a proxy allows.

@@ -1,4 +1,4 @@
-//! Metrics from Prometheus and from pods, for HPAs whose policy names them.
+//! Metrics from Prometheus, from pods and from kubelets, for HPAs whose policy names them.
 //!
 //! - [`SourceFile`] is the operator's file: the servers, and the namespaces that may use them. [`Sources::run`] reads it
 //!   again while the process runs.
@@ -12,6 +12,7 @@
 mod error;
 mod file;
 mod http;
+mod kubelet;
 mod pods;
 mod prometheus;
 mod reload;
@@ -23,12 +24,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use policies::spec::{MetricOrigin, MetricRule};
 use tokio::time::Instant;
 
 pub use crate::error::SourceError;
 pub use crate::file::{FileError, PodSettings, PrometheusServer, SourceFile};
 pub use crate::http::{Dial, Io, Network, RequestError, TlsError};
+pub use crate::kubelet::{KubeletSettings, Usage};
 pub use crate::pods::{PodAddress, PodTarget};
 pub use crate::reload::{SourceObserver, Sources};
 
@@ -128,6 +131,22 @@ impl Sources {
         }
     }
 
+    /// The usage of the pods of an HPA from their kubelets. `max_age_seconds`: the age from which on it is an error.
+    /// `now`: the time of day.
+    pub async fn usage(
+        &self,
+        max_age_seconds: Option<u32>,
+        target: &Target<'_>,
+        now: Timestamp,
+    ) -> Result<Usage, SourceError> {
+        let usage = self.current().kubelets.read(target, now).await?;
+        let age = usage.oldest.elapsed().as_secs();
+        match max_age_seconds {
+            Some(limit) if age > limit.into() => Err(SourceError::TooOld(age, limit)),
+            _ => Ok(usage),
+        }
+    }
+
     async fn read_origin(
         &self,
         origin: &MetricOrigin,
@@ -163,6 +182,9 @@ impl Sources {
                 let interval = Duration::from_secs(series.interval_seconds.into());
                 Ok(numbers.reading(described(origin), interval))
             }
+            MetricOrigin::Kubelet => {
+                Err(Failure { source: described(origin), error: SourceError::NotResource })
+            }
         }
     }
 }
@@ -174,11 +196,12 @@ impl Numbers {
     }
 }
 
-/// The name of a source in metrics: a server's, or `pods`.
+/// The name of a source in metrics: a server's, `pods` or `kubelet`.
 pub fn name_of(origin: &MetricOrigin) -> &str {
     match origin {
         MetricOrigin::Prometheus { server, .. } => server,
         MetricOrigin::Pods(_) => "pods",
+        MetricOrigin::Kubelet => "kubelet",
     }
 }
 
@@ -189,6 +212,7 @@ pub fn described(origin: &MetricOrigin) -> String {
         MetricOrigin::Pods(series) => {
             format!("pods, series {:?} at {}", shown(&series.series), shown(&series.path))
         }
+        MetricOrigin::Kubelet => "kubelets, /metrics/resource".to_owned(),
     }
 }
 

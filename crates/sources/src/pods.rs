@@ -54,30 +54,44 @@ pub struct PodAddress {
     pub ip: IpAddr,
     /// Whether this is the address of the node, too.
     pub is_of_node: bool,
+    /// `status.hostIP`: the address of the node.
+    pub node: Option<IpAddr>,
     /// The TCP ports, each with its name or nothing.
     pub ports: Box<[(Option<Box<str>>, u16)]>,
+}
+
+impl PodTarget {
+    /// The address of the pod's node.
+    pub(crate) fn node(&self) -> Result<IpAddr, SourceError> {
+        let node = self.address.as_ref().and_then(|address| address.node);
+        node.filter(|node| !is_outside(*node)).ok_or(SourceError::NodeAddress)
+    }
+}
+
+/// Whether an address is none of a network of pods or nodes.
+fn is_outside(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            ip.is_loopback()
+                || ip.is_link_local()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || ip.is_broadcast()
+        }
+        IpAddr::V6(ip) => {
+            ip.is_loopback()
+                || ip.is_unicast_link_local()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || ip.to_ipv4_mapped().is_some()
+        }
+    }
 }
 
 impl PodAddress {
     /// The address of a declared port.
     fn port(&self, port: &PodPort) -> Result<SocketAddr, SourceError> {
-        let is_outside = match self.ip {
-            IpAddr::V4(ip) => {
-                ip.is_loopback()
-                    || ip.is_link_local()
-                    || ip.is_unspecified()
-                    || ip.is_multicast()
-                    || ip.is_broadcast()
-            }
-            IpAddr::V6(ip) => {
-                ip.is_loopback()
-                    || ip.is_unicast_link_local()
-                    || ip.is_unspecified()
-                    || ip.is_multicast()
-                    || ip.to_ipv4_mapped().is_some()
-            }
-        };
-        if self.is_of_node || is_outside {
+        if self.is_of_node || is_outside(self.ip) {
             return Err(SourceError::Address);
         }
         let is_port = |(name, number): &&(Option<Box<str>>, u16)| match port {

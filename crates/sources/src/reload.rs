@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::file::{FileError, PrometheusServer, SourceFile};
 use crate::http::{Dial, Network};
+use crate::kubelet::{KubeletSettings, Kubelets};
 use crate::pods::Scraper;
 use crate::prometheus::Server;
 
@@ -43,6 +44,7 @@ pub struct Sources {
 pub(crate) struct Current {
     pub(crate) servers: BTreeMap<Arc<str>, Arc<Server>>,
     pub(crate) scraper: Arc<Scraper>,
+    pub(crate) kubelets: Arc<Kubelets>,
     /// The contents of the files with authorities. A renewed one needs new connections.
     authorities: BTreeMap<PathBuf, Vec<u8>>,
 }
@@ -62,6 +64,11 @@ impl Sources {
     /// The number of pages of pods that are scraped.
     pub fn pages(&self) -> usize {
         self.current().scraper.pages()
+    }
+
+    /// The number of nodes that are scraped.
+    pub fn nodes(&self) -> usize {
+        self.current().kubelets.nodes()
     }
 
     /// Reads the file again. An unusable file changes nothing.
@@ -84,13 +91,15 @@ impl Sources {
         let mut states = BTreeMap::new();
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut scrapes = FuturesUnordered::new();
+        let (mut scrapes, mut nodes) = (FuturesUnordered::new(), FuturesUnordered::new());
         let (mut reread, mut reported) = (Instant::now() + REREAD, None);
         loop {
             tokio::select! {
                 biased;
                 _ = tick.tick() => {
-                    scrapes.extend(self.current().scraper.due());
+                    let current = self.current();
+                    scrapes.extend(current.scraper.due());
+                    nodes.extend(current.kubelets.due());
                     states = report_states(&states, self.states(), &observer);
                     if Instant::now() >= reread {
                         reread = Instant::now() + REREAD;
@@ -100,6 +109,7 @@ impl Sources {
                     }
                 }
                 Some(_) = scrapes.next(), if !scrapes.is_empty() => {}
+                Some(_) = nodes.next(), if !nodes.is_empty() => {}
             }
         }
     }
@@ -151,12 +161,8 @@ impl Current {
                 field: format!("prometheus server {:?}: {field}", server.name),
                 reason,
             };
-            if let Some(authority) = &server.ca_file
-                && !authorities.contains_key(authority)
-            {
-                let contents = std::fs::read(authority)
-                    .map_err(|error| invalid("caFile", format!("cannot be read: {error}")))?;
-                authorities.insert(authority.clone(), contents);
+            if let Some(authority) = &server.ca_file {
+                read_authority(&mut authorities, authority).map_err(|reason| invalid("caFile", reason))?;
             }
             let known = before.and_then(|before| before.reusable(server, &authorities));
             let server = if let Some(known) = known {
@@ -174,7 +180,22 @@ impl Current {
             let dial = dial.map_or_else(|| Arc::new(Network::plain()) as Arc<dyn Dial>, Arc::clone);
             Arc::new(Scraper::new(file.pods.clone(), dial))
         };
-        Ok(Self { servers, scraper, authorities })
+        let kubelet = &file.kubelet;
+        let invalid =
+            |reason| FileError::Field { path: path.to_owned(), field: "kubelet.caFile".to_owned(), reason };
+        if let Some(authority) = kubelet.ca_file.as_ref().filter(|_| kubelet.enabled) {
+            read_authority(&mut authorities, authority).map_err(invalid)?;
+        }
+        let known = before.filter(|before| {
+            before.kubelets.settings() == kubelet && before.has_same(kubelet.ca_file.as_deref(), &authorities)
+        });
+        let kubelets = if let Some(known) = known {
+            Arc::clone(&known.kubelets)
+        } else {
+            let dial = dial_of_kubelets(kubelet, dial).map_err(invalid)?;
+            Arc::new(Kubelets::new(kubelet.clone(), dial))
+        };
+        Ok(Self { servers, scraper, kubelets, authorities })
     }
 
     /// The same server, unless its settings or authorities have changed.
@@ -184,12 +205,35 @@ impl Current {
         authorities: &BTreeMap<PathBuf, Vec<u8>>,
     ) -> Option<Arc<Server>> {
         let known = self.servers.get(&server.name).filter(|known| known.settings() == server)?;
-        let has_same = server
-            .ca_file
-            .as_ref()
-            .is_none_or(|authority| self.authorities.get(authority) == authorities.get(authority));
-        has_same.then(|| Arc::clone(known))
+        self.has_same(server.ca_file.as_deref(), authorities).then(|| Arc::clone(known))
     }
+
+    /// Whether the file of authorities has the same contents.
+    fn has_same(&self, authority: Option<&Path>, authorities: &BTreeMap<PathBuf, Vec<u8>>) -> bool {
+        authority.is_none_or(|authority| self.authorities.get(authority) == authorities.get(authority))
+    }
+}
+
+/// Reads a file of authorities, once.
+fn read_authority(authorities: &mut BTreeMap<PathBuf, Vec<u8>>, file: &Path) -> Result<(), String> {
+    if !authorities.contains_key(file) {
+        let contents = std::fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
+        authorities.insert(file.to_owned(), contents);
+    }
+    Ok(())
+}
+
+fn dial_of_kubelets(
+    settings: &KubeletSettings,
+    dial: Option<&Arc<dyn Dial>>,
+) -> Result<Arc<dyn Dial>, String> {
+    let network = match dial {
+        Some(dial) => return Ok(Arc::clone(dial)),
+        None if !settings.enabled => Ok(Network::plain()),
+        None if settings.insecure_skip_verify => Network::unverified(),
+        None => Network::tls(settings.ca_file.as_deref()),
+    };
+    Ok(Arc::new(network.map_err(|error| error.to_string())?))
 }
 
 fn dial_of(server: &PrometheusServer, dial: Option<&Arc<dyn Dial>>) -> Result<Arc<dyn Dial>, String> {
@@ -199,6 +243,6 @@ fn dial_of(server: &PrometheusServer, dial: Option<&Arc<dyn Dial>>) -> Result<Ar
     if server.url.scheme_str() != Some("https") {
         return Ok(Arc::new(Network::plain()));
     }
-    let network = Network::tls(&server.url, server.ca_file.as_deref()).map_err(|error| error.to_string())?;
+    let network = Network::tls(server.ca_file.as_deref()).map_err(|error| error.to_string())?;
     Ok(Arc::new(network))
 }

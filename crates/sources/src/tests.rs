@@ -119,6 +119,7 @@ fn pod(name: &str, last: u8) -> PodTarget {
     let address = PodAddress {
         ip: [10, 0, 0, last].into(),
         is_of_node: false,
+        node: Some([192, 168, 0, 1].into()),
         ports: [(Some("http".into()), 8080)].into(),
     };
     PodTarget { name: name.into(), running: true, address: Some(Arc::new(address)) }
@@ -290,7 +291,12 @@ async fn only_running_pods_at_declared_ports_are_scraped() {
     let failed = rig.per_pod(WAITING, &[pending]).await.unwrap_err();
     assert_eq!(failed, "none of 1 pods has a number; web: the pod has no address yet");
     for ip in ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "::ffff:169.254.169.254"] {
-        let address = PodAddress { ip: ip.parse().unwrap(), is_of_node: false, ports: [(None, 8080)].into() };
+        let address = PodAddress {
+            ip: ip.parse().unwrap(),
+            is_of_node: false,
+            node: None,
+            ports: [(None, 8080)].into(),
+        };
         let target = PodTarget { name: "web".into(), running: true, address: Some(Arc::new(address)) };
         let metric = "{metric: waiting, pods: {port: 8080, series: waiting}}";
         let failed = rig.per_pod(metric, &[target]).await.unwrap_err();

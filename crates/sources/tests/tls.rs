@@ -11,7 +11,7 @@ use policies::spec::{Level, MetricRule, parse};
 use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
-use sources::{Form, Sources, Target, Values};
+use sources::{Dial, Form, Network, Sources, Target, Values};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -149,4 +149,24 @@ async fn renewed_authority_is_trusted_after_the_next_read_of_the_file() {
     std::fs::write(rig.folder.join("ca.crt"), "none").unwrap();
     rig.sources.reload().unwrap_err();
     assert_eq!(rig.query("d").await, FOUR);
+}
+
+#[tokio::test]
+async fn certificate_of_a_kubelet_is_verified_unless_skipped() {
+    let (own, other) = (certificate("localhost"), certificate("localhost"));
+    let (servers, folder) = (PageServers::default(), std::env::temp_dir());
+    servers.serve(INSIDE, |_| PageResponse::page(""));
+    let (port, serving) = serve(&own, servers).await;
+    let ca = folder.join(format!("sources-kubelet-ca-{}", std::process::id()));
+    let dial = async |network: Network| {
+        network.dial(format!("https://localhost:{port}").parse().unwrap()).await.map(drop)
+    };
+    std::fs::write(&ca, other.cert.pem()).unwrap();
+    let error = dial(Network::tls(Some(&ca)).unwrap()).await.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "{error}");
+    std::fs::write(&ca, own.cert.pem()).unwrap();
+    dial(Network::tls(Some(&ca)).unwrap()).await.unwrap();
+    dial(Network::unverified().unwrap()).await.unwrap();
+    std::fs::remove_file(ca).unwrap();
+    serving.abort();
 }

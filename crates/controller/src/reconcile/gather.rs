@@ -1,12 +1,13 @@
 //! Fetches the metrics of a plan without holding a worker: several queries at once, each query once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Query, QueryError};
+use autoscaling::spec::MetricSource;
 use autoscaling::{Answers, Evaluation, Plan};
 use futures::stream::{self, Stream, StreamExt};
 use policies::spec::MetricRule;
@@ -106,6 +107,17 @@ pub(super) fn gather<'a>(
     stream::iter(fetches).buffer_unordered(AT_ONCE)
 }
 
+/// The resources that metrics of types Resource and ContainerResource name.
+fn resources(metrics: &[MetricSource]) -> BTreeSet<Arc<str>> {
+    let resource = |metric: &MetricSource| match metric {
+        MetricSource::Resource { resource, .. } | MetricSource::ContainerResource { resource, .. } => {
+            Some(Arc::clone(resource))
+        }
+        _ => None,
+    };
+    metrics.iter().filter_map(resource).collect()
+}
+
 /// The approximate size of an answer.
 fn bytes(answer: &Result<Answer, QueryError>) -> usize {
     match answer {
@@ -139,6 +151,7 @@ impl Controller {
             key: record.key.clone(),
             target: record.spec.target.name.as_str().into(),
             pods,
+            resources: resources(&record.spec.metrics),
             clock: Arc::clone(&self.clock),
             telemetry: self.telemetry.clone(),
             readings: Arc::clone(&readings),

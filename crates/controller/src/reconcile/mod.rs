@@ -13,6 +13,7 @@ mod gauges;
 mod guard_reads;
 mod histories;
 mod intake;
+mod node_usage;
 mod observe;
 mod policy;
 mod policy_inputs;

@@ -1,7 +1,7 @@
 //! The metrics of one sync whose policy names their origins. All others come from the metrics APIs as without a
 //! policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +14,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use policies::spec::MetricRule;
+use policies::spec::{MetricOrigin, MetricRule};
 use serde::{Deserialize, Serialize};
 use sources::{Form, PodTarget, Reading, Sources, Target, Values, described, name_of};
 use tokio::time::Instant;
 
+use super::node_usage;
 use crate::options::MetricSources;
 use crate::store::{Addresses, Key};
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -83,8 +84,12 @@ pub const NO_SOURCES: &str = "NoSources";
 pub(super) fn without_sources(plan: &Plan, rules: &[MetricRule]) -> Vec<SourceReading> {
     let mut readings = Vec::new();
     for (_, query) in plan.queries() {
+        let rule = match query {
+            Query::Resource { .. } => node_usage::rule(rules),
+            query => rule_of(rules, query).map(|(rule, _)| rule),
+        };
         if readings.len() < MAX_READINGS
-            && let Some((rule, _)) = rule_of(rules, query)
+            && let Some(rule) = rule
         {
             readings.push(SourceReading {
                 metric: rule.metric.to_string(),
@@ -107,7 +112,8 @@ fn rule_of<'a>(rules: &'a [MetricRule], query: &Query) -> Option<(&'a MetricRule
         Query::Pods { metric, .. } => (metric, Form::PerPod),
         Query::Object { metric, .. } | Query::External { metric, .. } => (metric, Form::Single),
     };
-    rules.iter().find(|rule| rule.metric == *name).map(|rule| (rule, form))
+    let is_rule = |rule: &&MetricRule| rule.metric == *name && rule.origin != MetricOrigin::Kubelet;
+    rules.iter().find(is_rule).map(|rule| (rule, form))
 }
 
 /// What a sync has read from sources so far.
@@ -129,6 +135,11 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
+    /// A number that was requested at `at`.
+    pub(super) const fn new(at: Instant, interval: Duration) -> Self {
+        Self { at, interval }
+    }
+
     /// The due time of the sync after one that started at `started`. If the source has other numbers once per period,
     /// the next sync comes with the next number, and not up to a period later.
     pub(super) fn next_sync(arrival: Option<Self>, started: Instant, period: Duration) -> Instant {
@@ -151,6 +162,8 @@ pub(super) struct SyncMetrics {
     pub(super) key: Key,
     pub(super) target: Arc<str>,
     pub(super) pods: Vec<PodTarget>,
+    /// The resources that the metrics of types Resource and ContainerResource name.
+    pub(super) resources: BTreeSet<Arc<str>>,
     pub(super) clock: SharedClock,
     pub(super) telemetry: Telemetry,
     pub(super) readings: Readings,
@@ -169,6 +182,9 @@ pub(super) fn pod_targets(addresses: &Addresses, namespace: &str, pods: &[Arc<Po
 
 impl Metrics for SyncMetrics {
     fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+        if matches!(query, Query::Resource { .. }) && node_usage::rule(&self.rules).is_some() {
+            return self.node_usage().boxed();
+        }
         match rule_of(&self.rules, &query) {
             Some((rule, form)) => self.read(rule, form, query).boxed(),
             None => self.apis.fetch(query),
@@ -227,7 +243,7 @@ impl SyncMetrics {
         }
     }
 
-    fn note(&self, arrival: Option<Arrival>, reading: SourceReading) {
+    pub(super) fn note(&self, arrival: Option<Arrival>, reading: SourceReading) {
         let mut noted = self.readings.lock();
         if let Some(arrival) = arrival
             && noted.arrival.is_none_or(|newest| newest.at < arrival.at)
@@ -247,7 +263,7 @@ impl SyncMetrics {
 }
 
 /// The numbers that a reading keeps.
-fn shown(values: &BTreeMap<Arc<str>, f64>) -> Vec<SourceValue> {
+pub(super) fn shown(values: &BTreeMap<Arc<str>, f64>) -> Vec<SourceValue> {
     values.iter().take(MAX_VALUES).map(|(pod, value)| number(Some(pod), *value)).collect()
 }
 

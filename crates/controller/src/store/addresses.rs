@@ -86,7 +86,8 @@ fn address_of(pod: &WirePod<'_>) -> Option<PodAddress> {
     let ip = pod.ip.parse().ok()?;
     let sidecars = pod.init_containers.iter().filter(|container| container.restartable);
     let ports: Box<[_]> = pod.containers.iter().chain(sidecars).flat_map(ports_of).take(MAX_PORTS).collect();
-    Some(PodAddress { ip, is_of_node: pod.ip == pod.host_ip, ports })
+    let node = pod.host_ip.parse().ok();
+    Some(PodAddress { ip, is_of_node: pod.ip == pod.host_ip, node, ports })
 }
 
 /// The TCP ports of a container. Nothing for ports that cannot be read: such a pod has no port to scrape.
@@ -122,6 +123,7 @@ mod tests {
         let web = addresses.get("shop", "web").unwrap();
         assert_eq!(web.ports[..], [(Some("http".into()), 8080), (None, 15020)]);
         assert!(!web.is_of_node);
+        assert_eq!(web.node, Some([192, 168, 0, 1].into()));
         apply(&addresses, "web", "192.168.0.1", "192.168.0.1");
         assert!(addresses.get("shop", "web").unwrap().is_of_node);
         apply(&addresses, "web", "", "192.168.0.1");

@@ -172,7 +172,7 @@ metrics! {
             &["source"],
             AGE_BOUNDS,
             "Age of the oldest number that a sync read from a metric source, in seconds.",
-            "Age of the oldest number that a sync read from a source of `--metric-sources`: the name of a server, or `pods`.",
+            "Age of the oldest number that a sync read from a source of `--metric-sources`: the name of a server, `pods` or `kubelet`.",
         );
         source_errors: CounterVec = counter(
             "concertina_metric_source_errors_total",

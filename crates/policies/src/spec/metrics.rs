@@ -16,14 +16,18 @@ const MAX_TEXT: usize = 1024;
 /// Maximum labels of a series.
 const MAX_LABELS: usize = 30;
 
-/// The origin of one metric of an HPA. Applies to all metrics of this name of type Pods, Object or External.
+/// The resources that a kubelet measures. One page has both.
+const RESOURCES: [&str; 2] = ["cpu", "memory"];
+
+/// The origin of one metric of an HPA. Applies to all metrics of this name of type Pods, Object or External, and with
+/// `kubelet` to all metrics of type Resource and ContainerResource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricRule {
     /// `metric`: the name in `spec.metrics`.
     pub metric: Arc<str>,
     /// `maxAgeSeconds`: the age from which on a number is an error. `None` for no limit.
     pub max_age_seconds: Option<u32>,
-    /// `prometheus` or `pods`.
+    /// `prometheus`, `pods` or `kubelet`.
     pub origin: MetricOrigin,
 }
 
@@ -39,6 +43,8 @@ pub enum MetricOrigin {
     },
     /// A page of metrics of each pod.
     Pods(Arc<PodSeries>),
+    /// The usage of pods from the kubelets of their nodes.
+    Kubelet,
 }
 
 /// The series of pods that make one number for each pod.
@@ -90,13 +96,19 @@ impl Named for Reduction {
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<MetricRule> {
     let metric = required(reader, "metric", MAX_TEXT);
     let max_age_seconds = reader.integer("maxAgeSeconds", 1..=3600);
-    let (has_prometheus, has_pods) = (reader.has("prometheus"), reader.has("pods"));
+    let origins = ["prometheus", "pods", "kubelet"].into_iter().filter(|origin| reader.has(origin)).count();
     let prometheus = reader.unit("prometheus", prometheus);
     let pods = reader.unit("pods", pods).map(|series| MetricOrigin::Pods(Arc::new(series)));
-    if has_prometheus == has_pods {
-        reader.report_whole(ProblemReason::Conflict("needs either prometheus or pods"));
+    let kubelet = reader.unit("kubelet", |_| Some(MetricOrigin::Kubelet));
+    if origins != 1 {
+        reader.report_whole(ProblemReason::Conflict("needs one of prometheus, pods and kubelet"));
     }
-    Some(MetricRule { metric: metric?.into(), max_age_seconds, origin: prometheus.or(pods)? })
+    let (metric, origin) = (metric?, prometheus.or(pods).or(kubelet)?);
+    if origin == MetricOrigin::Kubelet && !RESOURCES.contains(&&*metric) {
+        reader.report("metric", ProblemReason::Conflict("must be cpu or memory, which kubelets measure"));
+        return None;
+    }
+    Some(MetricRule { metric: metric.into(), max_age_seconds, origin })
 }
 
 /// Reports the second and further rules of one metric, which have no effect.
@@ -211,6 +223,7 @@ mod tests {
               pods: {port: 9090, path: /stats/prometheus?usedonly, series: http_requests_total, rateSeconds: 10}
             - metric: others
               pods: {port: 9090, series: http_requests_total, rateSeconds: 12}
+            - {metric: cpu, kubelet: {}}
         "#;
         let parsed = parse(text, Level::Annotation);
         assert_eq!(parsed.problems, []);
@@ -219,7 +232,7 @@ mod tests {
         assert!(matches!(&rules[0].origin, MetricOrigin::Prometheus { server, .. } if &**server == "main"));
         let series = |index: usize| match &rules[index].origin {
             MetricOrigin::Pods(series) => Arc::clone(series),
-            MetricOrigin::Prometheus { .. } => panic!("not a series of pods"),
+            other => panic!("not a series of pods: {other:?}"),
         };
         assert_eq!(series(1).port, PodPort::Name("http".into()));
         assert_eq!(series(1).labels[..], [("model".to_owned(), "llama".to_owned())]);
@@ -227,12 +240,21 @@ mod tests {
         assert_eq!((&*series(1).path, &*series(2).path), ("/metrics", "/stats/prometheus?usedonly"));
         assert_eq!((series(2).rate_seconds, series(2).interval_seconds), (Some(10), 2));
         assert_eq!((series(3).rate_seconds, series(3).interval_seconds), (Some(12), 3));
+        assert_eq!((&*rules[4].metric, &rules[4].origin), ("cpu", &MetricOrigin::Kubelet));
     }
 
     #[test]
     fn invalid_metric_is_reported_with_its_path() {
         for (metric, expected) in [
-            ("{metric: a}", "metrics[0]: needs either prometheus or pods"),
+            ("{metric: a}", "metrics[0]: needs one of prometheus, pods and kubelet"),
+            (
+                "{metric: cpu, kubelet: {}, prometheus: {server: m, query: up}}",
+                "metrics[0]: needs one of prometheus, pods and kubelet",
+            ),
+            (
+                "{metric: disk, kubelet: {}}",
+                "metrics[0].metric: must be cpu or memory, which kubelets measure",
+            ),
             (
                 "{metric: a, prometheus: {server: m}}",
                 "metrics[0].prometheus.query: is missing; the entry needs it",
