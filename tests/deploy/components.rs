@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::rendered::{HOME, Objects, helm, objects, only, path, run};
+use crate::rendered::{HOME, Objects, helm, named, objects, only, path, run};
 
 /// Copies a folder below deploy/kustomize, alone, to a folder of this test.
 fn vendored(test: &str, folder: &str) -> PathBuf {
@@ -110,6 +110,38 @@ fn components_combine_in_a_folder_of_the_users_own() {
         let built = combination(components);
         assert_eq!(only(&built, "Deployment"), only(&chart, "Deployment"), "{components:?}");
         assert_eq!(built, chart, "{components:?}");
+    }
+    fs::remove_dir_all(all).unwrap();
+}
+
+#[test]
+#[ignore = "needs kubectl and HELM: run tests/helm/build.sh"]
+fn account_for_kubelets_may_only_read_metrics_of_nodes() {
+    let all = vendored("kubelet-metrics", "");
+    let own = all.join("own");
+    fs::create_dir(&own).unwrap();
+    let text = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [../base]\n\
+                components: [../components/kubelet-metrics]\n";
+    fs::write(own.join("kustomization.yaml"), text).unwrap();
+    let built = build(&own);
+    let values = ["metricSources.kubelet.enabled=true", "metricSources.kubelet.insecureSkipVerify=true"];
+    let chart = helm("concertina", HOME, &values);
+    for kind in ["ServiceAccount", "Secret", "ClusterRole", "ClusterRoleBinding"] {
+        let account = named(&built, kind, "concertina-kubelet");
+        assert_eq!(account, named(&chart, kind, "concertina-kubelet"), "{kind}");
+    }
+    let role = named(&built, "ClusterRole", "concertina-kubelet");
+    let rule = serde_json::json!({"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]});
+    assert_eq!(role["rules"], serde_json::json!([rule]));
+    let mount = serde_json::json!({
+        "name": "kubelet-token", "mountPath": "/var/run/secrets/concertina/kubelet", "readOnly": true,
+    });
+    for objects in [&built, &chart] {
+        let pod = &only(objects, "Deployment")["spec"]["template"]["spec"];
+        assert!(pod["containers"][0]["volumeMounts"].as_array().unwrap().contains(&mount));
+        let volumes = pod["volumes"].as_array().unwrap().iter();
+        let secrets: Vec<_> = volumes.filter_map(|volume| volume["secret"]["secretName"].as_str()).collect();
+        assert_eq!(secrets, ["concertina-kubelet"]);
     }
     fs::remove_dir_all(all).unwrap();
 }

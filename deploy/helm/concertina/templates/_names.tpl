@@ -31,6 +31,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if and (include "concertina.labelled" .) (eq .Values.handover.guard "webhook") }}true{{ end }}
 {{- end }}
 
+{{/* Whether metrics come from kubelets. */}}
+{{- define "concertina.kubelets" -}}
+{{- if (.Values.metricSources.kubelet | default dict).enabled }}true{{ end }}
+{{- end }}
+
 {{- define "concertina.account" -}}
 {{ .Values.serviceAccount.name | default (include "concertina.fullname" .) }}
 {{- end }}
