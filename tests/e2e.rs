@@ -54,6 +54,8 @@ mod handover;
 mod identity;
 #[path = "e2e/kubelet.rs"]
 mod kubelet;
+#[path = "e2e/kubelet_direct.rs"]
+mod kubelet_direct;
 #[path = "e2e/metric_specs.rs"]
 mod metric_specs;
 #[path = "e2e/metrics.rs"]
@@ -306,6 +308,12 @@ async fn long_labelled_hpa_has_one_writer_after_an_outage_of_the_api_server() ->
 #[ignore = "needs KUBEBUILDER_ASSETS and CONCERTINA_KEDA: run tests/controlplane/build.sh and tests/keda/build.sh"]
 async fn long_scaled_object_of_keda_is_handed_over_and_back() -> Outcome {
     handover::scaled_object(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn hpa_follows_the_kubelet_of_its_pod() -> Outcome {
+    kubelet_direct::is_followed(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,6 +2,7 @@
 //! aggregation layer.
 
 use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use http::{Method, Request, Response};
@@ -30,6 +31,14 @@ impl Adapter {
     pub(crate) async fn start(
         answer: impl Fn(&Received) -> (u16, &'static str, String) + Clone + Send + Sync + 'static,
     ) -> Outcome<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into(), answer).await
+    }
+
+    /// Starts a server at an address.
+    pub(crate) async fn start_at(
+        address: IpAddr,
+        answer: impl Fn(&Received) -> (u16, &'static str, String) + Clone + Send + Sync + 'static,
+    ) -> Outcome<Self> {
         let keys = Keys::generate()?;
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(keys.key_der));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -38,7 +47,7 @@ impl Adapter {
             .with_no_client_auth()
             .with_single_cert(vec![CertificateDer::from(keys.certificate_der)], key)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let listener = TcpListener::bind((address, 0)).await?;
         let port = listener.local_addr()?.port();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

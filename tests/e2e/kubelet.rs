@@ -21,6 +21,9 @@ pub(crate) const NODE: &str = "test-node";
 /// The annotation of a pod with an address of its own.
 pub(crate) const ADDRESS: &str = "example.com/address";
 
+/// The annotation of a pod whose node has an address.
+pub(crate) const NODE_ADDRESS: &str = "example.com/node-address";
+
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
@@ -107,14 +110,19 @@ fn running_status(pod: &Value, index: usize) -> Value {
             })
         })
         .collect();
-    json!({"status": {
+    let mut status = json!({"status": {
         "phase": "Running",
         "startTime": now,
         "podIP": address,
         "podIPs": [{"ip": address}],
         "conditions": conditions,
         "containerStatuses": containers,
-    }})
+    }});
+    if let Some(node) = pod["metadata"]["annotations"][NODE_ADDRESS].as_str() {
+        status["status"]["hostIP"] = json!(node);
+        status["status"]["hostIPs"] = json!([{"ip": node}]);
+    }
+    status
 }
 
 fn container_names(pod: &Value) -> Vec<String> {

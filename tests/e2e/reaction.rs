@@ -1,6 +1,6 @@
-//! The time from a step in the load of an HPA to the write of its Scale, on four ways of the number: kubelet and
-//! metrics-server to the built-in controller, the same to Concertina, Prometheus to Concertina, and the pods' own pages
-//! to Concertina.
+//! The time from a step in the load of an HPA to the write of its Scale, on five ways of the number: kubelet and
+//! metrics-server to the built-in controller, the same to Concertina, the kubelet to Concertina, Prometheus to
+//! Concertina, and the pods' own pages to Concertina.
 //!
 //! All of them run at the same time, next to each other, with equal HPAs and equal steps.
 
@@ -10,6 +10,8 @@ mod chain;
 mod chart;
 #[path = "reaction/load.rs"]
 mod load;
+#[path = "reaction/node.rs"]
+mod node;
 #[path = "reaction/pages.rs"]
 mod pages;
 #[path = "reaction/prometheus.rs"]
@@ -24,11 +26,13 @@ use tokio::time::sleep;
 
 use self::chain::Chain;
 use self::load::{HPAS, LAST, Load, STEP, STEPS};
+use self::node::Node;
 use self::pages::Pages;
+pub(crate) use self::pages::own_address;
 use self::prometheus::Prometheus;
 use crate::fixture::{Autoscaler, Fixture};
 use crate::handover::rig::{LABEL, replica, webhook};
-use crate::kubelet::{ADDRESS, NODE};
+use crate::kubelet::{ADDRESS, NODE, NODE_ADDRESS};
 use crate::outcome::{Outcome, ensure};
 use crate::world::World;
 
@@ -48,6 +52,8 @@ enum Source {
     BuiltIn,
     /// The metrics API, to Concertina.
     Chain,
+    /// The kubelet, to Concertina.
+    Kubelet,
     Prometheus,
     Pods,
 }
@@ -56,10 +62,12 @@ const BUILT_IN: Way =
     Way { source: Source::BuiltIn, namespace: "built-in", title: "built-in controller, metrics-server" };
 const SAME: Way =
     Way { source: Source::Chain, namespace: "same-chain", title: "Concertina each second, metrics-server" };
+const KUBELET: Way =
+    Way { source: Source::Kubelet, namespace: "kubelet", title: "Concertina each second, kubelet" };
 const PROMETHEUS: Way =
     Way { source: Source::Prometheus, namespace: "prometheus", title: "Concertina each second, Prometheus" };
 const PODS: Way = Way { source: Source::Pods, namespace: "pods", title: "Concertina each second, pods" };
-const WAYS: [Way; 4] = [BUILT_IN, SAME, PROMETHEUS, PODS];
+const WAYS: [Way; 5] = [BUILT_IN, SAME, KUBELET, PROMETHEUS, PODS];
 
 /// Seconds from each step to the write of the Scale, sorted.
 struct Delays(Vec<f64>);
@@ -75,11 +83,20 @@ impl Delays {
 /// names.
 pub(crate) async fn to_steps_in_load(stage: &Fixture) -> Outcome {
     let pages = Pages::start().await?;
+    let node = Node::start(pages.address.ip(), KUBELET.namespace).await?;
     let service = webhook(stage).await?;
     let sources = stage.plane.folder().join("sources.yaml");
     let prometheus = Prometheus::start(stage, pages.address)?;
     let server = format!("{{name: main, url: 'http://127.0.0.1:{}'}}", prometheus.port);
-    std::fs::write(&sources, format!("prometheus: [{server}]\npods: {{enabled: true}}\n"))?;
+    let token = stage.plane.folder().join("kubelet-token");
+    std::fs::write(&token, "of-the-kubelet")?;
+    let kubelet = format!(
+        "{{enabled: true, insecureSkipVerify: true, bearerTokenFile: {}, port: {}, interval: 1s}}",
+        token.display(),
+        node.port()
+    );
+    let file = format!("prometheus: [{server}]\npods: {{enabled: true}}\nkubelet: {kubelet}\n");
+    std::fs::write(&sources, file)?;
     let sources = format!("--metric-sources={}", sources.display());
     let replica = replica(stage, "a", &[PERIOD_FLAG, &sources]).await?;
     service.set(&[replica.webhook]);
@@ -97,12 +114,13 @@ pub(crate) async fn to_steps_in_load(stage: &Fixture) -> Outcome {
         worlds.push(world);
     }
     let built_in = stage.autoscaler_with(Autoscaler::BuiltIn, &[PERIOD_FLAG]).await?;
-    for way in [SAME, PROMETHEUS, PODS] {
+    for way in [SAME, KUBELET, PROMETHEUS, PODS] {
         replica.all_are(stage, way.namespace, "in_charge", HPAS).await?;
     }
     // The first syncs of all HPAs.
     let load = Load::starting_in(Duration::from_secs(40));
     pages.show(load);
+    node.show(load);
     let _chain = Chain::start(load, vec![worlds.remove(0), worlds.remove(0)]);
     sleep(LAST + Duration::from_secs(40)).await;
     drop((replica, built_in, prometheus));
@@ -135,8 +153,10 @@ async fn create(world: &World, way: &Way, index: usize, pages: &Pages) -> Outcom
     world.api.create(world.widgets("").trim_end_matches('/'), &target).await?;
     let status = json!({"status": {"replicas": 1, "selector": format!("app={name}")}});
     world.api.merge(&format!("{}/status", world.widgets(&name)), &status).await?;
+    // The address of a pod must differ from that of its node.
+    let address = if way.source == Source::Kubelet { NODE_ADDRESS } else { ADDRESS };
     let pod = json!({
-        "metadata": {"name": name, "labels": {"app": name}, "annotations": {ADDRESS: pages.address.ip().to_string()}},
+        "metadata": {"name": name, "labels": {"app": name}, "annotations": {address: pages.address.ip().to_string()}},
         "spec": {"nodeName": NODE, "containers": [{
             "name": "app", "image": "example.com/app", "resources": {"requests": {"cpu": "100m"}},
             "ports": [{"containerPort": pages.address.port()}],
@@ -157,6 +177,7 @@ async fn create(world: &World, way: &Way, index: usize, pages: &Pages) -> Outcom
     let (metric, policy) = match way.source {
         Source::BuiltIn => (cpu, None),
         Source::Chain => (cpu, Some(json!({"syncPeriodSeconds": 1}))),
+        Source::Kubelet => (cpu, Some(each_second(&json!({"metric": "cpu", "kubelet": {}})))),
         Source::Prometheus => (load, Some(each_second(&json!({"metric": "load", "prometheus": query})))),
         Source::Pods => (load, Some(each_second(&json!({"metric": "load", "pods": page})))),
     };

@@ -16,7 +16,7 @@ use crate::world::World;
 
 /// The cpu of one unit of load.
 pub(crate) const MILLICORES: i64 = 10;
-const KUBELET_SECONDS: i64 = 10;
+pub(crate) const KUBELET_SECONDS: i64 = 10;
 const METRICS_SERVER: Duration = Duration::from_secs(15);
 
 /// Publishes numbers until it is dropped.
@@ -48,8 +48,9 @@ impl Drop for Chain {
 }
 
 /// The time of the last measurement of a pod. The kubelets of a cluster do not measure at the same time.
-fn measured(index: usize, at: Timestamp) -> Timestamp {
+pub(crate) fn measured(index: usize, at: Timestamp) -> Timestamp {
     let phase = i64::try_from(index).unwrap_or_default() * 7;
-    let age = (at.as_second() + phase).rem_euclid(KUBELET_SECONDS);
-    at - SignedDuration::from_secs(age)
+    let (seconds, part) = (at.as_second(), at.subsec_nanosecond());
+    let age = (seconds + phase).rem_euclid(KUBELET_SECONDS);
+    at - SignedDuration::new(age, part)
 }

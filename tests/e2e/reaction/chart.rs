@@ -11,7 +11,7 @@ const TOP: f64 = 20.0;
 /// The end of the axis of time, in seconds.
 const SECONDS: u32 = 45;
 /// Colours that differ in brightness, too.
-const COLOURS: [&str; 4] = ["#7f1d1d", "#c2410c", "#6d28d9", "#0369a1"];
+const COLOURS: [&str; 5] = ["#7f1d1d", "#c2410c", "#15803d", "#6d28d9", "#0369a1"];
 
 /// Returns the chart as SVG.
 pub(crate) fn draw(delays: &[(&str, Delays)]) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn draw(delays: &[(&str, Delays)]) -> String {
          font-size=\"12\">\n<title>Share of steps in load that are answered after a time</title>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
         right + 20.0,
-        bottom + 40.0 + 20.0 * 4.0,
+        bottom + 40.0 + 20.0 * 5.0,
     );
     for percent in [0, 25, 50, 75, 100] {
         let y = bottom - HEIGHT * f64::from(percent) / 100.0;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::{HeaderValue, Request, Response, header};
@@ -32,14 +32,18 @@ pub(crate) fn path(index: usize) -> String {
     format!("/metrics/{index}")
 }
 
+/// The address of this machine in a network. Concertina requests no page at a loopback address.
+pub(crate) async fn own_address() -> Outcome<IpAddr> {
+    // A UDP socket that is connected to a network has the address of this machine there, and sends nothing.
+    let socket = UdpSocket::bind(("0.0.0.0", 0)).await?;
+    socket.connect(("198.51.100.1", 9)).await.context("this machine needs a route to other networks")?;
+    Ok(socket.local_addr()?.ip())
+}
+
 impl Pages {
     /// Serves pages with one unit of load.
     pub(crate) async fn start() -> Outcome<Self> {
-        // Concertina requests no page at a loopback address. A UDP socket that is connected to a network has the
-        // address of this machine there, and sends nothing.
-        let socket = UdpSocket::bind(("0.0.0.0", 0)).await?;
-        socket.connect(("198.51.100.1", 9)).await.context("this machine needs a route to other networks")?;
-        let listener = TcpListener::bind((socket.local_addr()?.ip(), 0)).await?;
+        let listener = TcpListener::bind((own_address().await?, 0)).await?;
         let address = listener.local_addr()?;
         let load = Arc::<Mutex<Option<Load>>>::default();
         let shown = Arc::clone(&load);
