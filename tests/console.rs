@@ -16,13 +16,18 @@ mod controller_page;
 mod faults;
 #[path = "console/measure.rs"]
 mod measure;
+#[path = "console/one_hpa.rs"]
+mod one_hpa;
 #[path = "console/process.rs"]
 mod process;
 #[path = "console/questions.rs"]
 mod questions;
+#[path = "console/record.rs"]
+mod record;
 #[path = "console/secure_port.rs"]
 mod secure_port;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -36,6 +41,7 @@ use tokio::process::{Child, Command};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::browser::Browser;
+use self::record::ApiServer;
 
 /// A cluster, and the program that shows it.
 struct World {
@@ -71,6 +77,27 @@ impl World {
         Self { cluster, url, kubeconfig, console, _stop: stop }
     }
 
+    /// Starts the console of a cluster in which a controller serves the given documents, by path.
+    async fn recorded(
+        name: &str,
+        hpas: impl IntoIterator<Item = Value>,
+        documents: BTreeMap<String, Value>,
+    ) -> Self {
+        let cluster = Cluster::new(Arc::new(SystemClock));
+        for hpa in hpas {
+            cluster.put_raw(hpa);
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("https://{}", listener.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        let serving = ApiServer::new(&cluster, documents).serve(listener);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
+        let kubeconfig = kubeconfig(name, &server);
+        let mut console = program(&kubeconfig).spawn().unwrap();
+        let url = url(&mut console).await;
+        Self { cluster, url, kubeconfig, console, _stop: stop.drop_guard() }
+    }
+
     /// Opens the page in a browser, and waits for the rows.
     async fn open(&self, name: &str, width: u32, height: u32) -> Browser {
         let mut browser = Browser::start(&format!("console-{name}"), width, height).await;
@@ -87,16 +114,22 @@ async fn serve(name: &str, cluster: &Cluster) -> (String, PathBuf, DropGuard) {
     let (stop, serving) = (CancellationToken::new(), cluster.clone());
     let token = stop.clone();
     tokio::spawn(async move { serving.serve(listener, token).await });
-    let kubeconfig =
-        std::env::temp_dir().join(format!("concertina-console-test-{}-{name}", std::process::id()));
+    let kubeconfig = kubeconfig(name, &server);
+    (server, kubeconfig, stop.drop_guard())
+}
+
+/// Writes a kubeconfig for a server. A token is sent over TLS only.
+fn kubeconfig(name: &str, server: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("concertina-console-test-{}-{name}", std::process::id()));
+    let is_tls = server.starts_with("https:");
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": server}}],
+        "clusters": [{"name": "test", "cluster": {"server": server, "insecure-skip-tls-verify": is_tls}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         "users": [{"name": "test", "user": {"token": "token"}}],
     });
-    std::fs::write(&kubeconfig, config.to_string()).unwrap();
-    (server, kubeconfig, stop.drop_guard())
+    std::fs::write(&path, config.to_string()).unwrap();
+    path
 }
 
 /// The command that serves the page.

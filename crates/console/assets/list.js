@@ -1,7 +1,7 @@
 // The list of all HPAs. Only the rows on the screen are elements, so that 20,000 HPAs scroll like 20.
 
 import { html, plain, svg } from "./dom.js";
-import { STATES, age, bar, counts, keyOf, measured, sparkline, visible, writeView } from "./view.js";
+import { STATES, age, bar, counts, keyOf, measured, sentence, sparkline, visible, writeView } from "./view.js";
 
 /** @typedef {import("./view.js").Row} Row */
 /** @typedef {import("./view.js").View} View */
@@ -159,7 +159,7 @@ export class List {
     const more = row.metrics.length - METRICS;
     const cell = (/** @type {string} */ name, /** @type {import("./dom.js").Child[]} */ ...children) =>
       html("span", { role: "cell", class: name }, ...children);
-    const since = row.since ?? row.scaled;
+    const { since } = sentence(row);
     return html("div", { class: `row ${row.state}`, role: "row" },
       cell("state", html("b", { class: `chip ${row.state}` }, STATES.get(row.state) ?? row.state)),
       cell("name", html("a", { href: writeView({ ...this.view, hpa: keyOf(row) }), title: plain(row.name) }, row.name),
@@ -207,11 +207,12 @@ export function count(row) {
 }
 
 /**
- * The reason of the state, and the effect of a scaling policy unless it is the reason.
+ * The last decision or the reason of the state, and the effect of a scaling policy unless it is the reason.
  * @param {Row} row
  */
 function reason(row) {
-  const text = html("span", { title: plain(row.reason) }, row.reason);
+  const said = sentence(row).text;
+  const text = html("span", { title: plain(said) }, said);
   if (!row.policy || row.state === "policy") return [text];
   return [html("small", { title: plain(row.policy) }, `policy: ${row.policy}`), text];
 }

@@ -78,7 +78,7 @@ function mark(id, current) {
 
 function showState() {
   const trouble = counts(rows.values());
-  const bad = [...trouble].filter(([state]) => ["unable", "maximum", "flapping", "contested"].includes(state));
+  const bad = [...trouble].filter(([state]) => ["unable", "maximum", "flapping", "late", "contested"].includes(state));
   const sum = bad.reduce((sum, [, count]) => sum + count, 0);
   set(byId("summary"), `${rows.size} HPAs, ${sum} in trouble`);
   const stale = live.ageSeconds * 1000 + (now() - live.at);

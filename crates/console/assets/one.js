@@ -1,8 +1,10 @@
 // The page of one HPA: its row, and the explanation that the server computes for it.
 
-import { html } from "./dom.js";
+import { html, plain } from "./dom.js";
 import { count } from "./list.js";
+import { Timeline } from "./timeline.js";
 import { STATES, age, measured, writeView } from "./view.js";
+import { WhatIf } from "./whatif.js";
 
 /** @typedef {import("./view.js").Row} Row */
 /** @typedef {import("./view.js").View} View */
@@ -23,9 +25,17 @@ export class One {
     this.running = false;
     this.heading = html("h2", { tabindex: -1 });
     this.facts = html("div", { class: "facts" });
-    this.answer = html("div", { class: "answer", "aria-live": "polite" });
+    this.answer = html("div", { class: "answer" });
+    this.failed = html("p", { role: "alert", hidden: true });
+    this.sentence = html("p", { class: "sentence", "aria-live": "polite" });
+    this.source = html("p", { class: "advice" });
+    this.timeline = new Timeline("the last hours");
+    this.decision = html("section", {}, html("h3", {}, "Decision"), this.sentence, this.timeline.element, this.source);
+    this.findings = html("section", {});
+    this.whatif = new WhatIf();
+    this.rest = html("div", { class: "rest" });
     this.back = html("a", { class: "back" }, "← All HPAs");
-    this.element = html("section", { class: "one", "aria-label": "One HPA" }, this.back, this.heading, this.facts, this.answer);
+    this.element = html("section", { class: "one", "aria-label": "One HPA" }, this.back, this.heading, this.facts, this.failed, this.answer);
   }
 
   /**
@@ -39,6 +49,8 @@ export class One {
       this.key = view.hpa;
       this.explained = undefined;
       this.started = 0;
+      this.show({});
+      this.timeline.hide();
       this.answer.replaceChildren(html("p", {}, "Explaining …"));
     }
     this.heading.replaceChildren(html("span", {}, this.key));
@@ -61,13 +73,39 @@ export class One {
     const key = this.key;
     const path = [row.namespace, row.name].map(encodeURIComponent).join("/");
     fetch(`hpas/${path}`)
-      .then(async (response) => (response.ok ? answer(await response.json()) : [failure(await response.text())]))
-      .catch((error) => [failure(`the server of this page does not respond: ${error}`)])
-      .then((parts) => {
+      .then(async (response) => (response.ok ? { it: await response.json() } : { failure: await response.text() }))
+      .catch((error) => ({ failure: `the server of this page does not respond: ${error}` }))
+      .then((answer) => {
         this.running = false;
-        if (this.key === key) replace(this.answer, parts);
+        if (this.key === key) this.show(answer);
         else this.explain();
       });
+  }
+
+  /**
+   * Shows an explanation. A failure keeps the last one.
+   * @param {{it?: any, failure?: string}} answer
+   */
+  show({ it, failure }) {
+    this.failed.hidden = !failure;
+    this.failed.className = failure ? "failure" : "";
+    this.failed.replaceChildren(html("span", {}, failure ?? ""));
+    if (!it) {
+      if (!this.answer.contains(this.decision)) this.answer.replaceChildren();
+      return;
+    }
+    if (this.sentence.textContent !== plain(it.sentence)) this.sentence.replaceChildren(html("span", {}, it.sentence));
+    this.timeline.update(it.timeline);
+    this.source.hidden = !it.timeline;
+    this.source.replaceChildren(html("span", {}, it.recorded
+      ? "Every decision is that of the controller's record."
+      : "Counts and values are those that this command and events have seen. With Concertina's record, every decision is shown."));
+    this.findings.replaceChildren(...findings(it));
+    this.whatif.update(this.key, it.form);
+    replace(this.rest, rest(it));
+    if (!this.answer.contains(this.decision)) {
+      this.answer.replaceChildren(this.decision, this.findings, this.whatif.element, this.rest);
+    }
   }
 }
 
@@ -83,9 +121,6 @@ function replace(parent, children) {
     if (open.has(details.querySelector("summary")?.textContent ?? "")) details.open = true;
   }
 }
-
-/** @param {string} text */
-const failure = (text) => html("p", { class: "failure" }, text);
 
 /**
  * @param {Row} row
@@ -104,31 +139,39 @@ function facts(row, now) {
     row.policy && term("Scaling policy", row.policy),
     term("Last change", row.scaled ? `${age(Date.parse(row.scaled), now)} ago` : "never"),
     term("Status written by", row.writers.join(", ") || "unknown"),
+    row.decision && term("Last decision", `${row.decision}${row.decided ? `, for ${age(Date.parse(row.decided), now)}` : ""}`),
     term("Reason", row.reason))];
 }
 
 /**
- * The explanation as elements.
+ * The findings, each with the fix.
  * @param {any} it
  * @returns {HTMLElement[]}
  */
-function answer(it) {
+function findings(it) {
+  const found = (it.findings ?? []).map((/** @type {any} */ finding) =>
+    html("li", { class: finding.severity }, html("b", {}, `${finding.severity} · ${finding.code}`),
+      html("p", {}, finding.message), html("p", { class: "advice" }, finding.advice)));
+  return [html("h3", {}, "Findings"), found.length > 0 ? html("ul", { class: "findings" }, ...found) : html("p", {}, "None.")];
+}
+
+/**
+ * The steps, conditions, events and the object.
+ * @param {any} it
+ * @returns {HTMLElement[]}
+ */
+function rest(it) {
   const section = (/** @type {string} */ title, /** @type {HTMLElement[]} */ ...children) =>
     html("section", {}, html("h3", {}, title), ...children);
   const table = (/** @type {string[]} */ heads, /** @type {any[][]} */ rows) =>
     html("div", { class: "wide", tabindex: 0, role: "group", "aria-label": heads.join(", ") }, html("table", {},
       html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))),
       html("tbody", {}, ...rows.map((row) => html("tr", {}, ...row.map((cell) => html("td", {}, cell)))))));
-  const findings = (it.findings ?? []).map((/** @type {any} */ finding) =>
-    html("li", { class: finding.severity }, html("b", {}, `${finding.severity} · ${finding.code}`),
-      html("p", {}, finding.message), html("p", { class: "advice" }, finding.advice)));
   const conditions = (it.conditions ?? []).map((/** @type {any} */ one) =>
     [one.type, one.status, one.reason, one.message, time(one.lastTransitionTime)]);
   const events = (it.recentEvents ?? []).map((/** @type {any} */ one) =>
     [time(one.last), one.count, one.reason, one.message, one.reporter]);
   const parts = [
-    section("Decision", html("p", { class: "sentence" }, it.sentence), drawing(it.timeline)),
-    section("Findings", findings.length > 0 ? html("ul", { class: "findings" }, ...findings) : html("p", {}, "None.")),
     section("Steps", html("pre", { tabindex: 0 }, ...lines(it.text))),
     section("Conditions", table(["Type", "Status", "Reason", "Message", "Since"], conditions)),
     section("Events", events.length > 0
@@ -136,20 +179,25 @@ function answer(it) {
       : html("p", {}, "None that this user can read.")),
   ];
   if (it.yaml) {
-    parts.push(html("details", {}, html("summary", {}, "YAML"), html("pre", { tabindex: 0 }, ...lines(it.yaml))));
+    parts.push(html("details", {}, html("summary", {}, "YAML"), yaml(it.yaml, it.marks ?? [])));
   }
   return parts;
 }
 
 /**
- * A drawing of the server, which escapes its texts. A parsed document runs no scripts.
- * @param {string} markup
+ * The object. Each line that mattered for the decision is marked, and says why.
+ * @param {string} text
+ * @param {{line: number, why: string}[]} marks
  */
-function drawing(markup) {
-  const parsed = new DOMParser().parseFromString(markup, "text/html").body.firstElementChild;
-  const element = html("div", { class: "timeline", role: "img", "aria-label": "Desired replicas over time, with rescales and warnings" });
-  if (parsed) element.append(document.adoptNode(parsed));
-  return element;
+function yaml(text, marks) {
+  const marked = new Map(marks.map((mark) => [mark.line, mark.why]));
+  const shown = text.split("\n").flatMap((line, index) => {
+    const why = marked.get(index + 1);
+    if (why === undefined) return [line, html("br")];
+    return [html("mark", {}, line, html("span", { class: "hidden" }, " (this field mattered: "), html("small", { class: "why" }, why),
+      html("span", { class: "hidden" }, ")")), html("br")];
+  });
+  return html("pre", { tabindex: 0 }, ...shown);
 }
 
 /**

@@ -7,6 +7,7 @@
  *   namespace: string, name: string, labels: Record<string, string>, target: string,
  *   min: number, max: number, current: number, desired: number, metrics: Metric[],
  *   state: string, reason: string, since: string | null, scaled: string | null, policy: string | null,
+ *   decision: string | null, decided: string | null,
  *   writers: string[], history: Count[],
  * }} Row
  * @typedef {{q: string, state: string, namespace: string, label: string, hpa: string, page: string}} View
@@ -17,6 +18,7 @@ export const STATES = new Map([
   ["unable", "cannot scale"],
   ["maximum", "at maximum"],
   ["flapping", "flapping"],
+  ["late", "late"],
   ["contested", "contested"],
   ["policy", "policy"],
   ["held", "held back"],
@@ -100,7 +102,7 @@ export function visible(rows, view) {
     if (view.state && row.state !== view.state) continue;
     if (view.namespace && row.namespace !== view.namespace) continue;
     if (view.label && !selects(view.label, row.labels)) continue;
-    const text = `${row.namespace} ${row.name} ${row.target} ${row.reason} ${row.policy ?? ""}`.toLowerCase();
+    const text = `${row.namespace} ${row.name} ${row.target} ${row.reason} ${row.policy ?? ""} ${row.decision ?? ""}`.toLowerCase();
     if (!words.every((word) => text.includes(word))) continue;
     shown.push(row);
   }
@@ -181,4 +183,18 @@ export function sparkline(history, now, width, height) {
   }
   points.push([width, last ?? height]);
   return points.map(([left, top]) => `${left.toFixed(1)},${top.toFixed(1)}`).join(" ");
+}
+
+/** The states whose reason the decision does not give. */
+const OWN_REASON = ["flapping", "late", "contested", "policy", "undecided"];
+
+/**
+ * The sentence of a row, and the time since which it holds: the last decision of the controller's record, or the reason
+ * that the HPA states.
+ * @param {Row} row
+ * @returns {{text: string, since: string | null}}
+ */
+export function sentence(row) {
+  if (row.decision && !OWN_REASON.includes(row.state)) return { text: row.decision, since: row.decided };
+  return { text: row.reason, since: row.since ?? row.scaled };
 }

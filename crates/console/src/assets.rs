@@ -15,7 +15,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const ASSETS: [Asset; 10] = [
+const ASSETS: [Asset; 12] = [
     Asset { path: "", kind: HTML, body: include_str!("../assets/index.html") },
     Asset { path: "console.css", kind: CSS, body: include_str!("../assets/console.css") },
     Asset { path: "controller.css", kind: CSS, body: include_str!("../assets/controller.css") },
@@ -25,6 +25,8 @@ const ASSETS: [Asset; 10] = [
     Asset { path: "one.js", kind: SCRIPT, body: include_str!("../assets/one.js") },
     Asset { path: "controller.js", kind: SCRIPT, body: include_str!("../assets/controller.js") },
     Asset { path: "events.js", kind: SCRIPT, body: include_str!("../assets/events.js") },
+    Asset { path: "timeline.js", kind: SCRIPT, body: include_str!("../assets/timeline.js") },
+    Asset { path: "whatif.js", kind: SCRIPT, body: include_str!("../assets/whatif.js") },
     Asset { path: "dom.js", kind: SCRIPT, body: include_str!("../assets/dom.js") },
 ];
 

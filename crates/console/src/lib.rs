@@ -2,8 +2,8 @@
 //!
 //! One watch of HPAs fills a [`store::Store`] with [`row::Row`]s, which are computed from the object alone, so
 //! the page works with any HPA controller. The [`server`] sends the rows and their changes as server-sent
-//! events. The explanation of a single HPA comes from an [`Explain`], and the state of the controller from a
-//! [`controller::Inspect`], which the caller implements.
+//! events. The explanation of a single HPA comes from an [`Explain`], the state of the controller from a
+//! [`controller::Inspect`], and the simulation of other fields from a [`whatif::WhatIf`], which the caller implements.
 //!
 //! The controller itself serves the same [`pages`] on its secure port. It fills the store from its own watch, and a
 //! [`visibility::Review`] limits the rows to what the client may list.
@@ -14,22 +14,27 @@
 pub mod access;
 mod assets;
 pub mod controller;
+pub mod decisions;
 mod headers;
+pub mod observations;
 pub mod pages;
 pub mod row;
 pub mod server;
+mod simulation;
 pub mod store;
 mod stream;
 pub mod visibility;
+pub mod whatif;
 
 use std::fmt::Debug;
 
 use futures::future::BoxFuture;
 
+use self::observations::Observation;
 use self::row::Count;
 
 /// The HPA to explain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
     /// `metadata.namespace`.
     pub namespace: String,
@@ -37,6 +42,8 @@ pub struct Subject {
     pub name: String,
     /// The counts that the console has seen in the last hour, oldest first.
     pub history: Vec<Count>,
+    /// The counts and metric values that the console has seen in the last hour, oldest first.
+    pub observations: Vec<Observation>,
 }
 
 /// Explains a single HPA.

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::controller::Inspect;
 use crate::store::Store;
 use crate::visibility::Review;
-use crate::{Explain, Subject, assets, headers, stream};
+use crate::{Explain, assets, headers, stream};
 
 /// Time limit of an explanation, and of the state of the controller.
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -113,8 +113,8 @@ impl Pages {
 
     fn file(&self, path: &str) -> Response<Body> {
         match assets::find(path) {
-            Some(asset) => whole(StatusCode::OK, asset.kind, asset.body),
-            None => whole(StatusCode::OK, "text/css; charset=utf-8", self.shared.explain.style()),
+            Some(asset) => answer(StatusCode::OK, asset.kind, asset.body),
+            None => answer(StatusCode::OK, "text/css; charset=utf-8", self.shared.explain.style()),
         }
     }
 
@@ -130,10 +130,9 @@ impl Pages {
     }
 
     async fn explanation(&self, namespace: String, name: String) -> Response<Body> {
-        let history = self.shared.store.history(&namespace, &name);
-        let subject = Subject { namespace, name, history };
+        let subject = self.shared.store.subject(namespace, name);
         match timeout(READ_WITHIN, self.shared.explain.explain(subject)).await {
-            Ok(Ok(document)) => whole(StatusCode::OK, "application/json", document),
+            Ok(Ok(document)) => answer(StatusCode::OK, "application/json", document),
             Ok(Err(error)) => text(StatusCode::BAD_GATEWAY, error),
             Err(_) => text(StatusCode::GATEWAY_TIMEOUT, "the cluster did not respond within 30 s\n"),
         }
@@ -144,7 +143,7 @@ impl Pages {
             return text(StatusCode::GATEWAY_TIMEOUT, "the cluster did not respond within 30 s\n");
         };
         match serde_json::to_vec(&state) {
-            Ok(document) => whole(StatusCode::OK, "application/json", document),
+            Ok(document) => answer(StatusCode::OK, "application/json", document),
             Err(error) => {
                 let message = format!("failed to encode the state of the controller: {error}\n");
                 text(StatusCode::INTERNAL_SERVER_ERROR, message)
@@ -160,15 +159,15 @@ pub fn refusal(status: StatusCode, message: impl Into<Bytes>) -> Response<Body> 
     response
 }
 
-fn decoded(segment: &str) -> Option<String> {
+pub(crate) fn decoded(segment: &str) -> Option<String> {
     percent_decode_str(segment).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
 
 fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    whole(status, "text/plain; charset=utf-8", text)
+    answer(status, "text/plain; charset=utf-8", text)
 }
 
-fn whole(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn answer(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Response<Body> {
     typed(status, kind, Either::Left(Full::new(body.into())))
 }
 

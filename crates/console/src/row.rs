@@ -13,6 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use policies::steps::{CONDITION, StepReason};
 use serde::{Deserialize, Serialize};
 
+use crate::decisions::LastDecision;
+use crate::observations::METRICS;
+
 /// Maximum length of a text in a row, in characters. A longer text is cut.
 const MAX_TEXT: usize = 500;
 /// Maximum number of labels in a row.
@@ -32,6 +35,8 @@ pub enum State {
     Maximum,
     /// The count changes direction repeatedly.
     Flapping,
+    /// The controller has not decided for several sync periods.
+    Late,
     /// Two controllers write the status.
     Contested,
     /// A scaling policy sets or limits the count.
@@ -101,10 +106,17 @@ pub struct Row {
     pub scaled: Option<Timestamp>,
     /// The effect of the scaling policy, in one sentence. `None` without an effect.
     pub policy: Option<String>,
+    /// The last decision of the controller's record, in one sentence.
+    pub decision: Option<String>,
+    /// The time since which the controller decides so.
+    pub decided: Option<Timestamp>,
     /// The field managers that write the status, the last writer first.
     pub writers: Vec<String>,
     /// The counts since the watch has started, at most an hour, oldest first. Each entry is a change.
     pub history: Vec<Count>,
+    /// The diagnosis of the HPA alone, while that of the record replaces it.
+    #[serde(skip)]
+    own: Option<Diagnosis>,
 }
 
 impl Row {
@@ -135,9 +147,32 @@ impl Row {
             since: diagnosis.since,
             scaled: status.last_scale_time,
             policy: policy(&status.conditions).map(|policy| cut(&policy.message)),
+            decision: None,
+            decided: None,
+            own: None,
             writers: writers.into_iter().take(4).map(|(manager, _)| cut(&manager)).collect(),
             history,
         }
+    }
+
+    /// Adds the last decision of the controller's record, or removes it. A late decision is a state, unless a more
+    /// severe one holds.
+    #[must_use]
+    pub fn with_decision(mut self, decision: Option<&LastDecision>) -> Self {
+        if let Some(Diagnosis { state, reason, since }) = self.own.take() {
+            (self.state, self.reason, self.since) = (state, reason, since);
+        }
+        self.decision = decision.map(|decision| cut(&decision.sentence));
+        self.decided = decision.map(|decision| decision.since);
+        if let Some(at) = decision.and_then(|decision| decision.late_since)
+            && self.state > State::Late
+        {
+            let reason = format!("the last decision is of {at}, several sync periods ago");
+            let reason = std::mem::replace(&mut self.reason, reason);
+            self.own = Some(Diagnosis { state: self.state, reason, since: self.since });
+            (self.state, self.since) = (State::Late, Some(at));
+        }
+        self
     }
 }
 
@@ -165,6 +200,7 @@ fn policy(conditions: &[Condition]) -> Option<&Condition> {
 }
 
 /// A state with its reason.
+#[derive(Debug, Clone, PartialEq)]
 struct Diagnosis {
     state: State,
     reason: String,
@@ -245,6 +281,21 @@ fn metric(source: &MetricSource, status: Option<&MetricStatus>) -> Metric {
         target: target.map(|target| shown_target(target, &subject)),
         ratio: value.zip(target).and_then(|(value, target)| ratio(value, target)),
     }
+}
+
+/// The values of the first metrics: percent, or units. `None` if the status has no value.
+pub(crate) fn values(hpa: &HpaObject) -> [Option<f64>; METRICS] {
+    let mut values = [None; METRICS];
+    for (index, (value, source)) in values.iter_mut().zip(hpa.spec.metrics.iter()).enumerate() {
+        let measured = target(source)
+            .zip(hpa.status.current_metrics.get(index))
+            .and_then(|(target, status)| self::value(target, current(source, status)?));
+        *value = measured.map(|measure| match measure {
+            Measure::Percent(percent) => f64::from(percent),
+            Measure::Milli(milli) | Measure::MilliPerPod(milli) => milli as f64 / 1_000.0,
+        });
+    }
+    values
 }
 
 fn shown_target(target: Measure, subject: &Subject) -> String {

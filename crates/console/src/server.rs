@@ -9,6 +9,7 @@ use std::time::Duration;
 use cluster::client::Client;
 use cluster::jitter::Jitter;
 use cluster::watch::{Hpas, Informer, WatchOptions, watch};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -23,8 +24,11 @@ use tokio_util::task::TaskTracker;
 use crate::Explain;
 use crate::access::Access;
 use crate::controller::Inspect;
+use crate::decisions::{self, Record};
 use crate::pages::{Body, Pages, refusal};
+use crate::simulation::Simulations;
 use crate::store::Store;
+use crate::whatif::WhatIf;
 
 /// Maximum number of connections. A browser opens at most six.
 const MAX_CONNECTIONS: usize = 64;
@@ -36,6 +40,19 @@ const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 /// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
+/// What the caller implements for the pages of a console.
+#[derive(Debug, Clone)]
+pub struct Providers {
+    /// Explains an HPA.
+    pub explain: Arc<dyn Explain>,
+    /// Reads the state of the controller.
+    pub inspect: Arc<dyn Inspect>,
+    /// Simulates an HPA with other fields.
+    pub what_if: Arc<dyn WhatIf>,
+    /// Reads the last decisions of the controller.
+    pub record: Arc<dyn Record>,
+}
+
 /// The console of one cluster.
 #[derive(Debug, Clone)]
 pub struct Console {
@@ -46,6 +63,7 @@ pub struct Console {
 struct Shared {
     access: Access,
     pages: Pages,
+    simulations: Simulations,
 }
 
 impl Console {
@@ -56,8 +74,7 @@ impl Console {
         store: &Store,
         watching: Client,
         namespace: Option<&str>,
-        explain: Arc<dyn Explain>,
-        inspect: Arc<dyn Inspect>,
+        providers: Providers,
     ) -> (Self, BoxFuture<'static, ()>) {
         let options = WatchOptions {
             namespace: namespace.map(Into::into),
@@ -67,9 +84,14 @@ impl Console {
             ..WatchOptions::default()
         };
         let (handle, watch) = watch::<Hpas, _>(watching, options, store.clone());
+        let Providers { explain, inspect, what_if, record } = providers;
         let pages = Pages::new(store.clone(), Informer::new([handle]), explain, inspect);
-        let shared = Shared { access, pages };
-        (Self { shared: Arc::new(shared) }, watch)
+        let following = decisions::follow(store.clone(), record);
+        let work = async move {
+            futures::join!(watch, following);
+        };
+        let shared = Shared { access, pages, simulations: Simulations::new(what_if) };
+        (Self { shared: Arc::new(shared) }, work.boxed())
     }
 
     /// Serves the page until `stop`. Open connections then end at once, because the page connects again.
@@ -121,8 +143,14 @@ impl Console {
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
-        match self.shared.access.check(request.method(), path, request.headers()) {
-            Ok(rest) => self.shared.pages.respond(rest, None).await,
+        let Shared { access, pages, simulations } = &*self.shared;
+        match access.check(request.method(), path, request.headers()) {
+            Ok(rest) => match Simulations::subject(rest, pages.store()) {
+                Some(subject) => {
+                    simulations.respond(subject, request.uri().query().unwrap_or_default()).await
+                }
+                None => pages.respond(rest, None).await,
+            },
             Err(refused) => refusal(refused.status(), refused.text()),
         }
     }

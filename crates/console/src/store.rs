@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clock::SharedClock;
 use cluster::decode::HpaObject;
@@ -10,7 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::row::{Count, Row};
+use crate::Subject;
+use crate::decisions::{Decisions, LastDecision};
+use crate::observations::{Observation, Observations};
+use crate::row::{self, Count, Row};
 
 /// Maximum number of changes to remember. A client that is further behind receives all rows.
 const MAX_CHANGES: usize = 20_000;
@@ -18,6 +22,8 @@ const MAX_CHANGES: usize = 20_000;
 const MAX_COUNTS: usize = 120;
 /// The length of the history of counts.
 const HISTORY: SignedDuration = SignedDuration::from_hours(1);
+/// The interval between two checks whether a client reads.
+const WATCHED: Duration = Duration::from_millis(500);
 
 /// The namespace and name of an HPA.
 pub type Key = (String, String);
@@ -36,6 +42,9 @@ struct Inner {
     version: u64,
     /// The changed keys, each with the version of the change, oldest first.
     changes: VecDeque<(u64, Key)>,
+    observations: Observations,
+    /// The last decisions of a controller's record.
+    decisions: BTreeMap<Key, LastDecision>,
     /// The keys of a list in progress.
     listed: Option<BTreeSet<Key>>,
 }
@@ -119,6 +128,41 @@ impl Store {
         self.change(|inner| inner.delete((namespace.to_owned(), name.to_owned())));
     }
 
+    /// Returns an HPA with what is known of its last hour.
+    pub(crate) fn subject(&self, namespace: String, name: String) -> Subject {
+        let history = self.history(&namespace, &name);
+        let observations = self.observations(&namespace, &name);
+        Subject { namespace, name, history, observations }
+    }
+
+    /// Returns the observations of an HPA in the last hour, oldest first.
+    pub fn observations(&self, namespace: &str, name: &str) -> Vec<Observation> {
+        self.inner.lock().observations.of(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// Waits until a client reads the rows.
+    pub(crate) async fn watched(&self) {
+        while self.version.receiver_count() == 0 {
+            tokio::time::sleep(WATCHED).await;
+        }
+    }
+
+    /// Replaces the last decisions, and changes the rows whose decision differs.
+    pub(crate) fn decided(&self, Decisions { by_key }: Decisions) {
+        self.change(|inner| {
+            let old = std::mem::replace(&mut inner.decisions, by_key);
+            let changed: Vec<Key> =
+                inner.rows.keys().filter(|key| old.get(*key) != inner.decisions.get(*key)).cloned().collect();
+            for key in changed {
+                if let Some(row) = inner.rows.get(&key) {
+                    let row = Row::clone(row).with_decision(inner.decisions.get(&key));
+                    inner.rows.insert(key.clone(), Arc::new(row));
+                    inner.changed(key);
+                }
+            }
+        });
+    }
+
     fn change(&self, act: impl FnOnce(&mut Inner)) {
         let version = {
             let mut inner = self.inner.lock();
@@ -146,8 +190,13 @@ impl Inner {
         let previous = self.rows.get(&key);
         let history = previous.map(|row| row.history.as_slice()).unwrap_or_default();
         // An HPA without a condition has no count yet.
+        if !hpa.status.conditions.is_empty() {
+            let (current, desired) = (hpa.status.current_replicas, hpa.status.desired_replicas);
+            let values = row::values(hpa);
+            self.observations.note(&key, Observation { at: now, current, desired, values });
+        }
         let count = (!hpa.status.conditions.is_empty()).then_some(hpa.status.desired_replicas);
-        let row = Row::new(hpa, extended(history, count, now));
+        let row = Row::new(hpa, extended(history, count, now)).with_decision(self.decisions.get(&key));
         if previous.is_some_and(|previous| **previous == row) {
             return;
         }
@@ -156,6 +205,7 @@ impl Inner {
     }
 
     fn delete(&mut self, key: Key) {
+        self.observations.remove(&key);
         if self.rows.remove(&key).is_some() {
             self.changed(key);
         }
@@ -213,6 +263,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::row::State;
 
     fn hpa(name: &str, replicas: i32) -> HpaObject {
         let object = json!({
@@ -288,5 +339,33 @@ mod tests {
         let many: Vec<_> = (0..130).map(|number| count(0, number)).collect();
         assert_eq!(extended(&many, Some(7), at(0)).len(), MAX_COUNTS);
         assert_eq!(extended(&[], None, at(0)), []);
+    }
+
+    #[test]
+    fn decisions_change_the_rows_that_they_are_about() {
+        let mut store = store(&["a", "b"]);
+        let version = store.since(None).version;
+        let at = Timestamp::from_second(60).unwrap();
+        let decision = LastDecision { sentence: "stays at 1".to_owned(), since: at, late_since: None };
+        let decisions = |late_since| Decisions {
+            by_key: [(("shop".to_owned(), "b".to_owned()), LastDecision { late_since, ..decision.clone() })]
+                .into(),
+        };
+        store.decided(decisions(None));
+        let changes = store.since(Some(version));
+        assert_eq!(names(&changes), ["b"]);
+        assert_eq!(changes.rows.first().unwrap().decision.as_deref(), Some("stays at 1"));
+        store.decided(decisions(None));
+        assert_eq!(store.since(Some(changes.version)).rows, [], "an equal decision is no change");
+        // A new status keeps the decision.
+        store.apply(hpa("b", 5));
+        let row = Arc::clone(store.since(Some(changes.version)).rows.first().unwrap());
+        assert_eq!((row.desired, row.decided), (5, Some(at)));
+        store.decided(decisions(Some(at)));
+        let row = Arc::clone(store.since(None).rows.last().unwrap());
+        assert_eq!((row.state, row.since), (State::Late, Some(at)));
+        store.decided(Decisions::default());
+        let row = Arc::clone(store.since(None).rows.last().unwrap());
+        assert_eq!((row.state, &row.decision), (State::Undecided, &None));
     }
 }

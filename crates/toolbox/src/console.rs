@@ -5,16 +5,22 @@
 
 mod browser;
 mod explain;
+mod form;
 mod inspect;
+mod object;
+mod past;
+mod patch;
+mod record;
 #[cfg(test)]
 mod tests;
+mod what_if;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use ::console::access::Access;
-use ::console::server::Console;
+use ::console::server::{Console, Providers};
 use ::console::store::Store;
 use futures::future::BoxFuture;
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -24,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use self::browser::Browser;
 use self::explain::Explainer;
 pub use self::inspect::Inspector;
+use self::record::LeaderRecord;
 use crate::options::ConsoleOptions;
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
@@ -103,8 +110,11 @@ impl Listening {
         let watching = scene.clients.watch.unobserved();
         let (store, namespace) = (Store::new(Arc::clone(&scene.clock)), scene.namespace);
         let inspect = Arc::new(Inspector::new(scene.clients.clone(), scene.leaders.clone()));
+        let record = Arc::new(LeaderRecord::new(scene.clients, &scene.leaders, namespace));
         let explain = Arc::new(Explainer::new(scene));
-        let (console, watch) = Console::new(access, &store, watching, namespace, explain, inspect);
+        let what_if = Arc::clone(&explain) as _;
+        let providers = Providers { explain, inspect, what_if, record };
+        let (console, watch) = Console::new(access, &store, watching, namespace, providers);
         Ok(Self { console, listener, watch, url })
     }
 

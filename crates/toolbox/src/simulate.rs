@@ -12,6 +12,7 @@ mod from_cluster;
 mod observe;
 pub mod page;
 mod parallel;
+pub(crate) mod past;
 mod policy_spans;
 pub mod run;
 mod runner;
@@ -24,6 +25,8 @@ pub mod table;
 mod text;
 pub(crate) mod timeline;
 mod variants;
+pub(crate) mod what_if;
+pub(crate) mod yaml_lines;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

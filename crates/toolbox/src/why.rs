@@ -17,7 +17,7 @@ mod read;
 mod refusals;
 pub mod render;
 #[cfg(test)]
-mod scene;
+pub(crate) mod scene;
 pub mod situation;
 mod sources;
 mod unknown;

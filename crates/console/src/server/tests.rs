@@ -1,6 +1,7 @@
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clock::SystemClock;
@@ -12,10 +13,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Console;
+use super::{Console, Providers};
 use crate::access::Access;
 use crate::controller::{ControllerState, Inspect, Missing};
+use crate::decisions::{Decisions, LastDecision, Record};
 use crate::store::Store;
+use crate::whatif::{Question, WhatIf, WhatIfError};
 use crate::{Explain, Subject};
 
 /// Repeats the name, or fails for the name `broken`.
@@ -46,8 +49,58 @@ impl Inspect for Echo {
     }
 }
 
+/// Repeats the fields. The field `wait` waits until the question is dropped, and `bad` is invalid.
+#[derive(Debug, Default, Clone)]
+struct Simulation {
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+/// Counts a running simulation until it is dropped.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl WhatIf for Simulation {
+    fn ask(&self, question: Question) -> BoxFuture<'static, Result<Vec<u8>, WhatIfError>> {
+        let own = self.clone();
+        Box::pin(async move {
+            let now = own.running.fetch_add(1, Ordering::SeqCst) + 1;
+            let _running = Running(Arc::clone(&own.running));
+            own.most.fetch_max(now, Ordering::SeqCst);
+            let names: Vec<_> = question.fields.iter().map(|field| field.name.as_str()).collect();
+            if names.contains(&"wait") {
+                std::future::pending::<()>().await;
+            }
+            if names.contains(&"bad") {
+                return Err(WhatIfError::of("bad", "give a whole number"));
+            }
+            tokio::task::yield_now().await;
+            Ok(json!({"name": question.subject.name, "fields": names}).to_string().into_bytes())
+        })
+    }
+}
+
+/// A record with a decision about `decided`.
+#[derive(Debug)]
+struct Recorded;
+
+impl Record for Recorded {
+    fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, String>> {
+        let since = jiff::Timestamp::UNIX_EPOCH;
+        let decision = LastDecision { sentence: "stays at 1".to_owned(), since, late_since: None };
+        let by_key = [(("shop".to_owned(), "decided".to_owned()), decision)].into();
+        Box::pin(std::future::ready(Ok(Some(Decisions { by_key }))))
+    }
+}
+
 struct World {
     cluster: Cluster,
+    simulation: Simulation,
     port: u16,
     path: String,
     _stop: DropGuard,
@@ -72,13 +125,19 @@ async fn world(names: &[&str]) -> World {
     let port = listener.local_addr().unwrap().port();
     let access = Access::new(port, [7; 16]);
     let path = access.url().split_once(&format!(":{port}")).unwrap().1.to_owned();
-    let (console, watch) =
-        Console::new(access, &Store::new(clock), clients.watch, None, Arc::new(Echo), Arc::new(Echo));
+    let simulation = Simulation::default();
+    let providers = Providers {
+        explain: Arc::new(Echo),
+        inspect: Arc::new(Echo),
+        what_if: Arc::new(simulation.clone()),
+        record: Arc::new(Recorded),
+    };
+    let (console, watch) = Console::new(access, &Store::new(clock), clients.watch, None, providers);
     let stop = CancellationToken::new();
     tokio::spawn(stop.clone().run_until_cancelled_owned(watch));
     let serving = stop.clone();
     tokio::spawn(async move { console.serve(listener, serving).await });
-    World { cluster, port, path, _stop: stop.drop_guard() }
+    World { cluster, simulation, port, path, _stop: stop.drop_guard() }
 }
 
 impl World {
@@ -251,4 +310,63 @@ async fn server_ends_with_open_streams_when_it_stops() {
     let mut rest = Vec::new();
     let ended = tokio::time::timeout(Duration::from_secs(30), events.0.read_to_end(&mut rest)).await;
     assert!(ended.is_ok(), "the connection stays open");
+}
+
+#[tokio::test]
+async fn question_has_the_fields_of_its_query() {
+    let world = world(&[]).await;
+    let text = world.get("hpas/shop/web/whatif?max=20&policy=a%3A+b").await;
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    assert!(text.ends_with(r#"{"fields":["max","policy"],"name":"web"}"#), "{text}");
+    let text = world.get("hpas/shop/web/whatif?bad=x").await;
+    assert!(text.starts_with("HTTP/1.1 422 "), "{text}");
+    assert!(text.ends_with(r#"{"field":"bad","message":"give a whole number"}"#), "{text}");
+    let text = world.get("hpas/shop/web/whatif?bad=%ff").await;
+    assert!(text.ends_with(r#"{"field":null,"message":"a field of the question is not UTF-8"}"#), "{text}");
+    let long = "a".repeat(super::MAX_HEADERS);
+    assert!(world.get(&format!("hpas/shop/web/whatif?policy={long}")).await.starts_with("HTTP/1.1 4"));
+    for request in [
+        "POST PATH/hpas/shop/web/whatif HTTP/1.1\nHost: 127.0.0.1:PORT\nConnection: close\nContent-Length: 0\n\n",
+        "GET /0/hpas/shop/web/whatif?max=2 HTTP/1.1\nHost: 127.0.0.1:PORT\nConnection: close\n\n",
+        "GET PATH/hpas/shop/web/whatif HTTP/1.1\nHost: 127.0.0.1:PORT\nOrigin: http://evil.example\nConnection: close\n\n",
+    ] {
+        let text = world.answer(request).await;
+        assert!(text.starts_with("HTTP/1.1 4") && !text.contains("fields"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn one_simulation_runs_at_a_time_and_ends_with_its_connection() {
+    let world = world(&[]).await;
+    let running = || world.simulation.running.load(Ordering::SeqCst);
+    let request = "GET PATH/hpas/shop/web/whatif?wait HTTP/1.1\nHost: 127.0.0.1:PORT\n\n";
+    let first = world.send(request).await;
+    while running() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // The second one waits for the first, which ends when the page closes its connection.
+    let second = world.get("hpas/shop/api/whatif?max=3");
+    let close = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(first);
+    };
+    let (text, ()) = tokio::time::timeout(Duration::from_secs(30), async { tokio::join!(second, close) })
+        .await
+        .expect("the first simulation does not end");
+    assert!(text.ends_with(r#"{"fields":["max"],"name":"api"}"#), "{text}");
+    assert_eq!(world.simulation.most.load(Ordering::SeqCst), 1);
+    assert_eq!(running(), 0);
+}
+
+#[tokio::test]
+async fn rows_have_the_last_decision_of_the_record() {
+    let world = world(&["decided", "other"]).await;
+    let mut events = world.events().await;
+    let has_decision =
+        |data: &Value| data["rows"].as_array().unwrap().iter().any(|row| row["decision"] == "stays at 1");
+    let data = events.next("rows", has_decision).await;
+    let rows = data["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["name"] == "decided").unwrap();
+    assert_eq!((&row["decided"], row["late"].is_null()), (&json!("1970-01-01T00:00:00Z"), true));
+    assert!(rows.iter().all(|row| row["name"] == "decided" || row["decision"].is_null()));
 }

@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
-use ::console::row::Count;
 use ::console::{Explain, Subject};
-use autoscaling::event::EventKind;
+use controller::record::wire::DecisionList;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, json};
-use tokio::sync::Mutex;
+use serde_json::Value;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::Scene;
+use super::form::Form;
+use super::object::{self, Mark};
+use super::past;
 use crate::explain::{Style, Zone};
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
 use crate::process::Process;
-use crate::simulate::timeline::{self, Timeline};
-use crate::why::findings::{findings, occurrences};
+use crate::simulate::timeline::{self, Drawing};
+use crate::why::findings::findings;
 use crate::why::situation::{EventContent, RecentEvent};
 use crate::why::{Question, Reader, Refusals, Scope, Situation, WhyError, output, render};
 use clock::SharedClock;
@@ -27,13 +29,20 @@ use cluster::client::Clients;
 /// Explains HPAs, one at a time.
 #[derive(Debug, Clone)]
 pub(super) struct Explainer {
-    clients: Clients,
+    pub(super) clients: Clients,
     /// Locked during an explanation, because the refusals are those of one explanation.
-    refusals: Arc<Mutex<Arc<Refusals>>>,
+    pub(super) refusals: Arc<Mutex<Arc<Refusals>>>,
     leaders: Vec<Leader>,
     flags: DecisionFlags,
-    process: Process,
+    pub(super) process: Process,
     clock: SharedClock,
+}
+
+/// The state of one HPA, and the controller's record of it.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) situation: Situation,
+    pub(super) record: Option<DecisionList>,
 }
 
 /// The explanation: the document of `why`, and what only the page shows.
@@ -46,10 +55,16 @@ struct Explanation<'a> {
     text: String,
     /// The events about the HPA, the latest first.
     recent_events: Vec<Event<'a>>,
-    /// The counts of the last hour, as markup.
-    timeline: String,
+    /// The recent past.
+    timeline: Option<Drawing>,
+    /// Whether the past comes from the controller's record.
+    recorded: bool,
     /// The object as YAML, without managedFields.
     yaml: Option<String>,
+    /// The lines of the YAML that mattered.
+    marks: Vec<Mark>,
+    /// The fields to ask with.
+    form: Option<Form>,
 }
 
 #[derive(Serialize)]
@@ -74,12 +89,24 @@ impl Explainer {
     }
 
     async fn read(self, subject: Subject) -> Result<Vec<u8>, String> {
-        let Subject { namespace, name, history } = subject;
         let refusals = self.refusals.lock().await;
+        let answer = self.situation(&refusals, &subject).await?;
+        drop(refusals);
+        encode(&answer, &subject).map_err(|error| format!("failed to encode the explanation: {error}"))
+    }
+
+    /// Reads the state of an HPA, and the controller's record where it can be read.
+    pub(super) async fn situation(
+        &self,
+        refusals: &MutexGuard<'_, Arc<Refusals>>,
+        subject: &Subject,
+    ) -> Result<Answer, String> {
+        let Subject { namespace, name, .. } = subject;
+        let scope = Scope { namespace: Some(namespace.clone()), name: Some(name.clone()), selector: None };
         let question = Question {
             clients: &self.clients,
-            refusals: Arc::clone(&refusals),
-            scope: Scope { namespace: Some(namespace), name: Some(name), selector: None },
+            refusals: Arc::clone(refusals),
+            scope,
             process: self.process,
             flags: &self.flags,
             watch: false,
@@ -87,14 +114,20 @@ impl Explainer {
             clock: Arc::clone(&self.clock),
         };
         // Boxed, because the future of one decision is large.
-        let explained = Box::pin(async { Reader::connect(question).await?.round().await });
-        let situations = explained.await.map_err(|error: WhyError| error.to_string())?;
-        let situation = situations.first().ok_or_else(|| "the HPA has been deleted".to_owned())?;
-        encode(situation, &history).map_err(|error| format!("failed to encode the explanation: {error}"))
+        let explained = Box::pin(async {
+            let mut reader = Reader::connect(question).await?;
+            let situation = reader.round().await?.into_iter().next();
+            let record = situation.as_ref().and_then(|situation| reader.record(situation)).cloned();
+            Ok((situation, record))
+        });
+        let (situation, record) = explained.await.map_err(|error: WhyError| error.to_string())?;
+        let situation = situation.ok_or_else(|| "the HPA has been deleted".to_owned())?;
+        Ok(Answer { situation, record })
     }
 }
 
-fn encode(situation: &Situation, history: &[Count]) -> Result<Vec<u8>, serde_json::Error> {
+fn encode(answer: &Answer, subject: &Subject) -> Result<Vec<u8>, serde_json::Error> {
+    let (situation, record) = (&answer.situation, answer.record.as_ref());
     let found = findings(situation);
     let mut recent: Vec<&RecentEvent> = situation.recent_events.iter().collect();
     recent.sort_by_key(|event| std::cmp::Reverse(event.last));
@@ -104,43 +137,21 @@ fn encode(situation: &Situation, history: &[Count]) -> Result<Vec<u8>, serde_jso
         last: event.last,
         reporter: &event.reporter,
     });
+    let object = object::object(situation);
+    let yaml = object.as_ref().and_then(|object| serde_saphyr::to_string(object).ok());
+    let marks = object.as_ref().zip(yaml.as_ref());
+    let marks = marks.map(|(object, yaml)| object::marks(situation, object, yaml));
+    let past = past::past(situation, record, subject);
     serde_json::to_vec(&Explanation {
         why: output::document(std::iter::once((situation, found.as_slice())), true)?,
         text: render::whole(situation, &found, Style { colours: false, width: None }, &Zone::utc()),
         recent_events: recent.collect(),
-        timeline: timeline::draw(&recent_counts(situation, history)),
-        yaml: yaml(situation),
+        timeline: past.map(|past| timeline::draw(&past, past::longest(record))),
+        recorded: record.is_some(),
+        marks: marks.unwrap_or_default(),
+        form: object.as_ref().map(Form::new),
+        yaml,
     })
-}
-
-/// Collects the counts of the last hour from events and from the watch of the console.
-fn recent_counts(situation: &Situation, history: &[Count]) -> Timeline {
-    let explanation = &situation.explanation;
-    let seen = history.iter().map(|count| (count.at, count.replicas));
-    let mut counts: Vec<_> = situation.recent_events.iter().flat_map(occurrences).chain(seen).collect();
-    if counts.is_empty() {
-        counts.push((Timestamp::MIN, explanation.current));
-    }
-    counts.sort_unstable();
-    counts.dedup_by_key(|(_, count)| *count);
-    let warnings = situation.recent_events.iter().filter(|event| event.content.kind == EventKind::Warning);
-    let mut warnings: Vec<_> = warnings
-        .map(|event| (event.last, format!("{}: {}", event.content.reason, event.content.message)))
-        .collect();
-    warnings.sort_unstable();
-    Timeline { to: situation.at, min: explanation.min, max: explanation.max, counts, warnings }
-}
-
-fn yaml(situation: &Situation) -> Option<String> {
-    let hpa = situation.hpa.as_ref()?;
-    let object = json!({
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": serde_json::from_str::<Value>(hpa.metadata.get()).ok()?,
-        "spec": serde_json::from_str::<Value>(hpa.spec_raw.get()).ok()?,
-        "status": *hpa.status,
-    });
-    serde_saphyr::to_string(&object).ok()
 }
 
 impl Explain for Explainer {

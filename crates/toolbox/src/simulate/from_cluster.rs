@@ -76,19 +76,19 @@ pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClu
 }
 
 /// The objects that were read from the cluster.
-#[derive(Debug, Default)]
-struct ClusterObjects {
-    hpa: Value,
+#[derive(Debug, Clone, Default)]
+pub(super) struct ClusterObjects {
+    pub(super) hpa: Value,
     /// The target itself, if it is a built-in workload.
-    target: Option<Value>,
-    replicas: i32,
-    pods: Vec<Value>,
+    pub(super) target: Option<Value>,
+    pub(super) replicas: i32,
+    pub(super) pods: Vec<Value>,
     /// The PodMetrics; empty if they are unavailable.
-    usage: Vec<Value>,
-    policies: Policies,
+    pub(super) usage: Vec<Value>,
+    pub(super) policies: Policies,
 }
 
-async fn read_objects(
+pub(super) async fn read_objects(
     clients: &Clients,
     namespace: &str,
     name: &str,
@@ -150,7 +150,7 @@ fn items(list: Value) -> Vec<Value> {
 }
 
 /// Builds the scenario file, with its fields in the usual order.
-fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
+pub(super) fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
     let source: Arc<str> = "the scenario from the cluster".into();
     let (namespace, name) = (text(&objects.hpa, "/metadata/namespace"), text(&objects.hpa, "/metadata/name"));
     let measured = Measured::from_objects(objects);

@@ -161,16 +161,7 @@ impl Track {
             let reading: &MetricReading = (*readings.get(index)?)?;
             Some(in_unit(reading.value))
         };
-        let sample = Sample {
-            min: explanation.min,
-            max: explanation.max,
-            proposal: explanation.proposal,
-            stabilized: explanation.stabilization.as_ref().map(|step| step.after),
-            rate_allows: explanation.limit.as_ref().and_then(|step| step.rate_allows),
-            withheld: policy
-                .and_then(|policy| policy.recommended.filter(|_| policy.applied != policy.recommended)),
-            ..Sample::default()
-        };
+        let sample = steps_of(explanation, policy);
         self.latest = Latest { sample, values: (0..self.metrics.len()).map(value).collect() };
     }
 
@@ -196,6 +187,20 @@ impl Track {
     }
 }
 
+/// The bounds and steps of a decision. The other fields are 0.
+pub(super) fn steps_of(explanation: &Explanation, policy: Option<&PolicyEffect>) -> Sample {
+    Sample {
+        min: explanation.min,
+        max: explanation.max,
+        proposal: explanation.proposal,
+        stabilized: explanation.stabilization.as_ref().map(|step| step.after),
+        rate_allows: explanation.limit.as_ref().and_then(|step| step.rate_allows),
+        withheld: policy
+            .and_then(|policy| policy.recommended.filter(|_| policy.applied != policy.recommended)),
+        ..Sample::default()
+    }
+}
+
 impl DecisionSteps {
     fn new(explanation: &Explanation, policy: Option<&PolicyEffect>) -> Self {
         let step = |metric: &MetricExplanation| match metric {
@@ -216,7 +221,7 @@ impl DecisionSteps {
 }
 
 /// The sentence of a decision. A policy with an effect comes first, because it comes last in a sync.
-fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
+pub(super) fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
     let recommended = explanation.sentence(at);
     let Some((policy, steps)) = policy.and_then(|policy| Some((policy, policy.sentence()?))) else {
         return recommended;
@@ -229,7 +234,7 @@ fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timest
 }
 
 /// The series of a metric, without values.
-fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
+pub(super) fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
     let (target, unit) = match metric {
         MetricSource::Resource { resource, target }
         | MetricSource::ContainerResource { resource, target, .. } => match (target, &**resource) {
@@ -256,7 +261,7 @@ fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries {
 }
 
 /// Converts a measured amount to the unit of its series.
-fn in_unit(measure: Measure) -> f64 {
+pub(super) fn in_unit(measure: Measure) -> f64 {
     match measure {
         Measure::Percent(percent) => f64::from(percent),
         Measure::Milli(amount) | Measure::MilliPerPod(amount) => amount as f64 / 1_000.0,

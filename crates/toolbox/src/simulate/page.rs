@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::digest::{SHA256, digest};
 
+pub(super) use self::data::Data;
 pub(super) use self::parts::panels;
 use super::figure::{self, HATCHES};
 use super::run::{Comparison, HpaRun, Run};
@@ -37,7 +38,7 @@ pub fn render(comparison: &Comparison) -> String {
     let header = parts::header(comparison, &groups);
     let scores = parts::scores(&groups, shown.len());
     let mut sections = String::new();
-    let mut data = data::Data::default();
+    let mut data = Data::default();
     for (index, group) in shown.iter().enumerate() {
         sections.push_str(&parts::section(index, group, &mut data));
     }

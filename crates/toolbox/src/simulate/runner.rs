@@ -44,12 +44,20 @@ pub enum RunError {
     /// The API clients cannot be built.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The caller has stopped the run.
+    #[error("the run was stopped")]
+    Stopped,
 }
 
 /// Receives the progress of a run.
 pub(super) trait Progress: Send + Sync {
     /// Reports that `elapsed` of `duration` is complete.
     fn advance(&self, elapsed: Duration, duration: Duration);
+
+    /// Whether the run ends early, with [`RunError::Stopped`].
+    fn is_stopped(&self) -> bool {
+        false
+    }
 }
 
 /// A run, and the number of dropped decisions without effect, which exceeded the limit.
@@ -84,6 +92,9 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
         environment.cluster.create(hpa.manifest.clone())?;
     }
     let samples = environment.samples(scenario, &observer, progress).await;
+    if progress.is_stopped() {
+        return Err(RunError::Stopped);
+    }
     Ok(result(scenario, &observer, samples))
 }
 
@@ -186,7 +197,7 @@ impl Environment {
         };
         let mut all: Vec<_> = scenario.hpas.iter().map(empty).collect();
         let mut at = Duration::ZERO;
-        while at <= scenario.duration {
+        while at <= scenario.duration && !progress.is_stopped() {
             sleep_until(self.origin + at + SAMPLE_DELAY).await;
             for ((hpa, target), samples) in scenario.hpas.iter().zip(&scenario.targets).zip(&mut all) {
                 let latest = observer.latest(&key(hpa));

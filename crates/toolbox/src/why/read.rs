@@ -35,7 +35,7 @@ use cluster::server::{self, Server};
 use controller::assembly::{Parts, Phase};
 use controller::options::Options;
 use controller::reconcile::{ConcludedSync, Controller, Observer, SourceReading, WorkerPermit};
-use controller::record::wire::ControllerInfo;
+use controller::record::wire::{ControllerInfo, DecisionList};
 use controller::store::{HpaRecord, Key};
 use controller::telemetry::metrics::Metrics as Telemetry;
 use policies::resolve::Rules;
@@ -76,6 +76,8 @@ pub struct Reader {
     scope: Scope,
     /// The leader, which serves the record.
     leader: Option<Leader>,
+    /// The records of the last round.
+    records: leader::LeaderRecords,
     /// The kept recommendations, with `--watch`.
     memory: Option<Memories>,
 }
@@ -149,6 +151,7 @@ impl Reader {
             clock,
             scope,
             leader: Leader::new(clients, &leaders),
+            records: leader::LeaderRecords::default(),
             memory,
         })
     }
@@ -203,9 +206,9 @@ impl Reader {
         stream::iter(others).for_each_concurrent(AT_ONCE, |key| controller.claim(key)).await;
         let apis = OnceCell::new();
         let reader = &*self;
-        let (extras, records, apis) = (&extras, &records, &apis);
+        let (extras, from, apis) = (&extras, &records, &apis);
         let decided = stream::iter(requested.into_iter().zip(pasts))
-            .map(|(key, past)| reader.decide(key, past, extras, records, apis))
+            .map(|(key, past)| reader.decide(key, past, extras, from, apis))
             .buffered(AT_ONCE);
         let decided: Vec<_> = decided.filter_map(std::future::ready).collect().await;
         let mut situations = Vec::with_capacity(decided.len());
@@ -213,7 +216,13 @@ impl Reader {
             self.keep(&situation, &changes);
             situations.push(situation);
         }
+        self.records = records;
         Ok(situations)
+    }
+
+    /// Returns the controller's record of an HPA that the last round has explained, if it was read.
+    pub(crate) fn record(&self, situation: &Situation) -> Option<&DecisionList> {
+        self.records.record(&situation.key, &situation.hpa.as_ref()?.uid)
     }
 
     /// Returns the history of each HPA, from the controller's record if available, else rebuilt. Also seeds

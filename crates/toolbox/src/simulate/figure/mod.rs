@@ -10,7 +10,6 @@ mod palette;
 mod panels;
 #[cfg(test)]
 mod tests;
-mod timeline;
 
 use std::time::Duration;
 
@@ -18,7 +17,6 @@ pub(super) use self::axis::{TimeAxis, ValueAxis};
 pub(super) use self::frame::{Extent, frame, key};
 pub(super) use self::palette::{Ink, variables};
 pub(super) use self::panels::scale_of;
-pub(crate) use self::timeline::Timeline;
 use super::run::{HpaRun, Run};
 
 /// The style rules of the ink classes. The page adds its own rules.

@@ -14,13 +14,13 @@ use serde_json::{Map, Value, json};
 use crate::pointer::{at, text};
 
 /// The policy objects that apply to an HPA, and what could not be read.
-#[derive(Debug, Default)]
-pub(super) struct Policies {
+#[derive(Debug, Clone, Default)]
+pub(in super::super) struct Policies {
     /// The manifests, without `metadata` of the server, without status, and without `namespaceSelector`, which is
     /// applied here because a scenario has no labels of namespaces.
-    pub(super) manifests: Vec<Value>,
+    pub(in super::super) manifests: Vec<Value>,
     /// Sentences about policies that could not be read, so the run has none of them.
-    pub(super) notes: Vec<String>,
+    pub(in super::super) notes: Vec<String>,
 }
 
 /// Labels by name.

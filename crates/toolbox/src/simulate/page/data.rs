@@ -18,7 +18,7 @@ const INDEX_SIZE: usize = 6;
 
 /// The data of all charts of the page.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Data {
+pub(in super::super) struct Data {
     /// Each distinct text once.
     texts: Vec<String>,
     courses: Vec<ChartData>,
@@ -105,7 +105,7 @@ impl ChartData {
 
 impl Data {
     /// Adds a chart and returns its index.
-    pub(super) fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
+    pub(in super::super) fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
         self.bytes = 0;
         let decisions = hpa.decisions.iter().map(|point| {
             let sentence = self.text(&point.sentence);
@@ -141,7 +141,7 @@ impl Data {
     }
 
     /// Adds the overlay chart of the variants and returns its index.
-    pub(super) fn add_overlay(
+    pub(in super::super) fn add_overlay(
         &mut self,
         group: &[(&Run, &HpaRun)],
         figure: &Figure,
@@ -215,11 +215,15 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
         let values = hpa.samples.iter().map(|sample| value(sample).map(f64::from));
         column(label, "", ink, 0, values.collect())
     };
-    let mut columns = vec![
-        count("desired", Ink::Desired, |sample| Some(sample.wanted)),
-        count("ready", Ink::Ready, |sample| Some(sample.ready)),
-        count("running", Ink::Running, |sample| Some(sample.running)),
-    ];
+    let mut columns = vec![count("desired", Ink::Desired, |sample| Some(sample.wanted))];
+    // The past of an HPA may not know the pods, and then draws none.
+    let main = figure.panels.first();
+    if main.is_some_and(|panel| panel.lines.iter().any(|line| line.ink == Ink::Ready)) {
+        columns.push(count("ready", Ink::Ready, |sample| Some(sample.ready)));
+    }
+    if main.is_some_and(|panel| panel.areas.iter().any(|area| area.ink == Ink::Running)) {
+        columns.push(count("running", Ink::Running, |sample| Some(sample.running)));
+    }
     let panel_index = |title: &str| figure.panels.iter().position(|panel| panel.title == title);
     for metric in &hpa.metrics {
         let panel = panel_index(&metric.subject.to_string()).unwrap_or(usize::MAX);

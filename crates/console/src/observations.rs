@@ -1,0 +1,128 @@
+//! The counts and metric values of HPAs that the watch has delivered in the last hour. They are the recent past
+//! of an HPA if no record of decisions can be read.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::store::Key;
+
+/// The number of metrics of an HPA whose values are kept.
+pub const METRICS: usize = 4;
+/// The length of the history.
+const HISTORY: SignedDuration = SignedDuration::from_hours(1);
+/// Maximum number of observations of one HPA.
+const MAX_OF_ONE: usize = 120;
+/// Minimum number of observations of one HPA, also with many HPAs.
+const MIN_OF_ONE: usize = 8;
+/// Maximum number of observations of all HPAs together, unless each has [`MIN_OF_ONE`].
+const MAX_OF_ALL: usize = 250_000;
+
+/// The status of an HPA at a time. It holds until the next observation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Observation {
+    /// The time.
+    pub at: Timestamp,
+    /// `status.currentReplicas`.
+    pub current: i32,
+    /// `status.desiredReplicas`.
+    pub desired: i32,
+    /// The values of the first metrics of the spec: percent, or units. `None` if the status has no value.
+    pub values: [Option<f64>; METRICS],
+}
+
+/// The observations of all HPAs.
+#[derive(Debug, Default)]
+pub(crate) struct Observations {
+    by_key: BTreeMap<Key, Vec<Observation>>,
+}
+
+impl Observations {
+    /// Adds an observation. It replaces the last one if that follows its predecessor too closely with the same count,
+    /// so that the number is bounded.
+    pub(crate) fn note(&mut self, key: &Key, observation: Observation) {
+        let most = (MAX_OF_ALL / self.by_key.len().max(1)).clamp(MIN_OF_ONE, MAX_OF_ONE);
+        let points = match self.by_key.get_mut(key) {
+            Some(points) => points,
+            None => self.by_key.entry(key.clone()).or_default(),
+        };
+        let start = observation.at.checked_sub(HISTORY).unwrap_or(Timestamp::MIN);
+        // The last observation before the hour was the state at its start.
+        let old = points.iter().take_while(|other| other.at < start).count().saturating_sub(1);
+        points.drain(..old);
+        let spacing = HISTORY.as_secs() / i64::try_from(most).unwrap_or(i64::MAX) + 1;
+        // An observation between two others with the same count can go.
+        let replaces = match points.as_slice() {
+            [.., before, last] => {
+                let is_same = before.desired == last.desired && last.desired == observation.desired;
+                is_same && last.at.duration_since(before.at).as_secs() < spacing
+            }
+            _ => false,
+        };
+        if replaces {
+            points.pop();
+        }
+        points.push(observation);
+        let surplus = points.len().saturating_sub(most);
+        points.drain(..surplus);
+    }
+
+    /// Drops the observations of an HPA.
+    pub(crate) fn remove(&mut self, key: &Key) {
+        self.by_key.remove(key);
+    }
+
+    /// The observations of an HPA, oldest first.
+    pub(crate) fn of(&self, key: &Key) -> Vec<Observation> {
+        self.by_key.get(key).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn key() -> Key {
+        ("shop".to_owned(), "web".to_owned())
+    }
+
+    fn noted(points: impl Iterator<Item = (i64, i32)>) -> Vec<(i64, i32)> {
+        let mut observations = Observations::default();
+        for (second, desired) in points {
+            let at = Timestamp::from_second(second).unwrap();
+            let values = [None; METRICS];
+            observations.note(&key(), Observation { at, current: desired, desired, values });
+        }
+        observations.of(&key()).iter().map(|one| (one.at.as_second(), one.desired)).collect()
+    }
+
+    #[test]
+    fn observations_are_thinned_but_changes_of_the_count_stay() {
+        assert_eq!(
+            noted([(0, 1), (15, 1), (16, 2), (17, 2), (18, 3)].into_iter()),
+            [(0, 1), (15, 1), (16, 2), (17, 2), (18, 3)]
+        );
+        let steady = noted((0..240).map(|sync| (sync * 15, 4)));
+        assert!(steady.len() <= MAX_OF_ONE + 1, "{}", steady.len());
+        assert_eq!((steady.first(), steady.last()), (Some(&(0, 4)), Some(&(3585, 4))));
+    }
+
+    #[test]
+    fn hour_starts_with_the_observation_before_it() {
+        assert_eq!(noted([(0, 1), (60, 2), (4_000, 3)].into_iter()), [(60, 2), (4_000, 3)]);
+        let many = noted((0..500).map(|second| (second, i32::try_from(second).unwrap())));
+        assert_eq!(many.len(), MAX_OF_ONE);
+        assert_eq!(many.last(), Some(&(499, 499)));
+    }
+
+    #[test]
+    fn removed_hpa_has_no_observations() {
+        let mut observations = Observations::default();
+        let at = Timestamp::UNIX_EPOCH;
+        observations.note(&key(), Observation { at, current: 1, desired: 1, values: [None; METRICS] });
+        observations.remove(&key());
+        assert_eq!(observations.of(&key()), []);
+    }
+}

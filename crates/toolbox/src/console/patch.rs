@@ -1,0 +1,143 @@
+//! The difference between two HPAs: as a command for a shell, and as lines.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+/// The lines around a change.
+const CONTEXT: usize = 3;
+
+/// The command that changes an HPA of a cluster: one line for a POSIX shell, in ASCII. Empty without a change.
+pub(super) fn command(namespace: &str, name: &str, before: &Value, after: &Value) -> String {
+    let patch = merge_patch(before, after);
+    if patch.as_object().is_none_or(Map::is_empty) {
+        return String::new();
+    }
+    format!(
+        "kubectl patch hpa {} --namespace {} --type=merge --patch {}",
+        quoted(name),
+        quoted(namespace),
+        quoted(&ascii(&patch.to_string()))
+    )
+}
+
+/// The JSON merge patch (RFC 7386) that makes `after` of `before`.
+pub(super) fn merge_patch(before: &Value, after: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (before, after) else { return after.clone() };
+    let mut patch = Map::new();
+    for (key, value) in new {
+        match old.get(key) {
+            Some(old) if old == value => {}
+            Some(old) if old.is_object() && value.is_object() => {
+                patch.insert(key.clone(), merge_patch(old, value));
+            }
+            _ => drop(patch.insert(key.clone(), value.clone())),
+        }
+    }
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    Value::Object(patch)
+}
+
+/// Escapes every character of a JSON text outside of ASCII, because a terminal may hide or reorder some.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    let mut units = [0; 2];
+    for character in json.chars() {
+        if character.is_ascii() && character != '\u{7f}' {
+            text.push(character);
+        } else {
+            for unit in character.encode_utf16(&mut units) {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        }
+    }
+    text
+}
+
+/// Quotes a word for a POSIX shell, unless it has plain characters only.
+fn quoted(word: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
+    let starts_plain = word.starts_with(|character: char| character.is_ascii_alphanumeric());
+    if starts_plain && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// The changed lines of two texts with the lines around them, as `diff -u` prints them. Empty without a change.
+pub(super) fn diff(before: &str, after: &str) -> String {
+    let (old, new): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
+    let lines = edits(&old, &new);
+    let is_near = |index: usize| {
+        let from = index.saturating_sub(CONTEXT);
+        lines.iter().skip(from).take(index - from + CONTEXT + 1).any(|(sign, _)| *sign != ' ')
+    };
+    let mut text = String::new();
+    let (mut was_shown, mut numbers) = (false, (1, 1));
+    for (index, (sign, line)) in lines.iter().enumerate() {
+        let shown = is_near(index);
+        if shown && !was_shown {
+            let _ = writeln!(text, "@@ -{} +{} @@", numbers.0, numbers.1);
+        }
+        if shown {
+            let _ = writeln!(text, "{sign}{line}");
+        }
+        was_shown = shown;
+        numbers = (numbers.0 + usize::from(*sign != '+'), numbers.1 + usize::from(*sign != '-'));
+    }
+    text
+}
+
+/// All lines of both texts, each with its sign, by the longest common subsequence.
+fn edits<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
+    let same = |(one, other): &(&&str, &&str)| one == other;
+    let head = old.iter().zip(new).take_while(same).count();
+    let (old_rest, new_rest) = (old.get(head..).unwrap_or_default(), new.get(head..).unwrap_or_default());
+    let tail = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(same).count();
+    let middle = |lines: &'_ [&'a str]| lines.get(..lines.len() - tail).unwrap_or_default().to_vec();
+    let (a, b) = (middle(old_rest), middle(new_rest));
+    // lengths[i][j]: the length of the common subsequence of a[i..] and b[j..].
+    let mut lengths = vec![vec![0_u32; b.len() + 1]; a.len() + 1];
+    let at = |lengths: &Vec<Vec<u32>>, i: usize, j: usize| {
+        lengths.get(i).and_then(|row| row.get(j)).copied().unwrap_or(0)
+    };
+    for (i, one) in a.iter().enumerate().rev() {
+        for (j, other) in b.iter().enumerate().rev() {
+            let length = if one == other {
+                at(&lengths, i + 1, j + 1) + 1
+            } else {
+                at(&lengths, i + 1, j).max(at(&lengths, i, j + 1))
+            };
+            if let Some(cell) = lengths.get_mut(i).and_then(|row| row.get_mut(j)) {
+                *cell = length;
+            }
+        }
+    }
+    let mut lines: Vec<_> = old.iter().take(head).map(|line| (' ', *line)).collect();
+    let (mut i, mut j) = (0, 0);
+    loop {
+        match (a.get(i).copied(), b.get(j).copied()) {
+            (Some(one), Some(other)) if one == other => {
+                lines.push((' ', one));
+                (i, j) = (i + 1, j + 1);
+            }
+            (Some(one), other) if other.is_none() || at(&lengths, i + 1, j) >= at(&lengths, i, j + 1) => {
+                lines.push(('-', one));
+                i += 1;
+            }
+            (_, Some(other)) => {
+                lines.push(('+', other));
+                j += 1;
+            }
+            (_, None) => break,
+        }
+    }
+    lines.extend(old_rest.iter().skip(old_rest.len() - tail).map(|line| (' ', *line)));
+    lines
+}
+
+#[cfg(test)]
+mod tests;

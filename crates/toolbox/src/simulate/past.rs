@@ -1,0 +1,370 @@
+//! The recent past of an HPA of a cluster as a run: what figures, scores and pages show of a simulation, they show of
+//! the past, too.
+//!
+//! The sources are the recorded decisions of a controller, what a watch has seen, and events. They are merged in this
+//! order: a recorded decision holds from its first sync to the next decision. Before the first recorded decision,
+//! counts and values come from the watch and from events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use autoscaling::explanation::{
+    DecisionPath, Explanation, Measure, MetricExplanation, MetricReading, PodGroup, Subject,
+};
+use autoscaling::settings::Settings;
+use autoscaling::spec::Spec;
+use jiff::{SignedDuration, Timestamp};
+use policies::steps::PolicyEffect;
+
+use super::observe::{in_unit, sentence, series, steps_of};
+use super::policy_spans::PolicySpans;
+use super::run::{DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, TimelineEvent};
+use super::scores::{Unserved, scores};
+
+/// The shortest run.
+const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
+/// The time within a sample at which the next sync is not included.
+const SYNCED: Duration = Duration::from_millis(1);
+/// Maximum number of samples of a run. A longer run has a longer period.
+const SAMPLES: u32 = 6_000;
+/// Maximum number of metrics of a run. The steps of decisions show all.
+const METRICS: usize = 6;
+
+/// The recent past of an HPA.
+#[derive(Debug, Clone)]
+pub(crate) struct Past {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The scale target, as `Kind/name`.
+    pub(crate) target: String,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) settings: Settings,
+    /// The sync period of the controller.
+    pub(crate) period: Duration,
+    /// The end, usually the current time.
+    pub(crate) to: Timestamp,
+    /// The recorded decisions, oldest first. Empty without a record.
+    pub(crate) decisions: Vec<PastDecision>,
+    /// The decision at the end.
+    pub(crate) current: PastDecision,
+    /// What a watch has seen, oldest first.
+    pub(crate) observations: Vec<PastStatus>,
+    /// The counts of events and of the watch, oldest first.
+    pub(crate) counts: Vec<(Timestamp, i32)>,
+    /// Events about the HPA, oldest first: the time, whether it is a warning, the reason, and the message.
+    pub(crate) events: Vec<(Timestamp, bool, String, String)>,
+    /// Changes of the leader and writes of others, oldest first.
+    pub(crate) happenings: Vec<(Timestamp, String)>,
+}
+
+/// A decision, or several consecutive ones with the same steps.
+#[derive(Debug, Clone)]
+pub(crate) struct PastDecision {
+    /// The time of the first sync.
+    pub(crate) first: Timestamp,
+    /// The time of the last sync. The explanation is that of the last sync.
+    pub(crate) last: Timestamp,
+    /// The number of syncs.
+    pub(crate) syncs: u32,
+    pub(crate) explanation: Arc<Explanation>,
+    pub(crate) policy: Option<Arc<PolicyEffect>>,
+    /// The count after the decision. `None` if it is unknown.
+    pub(crate) wanted: Option<i32>,
+    /// The lowest and the highest ratio of each metric in all syncs, by its short name.
+    pub(crate) ratios: Vec<(String, f64, f64)>,
+}
+
+/// The status of the HPA at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct PastStatus {
+    pub(crate) at: Timestamp,
+    /// `status.currentReplicas`.
+    pub(crate) current: i32,
+    /// `status.desiredReplicas`.
+    pub(crate) desired: i32,
+    /// The values of the first metrics of the spec, in percent or units.
+    pub(crate) values: Vec<Option<f64>>,
+}
+
+/// The past as a run, and what of it is known.
+#[derive(Debug, Clone)]
+pub(crate) struct PastRun {
+    pub(crate) run: Run,
+    /// Whether the numbers of running and of ready pods are known.
+    pub(crate) has_running: bool,
+    pub(crate) has_ready: bool,
+}
+
+impl PastDecision {
+    fn reading(&self, subject: &Subject) -> Option<&MetricReading> {
+        let mut readings = self.explanation.metrics.iter().filter_map(MetricExplanation::reading);
+        readings.find(|reading| reading.subject == *subject)
+    }
+
+    /// The value of a metric at a time within the syncs of the decision: the last value at its end, and the middle of
+    /// the range before.
+    fn value(&self, subject: &Subject, at: Timestamp) -> Option<f64> {
+        let reading = self.reading(subject)?;
+        let name = subject.to_string();
+        let range = self.ratios.iter().find(|(metric, ..)| *metric == name).filter(|_| at < self.last);
+        let value = match range {
+            Some((_, low, high)) => f64::midpoint(*low, *high) * in_unit(reading.target),
+            None => in_unit(reading.value),
+        };
+        Some(value).filter(|value| value.is_finite())
+    }
+
+    /// The number of ready pods, if a metric counts them.
+    fn ready(&self) -> Option<i32> {
+        let mut readings = self.explanation.metrics.iter().filter_map(MetricExplanation::reading);
+        readings.find_map(|reading| {
+            let listed = reading.pods.iter().filter(|pod| pod.group == PodGroup::Ready).count();
+            let counted = reading.unlisted.iter().filter(|count| count.group == PodGroup::Ready);
+            let counted: usize = counted.map(|count| usize::try_from(count.pods).unwrap_or(usize::MAX)).sum();
+            let is_per_pod = !reading.pods.is_empty() || !reading.unlisted.is_empty();
+            let ready = reading.ready_pods.and_then(|pods| i32::try_from(pods).ok());
+            ready.or_else(|| is_per_pod.then(|| i32::try_from(listed + counted).unwrap_or(i32::MAX)))
+        })
+    }
+
+    /// The number of pods that exist, or `None` if the scale was unavailable.
+    fn running(&self) -> Option<i32> {
+        let explanation = &self.explanation;
+        (explanation.path != DecisionPath::NoScale).then_some(explanation.status_replicas)
+    }
+}
+
+impl Past {
+    /// The earliest time of which something is known.
+    pub(crate) fn since(&self) -> Timestamp {
+        let firsts = [
+            self.decisions.first().map(|decision| decision.first),
+            self.observations.first().map(|status| status.at),
+            self.counts.first().map(|(at, _)| *at),
+        ];
+        firsts.into_iter().flatten().min().unwrap_or(self.to)
+    }
+
+    /// The past of at most `longest` as a run.
+    pub(crate) fn run(&self, longest: SignedDuration) -> PastRun {
+        let before = |length| self.to.checked_sub(length).unwrap_or(Timestamp::MIN);
+        let start = self.since().clamp(before(longest.max(SHORTEST)), before(SHORTEST));
+        // Figures count whole seconds.
+        let start = Timestamp::from_second(start.as_second()).unwrap_or(start);
+        let length = Duration::try_from(self.to.duration_since(start)).unwrap_or_default();
+        let period = self.period.max(length / SAMPLES).max(Duration::from_secs(1));
+        let after = |at: Timestamp| Duration::try_from(at.duration_since(start)).unwrap_or_default();
+        let within = |at: Timestamp| at >= start && at <= self.to;
+
+        let mut metrics = self.series();
+        let mut samples = Vec::new();
+        let (mut has_running, mut has_ready) = (false, false);
+        let mut at = Duration::ZERO;
+        while at <= length {
+            // As in a simulation, a sample has the effect of the sync at its start.
+            let time =
+                start.checked_add((at + period).saturating_sub(SYNCED)).unwrap_or(self.to).min(self.to);
+            let decision = self.decision(time);
+            let status = self.status(time);
+            let wanted = self.wanted(time);
+            let running =
+                decision.and_then(PastDecision::running).or_else(|| status.map(|status| status.current));
+            let ready = decision.and_then(PastDecision::ready);
+            has_running |= running.is_some();
+            has_ready |= ready.is_some();
+            let steps = decision.unwrap_or(&self.current);
+            let steps = match decision {
+                Some(_) => steps_of(&steps.explanation, steps.policy.as_deref()),
+                None => {
+                    Sample { min: steps.explanation.min, max: steps.explanation.max, ..Sample::default() }
+                }
+            };
+            let running = running.unwrap_or(wanted);
+            samples.push(Sample { at, wanted, running, ready: ready.unwrap_or(running), ..steps });
+            for (index, series) in &mut metrics {
+                series.values.push(self.value(*index, &series.subject, time));
+            }
+            at += period;
+        }
+        let metrics: Vec<_> = metrics.into_iter().map(|(_, series)| series).collect();
+        let mut spans = PolicySpans::default();
+        for decision in self.decisions.iter().filter(|decision| decision.last >= start) {
+            spans.note(after(decision.first), decision.policy.as_deref());
+        }
+        let recorded = self.decisions.iter().filter(|decision| decision.last >= start);
+        let current = Some(&self.current).filter(|_| self.decisions.is_empty());
+        let decisions = recorded.chain(current).map(|decision| {
+            let at = decision.first.max(start);
+            DecisionPoint {
+                at: after(at),
+                sentence: sentence(&decision.explanation, decision.policy.as_deref(), at),
+                explanation: Arc::clone(&decision.explanation),
+                policy: decision.policy.clone(),
+            }
+        });
+        let events =
+            self.events.iter().filter(|(at, ..)| within(*at)).map(|(at, warning, reason, message)| {
+                EventMark {
+                    at: after(*at),
+                    reason: reason.clone(),
+                    warning: *warning,
+                    message: message.clone(),
+                }
+            });
+        let mut happenings: Vec<_> = self.happenings.clone();
+        happenings.extend(self.foreign_scales());
+        happenings.sort();
+        let happenings = happenings.into_iter().filter(|(at, _)| within(*at)).map(|(at, what)| {
+            let at = after(at);
+            TimelineEvent { from: at, to: at, what }
+        });
+        let rescales: Vec<_> = samples
+            .iter()
+            .zip(samples.iter().skip(1))
+            .filter(|(before, after)| before.wanted != after.wanted)
+            .map(|(before, after)| (after.at, before.wanted, after.wanted))
+            .collect();
+        let scores =
+            scores(&samples, &metrics, &rescales, length, Unserved::Lost { units: 0.0, arrived: 0.0 });
+        let hpa = HpaRun {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            target: self.target.clone(),
+            unit: String::new(),
+            scores,
+            metrics,
+            policies: spans.finish(length),
+            events: events.collect(),
+            decisions: decisions.collect(),
+            samples,
+        };
+        let run = Run {
+            title: format!("{}/{}", self.namespace, self.name),
+            variant: "what happened".to_owned(),
+            seed: 0,
+            start,
+            duration: length,
+            period,
+            happenings: happenings.collect(),
+            hpas: vec![hpa],
+        };
+        PastRun { run, has_running, has_ready }
+    }
+
+    /// The total load that a metric measured, as times and amounts: the value for all pods together, in percent of one
+    /// pod's request, or in units. Oldest first.
+    pub(crate) fn totals(&self, index: usize) -> Vec<(Timestamp, f64)> {
+        let Some(metric) = self.spec.metrics.get(index) else { return Vec::new() };
+        let subject = metric.subject();
+        let first = self.decisions.first().map_or(self.to, |decision| decision.first);
+        let seen = self.observations.iter().filter(|status| status.at < first).filter_map(|status| {
+            let value = status.values.get(index).copied().flatten()?;
+            let pods = if is_total(metric) { 1.0 } else { f64::from(status.current) };
+            Some((status.at, value * pods))
+        });
+        let recorded = self.decisions.iter().flat_map(|decision| {
+            let total = |at: Timestamp| {
+                let reading = decision.reading(&subject)?;
+                let value = decision.value(&subject, at)?;
+                let pods = match reading.value {
+                    Measure::Milli(_) => 1.0,
+                    _ => f64::from(decision.ready().or_else(|| decision.running()).unwrap_or_default()),
+                };
+                Some((at, value * pods))
+            };
+            let half = decision.last.duration_since(decision.first) / 2;
+            let middle = decision.first.checked_add(half).ok().filter(|_| decision.syncs > 1);
+            [middle.and_then(total), total(decision.last)].into_iter().flatten().collect::<Vec<_>>()
+        });
+        seen.chain(recorded).filter(|(_, total)| total.is_finite() && *total >= 0.0).collect()
+    }
+
+    /// The count in force at a time.
+    pub(crate) fn wanted(&self, at: Timestamp) -> i32 {
+        let mut decided = self.until(at).iter().rev().filter_map(|decision| decision.wanted);
+        let counted = || self.counts.iter().rev().find(|(time, _)| *time <= at).map(|(_, count)| *count);
+        let seen = || self.status(at).map(|status| status.desired);
+        let later = || {
+            let decision = self.decisions.iter().find(|decision| decision.running().is_some());
+            decision.map(|decision| decision.explanation.current)
+        };
+        let first = || self.counts.first().map(|(_, count)| *count);
+        decided
+            .next()
+            .or_else(counted)
+            .or_else(seen)
+            .or_else(later)
+            .or_else(first)
+            .unwrap_or(self.current.explanation.current)
+    }
+
+    /// The recorded decisions until a time.
+    fn until(&self, at: Timestamp) -> &[PastDecision] {
+        let count = self.decisions.partition_point(|decision| decision.first <= at);
+        self.decisions.get(..count).unwrap_or_default()
+    }
+
+    fn decision(&self, at: Timestamp) -> Option<&PastDecision> {
+        self.until(at).last()
+    }
+
+    fn status(&self, at: Timestamp) -> Option<&PastStatus> {
+        let count = self.observations.partition_point(|status| status.at <= at);
+        self.observations.get(..count)?.last()
+    }
+
+    fn value(&self, index: usize, subject: &Subject, at: Timestamp) -> Option<f64> {
+        match self.decision(at) {
+            Some(decision) => decision.value(subject, at),
+            None => self.status(at)?.values.get(index).copied().flatten(),
+        }
+    }
+
+    /// The metrics without values, each with its index in the spec. Those that decided most often come first.
+    fn series(&self) -> Vec<(usize, MetricSeries)> {
+        let decisions = || self.decisions.iter().rev().chain([&self.current]);
+        let wins = |subject: &Subject| {
+            let won = |decision: &&PastDecision| {
+                decision.explanation.winning_metric().is_some_and(|metric| metric.subject() == subject)
+            };
+            decisions().filter(won).count()
+        };
+        let mut all: Vec<_> = self.spec.metrics.iter().enumerate().collect();
+        all.sort_by_key(|(index, metric)| (std::cmp::Reverse(wins(&metric.subject())), *index));
+        let with_targets = all.into_iter().take(METRICS).map(|(index, metric)| {
+            let mut series = series(metric, &self.settings);
+            if let Some(reading) = decisions().find_map(|decision| decision.reading(&series.subject)) {
+                series.target = in_unit(reading.target);
+                series.tolerated_from = series.target * reading.lowest_tolerated;
+                series.tolerated_to = series.target * reading.highest_tolerated;
+            }
+            (index, series)
+        });
+        with_targets.collect()
+    }
+
+    /// The writes of `spec.replicas` between two recorded decisions, which neither of them explains.
+    fn foreign_scales(&self) -> Vec<(Timestamp, String)> {
+        let pairs = self.decisions.iter().zip(self.decisions.iter().skip(1));
+        let writes = pairs.filter_map(|(before, after)| {
+            let (left, found) = (before.wanted?, after.explanation.current);
+            let is_known = after.running().is_some();
+            (is_known && left != found)
+                .then(|| (after.first, format!("foreign write: {found} replicas instead of {left}")))
+        });
+        writes.collect()
+    }
+}
+
+/// Whether the value of a metric is already that of all pods.
+fn is_total(metric: &autoscaling::spec::MetricSource) -> bool {
+    use autoscaling::spec::{MetricSource, ValueTarget};
+    matches!(
+        metric,
+        MetricSource::Object { target: ValueTarget::Value(_), .. }
+            | MetricSource::External { target: ValueTarget::Value(_), .. }
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,452 @@
+//! The page of one HPA: its timeline, what would have happened with other fields, and what goes wrong.
+
+use std::collections::BTreeMap;
+
+use clock::{Clock as _, SystemClock};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::browser::Browser;
+use super::{World, assert_quiet, condition, fine, hpa, wait};
+use fake_cluster::{FaultAction, FaultRule};
+
+/// The end of the record: now, in whole seconds.
+fn now() -> Timestamp {
+    Timestamp::from_second(SystemClock.now().as_second()).unwrap()
+}
+
+/// The last 03:10 UTC that is at least two minutes ago.
+fn ten_past_three() -> Timestamp {
+    let now = now() - SignedDuration::from_mins(2);
+    let day = now.to_string().split_once('T').unwrap().0.to_owned();
+    let today: Timestamp = format!("{day}T03:10:00Z").parse().unwrap();
+    if today <= now { today } else { today - SignedDuration::from_hours(24) }
+}
+
+/// An entry of a record: the counts before and after, and the cpu in percent of the requests.
+fn entry(first: Timestamp, last: Timestamp, (from, to): (i32, i32), percent: i32) -> Value {
+    // Rounded up.
+    let asks = (from * percent + 59) / 60;
+    let (is_limited, changes) = (asks > 12, from != to);
+    let sentence = match (changes, is_limited) {
+        (true, true) => format!("goes from {from} to {to}: cpu asks for {asks}, but maxReplicas is 12"),
+        (true, false) => format!("goes from {from} to {to}: cpu is at {percent} %, its target is 60 %"),
+        (false, true) => format!("stays at {from}: cpu asks for {asks}, but maxReplicas is 12"),
+        (false, false) => format!("stays at {from}: cpu is at its target of 60 %"),
+    };
+    json!({
+        "firstAt": first, "lastAt": last, "syncs": if first == last { 1 } else { 9 }, "sentence": sentence,
+        "action": if changes { "scaleUp" } else { "none" },
+        "limitingStep": if is_limited { json!("maximum") } else { Value::Null },
+        "winner": "cpu", "from": from, "to": to, "outcome": if changes { "done" } else { "notNeeded" },
+        "explanation": {
+            "course": "metrics", "current": from, "statusReplicas": from, "min": 2, "max": 12,
+            "metrics": [{"valid": {
+                "subject": {"type": "Resource", "name": "cpu"}, "name": "cpu resource utilization (percentage of request)",
+                "target": {"percent": 60}, "value": {"percent": percent}, "ratio": f64::from(percent) / 60.0,
+                "lowestTolerated": 0.9, "highestTolerated": 1.1, "unlisted": [{"group": "ready", "pods": from}],
+                "corrected": null, "why": "ratio", "proposal": asks,
+            }}],
+            "winner": 0, "proposal": asks,
+            "stabilization": {"before": asks, "after": asks, "upWindowSeconds": null, "downWindowSeconds": 300, "heldBy": null},
+            "limit": {"before": asks, "after": to, "limit": if is_limited { "maximum" } else { "withinRange" },
+                "direction": null, "select": null, "policies": [], "rateAllows": null},
+            "liftedToMin": null, "desired": to, "failure": null, "failureClass": null,
+        },
+    })
+}
+
+/// The record of `shop/web`: a rescale at 03:10, and another one half an hour ago that stopped at 12.
+fn documents() -> BTreeMap<String, Value> {
+    let (now, night) = (now(), ten_past_three());
+    let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
+    let second = SignedDuration::from_secs(15);
+    let day = now - SignedDuration::from_hours(24) + SignedDuration::from_secs(5);
+    let mut entries =
+        vec![entry(day.min(night - second), night - second, (4, 4), 60), entry(night, night, (4, 8), 120)];
+    // Shortly after 03:10, the second rescale would come before the first one.
+    let stopped = ago(1).max(night + second * 2);
+    entries.push(entry(night + second, stopped - second, (8, 8), 60));
+    entries.push(entry(stopped, stopped, (8, 12), 135));
+    entries.push(entry(stopped + second, now, (12, 12), 90));
+    entries.reverse();
+    let controller = json!({
+        "version": "0.1.0", "syncPeriod": "15s",
+        "settings": {"emulatedVersion": "1.37", "tolerance": 0.1, "downscaleStabilization": "5m0s",
+            "cpuInitializationPeriod": "5m0s", "initialReadinessDelay": "30s",
+            "featureGates": {"HPAScaleToZero": true, "HPAGeneration": true, "HPAConfigurableTolerance": true}},
+    });
+    let last = entries[0].clone();
+    let decisions = json!({
+        "apiVersion": "concertina/v1", "kind": "DecisionList", "controller": controller, "now": now,
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u-web"},
+        "history": {"recommendations": [], "scaleUps": [], "scaleDowns": [], "inherited": ago(20 * 60)},
+        "decisions": entries,
+    });
+    let mut item = json!({"namespace": "shop", "name": "web", "uid": "u-web"});
+    for field in [
+        "firstAt",
+        "lastAt",
+        "syncs",
+        "sentence",
+        "action",
+        "limitingStep",
+        "winner",
+        "from",
+        "to",
+        "outcome",
+    ] {
+        item[field] = last[field].clone();
+    }
+    let summaries = json!({
+        "apiVersion": "concertina/v1", "kind": "DecisionSummaryList", "metadata": {}, "controller": controller,
+        "now": now, "items": [item],
+    });
+    BTreeMap::from([("/decisions".to_owned(), summaries), ("/decisions/shop/web".to_owned(), decisions)])
+}
+
+fn deployment(name: &str, replicas: i32) -> Value {
+    let requests = json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}});
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": name, "uid": "d"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "a", "resources": requests}]}}},
+        "status": {"replicas": replicas},
+    })
+}
+
+/// `shop/web` with a target of 60 % and 12 replicas.
+fn web() -> Value {
+    let mut web = hpa(
+        "shop",
+        "web",
+        &json!([
+            condition("AbleToScale", "True", "ReadyForNewScale"),
+            condition("ScalingLimited", "True", "TooManyReplicas")
+        ]),
+    );
+    web["metadata"]["uid"] = "u-web".into();
+    web["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] = 60.into();
+    web["spec"]["behavior"] = json!({"scaleDown": {"stabilizationWindowSeconds": 300}});
+    web["status"]["currentReplicas"] = 12.into();
+    web["status"]["desiredReplicas"] = 12.into();
+    web
+}
+
+async fn recorded(name: &str) -> World {
+    World::recorded(name, [deployment("web", 12), web()], documents()).await
+}
+
+/// Clicks an element with the pointer, as a person does. A click elsewhere fails.
+async fn click(browser: &mut Browser, selector: &str) {
+    let find = format!(
+        "(() => {{ const it = document.querySelector({selector:?}); it.scrollIntoView({{block: 'center'}}); \
+         const box = it.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] }})()"
+    );
+    let place = browser.evaluate(&find).await;
+    browser.click(place[0].as_f64().unwrap(), place[1].as_f64().unwrap()).await;
+}
+
+/// Clicks a drawing at a time.
+async fn click_at(browser: &mut Browser, at: Timestamp) {
+    let place = format!(
+        "(() => {{ const one = document.querySelector('.timeline .course'); one.scrollIntoView({{block: 'start'}}); \
+         const box = one.querySelector('.plot').getBoundingClientRect(); \
+         const course = window.timelineOf(one); \
+         return [box.left + ({} + course.period / 2 - course.start) / course.length * box.width, box.top + 40] }})()",
+        at.as_second()
+    );
+    // The data of a drawing is that of its response.
+    browser
+        .evaluate(
+            "fetch('hpas/shop/web').then((it) => it.json()).then((it) => { \
+             window.timelineOf = () => it.timeline.data.courses[0]; return true })",
+        )
+        .await;
+    let place = browser.evaluate(&place).await;
+    browser.click(place[0].as_f64().unwrap(), place[1].as_f64().unwrap()).await;
+}
+
+const MOMENT: &str = "document.querySelector('.timeline .moment').innerText";
+const SIMULATED: &str =
+    "document.querySelector('.result table') !== null || !document.querySelector('#whatif-error').hidden";
+
+async fn open(browser: &mut Browser) {
+    click(browser, ".rows a").await;
+    wait(browser, "document.querySelector('.timeline .course') !== null").await;
+}
+
+/// Types a value into a field of the form.
+async fn fill(browser: &mut Browser, name: &str, value: &str) {
+    let fill = format!(
+        "{{ const it = document.querySelector('.whatif [name={name}]'); it.focus(); it.value = {value:?}; \
+         it.dispatchEvent(new Event('input', {{bubbles: true}})); null }}"
+    );
+    browser.evaluate(&fill).await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
+async fn night_questions_take_at_most_three_clicks() {
+    let world = recorded("night").await;
+    let mut browser = world.open("night", 1280, 900).await;
+    let start = Instant::now();
+    // Why did web stop at 12? The row says it before the first click.
+    wait(&mut browser, "document.querySelector('.rows .reason').innerText.includes('maxReplicas')").await;
+    let reason = browser.evaluate("document.querySelector('.rows .reason').innerText").await;
+    assert_eq!(reason, "stays at 12: cpu asks for 18, but maxReplicas is 12");
+    eprintln!("why did web stop at 12: 0 clicks, {:?}", start.elapsed());
+
+    // What scaled at 03:10, and why? The row, and the drawing at that time.
+    let start = Instant::now();
+    open(&mut browser).await;
+    let night = ten_past_three();
+    click_at(&mut browser, night).await;
+    let moment = browser.evaluate(MOMENT).await;
+    let moment = moment.as_str().unwrap();
+    assert!(moment.contains("03:10:"), "{moment}");
+    assert!(moment.contains("goes from 4 to 8: cpu is at 120 %"), "{moment}");
+    assert!(moment.contains("desired 8"), "{moment}");
+    eprintln!("what scaled at 03:10 and why: 2 clicks, {:?}", start.elapsed());
+
+    // Would a window of 60 s have hurt yesterday? What if, the field, and Play.
+    let start = Instant::now();
+    click(&mut browser, "details.card > summary").await;
+    fill(&mut browser, "downWindow", "60").await;
+    click(&mut browser, ".whatif [type=submit]").await;
+    for _ in 0..6 {
+        if browser.evaluate(SIMULATED).await == true {
+            break;
+        }
+        let wait = format!(
+            "new Promise((done) => {{ const check = () => ({SIMULATED}) ? done(true) : setTimeout(check, 100); check(); setTimeout(() => done(false), 20000) }})"
+        );
+        browser.evaluate(&wait).await;
+    }
+    let text = browser.evaluate("document.querySelector('.whatif').innerText").await;
+    let text = text.as_str().unwrap();
+    for part in [
+        "pod-hours",
+        "unserved",
+        "what happened",
+        "as it is",
+        "with these fields",
+        "kubectl patch hpa web --namespace shop --type=merge --patch '{\"spec\":{\"behavior\":{\"scaleDown\":{\"stabilizationWindowSeconds\":60}}}}'",
+        "-      stabilizationWindowSeconds: 300",
+        "+      stabilizationWindowSeconds: 60",
+        "recorded values of cpu",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    eprintln!(
+        "would a window of 60 s have hurt: 3 clicks, {:?}: {}",
+        start.elapsed(),
+        browser.evaluate("document.querySelector('.result .sentence').textContent").await
+    );
+    assert_quiet(&browser, &world);
+    browser.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
+async fn keyboard_moves_through_the_decisions_of_the_record() {
+    let world = recorded("moments").await;
+    let mut browser = world.open("moments", 1280, 900).await;
+    open(&mut browser).await;
+    assert_eq!(browser.evaluate("document.querySelector('.timeline .moment').hidden").await, true);
+    browser.evaluate("document.querySelector('.timeline .course').focus()").await;
+    browser.press("End").await;
+    let moment = browser.evaluate(MOMENT).await;
+    assert!(
+        moment.as_str().unwrap().contains("stays at 12: cpu asks for 18, but maxReplicas is 12"),
+        "{moment}"
+    );
+    browser.press("PageUp").await;
+    browser.press("PageUp").await;
+    let moment = browser.evaluate(MOMENT).await;
+    assert!(moment.as_str().unwrap().contains("goes from 8 to 12"), "{moment}");
+    let said = browser.evaluate("document.querySelector('.timeline [role=status]').textContent").await;
+    assert!(said.as_str().unwrap().contains("12 desired"), "{said}");
+    assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .cross').length > 1").await, true);
+    // Escape closes the moment first, and the page of the HPA next.
+    browser.press("Escape").await;
+    assert_eq!(browser.evaluate("document.querySelector('.timeline .moment').hidden").await, true);
+    assert_eq!(browser.evaluate("location.hash").await, "#hpa=shop%2Fweb");
+    browser.press("Escape").await;
+    wait(&mut browser, "document.querySelector('.rows .row') !== null").await;
+    assert_quiet(&browser, &world);
+    browser.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
+async fn invalid_field_is_named_and_a_simulation_can_be_stopped() {
+    let world = recorded("fields").await;
+    let mut browser = world.open("fields", 1280, 900).await;
+    open(&mut browser).await;
+    click(&mut browser, "details.card > summary").await;
+    for (field, value, message) in [
+        ("max", "1", "spec.maxReplicas"),
+        ("max", "<img src=x onerror=alert(1)>", "give a whole number"),
+        ("downWindow", "9999", "stabilizationWindowSeconds"),
+        ("upPolicies", "Pods:4", "TYPE:VALUE:SECONDS"),
+        ("policy", "nothing: \u{202e}1", "nothing"),
+    ] {
+        fill(&mut browser, field, value).await;
+        click(&mut browser, ".whatif [type=submit]").await;
+        wait(&mut browser, "!document.querySelector('#whatif-error').hidden").await;
+        let text = browser.evaluate("document.querySelector('#whatif-error').textContent").await;
+        let text = text.as_str().unwrap();
+        assert!(text.starts_with(&format!("{field}: ")) && text.contains(message), "{text}");
+        assert!(!text.contains('\u{202e}'), "{text}");
+        let invalid = "[...document.querySelectorAll('.whatif [aria-invalid]')].map((it) => it.name).join()";
+        assert_eq!(browser.evaluate(invalid).await, field);
+        assert_eq!(browser.evaluate("document.activeElement.name").await, field);
+        click(&mut browser, ".actions button:nth-of-type(3)").await;
+        assert_eq!(browser.evaluate("document.querySelector('#whatif-error').hidden").await, true);
+    }
+    assert_eq!(browser.evaluate("document.querySelectorAll('img').length").await, 0);
+    click(&mut browser, ".whatif [type=submit]").await;
+    click(&mut browser, ".actions button:nth-of-type(2)").await;
+    assert_eq!(browser.evaluate("document.querySelector('.whatif .status').textContent").await, "stopped");
+    // The refused questions are answers with an error status, which the browser logs.
+    browser.events.retain(|(method, _)| method != "Log.entryAdded");
+    assert_quiet(&browser, &world);
+    browser.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
+async fn deleted_hpa_and_lost_api_server_keep_the_last_view() {
+    let world = recorded("gone").await;
+    let mut browser = world.open("gone", 1280, 900).await;
+    open(&mut browser).await;
+    click(&mut browser, "details.card > summary").await;
+    world.cluster.faults().add(FaultRule::new(FaultAction::Close));
+    fill(&mut browser, "max", "20").await;
+    click(&mut browser, ".whatif [type=submit]").await;
+    wait(&mut browser, "!document.querySelector('#whatif-error').hidden").await;
+    assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .s-desired').length > 0").await, true);
+    world.cluster.faults().clear();
+    world.cluster.delete("autoscaling/horizontalpodautoscalers", "shop", "web").unwrap();
+    wait(&mut browser, "document.querySelector('.gone') !== null").await;
+    click(&mut browser, ".whatif [type=submit]").await;
+    wait(&mut browser, "document.querySelector('#whatif-error').textContent.includes('not found')").await;
+    assert_eq!(browser.evaluate("document.querySelector('.whatif [name=max]').value").await, "20");
+    assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .s-desired').length > 0").await, true);
+    browser.events.retain(|(method, _)| method != "Log.entryAdded");
+    assert_quiet(&browser, &world);
+    browser.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
+async fn hostile_texts_of_forty_metrics_are_texts_in_every_part() {
+    let evil = "<img src=x onerror=alert(1)>\u{202e}txet</script>";
+    let name = "a".repeat(253);
+    let mut hostile = hpa("shop", &name, &json!([condition("AbleToScale", "False", evil)]));
+    hostile["metadata"]["uid"] = "u-evil".into();
+    hostile["metadata"]["annotations"] = json!({"concertina.dev/policy": format!("mode: \"{evil}\"\n")});
+    hostile["spec"]["scaleTargetRef"]["name"] = evil.into();
+    let metrics = (0..40).map(|index| json!({"type": "Pods", "pods": {
+        "metric": {"name": format!("{evil}{index}")}, "target": {"type": "AverageValue", "averageValue": "1"}}}));
+    hostile["spec"]["metrics"] = metrics.collect();
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"namespace": "shop", "name": "e"},
+        "involvedObject": {"kind": "HorizontalPodAutoscaler", "namespace": "shop", "name": name, "uid": "u-evil"},
+        "reason": evil, "message": evil, "type": "Warning", "count": 1, "source": {"component": evil},
+        "firstTimestamp": now(), "lastTimestamp": now(),
+    });
+    let world = World::start("hostile-parts", [hostile, event]).await;
+    for width in [1280, 360] {
+        let mut browser = world.open(&format!("hostile-parts-{width}"), width, 800).await;
+        open(&mut browser).await;
+        browser.evaluate("for (const it of document.querySelectorAll('details')) it.open = true").await;
+        assert_eq!(browser.evaluate("document.querySelectorAll('.whatif [name^=metric]').length").await, 40);
+        assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .panel').length <= 7").await, true);
+        browser.evaluate("document.querySelector('.timeline .course').focus()").await;
+        browser.press("End").await;
+        click(&mut browser, ".whatif [type=submit]").await;
+        wait(&mut browser, SIMULATED).await;
+        assert_eq!(browser.evaluate("document.querySelectorAll('img, .one script').length").await, 0);
+        let text = browser.evaluate("document.body.textContent").await;
+        assert!(!text.as_str().unwrap().contains('\u{202e}'), "{text}");
+        let wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
+        assert_eq!(browser.evaluate(wider).await, 0, "{width}");
+        let one = "document.querySelector('.one').scrollWidth - document.querySelector('.one').clientWidth";
+        assert_eq!(browser.evaluate(one).await, 0, "{width}");
+        browser.events.retain(|(method, _)| method != "Log.entryAdded");
+        assert_quiet(&browser, &world);
+        browser.stop().await;
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium"]
+async fn timeline_without_record_has_what_the_command_has_seen() {
+    let world = World::start("seen", [deployment("web", 4), hpa("shop", "web", &fine())]).await;
+    let mut browser = world.open("seen", 1280, 900).await;
+    let mut changed = hpa("shop", "web", &fine());
+    changed["status"]["desiredReplicas"] = 6.into();
+    world.cluster.put_raw(changed);
+    wait(&mut browser, "document.querySelector('.rows .number').textContent.includes('6')").await;
+    open(&mut browser).await;
+    browser.evaluate("document.querySelector('.timeline .course').focus()").await;
+    browser.press("End").await;
+    let moment = browser.evaluate(MOMENT).await;
+    let moment = moment.as_str().unwrap();
+    assert!(moment.contains("desired 6") && moment.contains("cpu 60 %"), "{moment}");
+    assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .s-up').length > 0").await, true);
+    let source = browser.evaluate("document.querySelector('.answer section .advice').textContent").await;
+    assert!(source.as_str().unwrap().contains("this command and events have seen"), "{source}");
+    assert_quiet(&browser, &world);
+    browser.stop().await;
+}
+
+/// Writes pictures of the views to the folder that `PICTURES` names.
+#[tokio::test]
+#[ignore = "writes pictures for a person to look at"]
+async fn pictures() {
+    let folder = std::env::var("PICTURES").expect("PICTURES: a folder");
+    let world = recorded("pictures").await;
+    for (name, width, scheme) in [("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 390, "light")]
+    {
+        let mut browser = world.open(&format!("pictures-{name}"), width, 980).await;
+        browser.emulate("screen", scheme).await;
+        wait(&mut browser, "document.querySelector('.rows .reason')?.textContent.includes('maxReplicas')")
+            .await;
+        picture(&mut browser, &folder, &format!("console-list-{name}")).await;
+        open(&mut browser).await;
+        click_at(&mut browser, ten_past_three()).await;
+        picture(&mut browser, &folder, &format!("console-timeline-{name}")).await;
+        browser.evaluate("document.querySelector('.timeline .course').focus()").await;
+        browser.press("Escape").await;
+        click(&mut browser, "details.card > summary").await;
+        fill(&mut browser, "downWindow", "60").await;
+        fill(&mut browser, "max", "20").await;
+        browser.evaluate("document.querySelector('details.card').scrollIntoView()").await;
+        picture(&mut browser, &folder, &format!("console-form-{name}")).await;
+        click(&mut browser, ".whatif [type=submit]").await;
+        for _ in 0..6 {
+            let wait = format!(
+                "new Promise((done) => {{ const check = () => ({SIMULATED}) ? done(true) : setTimeout(check, 100); check(); setTimeout(() => done(false), 20000) }})"
+            );
+            if browser.evaluate(&wait).await == true {
+                break;
+            }
+        }
+        browser.evaluate("document.querySelector('.actions').scrollIntoView()").await;
+        picture(&mut browser, &folder, &format!("console-whatif-{name}")).await;
+        browser.evaluate("{ const it = [...document.querySelectorAll('.rest details')].at(-1); it.open = true; it.scrollIntoView(); null }").await;
+        picture(&mut browser, &folder, &format!("console-yaml-{name}")).await;
+        browser.stop().await;
+    }
+}
+
+async fn picture(browser: &mut Browser, folder: &str, name: &str) {
+    use base64::Engine as _;
+    let answer = browser.call("Page.captureScreenshot", json!({"format": "png"})).await;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(answer["data"].as_str().unwrap()).unwrap();
+    std::fs::write(format!("{folder}/{name}.png"), bytes).unwrap();
+}
