@@ -103,6 +103,36 @@ async fn cache_and_watch_gauges_show_current_values() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hpa_at_its_maximum_and_hpa_without_metrics_have_series() {
+    let rig = Harness::start(two());
+    let states = || {
+        let text = rig.telemetry.render();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("concertina_hpa_"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    rig.pass(16.0).await;
+    assert_eq!(states(), Vec::<String>::new());
+    // The metrics ask for 8, and the adapter fails later.
+    rig.edit("queue", |hpa| hpa["spec"]["maxReplicas"] = json!(5));
+    rig.pass(31.0).await;
+    assert_eq!(states(), ["at_maximum{hpa_name=\"queue\",namespace=\"shop\"} 1"]);
+    let fault = FaultAction::Text { code: 503, body: String::new() };
+    rig.cluster.faults().add(FaultRule::new(fault).path_prefix("/apis/metrics.k8s.io"));
+    rig.pass(31.0).await;
+    assert_eq!(
+        states(),
+        [
+            "at_maximum{hpa_name=\"queue\",namespace=\"shop\"} 1",
+            "not_active{hpa_name=\"web\",namespace=\"shop\"} 1"
+        ]
+    );
+    rig.edit("queue", |hpa| hpa["spec"]["maxReplicas"] = json!(10));
+    rig.cluster.delete("autoscaling/horizontalpodautoscalers", "shop", "web").unwrap();
+    rig.pass(31.0).await;
+    assert_eq!(states(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn age_of_the_oldest_sample_is_observed_per_response() {
     let rig = Harness::start(two());
     rig.pass(31.0).await;

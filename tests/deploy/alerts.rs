@@ -243,27 +243,17 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     ),
     (
         "ConcertinaHpaAtMaximum",
+        &[("concertina_hpa_at_maximum", HPA, "1x400")],
+        // A series that ended, and one that is younger than the time of the alert.
         &[
-            (DESIRED, HPA, "9x400"),
-            ("kube_horizontalpodautoscaler_spec_max_replicas", r#"horizontalpodautoscaler="web""#, "9x400"),
-        ],
-        &[
-            (DESIRED, HPA, "8x400"),
-            ("kube_horizontalpodautoscaler_spec_max_replicas", r#"horizontalpodautoscaler="web""#, "9x400"),
+            ("concertina_hpa_at_maximum", HPA, "1x380"),
+            ("concertina_hpa_at_maximum", r#"hpa_name="api""#, "_x390 1x10"),
         ],
     ),
     (
         "ConcertinaHpaNotActive",
-        &[(
-            "kube_horizontalpodautoscaler_status_condition",
-            r#"horizontalpodautoscaler="web",condition="ScalingActive",status="false""#,
-            "1x400",
-        )],
-        &[(
-            "kube_horizontalpodautoscaler_status_condition",
-            r#"horizontalpodautoscaler="web",condition="ScalingActive",status="false""#,
-            "0x400",
-        )],
+        &[("concertina_hpa_not_active", HPA, "1x400")],
+        &[("concertina_hpa_not_active", HPA, "1x380"), (DESIRED, HPA, "3x400")],
     ),
 ];
 

@@ -47,6 +47,8 @@ impl Controller {
             if let (Some(desired), true) = (conclusion.desired, decided && !failed(outcome)) {
                 self.telemetry.desired(&record.key.namespace, &record.key.name, desired);
             }
+            let status = conclusion.status.as_ref().unwrap_or(&record.status);
+            self.telemetry.conditions(&record.key.namespace, &record.key.name, &status.conditions);
         }
         published
     }

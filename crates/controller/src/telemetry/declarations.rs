@@ -7,7 +7,7 @@
 
 use prometheus::{CounterVec, GaugeVec, HistogramVec, Registry};
 
-use super::series::{DesiredReplicas, Metric};
+use super::series::{HpaGauge, Metric};
 
 /// The type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,11 +141,23 @@ metrics! {
             "[ALPHA] Current number of controlled HPA objects.",
             "Watched HPAs.",
         );
-        desired: DesiredReplicas = gauge(
+        desired: HpaGauge = gauge(
             "horizontal_pod_autoscaler_controller_desired_replicas",
             &["hpa_name", "namespace"],
             "[ALPHA] Current desired replica count for HPA objects.",
             "Desired replicas of each HPA at its last decision. Leader only; the series is removed with its HPA.",
+        );
+        at_maximum: HpaGauge = gauge(
+            "concertina_hpa_at_maximum",
+            &["hpa_name", "namespace"],
+            "1 for each HPA whose metrics ask for more replicas than its maximum.",
+            "1 while the metrics of an HPA ask for more replicas than its maximum: condition `ScalingLimited`, reason `TooManyReplicas`. Other HPAs have no series. Leader only.",
+        );
+        not_active: HpaGauge = gauge(
+            "concertina_hpa_not_active",
+            &["hpa_name", "namespace"],
+            "1 for each HPA that computes no replica count, except at zero replicas.",
+            "1 while the condition `ScalingActive` of an HPA is `False`, except for a target with zero replicas (`ScalingDisabled`). Other HPAs have no series. Leader only.",
         );
         stale_skips: CounterVec = counter(
             "horizontal_pod_autoscaler_controller_stale_sync_skips_total",

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::query::Api;
+use autoscaling::status::Condition;
 use autoscaling::{Action, ErrorLabel};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
@@ -17,6 +18,7 @@ use prometheus::{Counter, Gauge, Histogram, Registry};
 
 use super::declarations::Families;
 pub use super::negotiation::Format;
+use super::series::HpaGauge;
 use super::{exposition, process};
 use crate::handover::charges::Counts;
 use crate::handover::machine::State;
@@ -165,6 +167,19 @@ impl Metrics {
         self.families().desired.set(namespace, name, replicas);
     }
 
+    /// Sets whether an HPA is at its maximum, or not active. Ignored on a standby. `conditions`: those of its
+    /// status after a sync.
+    pub fn conditions(&self, namespace: &str, name: &str, conditions: &[Condition]) {
+        let reason = |kind: &str, status: &str| {
+            let found = conditions.iter().find(|it| it.kind == kind && it.status == status);
+            found.map(|condition| &*condition.reason)
+        };
+        let at_maximum = reason("ScalingLimited", "True") == Some("TooManyReplicas");
+        let not_active = reason("ScalingActive", "False").is_some_and(|reason| reason != "ScalingDisabled");
+        self.families().at_maximum.set_state(namespace, name, at_maximum);
+        self.families().not_active.set_state(namespace, name, not_active);
+    }
+
     /// Sets which steps of its scaling policy have an effect on an HPA. `None` for an HPA without a policy any more.
     pub fn policy(&self, namespace: &str, name: &str, effect: Option<&PolicyEffect>) {
         let active = effect.map(|effect| effect.steps.as_slice()).unwrap_or_default();
@@ -181,7 +196,9 @@ impl Metrics {
 
     /// Removes the series of a deleted HPA.
     pub fn forget(&self, namespace: &str, name: &str) {
-        self.families().desired.remove(namespace, name);
+        for gauge in self.hpa_gauges() {
+            gauge.remove(namespace, name);
+        }
     }
 
     /// Counts a sync that was skipped because the cache lacks this replica's last write.
@@ -252,10 +269,12 @@ impl Metrics {
         set(&self.families().events_dropped.with_label_values(&[reason]), total as f64);
     }
 
-    /// Sets whether this process holds the Lease `lease`. Without the Lease, `desired_replicas` is not
+    /// Sets whether this process holds the Lease `lease`. Without the Lease, series of single HPAs are not
     /// exposed: the values of our own syncs are outdated, and the leader exposes current ones.
     pub fn leader(&self, lease: &str, leads: bool) {
-        self.families().desired.set_leading(leads);
+        for gauge in self.hpa_gauges() {
+            gauge.set_leading(leads);
+        }
         self.families().leader.with_label_values(&[lease]).set(leads.into());
     }
 
@@ -374,6 +393,12 @@ impl Metrics {
         // Until here, no other rendering may reset a counter.
         drop(updates);
         exposition::render(&families, format)
+    }
+
+    /// The metrics with a value per HPA.
+    fn hpa_gauges(&self) -> [&HpaGauge; 3] {
+        let families = self.families();
+        [&families.desired, &families.at_maximum, &families.not_active]
     }
 
     fn families(&self) -> &Families {

@@ -50,37 +50,48 @@ impl Metric for HistogramVec {
     }
 }
 
-/// The desired replicas by name and namespace, in the order of the labels.
-type Replicas = BTreeMap<[String; 2], i32>;
+/// Values by name and namespace, in the order of the labels.
+type Values = BTreeMap<[String; 2], i32>;
 
-/// The desired replicas of each HPA. Clones share their series. A standby has none: its values are outdated,
-/// and the leader exposes current ones.
+/// A value per HPA. Clones share their series. A standby has none: its values are outdated, and the leader
+/// exposes current ones.
 #[derive(Debug, Clone)]
-pub(super) struct DesiredReplicas {
+pub(super) struct HpaGauge {
     description: Desc,
     /// `None` on a standby.
-    replicas: Arc<Mutex<Option<Replicas>>>,
+    values: Arc<Mutex<Option<Values>>>,
 }
 
-impl DesiredReplicas {
+impl HpaGauge {
     /// Sets the value of an HPA, except on a standby.
-    pub(super) fn set(&self, namespace: &str, name: &str, desired: i32) {
-        if let Some(replicas) = &mut *self.replicas.lock() {
-            replicas.insert(key(namespace, name), desired);
+    pub(super) fn set(&self, namespace: &str, name: &str, value: i32) {
+        if let Some(values) = &mut *self.values.lock() {
+            values.insert(key(namespace, name), value);
+        }
+    }
+
+    /// Sets the value 1 for an HPA in a state. Other HPAs have no series.
+    pub(super) fn set_state(&self, namespace: &str, name: &str, is_in_state: bool) {
+        if is_in_state {
+            self.set(namespace, name, 1);
+        } else {
+            self.remove(namespace, name);
         }
     }
 
     /// Removes the series of an HPA.
     pub(super) fn remove(&self, namespace: &str, name: &str) {
-        if let Some(replicas) = &mut *self.replicas.lock() {
-            replicas.remove(&key(namespace, name));
+        if let Some(values) = &mut *self.values.lock()
+            && !values.is_empty()
+        {
+            values.remove(&key(namespace, name));
         }
     }
 
     /// Sets whether this process leads. A standby's series are removed.
     pub(super) fn set_leading(&self, leads: bool) {
-        let mut replicas = self.replicas.lock();
-        *replicas = leads.then(|| replicas.take().unwrap_or_default());
+        let mut values = self.values.lock();
+        *values = leads.then(|| values.take().unwrap_or_default());
     }
 }
 
@@ -88,30 +99,30 @@ fn key(namespace: &str, name: &str) -> [String; 2] {
     [name.to_owned(), namespace.to_owned()]
 }
 
-impl Metric for DesiredReplicas {
+impl Metric for HpaGauge {
     fn new(declaration: &Declaration) -> Result<Self> {
         let labels = declaration.labels.iter().map(|label| (*label).to_owned());
         let options = Opts::new(declaration.name, declaration.help).variable_labels(labels.collect());
-        Ok(Self { description: options.describe()?, replicas: Arc::new(Mutex::new(Some(BTreeMap::new()))) })
+        Ok(Self { description: options.describe()?, values: Arc::new(Mutex::new(Some(BTreeMap::new()))) })
     }
 }
 
-impl Collector for DesiredReplicas {
+impl Collector for HpaGauge {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.description]
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let replicas = self.replicas.lock();
-        let series = replicas.iter().flatten().map(|(values, desired)| {
-            let labels = self.description.variable_labels.iter().zip(values).map(|(name, value)| {
+        let values = self.values.lock();
+        let series = values.iter().flatten().map(|(key, value)| {
+            let labels = self.description.variable_labels.iter().zip(key).map(|(name, value)| {
                 let mut label = LabelPair::default();
                 label.set_name(name.clone());
                 label.set_value(value.clone());
                 label
             });
             let mut gauge = Gauge::default();
-            gauge.set_value(f64::from(*desired));
+            gauge.set_value(f64::from(*value));
             let mut series = Series::from_label(labels.collect());
             series.set_gauge(gauge);
             series

@@ -23,6 +23,9 @@ fn busy() -> Metrics {
     metrics.metrics_age(Api::Resource, Duration::from_secs(17));
     metrics.sync_failed("FailedGetScale");
     metrics.hpas(2);
+    let states =
+        [("ScalingLimited", "True", "TooManyReplicas"), ("ScalingActive", "False", "FailedGetScale")];
+    metrics.conditions("shop", "web", &states.map(|(kind, status, reason)| condition(kind, status, reason)));
     metrics.stale_skip();
     metrics.request(&scale(), HOST, Some(200));
     metrics.request_duration(&Method::GET, HOST, Duration::from_millis(30));
@@ -269,6 +272,38 @@ fn desired_replicas_are_removed_with_their_hpa() {
     let metrics = busy();
     metrics.forget("shop", "web");
     assert!(!metrics.render().contains("desired_replicas"));
+}
+
+fn condition(kind: &'static str, status: &'static str, reason: &'static str) -> Condition {
+    Condition { kind: kind.into(), status: status.into(), reason: reason.into(), ..Condition::default() }
+}
+
+#[test]
+fn hpas_have_a_series_while_at_their_maximum_or_not_active() {
+    let metrics = Metrics::new();
+    let states = |conditions: &[Condition]| {
+        metrics.conditions("shop", "web", conditions);
+        let text = metrics.render();
+        ["at_maximum", "not_active"].map(|state| {
+            text.contains(&format!("concertina_hpa_{state}{{hpa_name=\"web\",namespace=\"shop\"}} 1\n"))
+        })
+    };
+    let limited = |reason| condition("ScalingLimited", "True", reason);
+    assert_eq!(states(&[]), [false, false]);
+    assert_eq!(states(&[limited("TooManyReplicas")]), [true, false]);
+    assert_eq!(states(&[limited("ScaleUpLimit")]), [false, false]);
+    let failed = condition("ScalingActive", "False", "FailedGetResourceMetric");
+    assert_eq!(states(&[failed, limited("TooManyReplicas")]), [true, true]);
+    assert_eq!(states(&[condition("ScalingActive", "False", "ScalingDisabled")]), [false, false]);
+    assert_eq!(states(&[condition("ScalingLimited", "False", "TooManyReplicas")]), [false, false]);
+
+    assert_eq!(states(&[limited("TooManyReplicas")]), [true, false]);
+    metrics.leader("concertina", false);
+    assert!(!metrics.render().contains("concertina_hpa_"), "a standby exposes no HPA");
+    metrics.leader("concertina", true);
+    assert_eq!(states(&[limited("TooManyReplicas")]), [true, false]);
+    metrics.forget("shop", "web");
+    assert!(!metrics.render().contains("concertina_hpa_"), "the HPA was deleted");
 }
 
 #[test]
