@@ -122,11 +122,11 @@ pub async fn run(
     tasks.spawn(async move { cluster.serve(listener, serving).await });
     world.start(&tasks, &cluster_stop);
     let console = console(&files, process, Arc::clone(&clock)).await?;
-    let intro = intro(&server, &files, &console.url);
+    let intro = intro(&server, &files, &console.url, options.metrics_port);
     tasks.spawn(console.serve(cluster_stop.clone()));
     tasks.close();
 
-    let flags = world::controller_flags(&files);
+    let flags = world::controller_flags(&files, options.metrics_port);
     let controlling = stop.child_token();
     let syncs = Arc::new(Syncs::default());
     let controller = {
@@ -208,9 +208,9 @@ async fn console(files: &Files, process: Process, clock: SharedClock) -> Result<
 }
 
 /// Returns the introduction, with commands to try.
-fn intro(server: &str, files: &Files, console: &str) -> Vec<String> {
+fn intro(server: &str, files: &Files, console: &str, metrics_port: Option<u16>) -> Vec<String> {
     let kubeconfig = files.kubeconfig.display();
-    vec![
+    let mut lines = vec![
         format!(
             "Concertina demo: a cluster in this process, at {server}, and the controller that scales it."
         ),
@@ -224,7 +224,15 @@ fn intro(server: &str, files: &Files, console: &str) -> Vec<String> {
         format!("  kubectl apply -f {}    # an HPA for the deployment cache", files.manifest.display()),
         r#"  kubectl patch hpa web --type merge -p '{"spec":{"maxReplicas":4}}'"#.to_owned(),
         String::new(),
-    ]
+    ];
+    if let Some(port) = metrics_port {
+        let text = format!(
+            "Metrics: http://{0}:{port}/metrics, decisions: http://{0}:{port}/decisions",
+            Ipv4Addr::LOCALHOST
+        );
+        lines.insert(2, text);
+    }
+    lines
 }
 
 /// Returns the summary, one line per HPA.

@@ -137,7 +137,7 @@ async fn demo_fails_when_the_controller_fails() {
 async fn demo_names_the_flag_when_the_port_is_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let port = taken.local_addr().expect("address").port();
-    let options = DemoOptions { duration: None, port, kubeconfig: None, logging: Logging::default() };
+    let options = DemoOptions { port, logging: Logging::default(), ..DemoOptions::default() };
     let ended = run(&options, FAKE, clock(), Output::default().screen(), CancellationToken::new()).await;
     let text = ended.expect_err("error").to_string();
     assert!(text.starts_with(&format!("cannot listen on 127.0.0.1:{port} (--port): ")), "{text}");
@@ -199,7 +199,8 @@ async fn summary_has_extremes_and_rescales_of_each_hpa() {
 #[test]
 fn introduction_lists_commands_to_try() {
     let files = super::files::Files::write(None, "http://127.0.0.1:1234").expect("files");
-    let text = intro("http://127.0.0.1:1234", &files, "http://127.0.0.1:5678/0a/").join("\n");
+    let text = intro("http://127.0.0.1:1234", &files, "http://127.0.0.1:5678/0a/", Some(9)).join("\n");
+    assert!(text.contains("http://127.0.0.1:9/metrics"), "{text}");
     for command in
         ["export KUBECONFIG=/", "kubectl get hpa,pods", "kubectl describe hpa web", "kubectl apply -f /"]
     {

@@ -1,6 +1,7 @@
 //! The content of the demo's cluster: workloads with their HPAs and load. Also contains the controller's
 //! flags.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,12 +81,13 @@ impl DemoWorld {
 }
 
 /// Returns the controller's flags. Periods are short enough for a day of 40 seconds, and everything else has
-/// its default.
-pub(super) fn controller_flags(files: &Files) -> Vec<String> {
+/// its default. `metrics_port` serves metrics and decisions.
+pub(super) fn controller_flags(files: &Files, metrics_port: Option<u16>) -> Vec<String> {
     let kubeconfig = format!("--kubeconfig={}", files.kubeconfig.display());
     let process = ["--secure-port=0", "--leader-elect=false"].map(str::to_owned);
     let periods = PERIODS.map(|(name, value)| format!("--{name}={value}"));
-    process.into_iter().chain(periods).chain([kubeconfig]).collect()
+    let metrics = metrics_port.map(|port| format!("--health-address={}:{port}", Ipv4Addr::LOCALHOST));
+    process.into_iter().chain(periods).chain([kubeconfig]).chain(metrics).collect()
 }
 
 /// Returns the flags that change the controller's decisions, for explanations.

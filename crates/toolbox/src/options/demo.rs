@@ -17,6 +17,9 @@ pub struct DemoOptions {
     pub duration: Option<Duration>,
     /// `--port`, on the loopback address. 0 selects a free port.
     pub port: u16,
+    /// `--metrics-port`, on the loopback address, for the controller's metrics and decisions. `None` means that
+    /// they are not served.
+    pub metrics_port: Option<u16>,
     /// `--kubeconfig`: the file to write for kubectl. With `None`, the demo chooses the path.
     pub kubeconfig: Option<PathBuf>,
     /// `--logging-format` and `-v`.
@@ -47,6 +50,14 @@ pub(crate) fn command(program: &str) -> Command {
                 .default_value("0"),
         )
         .arg(
+            option(
+                "metrics-port",
+                "port",
+                "Port on 127.0.0.1 for the metrics and decisions of the controller; default: not served",
+            )
+            .value_parser(value_parser!(u16).range(1..)),
+        )
+        .arg(
             option("kubeconfig", "file", "Kubeconfig file to write for kubectl")
                 .value_parser(value_parser!(PathBuf)),
         )
@@ -63,6 +74,7 @@ fn options(matches: &ArgMatches) -> DemoOptions {
     DemoOptions {
         duration: matches.get_one::<Duration>("for").copied(),
         port: matches.get_one::<u16>("port").copied().unwrap_or(0),
+        metrics_port: matches.get_one::<u16>("metrics-port").copied(),
         kubeconfig: matches.get_one::<PathBuf>("kubeconfig").cloned(),
         logging: Logging { json, ..logging(matches) },
     }
@@ -97,6 +109,8 @@ mod tests {
     #[test]
     fn error_names_the_invalid_argument() {
         assert!(read(&["--port=65536"]).unwrap_err().contains("--port"));
+        assert_eq!(read(&["--metrics-port=9"]).unwrap().metrics_port, Some(9));
+        assert!(read(&["--metrics-port=0"]).unwrap_err().contains("--metrics-port"));
         assert!(read(&["--dry-run"]).unwrap_err().contains("--dry-run"));
         assert!(read(&["now"]).unwrap_err().contains("now"));
     }
