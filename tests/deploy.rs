@@ -186,6 +186,8 @@ fn chart_values_shape_the_pod_and_its_surroundings() {
             "extraVolumeMounts[0].mountPath=/tls",
             "podSecurityContext.runAsUser=null",
             "revisionHistoryLimit=3",
+            "test.enabled=true",
+            "x-defaults.note=kept",
             "extraObjects[0]=apiVersion: v1\nkind: Event\nmetadata: {name: {{ .Release.Name }}-own}",
             "prometheus.serviceMonitor.enabled=true",
             "prometheus.serviceMonitor.scrapeTimeout=5s",
@@ -221,6 +223,9 @@ fn chart_values_shape_the_pod_and_its_surroundings() {
     assert_eq!(rendered::named(&objects, "Service", "hpa")["metadata"]["annotations"]["a"], "b");
     assert_eq!(rendered::named(&objects, "ClusterRoleBinding", "hpa")["roleRef"]["name"], "hpa");
     rendered::named(&objects, "Event", "concertina-own");
+    let test = rendered::named(&objects, "Pod", "hpa-test");
+    assert_eq!(test["metadata"]["annotations"]["helm.sh/hook"], "test");
+    assert_eq!(test["spec"]["containers"][0]["args"][0], "https://hpa.kube-system.svc:10257/readyz");
     let endpoint = &only(&objects, "ServiceMonitor")["spec"]["endpoints"][0];
     assert_eq!(
         (&endpoint["scrapeTimeout"], &endpoint["relabelings"][0]["action"]),
