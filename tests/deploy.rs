@@ -7,6 +7,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![allow(dead_code, reason = "tests/e2e.rs shares the control plane modules and uses all of them")]
 
+#[path = "e2e/adapter.rs"]
+mod adapter;
+#[path = "e2e/aggregation.rs"]
+mod aggregation;
 #[path = "deploy/alerts.rs"]
 mod alerts;
 #[path = "e2e/assets.rs"]
@@ -40,6 +44,12 @@ mod roles;
 
 #[path = "deploy/values.rs"]
 mod values;
+
+/// The metrics API of the guides, in the form that `adapter` expects.
+mod metrics {
+    pub(crate) const APIS: [(&str, &str, &str, &str); 1] =
+        [("custom.metrics.k8s.io", "v1beta1", "pods/requests_per_second", "MetricValueList")];
+}
 
 use std::collections::BTreeMap;
 

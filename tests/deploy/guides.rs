@@ -1,7 +1,15 @@
-//! The commands of the guides run against a real API server. A page that no longer contains a command fails its test.
-//! Commands that wait for pods need kubelets and do not run here.
+//! The commands of the guides run against a real API server: each command of a page runs, or [`commands::SKIPPED`] has
+//! the reason. A command that a page no longer contains fails its test.
 
+#[path = "guides/commands.rs"]
+mod commands;
+#[path = "guides/other_software.rs"]
+mod other_software;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -10,218 +18,325 @@ use crate::cluster::Tools;
 use crate::components::copy_folder;
 use crate::controlplane::ControlPlane;
 use crate::outcome::{Context, Outcome, ensure};
-use crate::rendered::{HOME, path};
+use crate::rendered::HOME;
+
+use self::commands::{SKIPPED, commands};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const ACCOUNT: &str = "system:serviceaccount:concertina-system:concertina";
 
-/// A page and the folder in which its commands run: a copy of the repository's manifests, named `concertina`.
-struct Page<'a> {
+/// What the pages expect: a copy of the repository named `concertina`, and the program on the PATH.
+struct Workspace<'a> {
     tools: &'a Tools,
-    folder: &'a Path,
+    /// The copy of the repository.
+    repository: PathBuf,
+    /// Commands that ran, by page.
+    ran: RefCell<BTreeSet<(&'static str, String)>>,
+}
+
+/// A page of the documents.
+struct Page<'a> {
+    workspace: &'a Workspace<'a>,
+    name: &'static str,
     text: String,
 }
 
-impl<'a> Page<'a> {
-    fn new(tools: &'a Tools, folder: &'a Path, name: &str) -> Outcome<Self> {
-        Ok(Self { tools, folder, text: fs::read_to_string(format!("{ROOT}/docs/{name}"))? })
+impl<'a> Workspace<'a> {
+    fn new(tools: &'a Tools) -> Outcome<Self> {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guides");
+        let _ = fs::remove_dir_all(&folder);
+        let repository = folder.join("concertina");
+        for name in ["deploy", "examples"] {
+            copy_folder(&Path::new(ROOT).join(name), &repository.join(name));
+        }
+        fs::create_dir(folder.join("my-concertina"))?;
+        let bin = folder.join(".cargo/bin");
+        fs::create_dir_all(&bin)?;
+        symlink(env!("CARGO_BIN_EXE_concertina"), bin.join("concertina"))?;
+        let helm = std::env::var("HELM").map_err(|_| "HELM is not set: run tests/helm/build.sh")?;
+        symlink(helm, bin.join("helm"))?;
+        Ok(Self { tools, repository, ran: RefCell::default() })
     }
 
-    /// Runs a command of the page.
+    /// The folder that contains the copy of the repository. It is the home of the user, too.
+    fn parent(&self) -> &Path {
+        self.repository.parent().unwrap_or(&self.repository)
+    }
+
+    fn page(&'a self, name: &'static str) -> Outcome<Page<'a>> {
+        Ok(Page { workspace: self, name, text: fs::read_to_string(format!("{ROOT}/docs/{name}"))? })
+    }
+
+    /// Runs a line in a folder, with the programs of the pages on the PATH.
+    fn shell_in(&self, folder: &Path, line: &str) -> Outcome<String> {
+        let home = self.parent().display();
+        self.tools.shell(folder, &format!("export HOME='{home}' PATH='{home}/.cargo/bin':\"$PATH\"\n{line}"))
+    }
+
+    fn shell(&self, line: &str) -> Outcome<String> {
+        self.shell_in(&self.repository, line)
+    }
+
+    /// Creates or changes an object.
+    fn apply(&self, object: &serde_json::Value) -> Outcome {
+        self.shell(&format!("kubectl apply --server-side -f - <<'JSON'\n{object}\nJSON")).map(drop)
+    }
+}
+
+impl Page<'_> {
+    /// Runs a command of the page in the repository.
     fn run(&self, line: &str) -> Outcome<String> {
-        ensure(self.text.contains(line), || format!("the page does not contain: {line}"))?;
-        self.tools.shell(self.folder, line)
+        self.run_as(line, line)
+    }
+
+    /// Runs `line` in place of the command `command` of the page, such as with names in place of placeholders.
+    fn run_as(&self, command: &str, line: &str) -> Outcome<String> {
+        self.note(command)?;
+        self.workspace.shell(line).context(self.name)
+    }
+
+    /// Runs a command of the page that may report findings, with exit code 3.
+    fn explain(&self, command: &str, line: &str) -> Outcome<String> {
+        self.run_as(command, &format!("{line} || [ $? = 3 ]"))
+    }
+
+    /// Runs a command of the page in the folder that contains the repository.
+    fn run_outside(&self, line: &str) -> Outcome<String> {
+        self.note(line)?;
+        self.workspace.shell_in(self.workspace.parent(), line).context(self.name)
+    }
+
+    /// Marks a command that an earlier page ran.
+    fn note(&self, command: &str) -> Outcome {
+        ensure(commands(&self.text).contains(command), || {
+            format!("{} does not contain the command: {command}", self.name)
+        })?;
+        self.workspace.ran.borrow_mut().insert((self.name, command.to_owned()));
+        Ok(())
+    }
+
+    /// Fails if a command of the page neither ran nor has a reason.
+    fn is_complete(&self) -> Outcome {
+        let ran = self.workspace.ran.borrow();
+        let has_reason = |command: &str| {
+            SKIPPED.iter().any(|(page, start, _)| *page == self.name && command.starts_with(start))
+        };
+        let all = commands(&self.text);
+        let missing: Vec<_> =
+            all.iter().filter(|it| !ran.contains(&(self.name, (*it).clone())) && !has_reason(it)).collect();
+        ensure(missing.is_empty(), || format!("{}: did not run: {missing:?}", self.name))
     }
 
     /// The fenced block that contains `part`.
     fn block(&self, part: &str) -> Outcome<&str> {
         let found = self.text.split("```").skip(1).step_by(2).find(|block| block.contains(part));
         let block = found.and_then(|block| block.split_once('\n')).map(|(_, block)| block);
-        block.ok_or_else(|| format!("the page has no block with {part}").into())
+        block.ok_or_else(|| format!("{} has no block with {part}", self.name).into())
     }
 }
 
-fn workspace() -> Outcome<PathBuf> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guides");
-    let _ = fs::remove_dir_all(&folder);
-    let repository = folder.join("concertina");
-    copy_folder(Path::new(&path("kustomize")), &repository.join("deploy/kustomize"));
-    fs::create_dir(folder.join("my-concertina"))?;
-    Ok(repository)
+#[test]
+fn skipped_commands_exist() {
+    for (page, start, reason) in SKIPPED {
+        let text = fs::read_to_string(format!("{ROOT}/docs/{page}")).unwrap();
+        let exists = commands(&text).iter().any(|command| command.starts_with(start));
+        assert!(exists, "{page} has no command {start} ({reason:?})");
+    }
+}
+
+/// Both are read by users, so they must not diverge.
+#[test]
+fn quick_start_script_has_the_commands_of_the_page() {
+    let script = fs::read_to_string(format!("{ROOT}/examples/kind/quickstart.sh")).unwrap();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let script = words(
+        &script
+            .replace("\"$folder/", "target/kind/")
+            .replace(".yaml\"", ".yaml")
+            .replace("\"$folder\"", "target/kind"),
+    );
+    let page = fs::read_to_string(format!("{ROOT}/docs/getting-started/kind.md")).unwrap();
+    let (steps, _) = page.split_once("## 6.").unwrap();
+    for command in commands(steps) {
+        let is_other = command.contains("--watch") || command.starts_with("concertina why");
+        assert!(is_other || script.contains(&words(&command)), "the script lacks: {command}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs kubectl and KUBEBUILDER_ASSETS"]
+#[ignore = "needs kubectl, HELM and KUBEBUILDER_ASSETS"]
 async fn commands_of_the_guides_run_on_a_real_server() -> Outcome {
     let plane = ControlPlane::start().await?;
     let tools = Tools::new(&plane)?;
-    let folder = workspace()?;
-    quick_start(&tools).context("examples/kind/quickstart.sh")?;
+    let workspace = Workspace::new(&tools)?;
+    quick_start(&workspace)?;
     plane.admin.create("/api/v1/namespaces", &json!({"metadata": {"name": "shop"}})).await?;
-    install_upgrade_uninstall(&tools, &folder)?;
-    gitops(&tools, &folder).context("gitops.md")?;
-    custom_targets(&tools, &folder).context("argo-rollouts.md")?;
-    adapters(&tools, &folder).context("prometheus-adapter.md")?;
-    vpa(&tools, &folder).context("vpa.md")?;
-    fs::remove_dir_all(folder.parent().unwrap_or(&folder))?;
+    workspace.shell("kubectl apply -n shop -f examples/handover/workload.yaml")?;
+    command_line(&workspace)?;
+    shadow(&workspace)?;
+    install_upgrade_uninstall(&workspace)?;
+    helm_and_monitoring(&workspace)?;
+    labelled(&workspace)?;
+    other_software::gitops(&workspace)?;
+    other_software::custom_targets(&workspace)?;
+    other_software::keda(&workspace)?;
+    other_software::adapter(&workspace, &plane).await?;
+    other_software::vpa(&workspace)?;
+    fs::remove_dir_all(workspace.parent())?;
     Ok(())
 }
 
-fn quick_start(tools: &Tools) -> Outcome {
-    let output = tools.shell(Path::new(ROOT), "QUICKSTART_CLUSTER=existing examples/kind/quickstart.sh")?;
+fn quick_start(workspace: &Workspace<'_>) -> Outcome {
+    let output = workspace
+        .shell("QUICKSTART_CLUSTER=existing CONCERTINA= examples/kind/quickstart.sh")
+        .context("examples/kind/quickstart.sh")?;
     ensure(output.contains("Deployment/web"), || format!("the HPA is not described:\n{output}"))?;
-    tools.shell(
-        Path::new(ROOT),
-        "kubectl delete -k target/kind && kubectl delete namespace try --wait=false",
-    )?;
-    Ok(())
+    // Namespaces remain: a control plane without the namespace controller does not delete them.
+    workspace.shell("kubectl delete -k target/kind && kubectl -n try delete deployment,hpa web")?;
+    let page = workspace.page("getting-started/kind.md")?;
+    page.note("kubectl create namespace concertina-system")?;
+    page.note("kubectl create namespace try")?;
+    for start in [
+        "mkdir",
+        "cat >target/kind/cluster",
+        "cat >target/kind/kustomization",
+        "kubectl apply -k",
+        "kubectl -n try apply",
+    ] {
+        let command = commands(&page.text).into_iter().find(|command| command.starts_with(start));
+        page.run(&command.ok_or_else(|| format!("the page has no command {start}"))?)?;
+    }
+    page.explain("concertina why -n try web", "concertina why -n try web")?;
+    workspace.shell("kubectl delete -k target/kind && kubectl -n try delete deployment,hpa web")?;
+    page.is_complete()
 }
 
-fn install_upgrade_uninstall(tools: &Tools, folder: &Path) -> Outcome {
-    let own = folder.with_file_name("my-concertina").join("kustomization.yaml");
-    let install = Page::new(tools, folder, "getting-started/install.md")?;
+fn command_line(workspace: &Workspace<'_>) -> Outcome {
+    let page = workspace.page("getting-started/cli.md")?;
+    page.run("ln -s concertina ~/.cargo/bin/kubectl-concertina")?;
+    page.run("ln -s concertina ~/.cargo/bin/kubectl_complete-concertina")?;
+    let help = page.run("kubectl concertina why --help")?;
+    ensure(help.contains("kubectl concertina why"), || format!("the help has another name:\n{help}"))?;
+    page.run("source <(concertina completion bash)")?;
+    let names = workspace.shell("kubectl_complete-concertina why -n shop ''")?;
+    ensure(names.lines().any(|line| line.starts_with("web")), || format!("no name of an HPA in:\n{names}"))?;
+    let one = page.explain("concertina why -n NAMESPACE NAME", "concertina why -n shop web")?;
+    let namespace = page.explain("concertina why -n NAMESPACE", "concertina why -n shop")?;
+    let all = page.explain("concertina why -A", "concertina why -A")?;
+    for output in [one, namespace, all] {
+        ensure(output.contains("web"), || format!("no HPA in:\n{output}"))?;
+    }
+    page.is_complete()
+}
+
+fn shadow(workspace: &Workspace<'_>) -> Outcome {
+    let folder = workspace.repository.join("my-shadow");
+    fs::create_dir(&folder)?;
+    let text = "resources: [../deploy/kustomize/overlays/shadow]\n";
+    fs::write(folder.join("kustomization.yaml"), text)?;
+    let page = workspace.page("getting-started/shadow.md")?;
+    page.note("kubectl create namespace concertina-system")?;
+    page.run("kubectl apply -k my-shadow")?;
+    page.run("kubectl delete -k my-shadow")?;
+    let install = "helm install concertina-shadow deploy/helm/concertina -n concertina-system --create-namespace \
+                   --set shadow=true --set image.repository=registry.example.com/concertina";
+    page.run(install)?;
+    page.run("helm uninstall concertina-shadow -n concertina-system")?;
+    nothing_is_left(workspace).context("shadow.md")?;
+    page.is_complete()
+}
+
+fn install_upgrade_uninstall(workspace: &Workspace<'_>) -> Outcome {
+    let own = workspace.parent().join("my-concertina/kustomization.yaml");
+    let install = workspace.page("getting-started/install.md")?;
     let manifest = install.block("# my-concertina/kustomization.yaml")?;
     fs::write(&own, manifest)?;
-    install.run("kubectl apply -k ../my-concertina").context("install.md")?;
+    install.note("kubectl create namespace concertina-system")?;
+    install.run("kubectl apply -k ../my-concertina")?;
     let image = "kubectl -n concertina-system get deployment concertina -o \
                  jsonpath='{.spec.template.spec.containers[0].image}'";
-    let installed = tools.shell(folder, image)?;
+    let installed = workspace.shell(image)?;
     ensure(installed == "registry.example.com/concertina:v0.1.0", || format!("installed {installed}"))?;
+    install.run("kubectl get hpa -A")?;
+    install.explain("concertina why -A", "concertina why -A")?;
 
-    let upgrade = Page::new(tools, folder, "guides/upgrade.md")?;
+    let upgrade = workspace.page("guides/upgrade.md")?;
     fs::write(&own, manifest.replace("v0.1.0", "v0.2.0"))?;
-    upgrade.run("kubectl apply -k ../my-concertina").context("upgrade.md")?;
-    let upgraded = tools.shell(folder, image)?;
+    upgrade.run("kubectl apply -k ../my-concertina")?;
+    let upgraded = workspace.shell(image)?;
     ensure(upgraded.ends_with(":v0.2.0"), || format!("upgraded to {upgraded}"))?;
+    upgrade.is_complete()?;
 
-    let hpa = format!("{ROOT}/examples/handover/workload.yaml");
-    tools.kubectl(&["apply", "-n", "shop", "-f", &hpa])?;
-    let lease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: concertina, namespace: \
-                 concertina-system}\n";
-    tools.shell(folder, &format!("kubectl apply -f - <<'YAML'\n{lease}YAML"))?;
-    let uninstall = Page::new(tools, folder, "guides/uninstall.md")?;
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "concertina", "namespace": HOME},
+    });
+    workspace.apply(&lease)?;
+    let uninstall = workspace.page("guides/uninstall.md")?;
     for line in [
         "kubectl get events -A --field-selector reason=AnotherController",
         "kubectl delete -k ../my-concertina",
         "kubectl -n concertina-system delete lease concertina",
     ] {
-        uninstall.run(line).context("uninstall.md")?;
+        uninstall.run(line)?;
     }
-    let left = tools.shell(
-        folder,
+    nothing_is_left(workspace).context("uninstall.md")?;
+    let kept = workspace.shell("kubectl get hpa,deployment -n shop -o name")?;
+    ensure(kept.lines().count() == 2, || format!("of HPA and workload are left: {kept}"))?;
+
+    let helm = "helm install concertina deploy/helm/concertina -n concertina-system --create-namespace --set \
+                image.repository=registry.example.com/concertina --set image.tag=v0.1.0";
+    install.run(helm)?;
+    ensure(workspace.shell(image)? == "registry.example.com/concertina:v0.1.0", || {
+        "another image".to_owned()
+    })?;
+    install.is_complete()
+}
+
+/// With the release of [`install_upgrade_uninstall`], which it removes.
+fn helm_and_monitoring(workspace: &Workspace<'_>) -> Outcome {
+    for (kind, plural) in [("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")] {
+        other_software::define(workspace, "monitoring.coreos.com", "v1", kind, plural)?;
+    }
+    let page = workspace.page("guides/monitoring.md")?;
+    // The page says to use either method, and Helm does not adopt the objects of kustomize.
+    page.run("kubectl apply -k deploy/kustomize/prometheus")?;
+    workspace.shell("kubectl delete -k deploy/kustomize/prometheus")?;
+    page.run(
+        "helm upgrade concertina deploy/helm/concertina -n concertina-system --reuse-values --set \
+         prometheus.serviceMonitor.enabled=true --set prometheus.rule.enabled=true --set \
+         grafana.dashboard.enabled=true",
+    )?;
+    let created = workspace
+        .shell("kubectl -n concertina-system get servicemonitors,prometheusrules,configmaps -o name")?;
+    for name in ["servicemonitor", "prometheusrule", "configmap/concertina-dashboard"] {
+        ensure(created.contains(name), || format!("no {name} in:\n{created}"))?;
+    }
+    page.run("kubectl get events -A --field-selector reason=LastDecision")?;
+    page.is_complete()?;
+    let uninstall = workspace.page("guides/uninstall.md")?;
+    uninstall.run("helm uninstall concertina -n concertina-system")?;
+    nothing_is_left(workspace).context("helm uninstall")?;
+    uninstall.is_complete()
+}
+
+fn labelled(workspace: &Workspace<'_>) -> Outcome {
+    let page = workspace.page("getting-started/managed-clusters.md")?;
+    let plan = page.explain("concertina handover plan", "concertina handover plan")?;
+    ensure(plan.contains("kind: ValidatingWebhookConfiguration"), || format!("no guard in:\n{plan}"))?;
+    page.note("kubectl create namespace concertina-system")?;
+    let own = workspace.parent().join("my-concertina/kustomization.yaml");
+    fs::write(own, "resources: [../concertina/deploy/kustomize/overlays/scope-labelled]\n")?;
+    page.run_outside("kubectl apply -k my-concertina")?;
+    page.explain("concertina why -n shop web", "concertina why -n shop web")?;
+    workspace.shell("kubectl delete -k ../my-concertina")?;
+    page.is_complete()
+}
+
+fn nothing_is_left(workspace: &Workspace<'_>) -> Outcome {
+    let left = workspace.shell(
         "kubectl get clusterroles,clusterrolebindings,flowschemas -l app.kubernetes.io/name=concertina -o name
          kubectl -n concertina-system get deployments,services,leases,roles -o name",
     )?;
-    ensure(left.is_empty(), || format!("still there after uninstall: {left}"))?;
-    let kept = tools.kubectl(&["get", "hpa,deployment", "-n", "shop", "-o", "name"])?;
-    ensure(kept.lines().count() == 2, || format!("of HPA and workload are left: {kept}"))
-}
-
-/// A manifest without `replicas` keeps the count of the HPA controller, as Flux applies it. One with `replicas` does not.
-fn gitops(tools: &Tools, folder: &Path) -> Outcome {
-    let page = Page::new(tools, folder, "guides/gitops.md")?;
-    let _: serde_json::Value = serde_saphyr::from_str(page.block("RespectIgnoreDifferences")?)
-        .map_err(|error| format!("the manifest for Argo CD: {error}"))?;
-    let manifest = |replicas: &str| {
-        format!(
-            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: git, namespace: shop}}\nspec:\n{replicas}  \
-             selector: {{matchLabels: {{app: git}}}}\n  template:\n    metadata: {{labels: {{app: git}}}}\n    \
-             spec: {{containers: [{{name: app, image: app}}]}}\n"
-        )
-    };
-    let apply = |replicas: &str| {
-        let line = format!(
-            "kubectl apply --server-side --force-conflicts --field-manager=kustomize-controller -f - <<'YAML'\n{}YAML",
-            manifest(replicas)
-        );
-        tools.shell(folder, &line)
-    };
-    let count = || tools.shell(folder, "kubectl -n shop get deployment git -o jsonpath='{.spec.replicas}'");
-    apply("")?;
-    tools.shell(folder, "kubectl -n shop scale deployment git --replicas=5")?;
-    apply("")?;
-    let kept = count()?;
-    apply("  replicas: 2\n")?;
-    let reset = count()?;
-    ensure((kept.as_str(), reset.as_str()) == ("5", "2"), || format!("counts {kept}, then {reset}"))
-}
-
-/// Whether the account of Concertina may do something in the namespace `shop`. `kubectl auth can-i` cannot name a group
-/// with dots whose API is not installed.
-fn can(tools: &Tools, folder: &Path, verb: &str, resource: &str, subresource: &str) -> Outcome<bool> {
-    let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "spec": {"user": ACCOUNT, "resourceAttributes": {
-            "namespace": "shop", "verb": verb, "group": group, "resource": resource, "subresource": subresource,
-        }},
-    });
-    let line = format!("kubectl create -o jsonpath='{{.status.allowed}}' -f - <<'JSON'\n{review}\nJSON");
-    Ok(tools.shell(folder, &line)? == "true")
-}
-
-fn custom_targets(tools: &Tools, folder: &Path) -> Outcome {
-    let page = Page::new(tools, folder, "guides/argo-rollouts.md")?;
-    let values = page.block("scaleTargets:")?;
-    let list = values.trim().trim_start_matches("scaleTargets: [").trim_end_matches(']').replace(", ", ",");
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "rollouts.argoproj.io"},
-        "spec": {
-            "group": "argoproj.io", "scope": "Namespaced",
-            "names": {"plural": "rollouts", "singular": "rollout", "kind": "Rollout"},
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-                "subresources": {"status": {}, "scale": {
-                    "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.HPAReplicas",
-                    "labelSelectorPath": ".status.selector",
-                }},
-            }],
-        },
-    });
-    tools.shell(folder, &format!("kubectl apply -f - <<'JSON'\n{definition}\nJSON"))?;
-    tools.shell(folder, "kubectl wait --for=condition=Established crd/rollouts.argoproj.io --timeout=60s")?;
-    let concertina = env!("CARGO_BIN_EXE_concertina");
-    let line = format!("{concertina} rbac --scale-targets={list} -o json | kubectl apply -f -");
-    tools.shell(folder, &line)?;
-    for (verb, resource, subresource, expected) in [
-        ("update", "rollouts.argoproj.io", "scale", true),
-        ("watch", "rollouts.argoproj.io", "", true),
-        ("update", "deployments.apps", "scale", true),
-        ("update", "replicasets.apps", "scale", false),
-        ("update", "rollouts.argoproj.io", "", false),
-    ] {
-        let allowed = can(tools, folder, verb, resource, subresource)?;
-        ensure(allowed == expected, || format!("{verb} {resource} {subresource}: expected {expected}"))?;
-    }
-    Ok(())
-}
-
-/// With the roles of [`custom_targets`], which contain those for metrics adapters.
-fn adapters(tools: &Tools, folder: &Path) -> Outcome {
-    for (verb, resource) in
-        [("get", "pods.custom.metrics.k8s.io"), ("list", "orders.external.metrics.k8s.io")]
-    {
-        ensure(can(tools, folder, verb, resource, "")?, || format!("{verb} {resource} is refused"))?;
-    }
-    Ok(())
-}
-
-fn vpa(tools: &Tools, folder: &Path) -> Outcome {
-    let page = Page::new(tools, folder, "guides/vpa.md")?;
-    ensure(page.text.contains("`200m` per pod"), || "the page has another target".to_owned())?;
-    let hpa = json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "vpa", "namespace": "shop"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "git"},
-            "minReplicas": 1, "maxReplicas": 5,
-            "metrics": [{"type": "Resource", "resource": {
-                "name": "cpu", "target": {"type": "AverageValue", "averageValue": "200m"},
-            }}],
-        },
-    });
-    tools.shell(folder, &format!("kubectl apply -f - <<'JSON'\n{hpa}\nJSON"))?;
-    tools.kubectl(&["get", "namespace", HOME]).map(drop)
+    ensure(left.is_empty(), || format!("still there after the removal: {left}"))
 }
