@@ -1,5 +1,6 @@
 # docker build .                             builds the program here, for the processor of this machine
 # docker build --build-arg TREE=release .    copies the tree that .ci/image has built, tried and measured: what is released
+# docker build --build-arg FEATURES=mimalloc,tools .   with why and the other tools, for debugging and CI
 #
 # Needs BuildKit, which builds only the stage that TREE names.
 ARG TREE=sources
@@ -11,8 +12,9 @@ COPY . .
 # The toolchain of this stage, instead of the one that rust-toolchain.toml would install with its components. A build for
 # musl is static. Without the optimisation across crates of a released image, which takes several times as long.
 ENV RUSTUP_TOOLCHAIN=1.95.0
+ARG FEATURES=mimalloc
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
-    cargo build --locked --release --package concertina --no-default-features --features mimalloc && \
+    cargo build --locked --release --package concertina --no-default-features --features "$FEATURES" && \
     mkdir -p /rootfs/etc/ssl/certs /rootfs/licenses && \
     install -m 0555 target/release/concertina /rootfs/concertina && \
     install -m 0444 /etc/ssl/certs/ca-certificates.crt /rootfs/etc/ssl/certs/ca-certificates.crt && \
