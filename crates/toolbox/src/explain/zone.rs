@@ -37,7 +37,9 @@ impl Zone {
 
     fn format(&self, at: Timestamp, format: &str) -> String {
         let local = at.to_zoned(self.0.clone());
-        let offset = if self.0 == TimeZone::UTC { "Z".to_owned() } else { local.strftime("%:z").to_string() };
+        // The zone of the system may be UTC by another name, such as Etc/UTC in a container.
+        let offset =
+            if local.offset().is_zero() { "Z".to_owned() } else { local.strftime("%:z").to_string() };
         format!("{}{offset}", local.strftime(format))
     }
 }
@@ -53,6 +55,8 @@ mod tests {
         let now = at("2026-07-01T12:03:20Z");
         assert_eq!(berlin.time(now, now), "14:03:20+02:00");
         assert_eq!(Zone::utc().time(now, now), "12:03:20Z");
+        let other_name = Zone::new(TimeZone::posix("GMT0").unwrap());
+        assert_eq!(other_name.time(now, now), "12:03:20Z");
         assert_eq!(berlin.time(at("2026-06-30T21:59:59Z"), now), "2026-06-30 23:59:59+02:00");
         assert_eq!(Zone::utc().full(now), "2026-07-01 12:03:20Z");
     }
