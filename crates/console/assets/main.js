@@ -80,7 +80,7 @@ function showState() {
   const trouble = counts(rows.values());
   const bad = [...trouble].filter(([state]) => ["unable", "maximum", "flapping", "late", "contested"].includes(state));
   const sum = bad.reduce((sum, [, count]) => sum + count, 0);
-  set(byId("summary"), `${rows.size} HPAs, ${sum} in trouble`);
+  set(byId("summary"), `${rows.size} ${rows.size === 1 ? "HPA" : "HPAs"}, ${sum} in trouble`);
   const stale = live.ageSeconds * 1000 + (now() - live.at);
   const notice = byId("notice");
   let text = "";
