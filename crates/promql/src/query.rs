@@ -109,6 +109,8 @@ impl Query {
         if text.len() > MAX_TEXT || parser::parse(&text).as_ref() != Ok(&expression) {
             return Err(QueryError::Unprintable);
         }
+        // A time may be printed in full that is written in days.
+        check_numbers(&text)?;
         Ok(Self { text })
     }
 
