@@ -6,7 +6,7 @@
 mod plant;
 
 use libfuzzer_sys::fuzz_target;
-use promql::{Answer, Query, Tenant, Variables};
+use promql::{Answer, Query, QueryError, Tenant, Variables};
 
 const TENANT: Tenant<'static> = Tenant { label: "namespace", namespace: "shop" };
 const MATCHER: &str = "namespace=\"shop\"";
@@ -24,7 +24,11 @@ fuzz_target!(|input: &[u8]| {
     let mut unlabelled = selectors(printed).into_iter().filter(|selector| !selector.contains(MATCHER));
     let planted = plant::planted("query") && printed.matches(MATCHER).count() > 2;
     assert_eq!(if planted { Some("planted") } else { unlabelled.next() }, None, "{printed}");
-    assert_eq!(Query::parse(printed, Some(TENANT)).as_ref().map(Query::template), Ok(printed));
+    match Query::parse(printed, Some(TENANT)) {
+        // The matchers of the namespace count, too.
+        Err(QueryError::TooLong(_) | QueryError::TooComplex) => {}
+        again => assert_eq!(again.as_ref().map(Query::template), Ok(printed)),
+    }
     let pods = ["web-1", "web.2"];
     if let Ok(text) = query.text(&Variables { namespace: "shop", name: "web", pods: &pods }) {
         assert_eq!(selectors(&text).len(), selectors(printed).len(), "{text}");

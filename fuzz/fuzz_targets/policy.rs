@@ -1,0 +1,64 @@
+//! Scaling policies of annotations and objects. A text gives a policy within the limits of its fields and a bounded
+//! number of reports, the same ones each time. A field that has no effect changes no other field. A schedule stays in
+//! its phase until a later time.
+
+#![no_main]
+
+mod plant;
+
+use jiff::Timestamp;
+use libfuzzer_sys::fuzz_target;
+use policies::spec::{Level, MAX_ENTRIES, MAX_PROBLEMS, MetricOrigin, Parsed, parse, read};
+use serde_json::Value;
+
+/// Maximum bytes of a report: the longest path of two names, and a shortened value.
+const MAX_REPORT: usize = 4 << 10;
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(text) = std::str::from_utf8(input) else { return };
+    let now = Timestamp::UNIX_EPOCH;
+    for level in [Level::Annotation, Level::Namespaced, Level::Cluster] {
+        let parsed = parse(text, level);
+        check(&parsed, now);
+        assert_eq!(parse(text, level), parsed);
+        if let Ok(value @ Value::Object(_)) = serde_json::from_str::<Value>(text) {
+            let mut further = value;
+            if let Some(fields) = further.as_object_mut()
+                && !fields.contains_key("fuzzed")
+            {
+                fields.insert("fuzzed".to_owned(), Value::Bool(true));
+                let with_unknown = read(further, level);
+                // YAML has other numbers and keys than JSON, so both readings are of JSON.
+                let alone = read(serde_json::from_str(text).expect("JSON"), level);
+                assert_eq!(with_unknown.spec, alone.spec);
+                assert!(with_unknown.problems.len() >= alone.problems.len().min(MAX_PROBLEMS));
+            }
+        }
+    }
+});
+
+fn check(parsed: &Parsed, now: Timestamp) {
+    let spec = &parsed.spec;
+    assert!(parsed.problems.len() <= MAX_PROBLEMS + 1);
+    assert!(parsed.problems.iter().all(|problem| problem.to_string().len() <= MAX_REPORT), "{parsed:?}");
+    assert!(spec.sync_period_seconds.is_none_or(|seconds| (1..=3600).contains(&seconds)));
+    assert!(spec.tolerance.is_none_or(|tolerance| tolerance >= 0.0 && tolerance.is_finite()));
+    if let Some(burst) = &spec.burst {
+        assert!(spec.sync_period_seconds.is_some() && burst.window_seconds <= burst.stable_window_seconds);
+    }
+    for schedule in spec.schedules.iter().flat_map(|schedules| schedules.iter()) {
+        assert!(schedule.min_replicas.is_some() || schedule.max_replicas.is_some());
+        let phase = schedule.when.phase(now);
+        assert!(phase.until.is_none_or(|until| until > now), "{schedule:?}");
+    }
+    let metrics: Vec<_> = spec.metrics.iter().flat_map(|metrics| metrics.iter()).collect();
+    assert!(metrics.len() <= MAX_ENTRIES);
+    for metric in metrics {
+        assert!(!metric.metric.is_empty());
+        if let MetricOrigin::Pods(series) = &metric.origin {
+            let planted = plant::planted("policy") && series.rate_seconds == Some(30);
+            assert!(series.path.starts_with('/') && series.interval_seconds > 0 && !planted);
+            assert!(series.rate_seconds.is_none_or(|rate| rate >= series.interval_seconds * 2));
+        }
+    }
+}
