@@ -114,10 +114,16 @@ impl Feed {
         self.result(&format!("/api/v1/query?query={}", encoded(expression))).await
     }
 
-    /// Evaluates an expression at each second.
-    pub(crate) async fn range(&self, expression: &str, from: f64, to: f64) -> Outcome<Vec<Value>> {
+    /// Evaluates an expression at each step, such as `1s`.
+    pub(crate) async fn range(
+        &self,
+        expression: &str,
+        from: f64,
+        to: f64,
+        step: &str,
+    ) -> Outcome<Vec<Value>> {
         let query = encoded(expression);
-        self.result(&format!("/api/v1/query_range?query={query}&start={from}&end={to}&step=1")).await
+        self.result(&format!("/api/v1/query_range?query={query}&start={from}&end={to}&step={step}")).await
     }
 
     async fn result(&self, path: &str) -> Outcome<Vec<Value>> {

@@ -83,7 +83,7 @@ impl Dashboard {
                 let found = if target["instant"] == true {
                     feed.query(&expression).await
                 } else {
-                    feed.range(&expression, from, to).await
+                    feed.range(&expression, from, to, "1s").await
                 };
                 let legend = target["legendFormat"].as_str().unwrap_or_default();
                 series.extend(found.context(title)?.iter().filter_map(|result| Series::read(result, legend)));
@@ -106,7 +106,8 @@ impl Dashboard {
         let mut times = Vec::new();
         for annotation in self.0["annotations"]["list"].as_array().unwrap() {
             let expression = self.replaced(annotation["expr"].as_str().unwrap());
-            for series in &feed.range(&expression, from, to).await? {
+            let step = annotation["step"].as_str().unwrap();
+            for series in &feed.range(&expression, from, to, step).await? {
                 let values = series["values"].as_array().unwrap();
                 times.extend(values.iter().filter_map(|value| value[0].as_f64()));
             }
