@@ -221,9 +221,12 @@ async fn node_without_a_usable_page_makes_its_pods_missing() {
         assert!(error.to_string().starts_with(&expected), "{error}");
         assert_eq!(&*missing, "bad");
         // A sync waits for a slow page for a second at most.
-        let started = Instant::now();
-        rig.usage(&pods).await.unwrap();
-        assert!(started.elapsed() <= Duration::from_secs(1), "{:?}", started.elapsed());
+        for _ in 0..10 {
+            let started = Instant::now();
+            rig.usage(&pods).await.unwrap();
+            assert!(started.elapsed() <= Duration::from_secs(1), "{:?}", started.elapsed());
+            sleep(Duration::from_millis(700)).await;
+        }
         let failed = rig.usage(&pods[1..]).await.unwrap_err().to_string();
         assert!(failed.starts_with(&format!("none of 1 pods has a number; bad: {expected}")), "{failed}");
     }
