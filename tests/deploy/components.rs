@@ -130,9 +130,9 @@ fn account_for_kubelets_may_only_read_metrics_of_nodes() {
         let account = named(&built, kind, "concertina-kubelet");
         assert_eq!(account, named(&chart, kind, "concertina-kubelet"), "{kind}");
     }
-    let role = named(&built, "ClusterRole", "concertina-kubelet");
+    let reader = named(&built, "ClusterRole", "concertina-kubelet");
     let rule = serde_json::json!({"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]});
-    assert_eq!(role["rules"], serde_json::json!([rule]));
+    assert_eq!(reader["rules"], serde_json::json!([rule]));
     let mount = serde_json::json!({
         "name": "kubelet-token", "mountPath": "/var/run/secrets/concertina/kubelet", "readOnly": true,
     });
