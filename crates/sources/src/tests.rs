@@ -1,6 +1,9 @@
 //! Sources against servers in memory.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod bad_input;
+mod servers;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
