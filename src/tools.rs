@@ -38,6 +38,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("why", "Explain the replica count of an HPA and its next decision."),
     ("console", "Show all HPAs of a cluster on a page in the browser."),
     ("policy", "Check scaling policies, and import them from other autoscalers."),
+    ("sources", "Import the configuration of prometheus-adapter as sources and scaling policies."),
     ("handover", "Hand HPAs over from the built-in controller to Concertina, and back."),
     ("parity", "Compare a dry run with the built-in controller."),
     ("simulate", "Simulate HPAs and their workloads in virtual time."),
@@ -160,6 +161,7 @@ mod tests {
             &["handover", "status"],
             &["policy", "check", "--offline", "a.yaml"],
             &["policy", "import", "-f", "a.yaml"],
+            &["sources", "import", "-f", "a.yaml"],
         ] {
             assert!(matches!(read(words), Ok(Invocation::Tool(_))), "{words:?}");
             assert!(matches!(read(&[words[0], "-h"]), Ok(Invocation::Help(_))), "{words:?}");

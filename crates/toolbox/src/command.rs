@@ -33,7 +33,7 @@ pub enum Command {
     Why(Box<WhyOptions>),
     /// Compare a dry run with the built-in controller.
     Parity(Box<ParityOptions>),
-    /// Check or import scaling policies.
+    /// Check or import scaling policies, or import sources.
     Policy(PolicyOptions),
     /// Hand HPAs over from the built-in controller, or back.
     Handover(Box<HandoverOptions>),
@@ -72,6 +72,7 @@ pub fn parse(
         "demo" => demo::parse(program, rest).map(|parsed| parsed.map(Command::Demo)),
         "why" => why::parse(program, rest, process).map(|parsed| parsed.map(Box::new).map(Command::Why)),
         "policy" => policy::parse(program, rest).map(|parsed| parsed.map(Command::Policy)),
+        "sources" => policy::parse_sources(program, rest).map(|parsed| parsed.map(Command::Policy)),
         "parity" => parity::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Parity)),
         "handover" => {
             handover::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Handover))
@@ -95,6 +96,7 @@ pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
         let name = format!("policy {}", command.get_name());
         command.name(name)
     });
+    let sources = policy::sources_import().name("sources import");
     let own = [
         why::command(program, process),
         console::command(program),
@@ -102,15 +104,16 @@ pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
         simulate::command(program),
         demo::command(program),
     ];
-    own.into_iter().chain(policy).chain([shared]).chain(handover).collect()
+    own.into_iter().chain(policy).chain([sources, shared]).chain(handover).collect()
 }
 
-/// The commands as a tree, for completion and manual pages. `handover` and `policy` have their subcommands.
-pub fn commands(program: &str, process: Process) -> [clap::Command; 7] {
+/// The commands as a tree, for completion and manual pages. `handover`, `policy` and `sources` have their subcommands.
+pub fn commands(program: &str, process: Process) -> [clap::Command; 8] {
     [
         why::command(program, process),
         console::command(program),
         policy::command(program),
+        policy::sources_command(program),
         handover::command(program),
         parity::command(program),
         simulate::command(program),
@@ -163,7 +166,8 @@ impl Command {
             Self::Parity(options) => options.logging,
             Self::Handover(options) => options.logging,
             Self::Policy(PolicyOptions::Check(options)) => options.logging,
-            Self::Policy(PolicyOptions::Import { .. }) | Self::Simulate(_) => return None,
+            Self::Policy(PolicyOptions::Import { .. } | PolicyOptions::ImportSources { .. })
+            | Self::Simulate(_) => return None,
         };
         (logging.verbosity > 0).then_some(logging)
     }

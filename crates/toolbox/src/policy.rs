@@ -1,4 +1,4 @@
-//! `concertina policy`: validates scaling policies, and converts objects of other autoscalers to them.
+//! `concertina policy` and `sources`: validates scaling policies, and converts objects of other autoscalers to them.
 //!
 //! `check` reports each field without effect, with the rules of the controller, and shows the HPAs of a cluster that the
 //! policies match. `import` prints ScalingPolicies. The crate [`policies`] has the rules of both.
@@ -117,6 +117,14 @@ pub enum PolicyError {
         /// The cause.
         error: String,
     },
+    /// The file of sources cannot be written.
+    #[error("cannot write {}: {error}", path.display())]
+    Sources {
+        /// The path.
+        path: PathBuf,
+        /// The cause.
+        error: std::io::Error,
+    },
     /// The answer cannot be written.
     #[error("failed to write the answer: {0}")]
     Write(#[from] std::io::Error),
@@ -139,6 +147,9 @@ pub async fn run(
         PolicyOptions::Import { files } => {
             read::objects(files).and_then(|read| import::run(files, &read, &mut out, &mut std::io::stderr()))
         }
+        PolicyOptions::ImportSources { files, sources } => read::objects(files).and_then(|read| {
+            import::run_with_sources(files, &read, sources.as_deref(), &mut out, &mut std::io::stderr())
+        }),
         PolicyOptions::Check(options) => {
             let colours = options.color.applies(out.is_terminal());
             let read = read::objects(&options.files)?;
@@ -175,6 +186,9 @@ pub async fn run_with(
 ) -> Result<Verdict, PolicyError> {
     match options {
         PolicyOptions::Import { files } => import::run(files, &read::objects(files)?, out, notes),
+        PolicyOptions::ImportSources { files, sources } => {
+            import::run_with_sources(files, &read::objects(files)?, sources.as_deref(), out, notes)
+        }
         PolicyOptions::Check(options) => {
             let read = read::objects(&options.files)?;
             let clients = clients.filter(|_| !options.offline);

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+pub use self::adapter::MetricSources;
 use self::field::Field;
 pub use self::manifest::ScalingPolicy;
 pub use self::note::{Note, Remark};
@@ -41,6 +42,8 @@ pub struct Import {
     pub policies: Vec<ScalingPolicy>,
     /// What happens to the other fields, in the order of the objects.
     pub notes: Vec<Note>,
+    /// The file of sources for the metrics of the policies. `None` without a configuration of prometheus-adapter.
+    pub sources: Option<MetricSources>,
     /// The number of objects of a supported kind.
     pub objects: usize,
 }
@@ -69,6 +72,11 @@ pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
             continue;
         }
         let Some(mut source) = Source::new(object) else { continue };
+        if adapter.add_deployment(&mut source) {
+            result.objects += 1;
+            result.add(source)?;
+            continue;
+        }
         let kind = source.supported();
         let policy = match kind {
             Some(Supported::Keda) => keda::convert(&mut source),

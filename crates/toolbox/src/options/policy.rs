@@ -20,6 +20,13 @@ pub enum PolicyOptions {
         /// `-f`: the files. `-` means standard input.
         files: Vec<PathBuf>,
     },
+    /// `sources import`: convert a configuration of prometheus-adapter to a file of sources and policies.
+    ImportSources {
+        /// `-f`: the files. `-` means standard input.
+        files: Vec<PathBuf>,
+        /// `--sources`: the file for the sources. `None`: standard output, before the policies.
+        sources: Option<PathBuf>,
+    },
 }
 
 /// The options of `policy check`.
@@ -47,6 +54,66 @@ pub(crate) fn parse(
     words: impl Iterator<Item = String>,
 ) -> Result<Parsed<PolicyOptions>, UsageError> {
     parse_with(command(program), words, options)
+}
+
+/// Parses the arguments after `sources`.
+pub(crate) fn parse_sources(
+    program: &str,
+    words: impl Iterator<Item = String>,
+) -> Result<Parsed<PolicyOptions>, UsageError> {
+    parse_with(sources_command(program), words, |matches| match matches.subcommand() {
+        Some((_, matches)) => Ok(PolicyOptions::ImportSources {
+            files: files(matches, "filename")?,
+            sources: matches.get_one::<PathBuf>("sources").cloned(),
+        }),
+        None => Err(UsageError::Arguments("a subcommand of sources is missing".to_owned())),
+    })
+}
+
+pub(crate) fn sources_command(program: &str) -> Command {
+    Command::new("sources")
+        .no_binary_name(true)
+        .bin_name(format!("{program} sources"))
+        .about("Converts the configuration of prometheus-adapter to sources and scaling policies.")
+        .after_help(format!(
+            "Example:\n\
+             \x20 kubectl get configmap,deployment -n monitoring -o yaml > adapter.yaml\n\
+             \x20 kubectl get hpa -A -o yaml > hpas.yaml\n\
+             \x20 {program} sources import -f adapter.yaml -f hpas.yaml --sources sources.yaml > policies.yaml",
+        ))
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommand(sources_import())
+}
+
+/// The subcommand of `sources`, with its flags.
+pub(crate) fn sources_import() -> Command {
+    Command::new("import")
+        .about("Converts the configuration of prometheus-adapter to sources and scaling policies")
+        .long_about(
+            "Converts the rules of prometheus-adapter, as a file or in its ConfigMap, for the HPAs that use its\n\
+             metrics. Prints the file of --metric-sources, whose server is that of the adapter's Deployment, and\n\
+             ScalingPolicies, and to standard error what happens to each other field. Other objects are ignored.\n\
+             No cluster is read or written.",
+        )
+        .after_help(
+            "Exit code: 0 if every field is imported or stays in effect, 3 if a field is not imported or has to be\n\
+             added, 1 if a file cannot be read or has no configuration, 2 for an invalid command line.",
+        )
+        .arg(filename())
+        .arg(
+            option("sources", "file", "File to write the sources to; default: standard output, before the policies")
+                .value_parser(value_parser!(PathBuf)),
+        )
+}
+
+/// `-f`
+fn filename() -> Arg {
+    option("filename", "file", "File with objects, as YAML or JSON; - reads standard input; repeatable")
+        .short('f')
+        .required(true)
+        .action(ArgAction::Append)
+        .value_parser(value_parser!(PathBuf))
 }
 
 pub(crate) fn command(program: &str) -> Command {
@@ -111,24 +178,19 @@ pub(crate) fn commands() -> [Command; 2] {
             "Exit code: 0 if every field is imported or stays in effect, 3 if a field is not imported, 1 if a\n\
              file cannot be read or has nothing to import, 2 for an invalid command line.",
         )
-        .arg(
-            option("filename", "file", "File with objects, as YAML or JSON; - reads standard input; repeatable")
-                .short('f')
-                .required(true)
-                .action(ArgAction::Append)
-                .value_parser(value_parser!(PathBuf)),
-        );
+        .arg(filename());
     [cluster::arguments(check), import]
 }
 
+fn files(matches: &ArgMatches, name: &str) -> Result<Vec<PathBuf>, UsageError> {
+    let files: Vec<PathBuf> = matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect();
+    if files.iter().filter(|file| file.as_os_str() == "-").count() > 1 {
+        return Err(UsageError::Arguments("standard input can be read only once".to_owned()));
+    }
+    Ok(files)
+}
+
 fn options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError> {
-    let files = |matches: &ArgMatches, name: &str| -> Result<Vec<PathBuf>, UsageError> {
-        let files: Vec<PathBuf> = matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect();
-        if files.iter().filter(|file| file.as_os_str() == "-").count() > 1 {
-            return Err(UsageError::Arguments("standard input can be read only once".to_owned()));
-        }
-        Ok(files)
-    };
     match matches.subcommand() {
         Some(("check", matches)) => Ok(PolicyOptions::Check(Box::new(CheckOptions {
             files: files(matches, "file")?,
@@ -164,7 +226,7 @@ mod tests {
     fn subcommands_take_files_and_standard_input() {
         let files = |words: &[&str]| match read(words).unwrap() {
             PolicyOptions::Check(options) => (options.files, Some(options.offline)),
-            PolicyOptions::Import { files } => (files, None),
+            PolicyOptions::Import { files } | PolicyOptions::ImportSources { files, .. } => (files, None),
         };
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         assert_eq!(files(&["check", "a.yaml"]), (paths(&["a.yaml"]), Some(false)));
@@ -178,6 +240,24 @@ mod tests {
         }
         for twice in [&["check", "-", "-"][..], &["import", "-f-", "-f-"]] {
             assert_eq!(read(twice).unwrap_err(), "standard input can be read only once");
+        }
+    }
+
+    #[test]
+    fn sources_import_takes_files_and_an_output() {
+        let read = |words: &[&str]| match parse_sources("concertina", words.iter().map(ToString::to_string)) {
+            Ok(Parsed::Options(options)) => Ok(options),
+            Ok(Parsed::Help(text)) => Err(text),
+            Err(error) => Err(error.to_string()),
+        };
+        let options = |sources: Option<&str>| PolicyOptions::ImportSources {
+            files: vec!["a.yaml".into()],
+            sources: sources.map(Into::into),
+        };
+        assert_eq!(read(&["import", "-f", "a.yaml"]), Ok(options(None)));
+        assert_eq!(read(&["import", "-fa.yaml", "--sources=b.yaml"]), Ok(options(Some("b.yaml"))));
+        for wrong in [&[][..], &["import"], &["check", "a"]] {
+            assert!(read(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -1,9 +1,11 @@
-//! `policy import`: ScalingPolicies from objects of other autoscalers.
+//! `policy import`: ScalingPolicies from objects of other autoscalers. `sources import`: the same from a configuration of
+//! prometheus-adapter, with the file of sources.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use policies::import::{Import, Object};
+use policies::import::{Import, MetricSources, Object};
+use serde::Serialize;
 
 use super::read::FileObject;
 use super::{PolicyError, Verdict};
@@ -17,34 +19,96 @@ pub(super) fn run(
     out: &mut (dyn Write + Send),
     notes: &mut (dyn Write + Send),
 ) -> Result<Verdict, PolicyError> {
-    let objects: Vec<Object> = read.iter().map(|read| read.object.clone()).collect();
-    let Import { policies, notes: found, objects } = policies::import::import(&objects)?;
-    if objects == 0 && found.is_empty() {
+    let import = import(read)?;
+    if import.objects == 0 && import.notes.is_empty() {
         let what = "ScaledObject, IntelligentHorizontalPodAutoscaler, ScalingSchedule or configuration of prometheus-adapter";
         return Err(PolicyError::Nothing { files: super::names(files), what });
     }
-    for note in &found {
+    let lost = print_notes(&import, notes)?;
+    print_policies(&import, out)?;
+    summary(&import, lost, notes)
+}
+
+/// Prints the file of sources to `out` or to the file `sources`, then the policies to `out`, and the notes to `notes`.
+pub(super) fn run_with_sources(
+    files: &[PathBuf],
+    read: &[FileObject],
+    sources: Option<&Path>,
+    out: &mut (dyn Write + Send),
+    notes: &mut (dyn Write + Send),
+) -> Result<Verdict, PolicyError> {
+    let import = import(read)?;
+    let Some(found) = &import.sources else {
+        let what = "configuration of prometheus-adapter";
+        return Err(PolicyError::Nothing { files: super::names(files), what });
+    };
+    let mut lost = print_notes(&import, notes)?;
+    if import.policies.is_empty() {
+        // No HPA of the input uses a metric of the rules, so it needs no source.
+        return summary(&import, lost, notes);
+    }
+    for open in &found.open {
+        writeln!(notes, "file of sources: prometheus[0].{open}")?;
+    }
+    lost += found.open.len();
+    let text = text_of(found)?;
+    match sources {
+        Some(path) => std::fs::write(path, text)
+            .map_err(|error| PolicyError::Sources { path: path.to_owned(), error })?,
+        None => out.write_all(format!("---\n# The file of --metric-sources\n{text}").as_bytes())?,
+    }
+    print_policies(&import, out)?;
+    summary(&import, lost, notes)
+}
+
+fn import(read: &[FileObject]) -> Result<Import, PolicyError> {
+    let objects: Vec<Object> = read.iter().map(|read| read.object.clone()).collect();
+    Ok(policies::import::import(&objects)?)
+}
+
+/// Prints the notes. Returns how many fields are lost.
+fn print_notes(import: &Import, notes: &mut (dyn Write + Send)) -> Result<usize, PolicyError> {
+    for note in &import.notes {
         writeln!(notes, "{}", escape::terminal(&note.to_string()))?;
     }
+    Ok(import.notes.iter().filter(|note| note.remark.is_lost()).count())
+}
+
+fn print_policies(import: &Import, out: &mut (dyn Write + Send)) -> Result<(), PolicyError> {
     let mut text = String::new();
-    for policy in &policies {
-        let yaml = serde_saphyr::to_string(policy)
-            .map_err(|error| PolicyError::Encoding { form: "YAML", error: error.to_string() })?;
+    for policy in &import.policies {
         let origin = escape::terminal(&policy.origin).into_owned();
-        text.extend(["---\n# ", &*origin, "\n", yaml.trim_end(), "\n"]);
+        text.extend(["---\n# ", &*origin, "\n", &yaml(policy)?]);
     }
     out.write_all(text.as_bytes())?;
-    out.flush()?;
-    let lost = found.iter().filter(|note| note.remark.is_lost()).count();
-    let policies = match policies.len() {
+    Ok(out.flush()?)
+}
+
+fn summary(import: &Import, lost: usize, notes: &mut (dyn Write + Send)) -> Result<Verdict, PolicyError> {
+    let policies = match import.policies.len() {
         1 => "1 policy".to_owned(),
         number => format!("{number} policies"),
     };
     writeln!(
         notes,
         "{} read, {policies} printed, {} not imported",
-        counted(objects, "object"),
+        counted(import.objects, "object"),
         counted(lost, "field")
     )?;
     Ok(if lost == 0 { Verdict::Good } else { Verdict::Attention })
+}
+
+/// The file of sources. A field that the operator has to add is a comment.
+fn text_of(sources: &MetricSources) -> Result<String, PolicyError> {
+    let mut text = String::new();
+    for open in &sources.open {
+        text.extend(["# add ", *open, "\n"]);
+    }
+    Ok(text + &yaml(sources)?)
+}
+
+fn yaml(value: &impl Serialize) -> Result<String, PolicyError> {
+    let text = serde_saphyr::to_string(value)
+        .map_err(|error| PolicyError::Encoding { form: "YAML", error: error.to_string() })?;
+    Ok(text.trim_end().to_owned() + "\n")
 }

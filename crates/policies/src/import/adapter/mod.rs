@@ -5,11 +5,16 @@
 
 mod rule;
 mod series;
+mod server;
 mod template;
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use self::rule::{Kind, Rule};
+pub use self::server::MetricSources;
+use self::server::Server;
 use self::template::{Labels, Object as Described};
 use super::field::Field;
 use super::manifest::{Metric, ScalingPolicy};
@@ -25,6 +30,7 @@ pub(super) struct Configurations {
     rules: Vec<Rule>,
     /// Whether there is any configuration.
     any: bool,
+    server: Server,
 }
 
 /// Whether a value is a configuration.
@@ -60,10 +66,16 @@ impl Configurations {
         }
         if self.rules.len() > before {
             let step = format!(
-                "name the Prometheus of --prometheus-url as {SERVER:?} in the file of --metric-sources"
+                "name the Prometheus of --prometheus-url as {SERVER:?} in the file of --metric-sources, which \
+                 concertina sources import prints"
             );
             source.note(configuration, Remark::Next(step));
         }
+    }
+
+    /// Reads the Deployment of an adapter. Returns whether the object is one.
+    pub(super) fn add_deployment(&mut self, source: &mut Source<'_>) -> bool {
+        source.group == "apps" && source.kind == "Deployment" && self.server.add_deployment(source)
     }
 
     /// Converts the HPAs of the input that use metrics of the rules.
@@ -71,6 +83,7 @@ impl Configurations {
         if !self.any {
             return Ok(());
         }
+        let mut labels = BTreeSet::new();
         for mut hpa in hpas(objects) {
             let metrics = hpa.root.at("spec").at("metrics").items();
             let used: Vec<Used<'_>> = metrics.iter().filter_map(Used::new).collect();
@@ -80,7 +93,7 @@ impl Configurations {
             result.objects += 1;
             let (mut policy, label) = ScalingPolicy::labelled(&hpa, "adapter");
             for metric in &used {
-                self.metric(&mut hpa, metric, &mut policy);
+                self.metric(&mut hpa, metric, &mut policy, &mut labels);
             }
             if let Some(policy) = policy.if_useful() {
                 hpa.ask_for_label(&label);
@@ -88,12 +101,19 @@ impl Configurations {
             }
             result.add(hpa)?;
         }
+        result.sources = Some(self.server.file(&labels));
         Ok(())
     }
 
-    /// Adds the query of a metric. If several rules may provide it, the query tries them all, the last one first, because
-    /// the adapter lets the last one win.
-    fn metric(&self, hpa: &mut Source<'_>, metric: &Used<'_>, policy: &mut ScalingPolicy) {
+    /// Adds the query of a metric, and the label of namespaces in it to `namespaces`. If several rules may provide it,
+    /// the query tries them all, the last one first, because the adapter lets the last one win.
+    fn metric(
+        &self,
+        hpa: &mut Source<'_>,
+        metric: &Used<'_>,
+        policy: &mut ScalingPolicy,
+        namespaces: &mut BTreeSet<Option<String>>,
+    ) {
         let labels = match Labels::of_selector(&metric.field.at("metric").at("selector")) {
             Ok(labels) => labels,
             Err(path) => {
@@ -108,6 +128,9 @@ impl Configurations {
             match template::query(rule, &series, &metric.described, &labels) {
                 Ok(query) if queries.contains(&query) => {}
                 Ok(query) => {
+                    let is_namespaced = kind == Kind::Custom || rule.resources.is_namespaced;
+                    let label = rule.resources.label("namespace").filter(|_| is_namespaced);
+                    namespaces.insert(label);
                     queries.push(query);
                     names.push(series);
                 }

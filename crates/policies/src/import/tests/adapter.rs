@@ -178,12 +178,70 @@ fn configuration_is_read_from_a_config_map_and_its_problems_are_noted() {
     assert_eq!(notes, expected.map(|note| format!("{title}{note}")));
     let (_, notes) = imported(&[RULES]);
     let expected = "configuration of prometheus-adapter: next step: name the Prometheus of --prometheus-url as \"main\" in \
-                    the file of --metric-sources";
+                    the file of --metric-sources, which concertina sources import prints";
     assert_eq!(notes, [expected]);
     // Other ConfigMaps are other projects' objects.
     let other =
         r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b: 1"}}"#;
     assert_eq!(imported(&[other]), (Vec::new(), Vec::new()));
+}
+
+/// The file of sources for rules, a Deployment and an HPA, the notes about the Deployment, and what is left open.
+fn sources(arguments: &str, used: &str) -> (String, Vec<String>, usize) {
+    let deployment = format!(
+        "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: adapter, namespace: monitoring}}, \
+         spec: {{template: {{spec: {{containers: [{{name: a, args: {arguments}}}]}}}}}}}}"
+    );
+    let objects: Vec<super::Object> = [RULES, &hpa(used), &deployment]
+        .map(|text| super::Object { location: "a".into(), value: serde_saphyr::from_str(text).unwrap() })
+        .into();
+    let super::Import { sources, notes, .. } = super::import(&objects).unwrap();
+    let sources = sources.unwrap();
+    let notes = notes.iter().map(ToString::to_string).filter_map(|note| {
+        Some(
+            note.split_once("Deployment monitoring/adapter: spec.template.spec.containers[0].")?.1.to_owned(),
+        )
+    });
+    (serde_json::to_string(&sources).unwrap(), notes.collect(), sources.open.len())
+}
+
+#[test]
+fn server_is_that_of_the_adapter() {
+    let pods = metric("Pods", "cpu_usage", "");
+    let (file, notes, open) = sources("[--config=/a, --prometheus-url=http://prometheus:9090/a/]", &pods);
+    let expected = r#"{"prometheus":[{"name":"main","url":"http://prometheus:9090/a/","enforceNamespaceLabel":"namespace"}]}"#;
+    assert_eq!((file.as_str(), notes, open), (expected, Vec::new(), 0));
+    let arguments = "[--prometheus-url, 'https://thanos', --prometheus-auth-incluster, --prometheus-ca-file=/ca.crt, \
+                     --prometheus-auth-config=/config, --prometheus-token-file=/token]";
+    let (file, notes, _) = sources(arguments, &pods);
+    let expected = r#"{"prometheus":[{"name":"main","url":"https://thanos","caFile":"/ca.crt","bearerTokenFile":"/token","enforceNamespaceLabel":"namespace"}]}"#;
+    assert_eq!(file, expected);
+    let mount = "next step: mount the file into the pods of Concertina";
+    let credentials =
+        "args[4]: not imported: a server has an authority and a token, and no other credentials";
+    assert_eq!(notes, [format!("args[3]: {mount}"), credentials.to_owned(), format!("args[5]: {mount}")]);
+    let (file, _, _) = sources("[--prometheus-url=https://thanos, --prometheus-auth-incluster=true]", &pods);
+    assert!(
+        file.contains(r#""bearerTokenFile":"/var/run/secrets/kubernetes.io/serviceaccount/token""#),
+        "{file}"
+    );
+}
+
+#[test]
+fn server_is_restricted_only_if_all_queries_have_the_same_label() {
+    let url = "[--prometheus-url=http://prometheus:9090]";
+    let two = [metric("Pods", "cpu_usage", ""), metric("Pods", "http_requests_per_second", "")].join(", ");
+    for used in [two, metric("External", "queue_depth", "")] {
+        let (file, _, open) = sources(url, &used);
+        assert_eq!(file, r#"{"prometheus":[{"name":"main","url":"http://prometheus:9090"}]}"#);
+        assert_eq!(open, 1);
+    }
+    let (file, _, _) = sources(url, &metric("External", "kafka_lag", ""));
+    assert!(file.contains(r#""enforceNamespaceLabel":"ns""#), "{file}");
+    // Without the Deployment, the operator adds the URL.
+    let (file, notes, open) = sources("[--config=/a]", &metric("Pods", "cpu_usage", ""));
+    assert_eq!(file, r#"{"prometheus":[{"name":"main","enforceNamespaceLabel":"namespace"}]}"#);
+    assert_eq!((notes, open), (Vec::new(), 1));
 }
 
 #[test]

@@ -105,6 +105,76 @@ async fn files_are_combined_and_control_characters_are_escaped() {
     assert!(!ran.out.lines().any(|line| line.starts_with("kind: Secret")), "{}", ran.out);
 }
 
+const ADAPTER: &str = r#"
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: ConfigMap
+  metadata: {name: adapter-config, namespace: monitoring}
+  data:
+    config.yaml: |
+      rules:
+      - seriesQuery: 'http_requests_total{namespace!="",pod!=""}'
+        resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+        name: {matches: "^(.*)_total$", as: "${1}_per_second"}
+        metricsQuery: 'sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)'
+- apiVersion: apps/v1
+  kind: Deployment
+  metadata: {name: prometheus-adapter, namespace: monitoring}
+  spec: {template: {spec: {containers: [{name: adapter, args: [--prometheus-url=http://prometheus.monitoring:9090/]}]}}}
+- apiVersion: autoscaling/v2
+  kind: HorizontalPodAutoscaler
+  metadata: {name: web, namespace: shop}
+  spec: {maxReplicas: 9, metrics: [{type: Pods, pods: {metric: {name: http_requests_per_second}}}]}
+"#;
+
+#[tokio::test(start_paused = true)]
+async fn adapter_becomes_a_file_of_sources_and_policies() {
+    let folder = Folder::new("sources-import");
+    let file = folder.file("adapter.yaml", ADAPTER);
+    let import = async |sources: Option<PathBuf>| {
+        let options = PolicyOptions::ImportSources { files: vec![file.clone().into()], sources };
+        let clock: SharedClock = Arc::new(VirtualClock::starting_at(NOW.parse().unwrap()));
+        let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let verdict = run_with(&options, None, clock, &mut out, &mut notes).await.unwrap();
+        (verdict, String::from_utf8(out).unwrap(), String::from_utf8(notes).unwrap())
+    };
+    let (verdict, out, notes) = import(None).await;
+    assert_eq!(verdict, Verdict::Good, "{notes}");
+    let server = "prometheus:
+- name: main
+  url: http://prometheus.monitoring:9090/
+  enforceNamespaceLabel: namespace
+";
+    let (first, policies) = out.split_at(out.rfind("---").unwrap());
+    assert_eq!(first, format!("---\n# The file of --metric-sources\n{server}"));
+    assert!(policies.contains("kind: ScalingPolicy") && policies.contains("server: main"), "{policies}");
+    assert!(notes.ends_with("3 objects read, 1 policy printed, 0 fields not imported\n"), "{notes}");
+    // With a file for the sources, standard output can be applied.
+    let path = folder.0.join("sources.yaml");
+    let (verdict, out, _) = import(Some(path.clone())).await;
+    assert_eq!((verdict, out.as_str()), (Verdict::Good, policies));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), server);
+    let printed = folder.file("policies.yaml", &out);
+    assert_eq!(run(&folder, &["check", "--offline", &printed], None).await.verdict, Ok(Verdict::Good));
+    // An HPA that uses no metric of the rules needs no source.
+    let resources = "resourceRules: {cpu: {}}\n---\n".to_owned() + &ADAPTER.replace("rules:", "others:");
+    folder.file("adapter.yaml", &resources);
+    let (verdict, out, notes) = import(None).await;
+    assert_eq!((verdict, out.as_str()), (Verdict::Attention, ""), "{notes}");
+    assert!(notes.contains("resourceRules: stays in effect"), "{notes}");
+    // The command needs a configuration of the adapter.
+    folder.file("adapter.yaml", "kind: ConfigMap");
+    let options = PolicyOptions::ImportSources { files: vec![file.clone().into()], sources: None };
+    let clock: SharedClock = Arc::new(VirtualClock::starting_at(NOW.parse().unwrap()));
+    let failed = run_with(&options, None, clock, &mut Vec::new(), &mut Vec::new()).await.unwrap_err();
+    assert!(
+        failed.to_string().ends_with("adapter.yaml has no configuration of prometheus-adapter"),
+        "{failed}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn unusable_input_is_an_error() {
     let folder = Folder::new("import-errors");
