@@ -60,6 +60,30 @@ fn invalid_value_names_the_expected_format() {
 }
 
 #[test]
+fn invalid_source_is_named() {
+    let sources = |second: &str| format!("metrics:\n  sources:\n  - from: pods\n  - {second}");
+    for (second, expected) in [
+        ("{from: pod}", "metrics.sources[1].from: unknown value \"pod\"; did you mean \"pods\"?"),
+        ("{from: pods, scrapeInterval: 10ms}", "metrics.sources[1].scrapeInterval: must be at least 1s"),
+        ("{from: pods, syncPeriod: 0s}", "metrics.sources[1].syncPeriod: must be at least 1s"),
+        (
+            "{from: pods, readInterval: 15s}",
+            "metrics.sources[1].readInterval: is only valid with from: metricsServer",
+        ),
+        (
+            "{from: prometheus, scrapeInterval: 30s, window: 15s}",
+            "metrics.sources[1].window: must be at least the scrape interval",
+        ),
+    ] {
+        assert_eq!(error_behind(&sources(second)), format!("behind.yaml:15: {expected}"));
+    }
+    let many = format!("metrics: {{sources: [{}]}}", "{from: pods}, ".repeat(101));
+    let expected = "--sweep and the sources of the scenario define 101 variants, more than the maximum of 100; remove \
+                    values, sweeps or sources";
+    assert_eq!(error_behind(&many), expected);
+}
+
+#[test]
 fn unknown_name_gets_the_nearest_valid_name() {
     for (lines, expected) in [
         ("workload: []", "12: workload: unknown field; did you mean \"workloads\"?"),

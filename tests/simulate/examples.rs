@@ -54,6 +54,24 @@ fn examples_have_two_or_three_comment_lines() {
 }
 
 #[test]
+fn each_source_loses_less_than_the_one_before() {
+    let comparison = example("sources", &[], &[]);
+    let names: Vec<_> = comparison.runs.iter().map(|run| run.variant.as_str()).collect();
+    assert_eq!(
+        names,
+        ["Prometheus 15s", "metrics-server 10s + 15s", "Prometheus 5s, sync 5s", "pods 1s, sync 1s"]
+    );
+    let scores = scores::<4>(&comparison).map(|scores| (scores.unserved, scores.peak));
+    assert!(scores.iter().is_sorted_by(|before, after| before.0 > after.0), "{scores:?}");
+    assert!(scores[3].0 < 0.5 * scores[0].0, "{scores:?}");
+    // A variant of the command line runs with each source.
+    let sweep = "spec.minReplicas=4,8";
+    let comparison = example("sources", &[], &[sweep]);
+    assert_eq!(comparison.runs.len(), 8);
+    assert_eq!(comparison.runs[5].variant, "minReplicas=8, metrics-server 10s + 15s");
+}
+
+#[test]
 fn shorter_window_saves_pods_and_costs_rescales() {
     let sweep = "spec.behavior.scaleDown.stabilizationWindowSeconds=300,60";
     let comparison = example("scale-down-window", &[], &[sweep]);

@@ -90,7 +90,7 @@ use clock::SharedClock;
 pub use curve::{Curve, Shape};
 pub use load_state::{LoadState, WorkState};
 pub use model::{CpuModel, Load, Measure, MemoryModel, Metric, OverflowPolicy, Shown, Work};
-pub use pipeline::{Outage, OutageKind, Pipeline, Scraping};
+pub use pipeline::{Outage, OutageKind, Pipeline, Relay, Scraping};
 pub use points::{Interpolation, LineProblem, Points, PointsError};
 
 use answer::Answers;
@@ -335,6 +335,7 @@ impl MetricsBackend for LoadMetrics {
             tracked_loads: &state.tracked_loads,
             gaps: Gaps { pipeline: &self.pipeline, api: request.api, now },
             now,
+            served: self.pipeline.scraping(request.api).served_at(now),
             time: self.clock.now(),
         };
         match request.api {

@@ -62,9 +62,9 @@ pub enum SimulateError {
     /// The cluster's objects cannot be read or turned into a scenario.
     #[error(transparent)]
     Cluster(#[from] FromClusterError),
-    /// `--sweep` selects too many variants.
+    /// `--sweep` and the sources of the scenario select too many variants.
     #[error(
-        "--sweep defines {0} variants, more than the maximum of {MOST_VARIANTS}; remove values or sweeps"
+        "--sweep and the sources of the scenario define {0} variants, more than the maximum of {MOST_VARIANTS}; remove values, sweeps or sources"
     )]
     TooMany(usize),
     /// The run could not start, or the embedded cluster refused the run.
@@ -150,7 +150,7 @@ fn compare(
 /// Returns the scenarios to run. A scenario with scaling policies runs with and without them, unless the options
 /// define variants. Without a sweep, the unchanged scenario comes first. `--set` adds one
 /// variant with all settings. With a sweep, each combination of values gives one variant. The scenarios of
-/// `--compare` come last.
+/// `--compare` come last. A scenario with several sources runs once with each of them in place of each of these variants.
 fn variants(
     document: &Node,
     options: &SimulateOptions,
@@ -164,7 +164,10 @@ fn variants(
         |settings: &[Setting]| settings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let mut documents = Vec::new();
     let without = scenario::without_policies(document);
-    let alone = options.sweep.is_empty() && options.set.is_empty() && options.compare.is_empty();
+    let alone = options.sweep.is_empty()
+        && options.set.is_empty()
+        && options.compare.is_empty()
+        && scenario::source_names(document)?.len() == 1;
     if let Some(without) = without.filter(|_| alone) {
         documents.push(("with policy".to_owned(), document.clone()));
         documents.push(("without policy".to_owned(), without));
@@ -193,7 +196,22 @@ fn variants(
     for path in &options.compare {
         documents.push((stem(path), sources::file(path)?));
     }
-    let read = |(name, mut document): (String, Node)| {
+    let mut variants = Vec::new();
+    for (name, document) in documents {
+        let sources = scenario::source_names(&document)?;
+        let is_only = sources.len() == 1;
+        for (index, source) in sources.into_iter().enumerate() {
+            // A single source distinguishes nothing.
+            let named = source.as_deref().filter(|_| !is_only).into_iter();
+            let parts = Some(name.as_str()).filter(|name| !name.is_empty()).into_iter().chain(named);
+            let name = parts.collect::<Vec<_>>().join(", ");
+            variants.push((name, source.is_some().then_some(index), document.clone()));
+        }
+    }
+    if variants.len() > MOST_VARIANTS {
+        return Err(SimulateError::TooMany(variants.len()));
+    }
+    let read = |(name, source, mut document): (String, Option<usize>, Node)| {
         if let Some(seed) = options.seed {
             document.put("seed", Node::from_json(&"--seed".into(), &seed.into()));
         }
@@ -201,9 +219,9 @@ fn variants(
             let text = words::duration(duration);
             document.put("duration", Node::from_json(&"--duration".into(), &text.into()));
         }
-        Ok(Scenario::read(&document, &name, process)?)
+        Ok(Scenario::read(&document, &name, source, process)?)
     };
-    documents.into_iter().map(read).collect()
+    variants.into_iter().map(read).collect()
 }
 
 fn stem(path: &Path) -> String {

@@ -23,6 +23,8 @@ pub(super) struct Answers<'a> {
     pub(super) gaps: Gaps<'a>,
     /// Time since the start of the run.
     pub(super) now: Duration,
+    /// The time whose samples are served.
+    pub(super) served: Duration,
     /// The time of day at `now`.
     pub(super) time: Timestamp,
 }
@@ -32,7 +34,7 @@ impl Answers<'_> {
     pub(super) fn resource(&self, request: &MetricsRequest<'_>, groups: &[usize]) -> MetricsReply {
         let pods = groups.iter().filter_map(|index| self.groups.get(*index)).flat_map(|group| {
             group.pods.values().filter_map(move |pod| {
-                let usage = (*pod.usage.visible(self.now)?)?;
+                let usage = (*pod.usage.visible(self.served)?)?;
                 (!self.gaps.hides(&pod.name)).then_some((group, pod, usage))
             })
         });
@@ -94,8 +96,10 @@ impl Answers<'_> {
                 {
                     let named = |pod: &&Pod| query.matches_name(&pod.name) && !self.gaps.hides(&pod.name);
                     for pod in group.pods.values().filter(named) {
-                        let reading =
-                            pod.metrics.get(index).and_then(|(_, readings)| *readings.visible(self.now)?);
+                        let reading = pod
+                            .metrics
+                            .get(index)
+                            .and_then(|(_, readings)| *readings.visible(self.served)?);
                         if let Some(reading) = reading {
                             let object = ["v1", "Pod", &group.namespace, &pod.name];
                             self.write_value(
@@ -117,7 +121,7 @@ impl Answers<'_> {
                     && query.matches_kind(api_version, kind)
                     && query.matches_name(name)
                     && !self.gaps.hides(&series.metric.name)
-                    && let Some(reading) = series.readings.visible(self.now)
+                    && let Some(reading) = series.readings.visible(self.served)
                 {
                     let object = [api_version.as_str(), kind, &tracked.load.namespace, name];
                     self.write_value(&mut list, request.version, object, &series.metric.name, *reading);
@@ -143,7 +147,7 @@ impl Answers<'_> {
         for series in all.filter(|series| named(&series.metric.name)) {
             if let Shown::External { labels } = &series.metric.shown
                 && selector.matches(labels)
-                && let Some(reading) = series.readings.visible(self.now)
+                && let Some(reading) = series.readings.visible(self.served)
             {
                 let _ = write!(
                     list.next(),

@@ -146,7 +146,7 @@ impl TrackedLoad {
             };
             is_in_sample(pod, scraping, now).then_some(usage)
         });
-        pod.usage.push(now, scraping.delay, usage.flatten());
+        pod.usage.push(now, scraping.delay, scraping.served_at(now), usage.flatten());
     }
 
     fn bytes(&self, pod: &Pod, now: Duration) -> f64 {
@@ -180,7 +180,7 @@ impl TrackedLoad {
                 0.0
             };
             let reading = reading(series.metric.measure, rate, waiting, serving.capacity, now);
-            readings.push(now, scraping.delay, reading.filter(|_| is_in_sample));
+            readings.push(now, scraping.delay, scraping.served_at(now), reading.filter(|_| is_in_sample));
         }
     }
 
@@ -204,7 +204,7 @@ impl TrackedLoad {
                 // Without pods, the capacity of one pod is used.
                 let capacity = if serving.ready > 0.0 { total_capacity(serving) } else { serving.capacity };
                 if let Some(reading) = reading(measure, rate, stream.waiting, capacity, now) {
-                    series.readings.push(now, scraping.delay, reading);
+                    series.readings.push(now, scraping.delay, scraping.served_at(now), reading);
                 }
             }
         }

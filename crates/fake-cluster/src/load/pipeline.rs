@@ -49,6 +49,18 @@ pub struct Scraping {
     pub delay: Duration,
     /// The minimum run time of a container before its first sample.
     pub first_after: Duration,
+    /// A second stage, which reads the samples and serves its last reading until the next one, as metrics-server does
+    /// with those of kubelets. `None`: samples are served as soon as they are there.
+    pub relay: Option<Relay>,
+}
+
+/// The times at which a second stage reads the samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relay {
+    /// The time between two readings, at least a millisecond.
+    pub interval: Duration,
+    /// The time of the first reading.
+    pub phase: Duration,
 }
 
 impl Scraping {
@@ -60,6 +72,7 @@ impl Scraping {
             window: interval,
             delay: Duration::ZERO,
             first_after: FIRST_AFTER.min(interval),
+            relay: None,
         }
     }
 }
@@ -68,6 +81,14 @@ impl Scraping {
     /// Returns the longer of the window and the interval.
     pub(super) fn window_or_interval(&self) -> Duration {
         self.window.max(self.interval)
+    }
+
+    /// Returns the time whose samples are served at `now`: that of the last reading of the relay.
+    pub(super) fn served_at(&self, now: Duration) -> Duration {
+        let Some(relay) = self.relay else { return now };
+        let Some(since) = now.checked_sub(relay.phase) else { return Duration::ZERO };
+        let interval = relay.interval.max(Duration::from_millis(1)).as_nanos();
+        now.saturating_sub(Duration::from_nanos_u128(since.as_nanos() % interval))
     }
 
     /// Returns the time of the first scrape after `now`.

@@ -51,9 +51,9 @@ impl<T> Default for DelayedSamples<T> {
 }
 
 impl<T> DelayedSamples<T> {
-    /// Adds the newest sample, which becomes visible after `delay`.
-    pub(super) fn push(&mut self, now: Duration, delay: Duration, sample: T) {
-        while self.0.get(1).is_some_and(|(from, _)| *from <= now) {
+    /// Adds the newest sample, which becomes visible after `delay`. No earlier time than `served` is asked for later.
+    pub(super) fn push(&mut self, now: Duration, delay: Duration, served: Duration, sample: T) {
+        while self.0.get(1).is_some_and(|(from, _)| *from <= served) {
             self.0.pop_front();
         }
         self.0.push_back((now.saturating_add(delay), sample));
@@ -92,11 +92,11 @@ mod tests {
         let mut samples = DelayedSamples::default();
         assert_eq!(samples.visible(secs(0)), None);
         for at in [0, 10, 20, 30] {
-            samples.push(secs(at), secs(25), at);
+            samples.push(secs(at), secs(25), secs(at), at);
         }
         let visible = [24, 25, 34, 35, 54, 55].map(|at| samples.visible(secs(at)).copied());
         assert_eq!(visible, [None, Some(0), Some(0), Some(10), Some(20), Some(30)]);
-        samples.push(secs(60), secs(0), 60);
+        samples.push(secs(60), secs(0), secs(60), 60);
         assert_eq!(samples.visible(secs(60)), Some(&60));
         assert!(samples.0.len() <= 3);
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     CpuModel, Curve, Load, LoadId, LoadMetrics, Measure, MemoryModel, Metric, Outage, OutageKind, Pipeline,
-    Scraping, Shape, Work, WorkState,
+    Relay, Scraping, Shape, Work, WorkState,
 };
 use crate::object::{list, text};
 use crate::workload::Span;
@@ -244,6 +244,27 @@ async fn window_spans_several_scrapes_and_delay_withholds_samples() {
     let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
     assert_eq!((text(item, &["timestamp"]), text(item, &["window"])), ("2030-01-01T00:01:15Z", "1m0s"));
     close(world.cpu()[0], (45.0 * 100.0 + 15.0 * 400.0) / 60.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn relay_serves_its_last_reading_until_the_next_one() {
+    let relay = Some(Relay { interval: secs(15), phase: secs(5) });
+    let scraping = Scraping { relay, ..Scraping::every(secs(10)) };
+    let pipeline = Pipeline { resource: scraping, ..Pipeline::default() };
+    let world = World::with_pipeline(pipeline, cpu(Curve::constant(100.0), 500.0));
+    world.pods("web", 1);
+    // Samples at 20, 30 and 40 s, readings at 20, 35 and 50 s. A reading takes the sample of its own time, too.
+    let mut passed = 0;
+    for (at, expected) in [(20, 20), (34, 20), (35, 30), (49, 30), (50, 50), (64, 50)] {
+        world.pass(at - passed).await;
+        passed = at;
+        let item = &world.ask(MetricsApi::Resource, &["pods"])[0];
+        assert_eq!(
+            item["timestamp"],
+            format!("2030-01-01T00:{:02}:{:02}Z", expected / 60, expected % 60),
+            "{at}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,7 +22,9 @@ use controller::options::Options;
 use controller::store::Key;
 use controller::telemetry::RequestMetrics;
 use controller::telemetry::metrics::Metrics as Telemetry;
-use fake_cluster::load::{Load, LoadId, LoadMetrics, Outage, OverflowPolicy, Pipeline, Scraping, WorkState};
+use fake_cluster::load::{
+    Load, LoadId, LoadMetrics, Outage, OverflowPolicy, Pipeline, Relay, Scraping, WorkState,
+};
 use fake_cluster::workload::{Failure, Span, WorkloadModel, Workloads};
 use fake_cluster::{Cluster, Status};
 
@@ -319,8 +321,10 @@ pub(super) fn clients(cluster: &Cluster, options: &ClientOptions) -> Result<Clie
 /// The length of the prelude: long enough for each metrics API to have samples of whole windows.
 fn prelude(scenario: &Scenario) -> Duration {
     let pipeline = &scenario.pipeline;
-    let needed = [pipeline.resource, pipeline.custom, pipeline.external]
-        .map(|scraping| scraping.window + scraping.interval * 2 + scraping.delay + scraping.first_after);
+    let needed = [pipeline.resource, pipeline.custom, pipeline.external].map(|scraping| {
+        let relay = scraping.relay.map(|relay| relay.interval * 2).unwrap_or_default();
+        scraping.window + scraping.interval * 2 + scraping.delay + scraping.first_after + relay
+    });
     let longest = needed.into_iter().max().unwrap_or_default();
     longest + Duration::from_mins(1)
 }
@@ -348,13 +352,16 @@ fn shift_span(span: &Span, prelude: Duration) -> Span {
     }
 }
 
-/// Shifts outages by the prelude. Also moves scrapes half an interval away from the start, so that syncs read
-/// samples of average age.
+/// Shifts outages by the prelude. Also moves scrapes, and readings of a relay, half an interval away from the start, so
+/// that syncs read samples of average age.
 fn shift_pipeline(pipeline: &Pipeline, prelude: Duration) -> Pipeline {
+    let phase = |interval: Duration| {
+        let phase = (prelude + interval / 2).as_nanos() % interval.as_nanos().max(1);
+        Duration::from_nanos_u128(phase)
+    };
     let scraping = |scraping: &Scraping| {
-        let interval = scraping.interval.as_nanos().max(1);
-        let phase = (prelude + scraping.interval / 2).as_nanos() % interval;
-        Scraping { phase: Duration::from_nanos_u128(phase), ..*scraping }
+        let relay = scraping.relay.map(|relay| Relay { phase: phase(relay.interval), ..relay });
+        Scraping { phase: phase(scraping.interval), relay, ..*scraping }
     };
     let outage = |outage: &Outage| Outage { during: shift_span(&outage.during, prelude), ..outage.clone() };
     Pipeline {

@@ -19,6 +19,7 @@ mod pipeline;
 mod policies;
 mod problem;
 mod reading;
+mod sources;
 mod timeline;
 mod values;
 mod workloads;
@@ -37,9 +38,13 @@ use self::format::ScenarioFile;
 pub(super) use self::hpas::HpaPlan;
 pub(super) use self::loads::{LoadPlan, load_of};
 pub(super) use self::policies::without_policies;
+pub(super) use self::sources::names as source_names;
+use self::values::FlagText;
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::TimelineEvent;
+use crate::options::decision::SYNC_PERIOD;
 use crate::process::{Process, ResolvedFlags};
+use crate::words;
 use fake_cluster::load::Pipeline;
 
 /// The default duration of a scenario.
@@ -89,10 +94,20 @@ impl Sources<'_> {
 }
 
 impl Scenario {
-    /// Reads a document with inlined manifest files.
-    pub(super) fn read(document: &Node, variant: &str, process: Process) -> Result<Self, Problem> {
-        let file: ScenarioFile = reading::read(document)?;
+    /// Reads a document with inlined manifest files. `source` is the index of the source of this variant.
+    pub(super) fn read(
+        document: &Node,
+        variant: &str,
+        source: Option<usize>,
+        process: Process,
+    ) -> Result<Self, Problem> {
+        let mut file: ScenarioFile = reading::read(document)?;
         let sources = Sources { document };
+        let source = source.and_then(|index| Some((index, file.metrics.sources.get(index)?)));
+        let source = source.map(|(index, source)| sources::read(source, index, sources)).transpose()?;
+        if let Some(period) = source.as_ref().and_then(|source| source.sync_period) {
+            file.flags.insert(SYNC_PERIOD.to_owned(), FlagText(words::duration(period)));
+        }
         let flags = flags::read(&file.flags, sources, process)?;
         let hpas = hpas::read(document)?;
         let policies = policies::read(document)?;
@@ -103,7 +118,7 @@ impl Scenario {
         let (start, seed) = (file.start.0, file.seed);
         let workloads = workloads::read(file.workloads, &hpas, sources)?;
         let loads = loads::read(&file.load, &workloads, &hpas, start, seed, sources)?;
-        let pipeline = pipeline::read(&file.metrics, sources)?;
+        let pipeline = pipeline::read(&file.metrics, source.as_ref(), sources)?;
         let mut rollouts = Vec::new();
         for (index, rollout) in file.rollouts.iter().enumerate() {
             let target = loads::named(rollout.workload.as_deref(), &workloads)

@@ -99,7 +99,7 @@ impl Objects {
 /// Plays the past with both sets of fields. `stop` ends the runs.
 pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answer, PlayError> {
     let Plan { document, changed, start, length, mut notes, is_past } = Plan::new(question);
-    let scenario = |document: &Node, name| Scenario::read(document, name, question.process);
+    let scenario = |document: &Node, name| Scenario::read(document, name, None, question.process);
     let scenarios = [scenario(&document, "as it is")?, scenario(&changed, "with these fields")?];
     notes.extend(scenarios.iter().flat_map(|scenario| scenario.notes.values().cloned()));
     notes.sort();

@@ -120,7 +120,7 @@ load:
 "
     );
     let again = Node::read("printed.yaml", &print(&node)).unwrap();
-    Scenario::read(&again, "", FAKE).unwrap();
+    Scenario::read(&again, "", None, FAKE).unwrap();
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn custom_metrics_become_demand_with_cpu_as_its_cost() {
             {"demand": 40.0, "capacityPerPod": 62.5, "metrics": [{"name": "queue", "external": {"labels": {"a": "b"}}}]},
         ])
     );
-    Scenario::read(&scenario(&objects, NOW), "", FAKE).unwrap();
+    Scenario::read(&scenario(&objects, NOW), "", None, FAKE).unwrap();
 }
 
 #[test]
@@ -180,6 +180,7 @@ fn target_of_unknown_kind_becomes_a_deployment() {
     let scenario = Scenario::read(
         &scenario(&ClusterObjects { hpa, replicas: 2, ..ClusterObjects::default() }, NOW),
         "",
+        None,
         FAKE,
     )
     .unwrap();
@@ -292,7 +293,7 @@ async fn policies_of_the_cluster_are_part_of_the_scenario() {
     );
     assert!(!printed.contains("namespaceSelector") && !printed.contains("example.com"), "{printed}");
     let again = Node::read("printed.yaml", &printed).unwrap();
-    let scenario = Scenario::read(&again, "", FAKE).unwrap();
+    let scenario = Scenario::read(&again, "", None, FAKE).unwrap();
     assert_eq!((scenario.policies.len(), scenario.start), (2, NOW));
 }
 

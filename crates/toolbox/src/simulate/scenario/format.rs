@@ -302,6 +302,9 @@ pub(crate) struct MetricsFile {
     pub(crate) custom: ScrapingFile,
     /// external.metrics.k8s.io: an adapter.
     pub(crate) external: ScrapingFile,
+    /// Ways of metrics to the controller. Each one is a variant of the scenario, in which all three APIs have its
+    /// values unless they have values of their own.
+    pub(crate) sources: Vec<SourceFile>,
     /// The outages of the APIs.
     pub(crate) outages: Vec<OutageFile>,
 }
@@ -317,6 +320,50 @@ pub(crate) struct ScrapingFile {
     pub(crate) window: Option<Length>,
     /// The delay from taking a sample until the API serves it.
     pub(crate) delay: Option<Length>,
+}
+
+/// A way of metrics to the controller, with its delays.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "Source")]
+pub(crate) struct SourceFile {
+    /// The kind, which defines the other values by default.
+    pub(crate) from: SourceKindFile,
+    /// The name of the variant; by default the kind with its intervals.
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    /// The interval between samples: of a kubelet, of Prometheus, or of the scrapes of a pod.
+    #[serde(default)]
+    pub(crate) scrape_interval: Option<Length>,
+    /// The interval at which metrics-server reads the samples of kubelets; 15s by default.
+    #[serde(default)]
+    pub(crate) read_interval: Option<Length>,
+    /// The window over which rates are averaged.
+    #[serde(default)]
+    pub(crate) window: Option<Length>,
+    /// The delay from taking a sample until it can be read; 0s by default.
+    #[serde(default)]
+    pub(crate) delay: Option<Length>,
+    /// The period of syncs in this variant; by default that of the flags.
+    #[serde(default)]
+    pub(crate) sync_period: Option<Length>,
+}
+
+/// A kind of source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "SourceKind")]
+pub(crate) enum SourceKindFile {
+    /// Kubelets with a sample every 10s, read by metrics-server.
+    MetricsServer,
+    /// Kubelets with a sample every 10s, read by the controller.
+    Kubelet,
+    /// Prometheus with a sample every 15s and a window of two samples, read by an adapter for each request.
+    Adapter,
+    /// The same, read by the controller.
+    Prometheus,
+    /// Pods, scraped every 5s by the controller.
+    Pods,
 }
 
 /// A period in which a metrics API fails.

@@ -89,7 +89,7 @@ hpas:
 load: [{demand: 5, capacityPerPod: 10}]
 flags: {concurrent-gc-syncs: 3}
 ";
-        let scenario = Scenario::read(&Node::read("a.yaml", text).unwrap(), "", FAKE).unwrap();
+        let scenario = Scenario::read(&Node::read("a.yaml", text).unwrap(), "", None, FAKE).unwrap();
         let topics: Vec<_> = scenario.notes.keys().map(String::as_str).collect();
         assert_eq!(topics, ["cpu", "flags", "requests"]);
     }

@@ -5,19 +5,24 @@ use std::time::Duration;
 use super::Sources;
 use super::format::{ApiFile, MetricsFile, OutageFile, OutageKindFile, ScrapingFile};
 use super::problem::Problem;
+use super::sources::Source;
 use super::workloads::span;
 use fake_cluster::MetricsApi;
-use fake_cluster::load::{Outage, OutageKind, Pipeline, SCRAPE_INTERVAL, Scraping};
+use fake_cluster::load::{Outage, OutageKind, Pipeline, Relay, SCRAPE_INTERVAL, Scraping};
 
 /// The body of a proxy's response while the adapter behind it is down.
 const DOWN: &str = "service unavailable";
 
-pub(super) fn read(file: &MetricsFile, sources: Sources<'_>) -> Result<Pipeline, Problem> {
+pub(super) fn read(
+    file: &MetricsFile,
+    source: Option<&Source>,
+    sources: Sources<'_>,
+) -> Result<Pipeline, Problem> {
     let outages = file.outages.iter().enumerate();
     Ok(Pipeline {
-        resource: scraping(file, &file.resource, "resource", sources)?,
-        custom: scraping(file, &file.custom, "custom", sources)?,
-        external: scraping(file, &file.external, "external", sources)?,
+        resource: scraping(file, &file.resource, source, "resource", sources)?,
+        custom: scraping(file, &file.custom, source, "custom", sources)?,
+        external: scraping(file, &file.external, source, "external", sources)?,
         outages: outages
             .map(|(index, outage)| read_outage(outage, &format!("metrics.outages[{index}]"), sources))
             .collect::<Result<_, _>>()?,
@@ -27,9 +32,17 @@ pub(super) fn read(file: &MetricsFile, sources: Sources<'_>) -> Result<Pipeline,
 fn scraping(
     all: &MetricsFile,
     specific: &ScrapingFile,
+    source: Option<&Source>,
     api: &str,
     sources: Sources<'_>,
 ) -> Result<Scraping, Problem> {
+    let is_specific =
+        specific.scrape_interval.is_some() || specific.window.is_some() || specific.delay.is_some();
+    if let Some(source) = source.filter(|_| !is_specific) {
+        let relay = source.read_interval.map(|interval| Relay { interval, phase: Duration::ZERO });
+        let Source { scrape_interval, window, delay, .. } = *source;
+        return Ok(Scraping { window, delay, relay, ..Scraping::every(scrape_interval) });
+    }
     let interval =
         specific.scrape_interval.or(all.scrape_interval).map_or(SCRAPE_INTERVAL, |interval| interval.0);
     let field = |name: &str, is_specific: bool| {
