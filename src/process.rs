@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::app::AppError;
 use crate::cli::{CliError, Config, Program};
 use crate::invocation::{Invocation, ManifestFormat, RbacOptions, Start};
 use crate::logging::{self, for_terminal};
 use crate::{permissions, tools};
 use clock::{SharedClock, SystemClock};
 use cluster::platform::StopRequests;
+use sources::SourceFile;
 
 /// Runs the operation that the command line selects. The first word is the program's name.
 pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
@@ -35,6 +37,12 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
         Invocation::Rbac(options) => {
             let RbacOptions { config, account, output } = &*options;
             let mut needed = permissions::needed(config);
+            if let Some(path) = &config.metric_sources {
+                match SourceFile::read(path) {
+                    Ok(file) => needed.extend(permissions::source_permissions(config, &file)),
+                    Err(error) => return failed(&AppError::from(error)),
+                }
+            }
             needed.extend(permissions::optional_watch_permissions(config));
             let manifest =
                 permissions::manifest(&needed, account, config.controller.watch_namespaces.is_some());

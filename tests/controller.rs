@@ -10,6 +10,8 @@
 
 mod support;
 
+#[path = "controller/adapters.rs"]
+mod adapters;
 #[path = "controller/bad_input.rs"]
 mod bad_input;
 #[path = "controller/bad_objects.rs"]

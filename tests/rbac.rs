@@ -249,3 +249,19 @@ fn invalid_flags_are_named() {
         assert!(output.status.code() == Some(2) && error.contains(reason), "{flag:?}: {error}");
     }
 }
+
+#[test]
+fn api_groups_of_the_source_file_have_their_rule() {
+    let file = std::env::temp_dir().join(format!("rbac-sources-{}.yaml", std::process::id()));
+    let flag = format!("--metric-sources={}", file.display());
+    std::fs::write(&file, "adapters: [{apiGroup: models.example.com}]").unwrap();
+    let rule = json!({"apiGroups": ["models.example.com"], "resources": ["*"], "verbs": ["get", "list"]});
+    assert!(rules(&objects(&[&flag])).any(|found| *found == rule));
+    let namespaced = objects(&[&flag, "--watch-namespaces=shop,bank"]);
+    assert_eq!(rules(&namespaced).filter(|found| **found == rule).count(), 2);
+    std::fs::write(&file, "adapters: [{apiGroup: metrics.k8s.io}]").unwrap();
+    let output = rbac(&[&flag]);
+    std::fs::remove_file(&file).unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && error.contains("adapters[0].apiGroup must be"), "{error}");
+}

@@ -55,7 +55,7 @@ use controller::shadow::Parity;
 use controller::tasks::Tasks;
 use controller::telemetry::RequestMetrics;
 use controller::telemetry::metrics::Metrics as Telemetry;
-use sources::Sources;
+use sources::{SourceFile, Sources};
 
 /// Time limit for syncs in flight at shutdown. The limits for the syncs, the remaining events and the Lease
 /// together fit into the default grace period of a pod, 30 s.
@@ -155,7 +155,9 @@ pub async fn run_with(
     let metrics = telemetry.clone();
     let guard = TakeoverSetup::prepare(config, clients, Arc::clone(&clock), &telemetry);
     let mut options = config.controller.clone();
+    let mut needed = permissions::needed(config);
     if let Some(file) = &config.metric_sources {
+        needed.extend(permissions::source_permissions(config, &SourceFile::read(file)?));
         options.metric_sources = Some(MetricSources(Arc::new(Sources::new(file.clone(), None)?)));
     }
     let rows = config.console.then(|| Rows::new(Arc::clone(&clock)));
@@ -176,7 +178,7 @@ pub async fn run_with(
     let assembly = Assembly::start(parts, &watches);
     let handover = HandoverSetup::prepare(config, clients, Arc::clone(&clock), &assembly);
     let findings = permissions::check::Findings::default();
-    let checking = permissions::check::run(clients.clone(), permissions::needed(config), findings.clone());
+    let checking = permissions::check::run(clients.clone(), needed, findings.clone());
     let tasks = assembly.controller.tasks.clone();
     tasks.spawn("permission check", watches.clone().run_until_cancelled_owned(checking).map(drop));
     let component =

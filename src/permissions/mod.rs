@@ -7,8 +7,10 @@
 
 pub mod check;
 mod manifest;
+mod sources;
 
 pub use self::manifest::{Account, ManifestError, manifest, manifest_as_json};
+pub use self::sources::source_permissions;
 
 use std::path::PathBuf;
 

@@ -40,6 +40,12 @@ impl Dial for InMemory {
 /// A file that is removed with the value.
 pub(crate) struct SourceFile(PathBuf);
 
+impl SourceFile {
+    pub(crate) fn path(&self) -> &PathBuf {
+        &self.0
+    }
+}
+
 impl Drop for SourceFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);

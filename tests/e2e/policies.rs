@@ -1,6 +1,8 @@
 //! Scaling policies on the real API server: the shipped definitions, the permissions that `concertina rbac` prints, and
 //! a scenario per group of fields. All scenarios run at the same time, each in its own namespace.
 
+#[path = "policies/adapters.rs"]
+mod adapters;
 #[path = "policies/carriers.rs"]
 mod carriers;
 #[path = "policies/fields.rs"]
@@ -44,6 +46,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("fallback", |world| Box::pin(fields::fallback(world))),
     ("combine", |world| Box::pin(fields::combine(world))),
     ("corrections", |world| Box::pin(fields::corrections(world))),
+    ("second-adapter", |world| Box::pin(adapters::second_adapter(world))),
     ("pending-pods", |world| Box::pin(guards::pending_pods(world))),
     ("owned-pods", |world| Box::pin(guards::owned_pods(world))),
     ("rollouts", |world| Box::pin(guards::rollouts(world))),
@@ -197,7 +200,10 @@ async fn start(stage: &Fixture) -> Outcome<Process> {
     let admin = &stage.plane.admin;
     admin.create("/api/v1/namespaces", &json!({"metadata": {"name": HOME}})).await?;
     let kubeconfig = stage.plane.service_account(HOME, "concertina").await?;
-    let flags = ["--watch-scaling-policies", "--leader-elect=false", "--secure-port=0"];
+    let sources = stage.plane.folder().join("sources.yaml");
+    fs::write(&sources, format!("adapters: [{{apiGroup: {}}}]\n", adapters::GROUP))?;
+    let sources = format!("--metric-sources={}", sources.display());
+    let flags = ["--watch-scaling-policies", "--leader-elect=false", "--secure-port=0", &sources];
     let mut rbac = Command::new(binary());
     rbac.arg("rbac").arg(format!("--service-account={HOME}/concertina")).args(flags);
     let printed = rbac.output()?;

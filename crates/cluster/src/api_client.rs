@@ -104,6 +104,12 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
+    /// The same client with a token bucket of its own.
+    #[must_use]
+    pub(super) fn with_own_bucket(&self) -> Self {
+        Self { bucket: self.bucket.as_ref().map(TokenBucket::another), ..self.clone() }
+    }
+
     /// Sends a request and decodes the response.
     pub async fn json<T: DeserializeOwned>(&self, call: &Call) -> Result<T, ApiError> {
         let body = self.bytes(call).await?;

@@ -41,7 +41,7 @@ pub struct Call {
     /// `scale` or `status`. Empty for the object itself.
     subresource: &'static str,
     /// The name in metrics, instead of the resource.
-    counted_as: Option<&'static str>,
+    counted_as: Option<Arc<str>>,
     /// The object's name in error texts. Empty for a request without a name.
     pub(super) name: String,
     pub(super) body: Bytes,
@@ -165,8 +165,8 @@ impl Call {
 
     /// Sets the name in metrics. The name bounds the label values of resources that users can name.
     #[must_use]
-    pub fn counted_as(mut self, resource: &'static str) -> Self {
-        self.counted_as = Some(resource);
+    pub fn counted_as(mut self, resource: impl Into<Arc<str>>) -> Self {
+        self.counted_as = Some(resource.into());
         self
     }
 
@@ -229,8 +229,8 @@ impl Call {
 
     /// The RBAC resource with a bounded number of values, for metrics.
     pub fn counted(&self) -> RequestName {
-        match self.counted_as {
-            Some(name) => RequestName::As(name),
+        match &self.counted_as {
+            Some(name) => RequestName::Resource(Arc::clone(name), ""),
             None if self.resource.is_empty() => RequestName::As(self.root()),
             None => RequestName::Resource(Arc::clone(&self.resource), self.subresource),
         }
@@ -282,10 +282,10 @@ impl<'a> ObjectPath<'a> {
 /// The name of a request in metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestName {
-    /// A resource as in error texts, and its subresource: `deployments/scale`.
+    /// A resource as in error texts, and its subresource: `deployments/scale`. The name may cover many resources:
+    /// `*.external.metrics.k8s.io`.
     Resource(Arc<str>, &'static str),
-    /// A name that covers many resources (`*.external.metrics.k8s.io`), or a path without a resource
-    /// (`/apis`).
+    /// A path without a resource: `/apis`.
     As(&'static str),
 }
 

@@ -62,6 +62,18 @@ impl TokenBucket {
         })
     }
 
+    /// Creates a full bucket with the same rate and burst.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        let (per_second, burst) = {
+            let state = self.state.lock();
+            (state.per_second, state.burst)
+        };
+        let (waiting, at) = (Rotation::default(), Instant::now());
+        let state = State { per_second, burst, tokens: burst, at, waiting, arrived: 0 };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
     /// Sets the refill rate to `per_second`, which must be above zero, and raises the burst to one second's
     /// tokens if it is lower. Requests that already wait keep their times.
     pub fn set_rate(&self, per_second: f64) {

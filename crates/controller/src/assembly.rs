@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 use crate::decision_events::{self, DecisionEvents};
 use crate::handover::charges::ChargePermits;
 use crate::handover::{self, Handover, NamespaceIntake, Namespaces};
-use crate::options::{Options, ScaleSource};
+use crate::options::{MetricSources, Options, ScaleSource};
 use crate::policy::{self, Kind, PolicyWatches};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{
-    Bursts, Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator, SourceReader,
-    SyncSchedule, Workers,
+    Adapters, Bursts, Controller, Histories, HpaIntake, Observer, Observers, PodIntake, ShadowComparator,
+    SourceReader, SyncSchedule, Workers,
 };
 use crate::record::{Comparisons, Decisions, Record};
 use crate::shadow::{self, Parity, Shadow};
@@ -187,16 +187,22 @@ impl Parts<'_> {
             .filter(|_| options.status_qps.is_none())
             .map(|at_least| Following { period: options.sync_period, at_least });
         observers.extend(shadow.clone().map(|shadow| shadow as Arc<dyn Observer>));
+        let sources = options.metric_sources.as_ref().map(|MetricSources(sources)| SourceReader {
+            sources: Arc::clone(sources),
+            addresses: Arc::default(),
+            adapters: Arc::new(Adapters::new(clients, Arc::clone(&mapper), metrics_options.clone())),
+        });
+        let metrics = Arc::new(ApiMetrics::new(clients, Arc::clone(&mapper), metrics_options));
         let controller = Arc::new(Controller {
             hpas: Arc::new(Hpas::scoped(charges)),
             pods,
             overlap: Arc::new(Overlap::new()),
-            mapper: Arc::clone(&mapper),
+            mapper,
             scales: Scales::new(clients.scale.clone(), options.field_manager.as_str()),
             guard_reads: clients.scale.clone(),
             targets,
             statuses: Statuses::new(clients.status.clone(), STATUS_MANAGER).following(following),
-            metrics: Arc::new(ApiMetrics::new(clients, mapper, metrics_options)),
+            metrics,
             events,
             histories: Histories::with_epoch(seed),
             observers,
@@ -212,7 +218,7 @@ impl Parts<'_> {
             tasks,
             policies: Arc::default(),
             bursts: Bursts::default(),
-            sources: options.metric_sources.as_ref().map(SourceReader::new),
+            sources,
             decisions_end: CancellationToken::new(),
         });
         if let Some(handover) = &handover {
@@ -273,6 +279,8 @@ impl Assembly {
         if let Some(reader) = &controller.sources {
             let telemetry = controller.telemetry.clone();
             telemetry.reloaded(true);
+            let states = Arc::clone(&reader.adapters).report(Arc::clone(&reader.sources), telemetry.clone());
+            controller.tasks.spawn_until(stop, "metric adapters", states);
             let reading = Arc::clone(&reader.sources).run(telemetry);
             controller.tasks.spawn_until(stop, "metric sources", reading);
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::registry::{AUTHORIZATION, METRICS_GROUPS, ResourceType, TYPES, group_version};
-use super::{hpa, object};
+use super::{MetricsGroup, hpa, object};
 
 /// The cluster's Kubernetes version.
 pub(crate) const KUBERNETES: &str = "v1.37.1";
@@ -50,9 +50,10 @@ pub(crate) fn core_versions() -> Value {
 }
 
 /// Returns `/apis`.
-pub(crate) fn group_list(hidden: &BTreeSet<String>) -> Value {
+pub(crate) fn group_list(hidden: &BTreeSet<String>, others: &BTreeMap<String, MetricsGroup>) -> Value {
+    let others = others.iter().map(|(group, served)| metrics_group_json(group, served));
     let groups: Vec<Value> =
-        groups(hidden).into_iter().map(|(group, version)| group_json(group, version)).collect();
+        groups(hidden).into_iter().map(|(group, version)| group_json(group, version)).chain(others).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
@@ -79,6 +80,31 @@ pub(crate) fn resources(hidden: &BTreeSet<String>, group: &str, version: &str) -
             .collect()
     });
     if hidden.contains(group) { None } else { ALL.get(&(group, version)).cloned() }
+}
+
+/// Returns `/apis/{group}` or `/apis/{group}/{version}` of a further metrics group.
+pub(crate) fn metrics_group(group: &str, version: Option<&str>, served: &MetricsGroup) -> Option<Value> {
+    let Some(version) = version else {
+        let mut object = metrics_group_json(group, served);
+        let fields = object::map(&mut object);
+        fields.insert("kind".to_owned(), "APIGroup".into());
+        fields.insert("apiVersion".to_owned(), "v1".into());
+        return Some(object);
+    };
+    served.versions.contains(&version).then(|| {
+        json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(group, version),
+            "resources": [{
+                "name": "*", "singularName": "", "namespaced": true, "kind": "MetricValueList", "verbs": ["get"],
+            }],
+        })
+    })
+}
+
+fn metrics_group_json(group: &str, served: &MetricsGroup) -> Value {
+    let one = |version: &&str| json!({ "groupVersion": group_version(group, version), "version": version });
+    let versions: Vec<Value> = served.versions.iter().map(one).collect();
+    json!({ "name": group, "versions": versions, "preferredVersion": versions.first() })
 }
 
 fn resource_list(group: &str, version: &str) -> Value {

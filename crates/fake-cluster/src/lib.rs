@@ -90,7 +90,7 @@ mod watch;
 pub mod workload;
 mod write;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::ready;
 use std::io;
@@ -136,8 +136,17 @@ struct Inner {
     requests: RequestLog,
     reviews: Reviews,
     backend: Mutex<Option<Arc<dyn MetricsBackend>>>,
+    /// Further groups in the form of the metrics groups, by name.
+    metrics_groups: Mutex<BTreeMap<String, MetricsGroup>>,
     /// Groups that discovery omits.
     hidden: Mutex<BTreeSet<String>>,
+}
+
+/// A group that another metrics adapter serves.
+#[derive(Debug, Clone)]
+pub(crate) struct MetricsGroup {
+    pub(crate) versions: &'static [&'static str],
+    pub(crate) backend: Arc<dyn MetricsBackend>,
 }
 
 impl fmt::Debug for Cluster {
@@ -164,6 +173,7 @@ impl Cluster {
                 requests: RequestLog::default(),
                 reviews: Reviews::default(),
                 backend: Mutex::new(None),
+                metrics_groups: Mutex::default(),
                 hidden: Mutex::default(),
             }),
         }
@@ -378,6 +388,17 @@ impl Cluster {
         *self.inner.backend.lock() = Some(backend);
     }
 
+    /// Serves custom and external metrics in a further group, as an adapter with an APIService of its own does.
+    /// `versions`: the most preferred one first.
+    pub fn set_metrics_group(
+        &self,
+        group: &str,
+        versions: &'static [&'static str],
+        backend: Arc<dyn MetricsBackend>,
+    ) {
+        self.inner.metrics_groups.lock().insert(group.to_owned(), MetricsGroup { versions, backend });
+    }
+
     /// Shows or hides a group. A hidden group is absent from discovery, and its paths return 404.
     pub fn set_discovery(&self, group: &str, present: bool) {
         let mut hidden = self.inner.hidden.lock();
@@ -399,6 +420,14 @@ impl Cluster {
 
     pub(crate) fn hidden(&self) -> BTreeSet<String> {
         self.inner.hidden.lock().clone()
+    }
+
+    /// Returns the further metrics groups that are not hidden.
+    pub(crate) fn metrics_groups(&self) -> BTreeMap<String, MetricsGroup> {
+        let hidden = self.inner.hidden.lock();
+        let groups = self.inner.metrics_groups.lock();
+        let shown = groups.iter().filter(|(group, _)| !hidden.contains(*group));
+        shown.map(|(group, served)| (group.clone(), served.clone())).collect()
     }
 
     pub(crate) fn metrics_backend(&self) -> Option<Arc<dyn MetricsBackend>> {

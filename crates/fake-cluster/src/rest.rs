@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::backend::{MetricsApi, MetricsReply, MetricsRequest};
+use super::backend::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use super::format::Format;
 use super::link::Answer;
 use super::list::{self, ListOptions};
@@ -44,7 +44,7 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Answer {
         ["healthz" | "readyz" | "livez", ..] => return Answer::text(200, "ok"),
         ["version"] => Some(json(&discovery::version())),
         ["api"] => Some(json(&discovery::core_versions())),
-        ["apis"] => Some(json(&discovery::group_list(&hidden))),
+        ["apis"] => Some(json(&discovery::group_list(&hidden, &cluster.metrics_groups()))),
         ["api", version] => discovery::resources(&hidden, "", version),
         ["apis", group] => discovery::group(&hidden, group),
         ["apis", group, version] => discovery::resources(&hidden, group, version),
@@ -55,6 +55,13 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Answer {
     };
     if let Some(text) = found {
         return Answer::json(200, text);
+    }
+    if let ["apis", group, version @ ..] = segments.as_slice()
+        && version.len() <= 1
+        && let Some(served) = cluster.metrics_groups().get(*group)
+        && let Some(document) = discovery::metrics_group(group, version.first().copied(), served)
+    {
+        return Answer::json(200, json(&document));
     }
     match (&call.route.resource, segments.as_slice()) {
         (Some(path), _) if !hidden.contains(&path.group) => on_resource(cluster, call, path),
@@ -68,7 +75,8 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Answer {
 
 fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
     if let Some(api) = MetricsApi::from_group(&path.group) {
-        return metrics(cluster, call, path, api);
+        let backend = cluster.metrics_backend();
+        return backend.map_or_else(no_such_path, |backend| metrics(cluster, call, path, api, &*backend));
     }
     if [AUTHORIZATION, AUTHENTICATION].contains(&(path.group.as_str(), path.version.as_str())) {
         return review(cluster, call, path);
@@ -80,6 +88,13 @@ fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
         return on_scale(cluster, call, path).unwrap_or_else(Answer::from);
     }
     let Some(ty) = ResourceType::at(&path.group, &path.version, &path.resource) else {
+        if let Some(served) = cluster.metrics_groups().get(&path.group)
+            && served.versions.contains(&&*path.version)
+        {
+            // Only a path of an external metric has one segment.
+            let api = if path.rest.len() == 1 { MetricsApi::External } else { MetricsApi::Custom };
+            return metrics(cluster, call, path, api, &*served.backend);
+        }
         let group_exists = TYPES.iter().any(|ty| ty.group == path.group);
         return if group_exists { Status::unknown_resource().into() } else { no_such_path() };
     };
@@ -95,10 +110,13 @@ fn on_resource(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
     }
 }
 
-fn metrics(cluster: &Cluster, call: &Call, path: &ResourcePath, api: MetricsApi) -> Answer {
-    let Some(backend) = cluster.metrics_backend() else {
-        return no_such_path();
-    };
+fn metrics(
+    cluster: &Cluster,
+    call: &Call,
+    path: &ResourcePath,
+    api: MetricsApi,
+    backend: &dyn MetricsBackend,
+) -> Answer {
     if !matches!(call.route.verb, "get" | "list") {
         return Status::method_not_allowed().into();
     }

@@ -15,6 +15,12 @@ pub enum SourceError {
     /// The source file has no server of the name.
     #[error("the source file has no such server")]
     UnknownServer,
+    /// The source file has no such API group.
+    #[error("the source file does not list this API group under adapters")]
+    UnknownGroup,
+    /// The API server answers for API groups.
+    #[error("the API server answers for this source")]
+    OfApiServer,
     /// The HPA's namespace may not use the source.
     #[error("the source file does not allow this namespace to use it")]
     Namespace,
@@ -94,6 +100,8 @@ impl SourceError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownServer
+            | Self::UnknownGroup
+            | Self::OfApiServer
             | Self::Namespace
             | Self::Disabled
             | Self::KubeletDisabled

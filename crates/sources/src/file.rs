@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::Uri;
 use serde::Deserialize;
 
+use crate::adapters::{self, AdapterFields, AdapterGroup};
 use crate::kubelet::{KubeletFields, KubeletSettings};
 
 /// Maximum bytes of the file.
@@ -24,6 +25,8 @@ pub struct SourceFile {
     pub pods: PodSettings,
     /// `kubelet`.
     pub kubelet: KubeletSettings,
+    /// `adapters`, by API group.
+    pub adapters: BTreeMap<Arc<str>, Arc<AdapterGroup>>,
 }
 
 /// One server with Prometheus' query API.
@@ -125,6 +128,7 @@ struct FileFields {
     prometheus: Vec<ServerFields>,
     pods: PodFields,
     kubelet: KubeletFields,
+    adapters: Vec<AdapterFields>,
 }
 
 #[derive(Deserialize)]
@@ -159,8 +163,8 @@ struct PodFields {
 
 /// A field of the file, for its errors.
 pub(crate) struct Field<'a> {
-    file: &'a PathBuf,
-    path: String,
+    pub(crate) file: &'a PathBuf,
+    pub(crate) path: String,
 }
 
 impl Field<'_> {
@@ -253,7 +257,8 @@ impl SourceFile {
         }
         let pods = fields.pods.check(&Field { file: path, path: "pods.".to_owned() })?;
         let kubelet = fields.kubelet.check(&Field { file: path, path: "kubelet.".to_owned() })?;
-        Ok(Self { prometheus, pods, kubelet })
+        let adapters = adapters::check(fields.adapters, &prometheus, path)?;
+        Ok(Self { prometheus, pods, kubelet, adapters })
     }
 }
 
@@ -340,6 +345,7 @@ mod tests {
 - {name: main, url: 'https://prometheus.monitoring:9090/tenant/', bearerTokenFile: /token, timeout: 2s,
    enforceNamespaceLabel: namespace, namespaces: [shop]}
 pods: {enabled: true, maxBytes: 1Mi, concurrency: 64}
+adapters: [{apiGroup: external.metrics.example.com, namespaces: [shop]}]
 ",
         )
         .unwrap();
@@ -348,6 +354,8 @@ pods: {enabled: true, maxBytes: 1Mi, concurrency: 64}
         assert_eq!((main.timeout, main.interval), (Duration::from_secs(2), Duration::from_secs(1)));
         assert!(main.namespaces.as_ref().unwrap().contains("shop"));
         assert_eq!((file.pods.max_bytes, file.pods.concurrency), (1 << 20, 64));
+        let group = &file.adapters["external.metrics.example.com"];
+        assert_eq!((group.concurrency, group.namespaces.as_ref().unwrap().len()), (32, 1));
         assert_eq!(parse("").unwrap(), SourceFile::default());
     }
 
@@ -373,6 +381,15 @@ pods: {enabled: true, maxBytes: 1Mi, concurrency: 64}
             (
                 "pods: {maxBytes: 1Ti}",
                 "sources.yaml: pods.maxBytes must be a size from 1Ki to 256Mi, such as 4Mi, not \"1Ti\"",
+            ),
+            (
+                "adapters: [{apiGroup: custom.metrics.k8s.io}]",
+                "sources.yaml: adapters[0].apiGroup must be an API group such as external.metrics.example.com, and \
+                 none of the default ones, not \"custom.metrics.k8s.io\"",
+            ),
+            (
+                "{prometheus: [{name: a.b, url: 'http://a'}], adapters: [{apiGroup: a.b}]}",
+                "sources.yaml: adapters[0].apiGroup \"a.b\" is the name of an earlier source",
             ),
             ("pods: {concurrency: 0}", "sources.yaml: pods.concurrency must be from 1 to 4096, not 0"),
         ] {

@@ -1,4 +1,5 @@
-//! Metrics from Prometheus, from pods and from kubelets, for HPAs whose policy names them.
+//! Metrics from Prometheus, from pods and from kubelets, for HPAs whose policy names them, and which API groups of
+//! metrics adapters such policies may name.
 //!
 //! - [`SourceFile`] is the operator's file: the servers, and the namespaces that may use them. [`Sources::run`] reads it
 //!   again while the process runs.
@@ -9,6 +10,7 @@
 //! A number comes from the tenant's own pods or series only: queries are restricted by [`promql`], and pages are
 //! those of pods of the target, at their own addresses and declared ports.
 
+mod adapters;
 mod error;
 mod file;
 mod http;
@@ -28,12 +30,13 @@ use jiff::Timestamp;
 use policies::spec::{MetricOrigin, MetricRule};
 use tokio::time::Instant;
 
+pub use crate::adapters::AdapterGroup;
 pub use crate::error::SourceError;
 pub use crate::file::{FileError, PodSettings, PrometheusServer, SourceFile};
 pub use crate::http::{Dial, Io, Network, RequestError, TlsError};
 pub use crate::kubelet::{KubeletSettings, Usage};
 pub use crate::pods::{PodAddress, PodTarget};
-pub use crate::reload::{SourceObserver, Sources};
+pub use crate::reload::{SourceObserver, Sources, report_states};
 
 /// What an HPA scales, for the variables and the pods of a source.
 #[derive(Debug, Clone, Copy)]
@@ -113,7 +116,10 @@ impl std::error::Error for Failure {}
 impl Failure {
     /// The label of the source in metrics. A policy may name any server, so only those of the file are labels.
     pub fn label<'a>(&self, origin: &'a MetricOrigin) -> &'a str {
-        if self.error == SourceError::UnknownServer { "unknown" } else { name_of(origin) }
+        match self.error {
+            SourceError::UnknownServer | SourceError::UnknownGroup => "unknown",
+            _ => name_of(origin),
+        }
     }
 }
 
@@ -185,6 +191,9 @@ impl Sources {
             MetricOrigin::Kubelet => {
                 Err(Failure { source: described(origin), error: SourceError::NotResource })
             }
+            MetricOrigin::ApiGroup(_) => {
+                Err(Failure { source: described(origin), error: SourceError::OfApiServer })
+            }
         }
     }
 }
@@ -196,12 +205,13 @@ impl Numbers {
     }
 }
 
-/// The name of a source in metrics: a server's, `pods` or `kubelet`.
+/// The name of a source in metrics: a server's, an API group, `pods` or `kubelet`.
 pub fn name_of(origin: &MetricOrigin) -> &str {
     match origin {
         MetricOrigin::Prometheus { server, .. } => server,
         MetricOrigin::Pods(_) => "pods",
         MetricOrigin::Kubelet => "kubelet",
+        MetricOrigin::ApiGroup(group) => group,
     }
 }
 
@@ -213,6 +223,7 @@ pub fn described(origin: &MetricOrigin) -> String {
             format!("pods, series {:?} at {}", shown(&series.series), shown(&series.path))
         }
         MetricOrigin::Kubelet => "kubelets, /metrics/resource".to_owned(),
+        MetricOrigin::ApiGroup(group) => format!("API group {group:?}"),
     }
 }
 

@@ -9,6 +9,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::RwLock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::adapters::AdapterGroup;
 use crate::file::{FileError, PrometheusServer, SourceFile};
 use crate::http::{Dial, Network};
 use crate::kubelet::{KubeletSettings, Kubelets};
@@ -25,7 +26,7 @@ pub trait SourceObserver: Send + Sync {
     /// Reports a read of the file, and whether it is usable.
     fn reloaded(&self, usable: bool);
 
-    /// Reports the state of a server. `Some(true)`: it fails as a whole, and gets one query per second. `None`: the
+    /// Reports the state of a server or an API group. `Some(true)`: it fails as a whole, and gets one query per second. `None`: the
     /// file names it no longer.
     fn down(&self, server: &str, down: Option<bool>);
 }
@@ -45,6 +46,7 @@ pub(crate) struct Current {
     pub(crate) servers: BTreeMap<Arc<str>, Arc<Server>>,
     pub(crate) scraper: Arc<Scraper>,
     pub(crate) kubelets: Arc<Kubelets>,
+    pub(crate) adapters: BTreeMap<Arc<str>, Arc<AdapterGroup>>,
     /// The contents of the files with authorities. A renewed one needs new connections.
     authorities: BTreeMap<PathBuf, Vec<u8>>,
 }
@@ -115,8 +117,8 @@ impl Sources {
     }
 }
 
-/// Reports the states that differ from the previous ones. Returns the current ones.
-fn report_states(
+/// Reports the states of sources that differ from the previous ones. Returns the current ones.
+pub fn report_states(
     previous: &BTreeMap<Arc<str>, bool>,
     current: BTreeMap<Arc<str>, bool>,
     observer: &impl SourceObserver,
@@ -195,7 +197,8 @@ impl Current {
             let dial = dial_of_kubelets(kubelet, dial).map_err(invalid)?;
             Arc::new(Kubelets::new(kubelet.clone(), dial))
         };
-        Ok(Self { servers, scraper, kubelets, authorities })
+        let adapters = file.adapters.clone();
+        Ok(Self { servers, scraper, kubelets, adapters, authorities })
     }
 
     /// The same server, unless its settings or authorities have changed.

@@ -19,12 +19,38 @@ use crate::mapper::{MapError, Mapper};
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) resource: Source,
-    pub(super) custom: Source,
-    pub(super) external: Source,
+    pub(super) custom: Arc<Source>,
+    pub(super) external: Arc<Source>,
+    pub(super) groups: Groups,
     pub(super) versions: custom::Versions,
     pub(super) mapper: Arc<Mapper>,
     total: Semaphore,
     options: MetricsOptions,
+}
+
+/// The API groups that serve custom and external metrics.
+#[derive(Debug)]
+pub(super) struct Groups {
+    pub(super) custom: Arc<str>,
+    pub(super) external: Arc<str>,
+    /// The names of requests for metrics of objects and external metrics in `concertina_kube_api_requests_total`.
+    pub(super) custom_requests: Arc<str>,
+    pub(super) external_requests: Arc<str>,
+    /// The group that serves both in place of the default ones.
+    other: Option<Arc<str>>,
+}
+
+impl Groups {
+    fn new(custom: Arc<str>, external: Arc<str>, other: Option<Arc<str>>) -> Self {
+        let requests = |group: &str| format!("*.{group}").into();
+        Self {
+            custom_requests: requests(&custom),
+            external_requests: requests(&external),
+            custom,
+            external,
+            other,
+        }
+    }
 }
 
 /// One API: its client, the limit of its requests in flight, and its circuit breaker.
@@ -42,8 +68,8 @@ pub(super) enum FetchError {
     Api(#[from] ApiError),
     #[error("unable to map kind {kind} to resource: {error}")]
     Map { kind: String, error: MapError },
-    #[error("no custom metrics API (custom.metrics.k8s.io) registered")]
-    NoCustomMetricsApi,
+    #[error("no custom metrics API ({0}) registered")]
+    NoCustomMetricsApi(Arc<str>),
     #[error("no known available metric versions found")]
     NoCustomMetricsVersion,
 }
@@ -53,7 +79,7 @@ impl FetchError {
         match self {
             Self::Api(error) => error.metric_class(),
             Self::Map { .. } => MetricFailureClass::Other,
-            Self::NoCustomMetricsApi | Self::NoCustomMetricsVersion => MetricFailureClass::ApiNotServed,
+            Self::NoCustomMetricsApi(_) | Self::NoCustomMetricsVersion => MetricFailureClass::ApiNotServed,
         }
     }
 
@@ -65,7 +91,9 @@ impl FetchError {
             Self::Map { .. } | Self::Api(ApiError::Request(_) | ApiError::Refused(_)) => {
                 AttemptResult::Unknown
             }
-            Self::Api(_) | Self::NoCustomMetricsApi | Self::NoCustomMetricsVersion => AttemptResult::Answered,
+            Self::Api(_) | Self::NoCustomMetricsApi(_) | Self::NoCustomMetricsVersion => {
+                AttemptResult::Answered
+            }
         }
     }
 
@@ -73,7 +101,7 @@ impl FetchError {
     fn is_of_api(&self) -> bool {
         match self {
             Self::Api(trouble) => trouble.is_transient() || matches!(trouble.code(), Some(401 | 404)),
-            Self::Map { .. } | Self::NoCustomMetricsApi | Self::NoCustomMetricsVersion => false,
+            Self::Map { .. } | Self::NoCustomMetricsApi(_) | Self::NoCustomMetricsVersion => false,
         }
     }
 }
@@ -87,25 +115,67 @@ pub(super) struct FailedQuery {
     pub(super) is_of_api: bool,
 }
 
+impl Source {
+    fn new(client: &Client, permits: usize) -> Self {
+        Self {
+            client: client.clone(),
+            permits: Arc::new(FairSemaphore::new(permits, Share::AsFree)),
+            breaker: Breaker::new(),
+        }
+    }
+}
+
 impl Inner {
     pub(super) fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
         let total = options.total.clamp(1, Semaphore::MAX_PERMITS);
         // Two hung APIs together must leave permits for the third.
         let per_api = options.per_api.min((total - 1) / 2).max(1);
-        let source = |client: &Client| Source {
-            client: client.clone(),
-            permits: Arc::new(FairSemaphore::new(per_api, Share::AsFree)),
-            breaker: Breaker::new(),
-        };
+        let groups = Groups::new(Api::Custom.group().into(), Api::External.group().into(), None);
         Self {
-            resource: source(&clients.resource_metrics),
-            custom: source(&clients.custom_metrics),
-            external: source(&clients.external_metrics),
-            versions: custom::Versions::new(clients.discovery.clone(), options.version_life),
+            resource: Source::new(&clients.resource_metrics, per_api),
+            custom: Arc::new(Source::new(&clients.custom_metrics, per_api)),
+            external: Arc::new(Source::new(&clients.external_metrics, per_api)),
+            versions: custom::Versions::new(
+                clients.discovery.clone(),
+                Arc::clone(&groups.custom),
+                options.version_life,
+            ),
+            groups,
             mapper,
             total: Semaphore::new(total),
             options,
         }
+    }
+
+    /// The API of one group that serves custom and external metrics in place of the default groups. It shares no
+    /// limit with them, so it delays them in no case.
+    pub(super) fn of_group(
+        clients: &Clients,
+        mapper: Arc<Mapper>,
+        group: &Arc<str>,
+        options: MetricsOptions,
+    ) -> Self {
+        let groups = Groups::new(Arc::clone(group), Arc::clone(group), Some(Arc::clone(group)));
+        let source = Arc::new(Source::new(&clients.custom_metrics.with_own_bucket(), options.per_api.max(1)));
+        Self {
+            resource: Source::new(&clients.resource_metrics, 1),
+            custom: Arc::clone(&source),
+            external: source,
+            versions: custom::Versions::new(
+                clients.discovery.clone(),
+                Arc::clone(group),
+                options.version_life,
+            ),
+            groups,
+            mapper,
+            total: Semaphore::new(Semaphore::MAX_PERMITS),
+            options,
+        }
+    }
+
+    /// Whether the API of the custom metrics fails as a whole.
+    pub(super) fn is_custom_down(&self) -> bool {
+        self.custom.breaker.is_open()
     }
 
     /// Sends a request within the limits of its API. An open circuit answers in its place.
@@ -147,11 +217,15 @@ impl Inner {
     }
 
     fn report(&self, api: Api, change: Change) {
-        match change {
-            Change::Opened => {
+        match (change, &self.groups.other) {
+            (Change::Opened, None) => {
                 tracing::warn!(?api, "metrics API is down, probing it once a second");
             }
-            Change::Closed => tracing::info!(?api, "metrics API recovered"),
+            (Change::Closed, None) => tracing::info!(?api, "metrics API recovered"),
+            (Change::Opened, Some(group)) => {
+                tracing::warn!(group = &**group, "metrics API is down, probing it once a second");
+            }
+            (Change::Closed, Some(group)) => tracing::info!(group = &**group, "metrics API recovered"),
         }
         if let Some(observer) = &self.options.observer {
             observer.down(api, change == Change::Opened);

@@ -1,5 +1,6 @@
-//! custom.metrics.k8s.io, in the version that the cluster serves.
+//! custom.metrics.k8s.io, or another group of this form, in the version that the cluster serves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::query::{Answer, CustomValue};
@@ -16,8 +17,6 @@ use crate::decode::{DecodeError, Text};
 use crate::error::ApiError;
 use crate::mapper;
 
-const GROUP: &str = "custom.metrics.k8s.io";
-
 /// `kind` of the response.
 pub(super) const KIND: &str = "MetricValueList";
 
@@ -25,6 +24,7 @@ pub(super) const KIND: &str = "MetricValueList";
 #[derive(Debug)]
 pub(super) struct Versions {
     discovery: Client,
+    group: Arc<str>,
     life: Duration,
     cache: CachedFetch<Offer, ApiError>,
 }
@@ -41,15 +41,15 @@ enum Offer {
 }
 
 impl Versions {
-    pub(super) fn new(discovery: Client, life: Duration) -> Self {
-        Self { discovery, life, cache: CachedFetch::default() }
+    pub(super) fn new(discovery: Client, group: Arc<str>, life: Duration) -> Self {
+        Self { discovery, group, life, cache: CachedFetch::default() }
     }
 
     /// The first supported version of the group. Concurrent callers share one discovery. If it fails, the
     /// last offer stays in use.
     async fn choose(&self) -> Result<&'static str, FetchError> {
         let find = async || {
-            let offered = mapper::versions(&self.discovery, GROUP).await?;
+            let offered = mapper::versions(&self.discovery, &self.group).await?;
             let supported = offered.iter().find_map(|offered| match offered.as_str() {
                 "v1beta2" => Some("v1beta2"),
                 "v1beta1" => Some("v1beta1"),
@@ -65,7 +65,7 @@ impl Versions {
         match offer.or_else(|failed| failed.cached.ok_or(failed.error))? {
             Offer::Version(version) => Ok(version),
             Offer::OtherVersions => Err(FetchError::NoCustomMetricsVersion),
-            Offer::Nothing => Err(FetchError::NoCustomMetricsApi),
+            Offer::Nothing => Err(FetchError::NoCustomMetricsApi(Arc::clone(&self.group))),
         }
     }
 }
@@ -87,11 +87,11 @@ pub(super) async fn ask_pods(
     metric_selector: &str,
     sent: &SentTime,
 ) -> Result<Answer, FetchError> {
-    let version = version(metrics).await?;
-    let call = Call::get(["apis", GROUP, version, "namespaces", namespace, "pods", "*", metric])
+    let (group, version) = (&*metrics.groups.custom, version(metrics).await?);
+    let call = Call::get(["apis", group, version, "namespaces", namespace, "pods", "*", metric])
         .query("labelSelector", selector)
         .query("metricLabelSelector", metric_selector)
-        .about(format!("pods.{GROUP}"), "*");
+        .about(format!("pods.{group}"), "*");
     fetch(metrics, call.recording(sent)).await
 }
 
@@ -103,11 +103,11 @@ pub(super) async fn ask_object(
     sent: &SentTime,
 ) -> Result<Answer, FetchError> {
     let DescribedObject { namespace, group, kind, name } = object;
-    let version = version(metrics).await?;
+    let (api, version) = (&*metrics.groups.custom, version(metrics).await?);
     let call = if group.is_empty() && kind == "Namespace" {
         // Uses the namespace of the HPA and ignores the name in the spec.
-        Call::get(["apis", GROUP, version, "namespaces", namespace, "metrics", metric])
-            .about(format!("metrics.{GROUP}"), metric)
+        Call::get(["apis", api, version, "namespaces", namespace, "metrics", metric])
+            .about(format!("metrics.{api}"), metric)
     } else {
         let mappings = metrics.mapper.mappings(group, kind).await.map_err(|error| FetchError::Map {
             kind: if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") },
@@ -115,9 +115,9 @@ pub(super) async fn ask_object(
         })?;
         // The mapper never returns an empty list.
         let resource = mappings.first().map(mapper::Mapping::group_resource).unwrap_or_default();
-        Call::get(["apis", GROUP, version, "namespaces", namespace, &resource, name, metric])
-            .about(format!("{resource}.{GROUP}"), name)
-            .counted_as("*.custom.metrics.k8s.io")
+        Call::get(["apis", api, version, "namespaces", namespace, &resource, name, metric])
+            .about(format!("{resource}.{api}"), name)
+            .counted_as(Arc::clone(&metrics.groups.custom_requests))
     };
     fetch(metrics, call.query("metricLabelSelector", metric_selector).recording(sent)).await
 }

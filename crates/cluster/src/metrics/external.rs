@@ -1,4 +1,6 @@
-//! external.metrics.k8s.io: all series of a metric.
+//! external.metrics.k8s.io, or another group of this form: all series of a metric.
+
+use std::sync::Arc;
 
 use autoscaling::query::{Answer, ExternalValue};
 use serde::Deserialize;
@@ -21,10 +23,11 @@ pub(super) async fn fetch(
     sent: &SentTime,
 ) -> Result<Answer, FetchError> {
     let resource = &lower_case(metric);
-    let call = Call::get(["apis", "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, resource])
+    let group = &*metrics.groups.external;
+    let call = Call::get(["apis", group, "v1beta1", "namespaces", namespace, resource])
         .query("labelSelector", selector)
-        .about(format!("{metric}.external.metrics.k8s.io"), "")
-        .counted_as("*.external.metrics.k8s.io")
+        .about(format!("{metric}.{group}"), "")
+        .counted_as(Arc::clone(&metrics.groups.external_requests))
         .recording(sent);
     let items = wire::list(&metrics.external.client, &metrics.bounded(call), KIND, decoder()).await?;
     Ok(Answer::External(items.into()))

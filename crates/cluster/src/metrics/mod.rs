@@ -1,4 +1,4 @@
-//! Client of the three metrics APIs.
+//! Client of the three metrics APIs, and of other API groups in their form.
 //!
 //! Equal queries in flight share one request. With `--share-metrics`, later queries share recent responses,
 //! and HPAs of one namespace can share one list of its pods (`share`). The number of requests in flight is
@@ -100,11 +100,47 @@ enum FetchMode {
 impl ApiMetrics {
     /// Creates a client of the metrics APIs from `clients`.
     pub fn new(clients: &Clients, mapper: Arc<Mapper>, mut options: MetricsOptions) -> Self {
-        let mode = match options.sharing.take() {
-            Some(sharing) => FetchMode::Shared(Arc::new(Shares::new(sharing))),
-            None => FetchMode::Alone(Flights::new(None, panicked)),
-        };
+        let mode = FetchMode::new(&mut options);
         Self { inner: Arc::new(Inner::new(clients, mapper, options)), mode }
+    }
+}
+
+/// The metrics of one API group that serves custom and external metrics in place of the default groups. Clones share
+/// their state.
+#[derive(Debug, Clone)]
+pub struct GroupMetrics(ApiMetrics);
+
+impl GroupMetrics {
+    /// Creates a client of `group` from `clients`, with a token bucket of its own. Of the options, `per_api` limits
+    /// its requests in flight, and `total` and `observer` do not count.
+    pub fn new(
+        clients: &Clients,
+        mapper: Arc<Mapper>,
+        group: &Arc<str>,
+        mut options: MetricsOptions,
+    ) -> Self {
+        let mode = FetchMode::new(&mut options);
+        Self(ApiMetrics { inner: Arc::new(Inner::of_group(clients, mapper, group, options)), mode })
+    }
+
+    /// Whether the group fails as a whole, and gets one query per second.
+    pub fn is_down(&self) -> bool {
+        self.0.inner.is_custom_down()
+    }
+}
+
+impl Metrics for GroupMetrics {
+    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+        self.0.fetch(query)
+    }
+}
+
+impl FetchMode {
+    fn new(options: &mut MetricsOptions) -> Self {
+        match options.sharing.take() {
+            Some(sharing) => Self::Shared(Arc::new(Shares::new(sharing))),
+            None => Self::Alone(Flights::new(None, panicked)),
+        }
     }
 }
 

@@ -46,6 +46,7 @@ pub use self::intake::{HpaIntake, PodIntake};
 pub use self::observe::{ConcludedSync, Observer, Observers};
 use self::queue::{Due, Queue};
 pub use self::schedule::SyncSchedule;
+pub(crate) use self::sources::Adapters;
 pub use self::sources::{NO_SOURCES, SourceReader, SourceReading, SourceValue};
 pub use self::sync::Next;
 pub use self::worker_pool::{WorkerPermit, Workers};

@@ -16,33 +16,30 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use policies::spec::{MetricOrigin, MetricRule};
 use serde::{Deserialize, Serialize};
-use sources::{Form, PodTarget, Reading, Sources, Target, Values, described, name_of};
+use sources::{Failure, Form, PodTarget, Reading, Sources, Target, Values, described, name_of};
 use tokio::time::Instant;
 
 use super::node_usage;
-use crate::options::MetricSources;
 use crate::store::{Addresses, Key};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::metrics::Metrics;
+
+mod adapters;
+
+pub(crate) use self::adapters::Adapters;
 
 /// Readings that a sync keeps. An HPA can have thousands of metrics.
 const MAX_READINGS: usize = 100;
 /// Numbers of pods that a reading keeps, the first ones by name.
 const MAX_VALUES: usize = 10;
 
-/// The sources of `--metric-sources`, and the addresses of pods.
+/// The sources of `--metric-sources`, the addresses of pods, and the API groups of metrics adapters.
 #[derive(Debug, Clone)]
 pub struct SourceReader {
     pub(crate) sources: Arc<Sources>,
     pub(crate) addresses: Arc<Addresses>,
-}
-
-impl SourceReader {
-    /// A reader without addresses.
-    pub(crate) fn new(sources: &MetricSources) -> Self {
-        Self { sources: Arc::clone(&sources.0), addresses: Arc::default() }
-    }
+    pub(crate) adapters: Arc<Adapters>,
 }
 
 /// What a sync read from a source.
@@ -186,7 +183,10 @@ impl Metrics for SyncMetrics {
             return self.node_usage().boxed();
         }
         match rule_of(&self.rules, &query) {
-            Some((rule, form)) => self.read(rule, form, query).boxed(),
+            Some((rule, form)) => match &rule.origin {
+                MetricOrigin::ApiGroup(group) => self.ask_group(rule, group, query).boxed(),
+                _ => self.read(rule, form, query).boxed(),
+            },
             None => self.apis.fetch(query),
         }
     }
@@ -197,23 +197,7 @@ impl SyncMetrics {
         let target = Target { namespace: &self.key.namespace, name: &self.target, pods: &self.pods };
         let metric = rule.metric.to_string();
         match self.reader.sources.read(rule, form, &target).await {
-            Err(failure) => {
-                self.telemetry.source_failed(failure.label(&rule.origin), failure.error.reason());
-                let message = failure.to_string();
-                self.note(
-                    None,
-                    SourceReading {
-                        metric,
-                        source: failure.source,
-                        age_seconds: None,
-                        numbers: 0,
-                        values: Vec::new(),
-                        reason: Some(failure.error.reason().to_owned()),
-                        problem: Some(failure.error.to_string()),
-                    },
-                );
-                Err(QueryError::new(MetricFailureClass::Other, message))
-            }
+            Err(failure) => Err(self.failed(rule, failure)),
             Ok(Reading { values, at, interval, source, missing }) => {
                 let age = at.elapsed();
                 self.telemetry.source_age(name_of(&rule.origin), age);
@@ -241,6 +225,29 @@ impl SyncMetrics {
                 Ok(answer(values, &query, self.time(age)))
             }
         }
+    }
+
+    /// Notes a metric without numbers.
+    fn failed(&self, rule: &MetricRule, failure: Failure) -> QueryError {
+        self.telemetry.source_failed(failure.label(&rule.origin), failure.error.reason());
+        let message = failure.to_string();
+        self.note_failure(rule, failure.error.reason(), failure.source, failure.error.to_string());
+        QueryError::new(MetricFailureClass::Other, message)
+    }
+
+    fn note_failure(&self, rule: &MetricRule, reason: &str, source: String, problem: String) {
+        self.note(
+            None,
+            SourceReading {
+                metric: rule.metric.to_string(),
+                source,
+                age_seconds: None,
+                numbers: 0,
+                values: Vec::new(),
+                reason: Some(reason.to_owned()),
+                problem: Some(problem),
+            },
+        );
     }
 
     pub(super) fn note(&self, arrival: Option<Arrival>, reading: SourceReading) {

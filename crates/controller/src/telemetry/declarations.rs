@@ -184,19 +184,19 @@ metrics! {
             &["source"],
             AGE_BOUNDS,
             "Age of the oldest number that a sync read from a metric source, in seconds.",
-            "Age of the oldest number that a sync read from a source of `--metric-sources`: the name of a server, `pods` or `kubelet`.",
+            "Age of the oldest number that a sync read from a source of `--metric-sources`: the name of a server, an API group, `pods` or `kubelet`.",
         );
         source_errors: CounterVec = counter(
             "concertina_metric_source_errors_total",
             &["reason", "source"],
             "Reads of a metric source without a number for an HPA, or for one of its pods.",
-            "Reads of a source of `--metric-sources` without a number for an HPA, or for at least one of its pods. `source` is `unknown` for a server that the file does not name.",
+            "Reads of a source of `--metric-sources` without a number for an HPA, or for at least one of its pods. `source` is `unknown` for a server or an API group that the file does not name.",
         );
         source_down: GaugeVec = gauge(
             "concertina_metric_source_down",
             &["source"],
             "1 while a metric source fails as a whole and gets only one query per second, 0 otherwise.",
-            "1 while a server of `--metric-sources` fails as a whole: it then gets only one query per second.",
+            "1 while a server or an API group of `--metric-sources` fails as a whole: it then gets only one query per second.",
         );
         sources_valid: GaugeVec = gauge(
             "concertina_metric_sources_valid",

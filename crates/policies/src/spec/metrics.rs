@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use autoscaling::query::Api;
 use serde_json::Value;
 
 use super::modes::Named;
@@ -13,6 +14,8 @@ use super::{Problem, ProblemReason};
 const MAX_QUERY: usize = 16 << 10;
 /// Maximum bytes of a name, a path, or a label.
 const MAX_TEXT: usize = 1024;
+/// Maximum bytes of an API group.
+const MAX_GROUP: usize = 253;
 /// Maximum labels of a series.
 const MAX_LABELS: usize = 30;
 
@@ -27,7 +30,7 @@ pub struct MetricRule {
     pub metric: Arc<str>,
     /// `maxAgeSeconds`: the age from which on a number is an error. `None` for no limit.
     pub max_age_seconds: Option<u32>,
-    /// `prometheus`, `pods` or `kubelet`.
+    /// `prometheus`, `pods`, `source` or `kubelet`.
     pub origin: MetricOrigin,
 }
 
@@ -45,6 +48,8 @@ pub enum MetricOrigin {
     Pods(Arc<PodSeries>),
     /// The usage of pods from the kubelets of their nodes.
     Kubelet,
+    /// `source.apiGroup`: the API group of a metrics adapter, in place of the default group.
+    ApiGroup(Arc<str>),
 }
 
 /// The series of pods that make one number for each pod.
@@ -96,14 +101,16 @@ impl Named for Reduction {
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<MetricRule> {
     let metric = required(reader, "metric", MAX_TEXT);
     let max_age_seconds = reader.integer("maxAgeSeconds", 1..=3600);
-    let origins = ["prometheus", "pods", "kubelet"].into_iter().filter(|origin| reader.has(origin)).count();
+    let origins = ["prometheus", "pods", "source", "kubelet"];
+    let origins = origins.into_iter().filter(|origin| reader.has(origin)).count();
     let prometheus = reader.unit("prometheus", prometheus);
     let pods = reader.unit("pods", pods).map(|series| MetricOrigin::Pods(Arc::new(series)));
+    let group = reader.unit("source", api_group).map(MetricOrigin::ApiGroup);
     let kubelet = reader.unit("kubelet", |_| Some(MetricOrigin::Kubelet));
     if origins != 1 {
-        reader.report_whole(ProblemReason::Conflict("needs one of prometheus, pods and kubelet"));
+        reader.report_whole(ProblemReason::Conflict("needs one of prometheus, pods, source and kubelet"));
     }
-    let (metric, origin) = (metric?, prometheus.or(pods).or(kubelet)?);
+    let (metric, origin) = (metric?, prometheus.or(pods).or(group).or(kubelet)?);
     if origin == MetricOrigin::Kubelet && !RESOURCES.contains(&&*metric) {
         reader.report("metric", ProblemReason::Conflict("must be cpu or memory, which kubelets measure"));
         return None;
@@ -136,6 +143,29 @@ fn prometheus(reader: &mut Reader<'_>) -> Option<MetricOrigin> {
     let server = required(reader, "server", MAX_TEXT);
     let query = required(reader, "query", MAX_QUERY);
     Some(MetricOrigin::Prometheus { server: server?.into(), query: query?.into() })
+}
+
+fn api_group(reader: &mut Reader<'_>) -> Option<Arc<str>> {
+    if !reader.has("apiGroup") {
+        reader.report("apiGroup", ProblemReason::Missing("the entry needs it"));
+    }
+    let expected =
+        || "an API group such as external.metrics.example.com, and none of the default ones".to_owned();
+    reader.convert("apiGroup", expected, |value| {
+        value.as_str().filter(|group| is_api_group(group)).map(Into::into)
+    })
+}
+
+/// Whether a text is an API group that a metric can come from: a DNS subdomain, and none of the default groups.
+pub fn is_api_group(group: &str) -> bool {
+    let is_label = |label: &str| {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    group.len() <= MAX_GROUP
+        && group.contains('.')
+        && group.split('.').all(is_label)
+        && Api::from_group(group).is_none()
 }
 
 fn pods(reader: &mut Reader<'_>) -> Option<PodSeries> {
@@ -224,6 +254,7 @@ mod tests {
             - metric: others
               pods: {port: 9090, series: http_requests_total, rateSeconds: 12}
             - {metric: cpu, kubelet: {}}
+            - {metric: queue_length, source: {apiGroup: external.metrics.example.com}}
         "#;
         let parsed = parse(text, Level::Annotation);
         assert_eq!(parsed.problems, []);
@@ -232,7 +263,7 @@ mod tests {
         assert!(matches!(&rules[0].origin, MetricOrigin::Prometheus { server, .. } if &**server == "main"));
         let series = |index: usize| match &rules[index].origin {
             MetricOrigin::Pods(series) => Arc::clone(series),
-            other => panic!("not a series of pods: {other:?}"),
+            origin => panic!("not a series of pods: {origin:?}"),
         };
         assert_eq!(series(1).port, PodPort::Name("http".into()));
         assert_eq!(series(1).labels[..], [("model".to_owned(), "llama".to_owned())]);
@@ -241,19 +272,35 @@ mod tests {
         assert_eq!((series(2).rate_seconds, series(2).interval_seconds), (Some(10), 2));
         assert_eq!((series(3).rate_seconds, series(3).interval_seconds), (Some(12), 3));
         assert_eq!((&*rules[4].metric, &rules[4].origin), ("cpu", &MetricOrigin::Kubelet));
+        assert_eq!(rules[5].origin, MetricOrigin::ApiGroup("external.metrics.example.com".into()));
     }
 
     #[test]
     fn invalid_metric_is_reported_with_its_path() {
         for (metric, expected) in [
-            ("{metric: a}", "metrics[0]: needs one of prometheus, pods and kubelet"),
+            ("{metric: a}", "metrics[0]: needs one of prometheus, pods, source and kubelet"),
             (
                 "{metric: cpu, kubelet: {}, prometheus: {server: m, query: up}}",
-                "metrics[0]: needs one of prometheus, pods and kubelet",
+                "metrics[0]: needs one of prometheus, pods, source and kubelet",
             ),
             (
                 "{metric: disk, kubelet: {}}",
                 "metrics[0].metric: must be cpu or memory, which kubelets measure",
+            ),
+            (
+                "{metric: a, source: {apiGroup: b.c}, pods: {port: 1, series: b}}",
+                "metrics[0]: needs one of prometheus, pods, source and kubelet",
+            ),
+            ("{metric: a, source: {}}", "metrics[0].source.apiGroup: is missing; the entry needs it"),
+            (
+                "{metric: a, source: {apiGroup: external.metrics.k8s.io}}",
+                "metrics[0].source.apiGroup: must be an API group such as external.metrics.example.com, and none of \
+                 the default ones, not \"external.metrics.k8s.io\"",
+            ),
+            (
+                "{metric: a, source: {apiGroup: example.com/v1}}",
+                "metrics[0].source.apiGroup: must be an API group such as external.metrics.example.com, and none of \
+                 the default ones, not \"example.com/v1\"",
             ),
             (
                 "{metric: a, prometheus: {server: m}}",

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use self::fields::{Level, MAX_BYTES, MAX_ENTRIES, MAX_PROBLEMS, Parsed, parse, read};
-pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction};
+pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group};
 pub use self::modes::Mode;
 pub use self::problem::{Problem, ProblemReason};
 pub use self::schedules::{Schedule, When};

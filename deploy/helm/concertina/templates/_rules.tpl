@@ -47,6 +47,11 @@
 - apiGroups: [external.metrics.k8s.io]
   resources: ["*"]
   verbs: [list]
+{{- range .Values.metricSources.adapters }}
+- apiGroups: [{{ .apiGroup | quote }}]
+  resources: ["*"]
+  verbs: [get, list]
+{{- end }}
 {{- if .Values.scalingPolicies.enabled }}
 - apiGroups: [autoscaling.concertina.dev]
   resources: [scalingpolicies, clusterscalingpolicies]

@@ -1,0 +1,84 @@
+//! `adapters`: API groups in the form of custom.metrics.k8s.io and external.metrics.k8s.io, each served by another
+//! metrics adapter. The controller requests them from the API server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use policies::spec::is_api_group;
+use serde::Deserialize;
+
+use crate::error::SourceError;
+use crate::file::{Field, FileError};
+use crate::reload::Sources;
+
+/// Maximum number of groups. Each one has limits of its own.
+const MAX_ADAPTERS: usize = 20;
+
+/// One API group of a metrics adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdapterGroup {
+    /// `apiGroup`.
+    pub api_group: Arc<str>,
+    /// The namespaces whose HPAs may use the group. `None` for all.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// Requests in flight. A namespace holds at most half of them.
+    pub concurrency: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct AdapterFields {
+    api_group: String,
+    namespaces: Option<BTreeSet<String>>,
+    concurrency: Option<u16>,
+}
+
+/// Checks the entries of the file. No entry has the name of a server in `servers`, because metrics show both names.
+pub(crate) fn check<T>(
+    entries: Vec<AdapterFields>,
+    servers: &BTreeMap<Arc<str>, T>,
+    file: &PathBuf,
+) -> Result<BTreeMap<Arc<str>, Arc<AdapterGroup>>, FileError> {
+    if entries.len() > MAX_ADAPTERS {
+        return Err(Field { file, path: String::new() }
+            .error("adapters", format!("has more than {MAX_ADAPTERS} entries")));
+    }
+    let mut groups = BTreeMap::new();
+    for (index, entry) in entries.into_iter().enumerate() {
+        let field = Field { file, path: format!("adapters[{index}].") };
+        let AdapterFields { api_group, namespaces, concurrency } = entry;
+        if !is_api_group(&api_group) {
+            return Err(field.error(
+                "apiGroup",
+                format!("must be an API group such as external.metrics.example.com, and none of the default ones, not {api_group:?}"),
+            ));
+        }
+        let concurrency = field.count("concurrency", concurrency.map(u32::from), 32, 1_000)?;
+        let api_group: Arc<str> = api_group.into();
+        let group = AdapterGroup { api_group: Arc::clone(&api_group), namespaces, concurrency };
+        if servers.contains_key(&api_group)
+            || groups.insert(Arc::clone(&api_group), Arc::new(group)).is_some()
+        {
+            return Err(field.error("apiGroup", format!("{api_group:?} is the name of an earlier source")));
+        }
+    }
+    Ok(groups)
+}
+
+impl Sources {
+    /// The settings of an API group for an HPA of a namespace, if the file allows it.
+    pub fn adapter(&self, api_group: &str, namespace: &str) -> Result<Arc<AdapterGroup>, SourceError> {
+        let current = self.current();
+        let group = current.adapters.get(api_group).ok_or(SourceError::UnknownGroup)?;
+        match &group.namespaces {
+            Some(namespaces) if !namespaces.contains(namespace) => Err(SourceError::Namespace),
+            _ => Ok(Arc::clone(group)),
+        }
+    }
+
+    /// The API groups of the file.
+    pub fn adapters(&self) -> BTreeMap<Arc<str>, Arc<AdapterGroup>> {
+        self.current().adapters.clone()
+    }
+}

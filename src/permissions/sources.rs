@@ -1,0 +1,24 @@
+//! The permissions that the file of `--metric-sources` needs.
+
+use cluster::permission::{Permission, row};
+use sources::SourceFile;
+
+use crate::cli::Config;
+
+/// Returns the permissions that a controller with the given flags and the given file needs.
+pub fn source_permissions(config: &Config, file: &SourceFile) -> Vec<Permission> {
+    let rows = file.adapters.keys().map(|group| Permission {
+        why: "to read the metrics of an adapter that the file of metric sources lists",
+        without: "metrics of scaling policies with this API group fail",
+        ..row(group, "*", &["get", "list"])
+    });
+    match &config.controller.watch_namespaces {
+        None => rows.collect(),
+        Some(namespaces) => {
+            let within = |row: Permission| {
+                namespaces.iter().map(move |name| Permission { namespace: Some(name.clone()), ..row.clone() })
+            };
+            rows.flat_map(within).collect()
+        }
+    }
+}
