@@ -265,3 +265,25 @@ fn api_groups_of_the_source_file_have_their_rule() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && error.contains("adapters[0].apiGroup must be"), "{error}");
 }
+
+#[test]
+fn secrets_of_pods_have_a_role_in_the_listed_namespaces() {
+    let file = std::env::temp_dir().join(format!("rbac-secrets-{}.yaml", std::process::id()));
+    let flag = format!("--metric-sources={}", file.display());
+    let is_for_secrets = |rule: &Value| rule["resources"] == json!(["secrets"]);
+    std::fs::write(&file, "pods: {enabled: true, tls: true}").unwrap();
+    assert!(!rules(&objects(&[&flag])).any(is_for_secrets));
+    std::fs::write(&file, "pods: {enabled: true, tls: true, secretNamespaces: [shop, bank]}").unwrap();
+    let printed = objects(&[&flag]);
+    std::fs::remove_file(&file).unwrap();
+    let with_rule = |object: &&Value| rules(std::slice::from_ref(*object)).any(is_for_secrets);
+    let roles: Vec<_> = printed.iter().filter(with_rule).collect();
+    let namespaces: Vec<_> =
+        roles.iter().map(|role| role["metadata"]["namespace"].as_str().unwrap()).collect();
+    assert_eq!(namespaces, ["bank", "shop"]);
+    for role in roles {
+        assert_eq!(role["kind"], "Role");
+        let rule = rules(std::slice::from_ref(role)).find(|rule| is_for_secrets(rule)).unwrap();
+        assert_eq!(rule["verbs"], json!(["get"]));
+    }
+}

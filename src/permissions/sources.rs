@@ -12,7 +12,7 @@ pub fn source_permissions(config: &Config, file: &SourceFile) -> Vec<Permission>
         without: "metrics of scaling policies with this API group fail",
         ..row(group, "*", &["get", "list"])
     });
-    match &config.controller.watch_namespaces {
+    let mut rows: Vec<Permission> = match &config.controller.watch_namespaces {
         None => rows.collect(),
         Some(namespaces) => {
             let within = |row: Permission| {
@@ -20,5 +20,12 @@ pub fn source_permissions(config: &Config, file: &SourceFile) -> Vec<Permission>
             };
             rows.flat_map(within).collect()
         }
-    }
+    };
+    rows.extend(file.pods.secret_namespaces.iter().map(|namespace| Permission {
+        namespace: Some(namespace.clone()),
+        why: "to read the Secrets that scaling policies name for TLS and tokens of pods",
+        without: "metrics of scaling policies with such a Secret fail",
+        ..row("", "secrets", &["get"])
+    }));
+    rows
 }

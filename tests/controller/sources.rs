@@ -244,3 +244,52 @@ async fn server_that_is_down_gets_one_query_per_second() {
         .await;
     assert_eq!(rig.series(down), 0.0);
 }
+
+/// The Secret `scrape` with a token, labelled for policies.
+fn scrape_secret(token: &str) -> Value {
+    let token = k8s_openapi::ByteString(token.as_bytes().to_vec());
+    json!({"apiVersion": "v1", "kind": "Secret", "data": {"token": token}, "metadata": {
+        "name": "scrape", "namespace": "shop", "labels": {"concertina.dev/metric-sources": "true"},
+    }})
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_of_pods_appears_in_no_record() {
+    const TOKEN: &str = "value-of-the-token";
+    let servers = PageServers::default();
+    servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 15\n"));
+    let policy = "metrics: [{metric: waiting, pods: {port: http, series: waiting, intervalSeconds: 1, scheme: https, \
+        tlsConfig: {insecureSkipVerify: true}, authorization: {credentials: {name: scrape, key: token}}}}]";
+    let (config, _file) = config(&servers, "pods: {enabled: true, tls: true, secretNamespaces: [shop]}");
+    let stage = stage(pods_metric("waiting", "10"), policy);
+    // Another HPA of the namespace, whose metric needs no Secret.
+    stage.target("other", 2);
+    let mut other = hpa("other", &[external("queue", "10")]);
+    other["metadata"]["annotations"] = json!({});
+    stage.create(other);
+    stage.external("queue", "40");
+    let rig = Harness::with(stage, &config);
+    rig.until("the other HPA", 2.0, |stage| stage.replicas("other") == 4).await;
+    rig.pass(1.0).await;
+    let active = rig.condition("web", "ScalingActive");
+    assert!(active.ends_with("at /metrics over TLS: Secret scrape does not exist"), "{active}");
+    assert_eq!(readings(&rig)[0].reason.as_deref(), Some("Credentials"));
+    rig.cluster.put_raw(scrape_secret(TOKEN));
+    rig.pass(60.0).await;
+    // The servers speak no TLS, so the token is read and never sent.
+    let active = rig.condition("web", "ScalingActive");
+    assert!(active.contains("none of 2 pods has a number; web-0000: the request failed: "), "{active}");
+    assert_eq!(servers.requests(), []);
+    let list = rig.assembly.decisions.as_ref().unwrap().list(&Key::new("shop", "web")).unwrap();
+    let shown = [
+        serde_json::to_string(&list).unwrap(),
+        rig.hpa("web").to_string(),
+        rig.events("web").concat(),
+        rig.telemetry.render(),
+        format!("{:?}", rig.assembly.controller),
+    ];
+    let encoded = json!(k8s_openapi::ByteString(TOKEN.as_bytes().to_vec()));
+    for text in shown {
+        assert!(!text.contains(TOKEN) && !text.contains(encoded.as_str().unwrap()), "{text}");
+    }
+}

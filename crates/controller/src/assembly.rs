@@ -190,6 +190,7 @@ impl Parts<'_> {
         let sources = options.metric_sources.as_ref().map(|MetricSources(sources)| SourceReader {
             sources: Arc::clone(sources),
             addresses: Arc::default(),
+            secrets: clients.core.clone(),
             adapters: Arc::new(Adapters::new(clients, Arc::clone(&mapper), metrics_options.clone())),
         });
         let metrics = Arc::new(ApiMetrics::new(clients, Arc::clone(&mapper), metrics_options));

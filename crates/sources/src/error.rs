@@ -8,6 +8,7 @@ use exposition::{InvalidValue, PageError};
 use promql::{AnswerError, QueryError};
 
 use crate::http::RequestError;
+use crate::secrets::SecretProblem;
 
 /// Why a source has no number for a metric of an HPA.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -33,6 +34,27 @@ pub enum SourceError {
     /// The metric is not of type Resource or ContainerResource.
     #[error("kubelets are read for metrics of type Resource and ContainerResource only")]
     NotResource,
+    /// The source file does not allow TLS for pods.
+    #[error("the source file does not allow TLS for pods: set pods.tls")]
+    TlsDisabled,
+    /// The source file does not allow Secrets of the namespace.
+    #[error("the source file does not allow Secrets of this namespace: add it to pods.secretNamespaces")]
+    SecretsDisabled,
+    /// A Secret has no usable value. Holds its name.
+    #[error("Secret {0} {1}")]
+    Secret(Arc<str>, SecretProblem),
+    /// The certificate authorities cannot be used.
+    #[error("tlsConfig.ca cannot be used: {0}")]
+    Authorities(String),
+    /// The namespace names too many Secrets. Holds the limit.
+    #[error("the namespace names more than {0} Secrets for pages of pods")]
+    TooManySecrets(usize),
+    /// The namespace has too many ways to request pages. Holds the limit.
+    #[error("the namespace has more than {0} different tlsConfig and authorization")]
+    TooManyTransports(usize),
+    /// No sync has prepared the TLS of the page lately.
+    #[error("authorities and token of the page are not known yet")]
+    NotPrepared,
     /// The metric is not of type Pods.
     #[error("pods are scraped for metrics of type Pods only")]
     NotPods,
@@ -105,6 +127,8 @@ impl SourceError {
             | Self::Namespace
             | Self::Disabled
             | Self::KubeletDisabled
+            | Self::TlsDisabled
+            | Self::SecretsDisabled
             | Self::NotPods
             | Self::NotResource => "NotAllowed",
             Self::Query(_) => "InvalidQuery",
@@ -114,9 +138,12 @@ impl SourceError {
             Self::Answer(_) | Self::Value(_) => "InvalidAnswer",
             Self::Page(_) | Self::Kubelet(_) | Self::ContentType(_) => "InvalidPage",
             Self::NoAddress | Self::Address | Self::NoPort | Self::NodeAddress => "NoAddress",
+            Self::Secret(..) | Self::Authorities(_) | Self::NotPrepared => "Credentials",
             Self::TooManyPages(_)
             | Self::TooManyMetrics(_)
             | Self::TooManyCounters(_)
+            | Self::TooManySecrets(_)
+            | Self::TooManyTransports(_)
             | Self::TooManyNodes(_) => "TooMany",
             Self::AllPods(_, _, error) | Self::Node(_, error) => error.reason(),
             Self::TooOld(..) => "TooOld",

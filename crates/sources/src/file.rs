@@ -65,6 +65,10 @@ pub struct PodSettings {
     pub enabled: bool,
     /// The namespaces whose pods may be scraped. `None` for all.
     pub namespaces: Option<BTreeSet<String>>,
+    /// Whether policies may request pages over TLS.
+    pub tls: bool,
+    /// The namespaces whose Secrets policies may name for TLS and tokens.
+    pub secret_namespaces: BTreeSet<String>,
     /// Bytes of a page.
     pub max_bytes: usize,
     /// Series of a page that match one metric.
@@ -82,6 +86,8 @@ impl Default for PodSettings {
         Self {
             enabled: false,
             namespaces: None,
+            tls: false,
+            secret_namespaces: BTreeSet::new(),
             max_bytes: 4 << 20,
             max_series: 1_000,
             timeout: Duration::from_secs(1),
@@ -154,6 +160,8 @@ struct ServerFields {
 struct PodFields {
     enabled: bool,
     namespaces: Option<BTreeSet<String>>,
+    tls: bool,
+    secret_namespaces: BTreeSet<String>,
     max_bytes: Option<String>,
     max_series: Option<u32>,
     timeout: Option<String>,
@@ -307,9 +315,14 @@ impl PodFields {
     fn check(self, field: &Field<'_>) -> Result<PodSettings, FileError> {
         let default = PodSettings::default();
         let pages = self.max_pages_per_namespace;
+        if !self.tls && !self.secret_namespaces.is_empty() {
+            return Err(field.error("secretNamespaces", "needs tls: true, so that no token is readable"));
+        }
         Ok(PodSettings {
             enabled: self.enabled,
             namespaces: self.namespaces,
+            tls: self.tls,
+            secret_namespaces: self.secret_namespaces,
             max_bytes: field.bytes("maxBytes", self.max_bytes.as_deref(), default.max_bytes)?,
             max_series: field.count("maxSeries", self.max_series, default.max_series, 100_000)?,
             timeout: field.time("timeout", self.timeout.as_deref(), default.timeout)?,
@@ -390,6 +403,10 @@ adapters: [{apiGroup: external.metrics.example.com, namespaces: [shop]}]
             (
                 "{prometheus: [{name: a.b, url: 'http://a'}], adapters: [{apiGroup: a.b}]}",
                 "sources.yaml: adapters[0].apiGroup \"a.b\" is the name of an earlier source",
+            ),
+            (
+                "pods: {enabled: true, secretNamespaces: [shop]}",
+                "sources.yaml: pods.secretNamespaces needs tls: true, so that no token is readable",
             ),
             ("pods: {concurrency: 0}", "sources.yaml: pods.concurrency must be from 1 to 4096, not 0"),
         ] {

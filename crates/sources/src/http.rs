@@ -97,16 +97,58 @@ impl Network {
         // The system need not have authorities that are not used.
         config.root_cert = accepts_any.then(Vec::new);
         if let Some(path) = authorities {
-            let certificates = CertificateDer::pem_file_iter(path)
-                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-                .map_err(|error| unusable(error.to_string()))?;
-            if certificates.is_empty() {
-                return Err(unusable("it contains no PEM certificate".to_owned()));
-            }
-            config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
+            let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+            config.root_cert = Some(certificates(&pem).map_err(unusable)?);
         }
         let tls = config.rustls_client_config().map_err(|error| unusable(error.to_string()))?;
         Ok(Self { tls: Some(Arc::new(tls)) })
+    }
+}
+
+/// The certificates of a text in PEM, of which there is at least one.
+fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let certificates = parsed.map_err(|error| error.to_string())?;
+    if certificates.is_empty() {
+        return Err("it contains no PEM certificate".to_owned());
+    }
+    Ok(certificates.iter().map(|certificate| certificate.to_vec()).collect())
+}
+
+/// TLS over the connections of another [`Dial`], with a name that does not come from the URL.
+#[derive(Debug)]
+pub(crate) struct TlsDial {
+    inner: Arc<dyn Dial>,
+    config: Arc<rustls::ClientConfig>,
+    name: Option<ServerName<'static>>,
+}
+
+impl TlsDial {
+    /// TLS to servers with a certificate of the authorities for `name`. Without authorities in PEM, no certificate is
+    /// verified.
+    pub(crate) fn new(inner: Arc<dyn Dial>, pem: Option<&[u8]>, name: Option<&str>) -> Result<Self, String> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut config = kube::Config::new(Uri::from_static("https://pods"));
+        config.accept_invalid_certs = pem.is_none();
+        config.root_cert = Some(pem.map_or_else(|| Ok(Vec::new()), certificates)?);
+        let config = config.rustls_client_config().map_err(|error| error.to_string())?;
+        let name = name.map(|name| ServerName::try_from(name.to_owned())).transpose();
+        let name = name.map_err(|_| "serverName is no name for TLS".to_owned())?;
+        Ok(Self { inner, config: Arc::new(config), name })
+    }
+}
+
+impl Dial for TlsDial {
+    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
+        let (config, name) = (Arc::clone(&self.config), self.name.clone());
+        let host = to.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let connecting = self.inner.dial(to);
+        Box::pin(async move {
+            let invalid = |_| io::Error::new(io::ErrorKind::InvalidInput, "the host is no name for TLS");
+            let name = name.map_or_else(|| ServerName::try_from(host).map_err(invalid), Ok)?;
+            let connection = connecting.await?;
+            Ok(Box::new(TlsConnector::from(config).connect(name, connection).await?) as Box<dyn Io>)
+        })
     }
 }
 
@@ -267,8 +309,17 @@ impl Http {
     }
 
     /// Sends a GET request. Returns after the headers of the response. A redirect is an error.
-    pub(crate) async fn get(&self, url: &str, accept: &str) -> Result<Response, RequestError> {
-        self.send(Request::get(url).header(ACCEPT, accept), Bytes::new()).await
+    pub(crate) async fn get(
+        &self,
+        url: &str,
+        accept: &str,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Response, RequestError> {
+        let mut request = Request::get(url).header(ACCEPT, accept);
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        self.send(request, Bytes::new()).await
     }
 
     /// Sends a GET request with the token of a file.
@@ -322,10 +373,15 @@ fn bearer(path: &Path) -> Result<HeaderValue, RequestError> {
         return Err(failed(format!("it has {length} bytes")));
     }
     let token = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
-        .map_err(|_| failed("it is no header value".to_owned()))?;
+    bearer_of(&token).ok_or_else(|| failed("it is no header value".to_owned()))
+}
+
+/// The header with a token. `None` for a text that no header may have.
+pub(crate) fn bearer_of(token: &str) -> Option<HeaderValue> {
+    let token = token.trim();
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok().filter(|_| !token.is_empty())?;
     value.set_sensitive(true);
-    Ok(value)
+    Some(value)
 }
 
 /// An error with its causes, on one line.

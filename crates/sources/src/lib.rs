@@ -18,14 +18,17 @@ mod kubelet;
 mod pods;
 mod prometheus;
 mod reload;
+mod secrets;
 #[cfg(test)]
 mod tests;
+mod transports;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::client::Client;
 use jiff::Timestamp;
 use policies::spec::{MetricOrigin, MetricRule};
 use tokio::time::Instant;
@@ -37,6 +40,7 @@ pub use crate::http::{Dial, Io, Network, RequestError, TlsError};
 pub use crate::kubelet::{KubeletSettings, Usage};
 pub use crate::pods::{PodAddress, PodTarget};
 pub use crate::reload::{SourceObserver, Sources, report_states};
+pub use crate::secrets::{SECRET_LABEL, SecretProblem};
 
 /// What an HPA scales, for the variables and the pods of a source.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +51,8 @@ pub struct Target<'a> {
     pub name: &'a str,
     /// The pods that the target's selector matches.
     pub pods: &'a [PodTarget],
+    /// Reads the Secrets of the namespace that a policy names.
+    pub secrets: Option<&'a Client>,
 }
 
 /// The form of the number that a metric of an HPA needs.
@@ -220,7 +226,8 @@ pub fn described(origin: &MetricOrigin) -> String {
     match origin {
         MetricOrigin::Prometheus { server, query } => described_query(server, query),
         MetricOrigin::Pods(series) => {
-            format!("pods, series {:?} at {}", shown(&series.series), shown(&series.path))
+            let over = if series.transport.is_some() { " over TLS" } else { "" };
+            format!("pods, series {:?} at {}{over}", shown(&series.series), shown(&series.path))
         }
         MetricOrigin::Kubelet => "kubelets, /metrics/resource".to_owned(),
         MetricOrigin::ApiGroup(group) => format!("API group {group:?}"),

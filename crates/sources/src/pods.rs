@@ -12,12 +12,13 @@ use exposition::{Format, Limits, Rates, Reduce, Scrape, SeriesSelector};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
-use policies::spec::{PodPort, PodSeries, Reduction};
+use policies::spec::{PodPort, PodSeries, PodTransport, Reduction};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::SourceError;
 use crate::file::PodSettings;
 use crate::http::{Dial, Http, RequestError};
+use crate::transports::Transports;
 use crate::{Numbers, Target, shared_for};
 
 /// How long a page is scraped after an HPA has asked for it. Longer than the usual sync periods.
@@ -110,6 +111,7 @@ struct PageKey {
     pod: Arc<str>,
     address: SocketAddr,
     path: Arc<str>,
+    transport: Option<Arc<PodTransport>>,
 }
 
 /// What HPAs read from a page.
@@ -144,6 +146,7 @@ struct Reading {
 pub(crate) struct Scraper {
     settings: PodSettings,
     http: Http,
+    transports: Transports,
     permits: Arc<FairSemaphore>,
     epoch: Instant,
     state: Mutex<State>,
@@ -167,7 +170,8 @@ struct Usage {
 impl Scraper {
     pub(crate) fn new(settings: PodSettings, dial: Arc<dyn Dial>) -> Self {
         Self {
-            http: Http::new(dial, 1),
+            http: Http::new(Arc::clone(&dial), 1),
+            transports: Transports::new(dial),
             permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
             settings,
             epoch: Instant::now(),
@@ -192,6 +196,16 @@ impl Scraper {
         let namespaces = self.settings.namespaces.as_ref();
         if namespaces.is_some_and(|namespaces| !namespaces.contains(&**target.namespace)) {
             return Err(SourceError::Namespace);
+        }
+        if let Some(transport) = &series.transport {
+            let names_secrets = transport.secrets().next().is_some();
+            if !self.settings.tls {
+                return Err(SourceError::TlsDisabled);
+            }
+            if names_secrets && !self.settings.secret_namespaces.contains(&**target.namespace) {
+                return Err(SourceError::SecretsDisabled);
+            }
+            self.transports.prepare(target.namespace, transport, target.secrets).await?;
         }
         let deadline = Instant::now() + PATIENCE;
         let running: Vec<&PodTarget> = target.pods.iter().filter(|pod| pod.running).collect();
@@ -240,7 +254,8 @@ impl Scraper {
     ) -> Result<Reading, SourceError> {
         let address = pod.address.as_ref().ok_or(SourceError::NoAddress)?.port(&series.port)?;
         let (namespace, path) = (Arc::clone(namespace), Arc::clone(&series.path));
-        let key = PageKey { namespace, pod: Arc::clone(&pod.name), address, path };
+        let transport = series.transport.clone();
+        let key = PageKey { namespace, pod: Arc::clone(&pod.name), address, path, transport };
         let added = {
             let now = Instant::now();
             let mut state = self.state.lock();
@@ -288,7 +303,13 @@ impl Scraper {
         page: &PageKey,
         metrics: &[Arc<PodSeries>],
     ) -> Result<Vec<Vec<exposition::Sample>>, SourceError> {
-        let mut response = self.http.get(&format!("http://{}{}", page.address, page.path), ACCEPT).await?;
+        let (http, token) = match &page.transport {
+            None => (self.http.clone(), None),
+            Some(transport) => self.transports.client(&page.namespace, transport)?,
+        };
+        // The client of the transport adds TLS.
+        let url = format!("http://{}{}", page.address, page.path);
+        let mut response = http.get(&url, ACCEPT, token.as_ref()).await?;
         if response.status != http::StatusCode::OK {
             return Err(RequestError::Status(response.status).into());
         }
@@ -314,6 +335,7 @@ impl Scraper {
     /// Scrapes the pages that are due, and drops those that no HPA asks for any more. Returns the scrapes.
     pub(crate) fn due(self: &Arc<Self>) -> Vec<impl Future<Output = Result<(), SourceError>> + Send + use<>> {
         let now = Instant::now();
+        self.transports.sweep(now);
         let due = self.state.lock().due(now);
         due.into_iter().map(|(key, added)| self.scrape(key, added)).collect()
     }

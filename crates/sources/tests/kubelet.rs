@@ -93,7 +93,7 @@ impl Rig {
         pods: &[PodTarget],
     ) -> Result<Usage, SourceError> {
         let namespace: Arc<str> = namespace.into();
-        let target = Target { namespace: &namespace, name: "web", pods };
+        let target = Target { namespace: &namespace, name: "web", pods, secrets: None };
         let elapsed = SignedDuration::try_from(self.start.elapsed()).unwrap();
         let now = Timestamp::from_second(EPOCH).unwrap() + elapsed;
         self.sources.usage(max_age_seconds, &target, now).await

@@ -90,7 +90,7 @@ impl Rig {
     /// Sends a query that no earlier one equals.
     async fn query(&self, query: &str) -> Result<Values, String> {
         let namespace: Arc<str> = "shop".into();
-        let target = Target { namespace: &namespace, name: "web", pods: &[] };
+        let target = Target { namespace: &namespace, name: "web", pods: &[], secrets: None };
         let read = self.sources.read(&rule(query), Form::Single, &target).await;
         read.map(|reading| reading.values).map_err(|failure| failure.error.to_string())
     }

@@ -26,7 +26,8 @@ fn max_age_seconds(rules: &[MetricRule]) -> Option<u32> {
 impl SyncMetrics {
     /// The usage of the pods of the target, as metrics.k8s.io would return it.
     pub(super) async fn node_usage(&self) -> Result<Answer, QueryError> {
-        let target = Target { namespace: &self.key.namespace, name: &self.target, pods: &self.pods };
+        let target =
+            Target { namespace: &self.key.namespace, name: &self.target, pods: &self.pods, secrets: None };
         let limit = max_age_seconds(&self.rules);
         let source = name_of(&MetricOrigin::Kubelet);
         match self.reader.sources.usage(limit, &target, self.clock.now()).await {

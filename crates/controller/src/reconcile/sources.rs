@@ -23,6 +23,7 @@ use super::node_usage;
 use crate::store::{Addresses, Key};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
+use cluster::client::Client;
 use cluster::metrics::Metrics;
 
 mod adapters;
@@ -40,6 +41,8 @@ pub struct SourceReader {
     pub(crate) sources: Arc<Sources>,
     pub(crate) addresses: Arc<Addresses>,
     pub(crate) adapters: Arc<Adapters>,
+    /// Reads Secrets that a policy names.
+    pub(crate) secrets: Client,
 }
 
 /// What a sync read from a source.
@@ -194,7 +197,12 @@ impl Metrics for SyncMetrics {
 
 impl SyncMetrics {
     async fn read(&self, rule: &MetricRule, form: Form, query: Query) -> Result<Answer, QueryError> {
-        let target = Target { namespace: &self.key.namespace, name: &self.target, pods: &self.pods };
+        let target = Target {
+            namespace: &self.key.namespace,
+            name: &self.target,
+            pods: &self.pods,
+            secrets: Some(&self.reader.secrets),
+        };
         let metric = rule.metric.to_string();
         match self.reader.sources.read(rule, form, &target).await {
             Err(failure) => Err(self.failed(rule, failure)),

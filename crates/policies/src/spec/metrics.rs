@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::modes::Named;
 use super::reader::Reader;
+use super::transport::{self, PodTransport};
 use super::{Problem, ProblemReason};
 
 /// Maximum bytes of a query.
@@ -59,6 +60,8 @@ pub struct PodSeries {
     pub port: PodPort,
     /// `path`, `/metrics` by default.
     pub path: Arc<str>,
+    /// `scheme`, `tlsConfig` and `authorization`. `None` for a request without TLS.
+    pub transport: Option<Arc<PodTransport>>,
     /// `series`: the name of the series on the page.
     pub series: Arc<str>,
     /// `labels` that a series must have, sorted by name.
@@ -132,7 +135,7 @@ pub(super) fn duplicates(rules: &[MetricRule]) -> Vec<Problem> {
         .collect()
 }
 
-fn required(reader: &mut Reader<'_>, field: &'static str, maximum: usize) -> Option<String> {
+pub(super) fn required(reader: &mut Reader<'_>, field: &'static str, maximum: usize) -> Option<String> {
     if !reader.has(field) {
         reader.report(field, ProblemReason::Missing("the entry needs it"));
     }
@@ -174,6 +177,7 @@ fn pods(reader: &mut Reader<'_>) -> Option<PodSeries> {
     }
     let port = reader.convert("port", || "the number or the name of a port".to_owned(), port);
     let path = reader.convert("path", || "a path such as /metrics".to_owned(), path);
+    let transport = transport::read(reader);
     let series = required(reader, "series", MAX_TEXT);
     let labels = reader.convert("labels", || "a mapping of at most 30 labels to texts".to_owned(), labels);
     let reduce = reader.choice("reduce").unwrap_or_default();
@@ -189,6 +193,7 @@ fn pods(reader: &mut Reader<'_>) -> Option<PodSeries> {
     Some(PodSeries {
         port: port?,
         path: path.unwrap_or_else(|| "/metrics".into()),
+        transport,
         series: series?.into(),
         labels: labels.unwrap_or_default(),
         reduce,

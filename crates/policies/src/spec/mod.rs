@@ -9,6 +9,7 @@ mod modes;
 mod problem;
 mod reader;
 mod schedules;
+mod transport;
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction,
 pub use self::modes::Mode;
 pub use self::problem::{Problem, ProblemReason};
 pub use self::schedules::{Schedule, When};
+pub use self::transport::{Authorities, PodTransport, SecretKey};
 pub use crate::amount::Amount;
 pub use crate::burst::BurstSpec;
 

@@ -1,0 +1,218 @@
+//! `scheme`, `tlsConfig` and `authorization` of `pods`: how a page is requested. The names are those of Prometheus
+//! Operator's PodMonitor.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::ProblemReason;
+use super::metrics::required;
+use super::modes::Named;
+use super::reader::Reader;
+
+/// Maximum bytes of certificate authorities in a policy.
+const MAX_CA: usize = 16 << 10;
+/// Maximum bytes of a name of a Secret, of a key, or of a server.
+const MAX_NAME: usize = 253;
+
+/// A request over TLS.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodTransport {
+    /// `tlsConfig.ca`: the authorities that sign the certificates of the pods. `None` with `insecureSkipVerify`.
+    pub authorities: Option<Authorities>,
+    /// `tlsConfig.serverName`: the name in the certificates. `None` only with `insecureSkipVerify`.
+    pub server_name: Option<Arc<str>>,
+    /// `authorization.credentials`: the bearer token of the requests.
+    pub token: Option<SecretKey>,
+}
+
+/// Certificate authorities in PEM.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Authorities {
+    /// `pem`: in the policy itself.
+    Pem(Arc<str>),
+    /// `secret`: a key of a Secret.
+    Secret(SecretKey),
+}
+
+/// A key of a Secret in the namespace of the HPA.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecretKey {
+    /// `name`.
+    pub name: Arc<str>,
+    /// `key`.
+    pub key: Arc<str>,
+}
+
+impl PodTransport {
+    /// The keys of Secrets that a request needs.
+    pub fn secrets(&self) -> impl Iterator<Item = &SecretKey> {
+        let authorities = match &self.authorities {
+            Some(Authorities::Secret(key)) => Some(key),
+            Some(Authorities::Pem(_)) | None => None,
+        };
+        authorities.into_iter().chain(&self.token)
+    }
+}
+
+/// `scheme`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Scheme {
+    #[default]
+    Http,
+    Https,
+}
+
+impl Named for Scheme {
+    const NAMES: &'static [(&'static str, Self)] = &[("http", Self::Http), ("https", Self::Https)];
+}
+
+/// Reads the fields. `None` for a request without TLS.
+pub(super) fn read(reader: &mut Reader<'_>) -> Option<Arc<PodTransport>> {
+    let scheme = reader.choice::<Scheme>("scheme").unwrap_or_default();
+    let (has_tls, has_token) = (reader.has("tlsConfig"), reader.has("authorization"));
+    let tls = reader.group("tlsConfig", tls);
+    let token = reader.unit("authorization", authorization);
+    if scheme == Scheme::Http {
+        let needs = |field| (field, ProblemReason::Conflict("needs scheme: https"));
+        let fields = [("tlsConfig", has_tls), ("authorization", has_token)];
+        for (field, reason) in fields.into_iter().filter(|(_, has)| *has).map(|(field, _)| needs(field)) {
+            reader.report(field, reason);
+        }
+        return None;
+    }
+    if !has_tls {
+        let reason = "scheme https needs it, because pods have no names that a certificate could have";
+        reader.report("tlsConfig", ProblemReason::Missing(reason));
+    }
+    let (authorities, server_name) = tls?;
+    Some(Arc::new(PodTransport { authorities, server_name, token }))
+}
+
+fn tls(reader: &mut Reader<'_>) -> (Option<Authorities>, Option<Arc<str>>) {
+    let has_ca = reader.has("ca");
+    let authorities = reader.unit("ca", authorities);
+    let name = reader.convert("serverName", || "a DNS name".to_owned(), name);
+    let is_insecure = reader.boolean("insecureSkipVerify").unwrap_or_default();
+    if has_ca == is_insecure {
+        reader.report_whole(ProblemReason::Conflict("needs either ca or insecureSkipVerify: true"));
+    }
+    if !is_insecure && name.is_none() {
+        reader.report("serverName", ProblemReason::Missing("a certificate is verified for this name"));
+    }
+    (authorities, name)
+}
+
+fn authorities(reader: &mut Reader<'_>) -> Option<Authorities> {
+    if reader.has("secret") == reader.has("pem") {
+        reader.report_whole(ProblemReason::Conflict("needs either secret or pem"));
+    }
+    let secret = reader.unit("secret", secret_key).map(Authorities::Secret);
+    let pem = reader.text("pem", MAX_CA).map(|pem| Authorities::Pem(pem.into()));
+    secret.or(pem)
+}
+
+fn authorization(reader: &mut Reader<'_>) -> Option<SecretKey> {
+    if !reader.has("credentials") {
+        reader.report("credentials", ProblemReason::Missing("the entry needs it"));
+    }
+    reader.unit("credentials", secret_key)
+}
+
+fn secret_key(reader: &mut Reader<'_>) -> Option<SecretKey> {
+    if !reader.has("name") {
+        reader.report("name", ProblemReason::Missing("the entry needs it"));
+    }
+    let name = reader.convert("name", || "the name of a Secret".to_owned(), name);
+    let key = required(reader, "key", MAX_NAME);
+    Some(SecretKey { name: name?, key: key?.into() })
+}
+
+/// A DNS subdomain.
+fn name(value: &Value) -> Option<Arc<str>> {
+    let name = value.as_str().filter(|name| (1..=MAX_NAME).contains(&name.len()))?;
+    let is_label = |label: &str| {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    name.split('.').all(is_label).then(|| name.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::spec::{Level, MetricOrigin, parse};
+
+    use super::*;
+
+    fn transport(fields: &str) -> Result<Option<Arc<PodTransport>>, String> {
+        let text = format!("metrics: [{{metric: a, pods: {{port: https, series: b, {fields}}}}}]");
+        let parsed = parse(&text, Level::Annotation);
+        if let Some(problem) = parsed.problems.first() {
+            return Err(problem.to_string());
+        }
+        match &parsed.spec.metrics.unwrap()[0].origin {
+            MetricOrigin::Pods(series) => Ok(series.transport.clone()),
+            origin => panic!("{origin:?}"),
+        }
+    }
+
+    #[test]
+    fn pages_are_requested_over_tls_with_a_token() {
+        assert_eq!(transport("scheme: http"), Ok(None));
+        let key = |name: &str, key: &str| SecretKey { name: name.into(), key: key.into() };
+        let read = transport(
+            "scheme: https, tlsConfig: {ca: {secret: {name: tls, key: ca.crt}}, serverName: web.shop.svc}, \
+             authorization: {credentials: {name: scrape, key: token}}",
+        );
+        let transport_of_secrets = read.unwrap().unwrap();
+        assert_eq!(transport_of_secrets.authorities, Some(Authorities::Secret(key("tls", "ca.crt"))));
+        assert_eq!(transport_of_secrets.server_name.as_deref(), Some("web.shop.svc"));
+        let secrets: Vec<_> = transport_of_secrets.secrets().cloned().collect();
+        assert_eq!(secrets, [key("tls", "ca.crt"), key("scrape", "token")]);
+        let insecure = transport("scheme: https, tlsConfig: {insecureSkipVerify: true}").unwrap().unwrap();
+        assert_eq!((&insecure.authorities, &insecure.server_name, &insecure.token), (&None, &None, &None));
+    }
+
+    #[test]
+    fn incomplete_transport_is_reported_with_its_path() {
+        for (fields, expected) in [
+            ("scheme: ftp", "metrics[0].pods.scheme: must be http or https, not \"ftp\""),
+            (
+                "scheme: https",
+                "metrics[0].pods.tlsConfig: is missing; scheme https needs it, because pods have no names that a \
+                 certificate could have",
+            ),
+            (
+                "authorization: {credentials: {name: a, key: b}}",
+                "metrics[0].pods.authorization: needs scheme: https",
+            ),
+            ("tlsConfig: {insecureSkipVerify: true}", "metrics[0].pods.tlsConfig: needs scheme: https"),
+            (
+                "scheme: https, tlsConfig: {serverName: a}",
+                "metrics[0].pods.tlsConfig: needs either ca or insecureSkipVerify: true",
+            ),
+            (
+                "scheme: https, tlsConfig: {ca: {pem: x}, insecureSkipVerify: true}",
+                "metrics[0].pods.tlsConfig: needs either ca or insecureSkipVerify: true",
+            ),
+            (
+                "scheme: https, tlsConfig: {ca: {pem: x}}",
+                "metrics[0].pods.tlsConfig.serverName: is missing; a certificate is verified for this name",
+            ),
+            (
+                "scheme: https, tlsConfig: {ca: {}, serverName: a}",
+                "metrics[0].pods.tlsConfig.ca: needs either secret or pem",
+            ),
+            (
+                "scheme: https, tlsConfig: {ca: {secret: {name: ../b, key: c}}, serverName: a}",
+                "metrics[0].pods.tlsConfig.ca.secret.name: must be the name of a Secret, not \"../b\"",
+            ),
+            (
+                "scheme: https, tlsConfig: {insecureSkipVerify: true}, authorization: {}",
+                "metrics[0].pods.authorization.credentials: is missing; the entry needs it",
+            ),
+        ] {
+            assert_eq!(transport(fields), Err(expected.to_owned()), "{fields}");
+        }
+    }
+}
