@@ -404,11 +404,11 @@ async fn timeline_without_record_has_what_the_command_has_seen() {
     browser.stop().await;
 }
 
-/// Writes pictures of the views to the folder that `PICTURES` names.
+/// Writes pictures of the views to the folder that `PICTURES` names, by default one for temporary files.
 #[tokio::test]
 #[ignore = "writes pictures for a person to look at"]
 async fn pictures() {
-    let folder = std::env::var("PICTURES").expect("PICTURES: a folder");
+    let folder = std::env::var("PICTURES").unwrap_or_else(|_| env!("CARGO_TARGET_TMPDIR").to_owned());
     let world = recorded("pictures").await;
     for (name, width, scheme) in [("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 390, "light")]
     {

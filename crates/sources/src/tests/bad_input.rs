@@ -145,11 +145,11 @@ async fn pod_that_dies_within_its_page_is_missing() {
         let rig = Rig::new(PODS);
         rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3\n"));
         let response: &'static str = format!("{head}{body}").leak();
-        let dial = Arc::new(DyingServer(InMemory(rig.servers.clone()), response));
+        let dial = Arc::new(DyingServer(InMemory(rig.servers.clone(), None), response));
         let sources = Arc::new(Sources::new(rig.file.clone(), Some(dial)).unwrap());
         let pods = [pod("dying", 66), pod("good", 1)];
         let namespace: Arc<str> = "shop".into();
-        let target = Target { namespace: &namespace, name: "web", pods: &pods };
+        let target = Target { namespace: &namespace, name: "web", pods: &pods, secrets: None };
         let reading = sources.read(&rule(WAITING), Form::PerPod, &target).await.unwrap();
         // What arrived before is a valid page, and still no number.
         assert_eq!(reading.values, Values::PerPod([("good".into(), 3.0)].into()));
@@ -198,7 +198,7 @@ async fn oversized_query_sends_no_request() {
         query: format!("sum({})", "a".repeat(1 << 20)).into(),
     };
     let namespace: Arc<str> = "shop".into();
-    let target = Target { namespace: &namespace, name: "web", pods: &[] };
+    let target = Target { namespace: &namespace, name: "web", pods: &[], secrets: None };
     let failure = rig.sources.read(&rule, Form::Single, &target).await.unwrap_err();
     assert_eq!(failure.error.to_string(), "the query has 1048581 bytes: at most 16384 are allowed");
     assert!(failure.to_string().len() < 500, "{failure}");
