@@ -208,6 +208,16 @@ pub(super) async fn adapter(workspace: &Workspace<'_>, plane: &ControlPlane) -> 
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "adapter-config", "namespace": "monitoring"},
         "data": {"config.yaml": rules},
     }))?;
+    let container = json!({
+        "name": "adapter", "image": "adapter:1", "args": ["--prometheus-url=https://prometheus.monitoring:9090"],
+    });
+    workspace.apply(&json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "adapter", "namespace": "monitoring"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "adapter"}},
+            "template": {"metadata": {"labels": {"app": "adapter"}}, "spec": {"containers": [container]}},
+        },
+    }))?;
 
     let page = workspace.page("guides/prometheus-adapter.md")?;
     let services = page.run("kubectl get apiservice | grep metrics")?;
@@ -216,14 +226,17 @@ pub(super) async fn adapter(workspace: &Workspace<'_>, plane: &ControlPlane) -> 
     let values = page.run(raw)?;
     ensure(values.contains("\"35\""), || values.clone())?;
     page.explain("concertina why -n shop web", "concertina why -n shop web")?;
-    page.run("kubectl get configmap -n monitoring adapter-config -o yaml > adapter.yaml")?;
+    page.run("kubectl get configmap,deployment -n monitoring -o yaml > adapter.yaml")?;
     page.run("kubectl get hpa -A -o yaml > hpas.yaml")?;
-    let import = "concertina policy import -f adapter.yaml -f hpas.yaml > policies.yaml";
+    let import =
+        "concertina sources import -f adapter.yaml -f hpas.yaml --sources sources.yaml > policies.yaml";
     page.explain(import, import)?;
     let policies = workspace.shell("cat policies.yaml")?;
     for part in ["kind: ScalingPolicy", "namespace: shop", "rate(http_requests_total"] {
         ensure(policies.contains(part), || format!("no {part} in:\n{policies}"))?;
     }
+    let sources = workspace.shell("cat sources.yaml")?;
+    ensure(sources.contains("url: https://prometheus.monitoring:9090"), || sources.clone())?;
     page.is_complete().context("prometheus-adapter")
 }
 
