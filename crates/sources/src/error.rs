@@ -7,7 +7,7 @@ use exposition::kubelet::KubeletError;
 use exposition::{InvalidValue, PageError};
 use promql::{AnswerError, QueryError};
 
-use crate::http::RequestError;
+use crate::http::{RequestError, TlsProblem};
 use crate::secrets::SecretProblem;
 
 /// Why a source has no number for a metric of an HPA.
@@ -45,7 +45,7 @@ pub enum SourceError {
     Secret(Arc<str>, SecretProblem),
     /// The certificate authorities cannot be used.
     #[error("tlsConfig.ca cannot be used: {0}")]
-    Authorities(String),
+    Authorities(TlsProblem),
     /// The namespace names too many Secrets. Holds the limit.
     #[error("the namespace names more than {0} Secrets for pages of pods")]
     TooManySecrets(usize),

@@ -69,6 +69,23 @@ pub struct TlsError {
     reason: String,
 }
 
+/// Why a client with TLS cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TlsProblem {
+    /// The text is not PEM. Holds the cause.
+    #[error("{0}")]
+    Pem(String),
+    /// The text has no certificate.
+    #[error("it contains no PEM certificate")]
+    NoCertificate,
+    /// The authorities are refused. Holds the cause.
+    #[error("{0}")]
+    Refused(String),
+    /// The name of the server is not one that certificates have.
+    #[error("serverName is no name for TLS")]
+    ServerName,
+}
+
 impl Network {
     /// Connections without TLS.
     pub const fn plain() -> Self {
@@ -98,7 +115,7 @@ impl Network {
         config.root_cert = accepts_any.then(Vec::new);
         if let Some(path) = authorities {
             let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-            config.root_cert = Some(certificates(&pem).map_err(unusable)?);
+            config.root_cert = Some(certificates(&pem).map_err(|problem| unusable(problem.to_string()))?);
         }
         let tls = config.rustls_client_config().map_err(|error| unusable(error.to_string()))?;
         Ok(Self { tls: Some(Arc::new(tls)) })
@@ -106,11 +123,11 @@ impl Network {
 }
 
 /// The certificates of a text in PEM, of which there is at least one.
-fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, TlsProblem> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let certificates = parsed.map_err(|error| error.to_string())?;
+    let certificates = parsed.map_err(|error| TlsProblem::Pem(error.to_string()))?;
     if certificates.is_empty() {
-        return Err("it contains no PEM certificate".to_owned());
+        return Err(TlsProblem::NoCertificate);
     }
     Ok(certificates.iter().map(|certificate| certificate.to_vec()).collect())
 }
@@ -126,14 +143,19 @@ pub(crate) struct TlsDial {
 impl TlsDial {
     /// TLS to servers with a certificate of the authorities for `name`. Without authorities in PEM, no certificate is
     /// verified.
-    pub(crate) fn new(inner: Arc<dyn Dial>, pem: Option<&[u8]>, name: Option<&str>) -> Result<Self, String> {
+    pub(crate) fn new(
+        inner: Arc<dyn Dial>,
+        pem: Option<&[u8]>,
+        name: Option<&str>,
+    ) -> Result<Self, TlsProblem> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut config = kube::Config::new(Uri::from_static("https://pods"));
         config.accept_invalid_certs = pem.is_none();
         config.root_cert = Some(pem.map_or_else(|| Ok(Vec::new()), certificates)?);
-        let config = config.rustls_client_config().map_err(|error| error.to_string())?;
+        let refused = |error: kube::Error| TlsProblem::Refused(error.to_string());
+        let config = config.rustls_client_config().map_err(refused)?;
         let name = name.map(|name| ServerName::try_from(name.to_owned())).transpose();
-        let name = name.map_err(|_| "serverName is no name for TLS".to_owned())?;
+        let name = name.map_err(|_| TlsProblem::ServerName)?;
         Ok(Self { inner, config: Arc::new(config), name })
     }
 }

@@ -36,7 +36,7 @@ use tokio::time::Instant;
 pub use crate::adapters::AdapterGroup;
 pub use crate::error::SourceError;
 pub use crate::file::{FileError, PodSettings, PrometheusServer, SourceFile};
-pub use crate::http::{Dial, Io, Network, RequestError, TlsError};
+pub use crate::http::{Dial, Io, Network, RequestError, TlsError, TlsProblem};
 pub use crate::kubelet::{KubeletSettings, Usage};
 pub use crate::pods::{PodAddress, PodTarget};
 pub use crate::reload::{SourceObserver, Sources, report_states};

@@ -1,6 +1,7 @@
 //! The sources of the current file, and their replacement when the file changes.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::adapters::AdapterGroup;
 use crate::file::{FileError, PrometheusServer, SourceFile};
-use crate::http::{Dial, Network};
+use crate::http::{Dial, Network, TlsError};
 use crate::kubelet::{KubeletSettings, Kubelets};
 use crate::pods::Scraper;
 use crate::prometheus::Server;
@@ -26,8 +27,8 @@ pub trait SourceObserver: Send + Sync {
     /// Reports a read of the file, and whether it is usable.
     fn reloaded(&self, usable: bool);
 
-    /// Reports the state of a server or an API group. `Some(true)`: it fails as a whole, and gets one query per second. `None`: the
-    /// file names it no longer.
+    /// Reports the state of a server or an API group. `Some(true)`: it fails as a whole, and gets one query per second.
+    /// `None`: the file names it no longer.
     fn down(&self, server: &str, down: Option<bool>);
 }
 
@@ -49,6 +50,15 @@ pub(crate) struct Current {
     pub(crate) adapters: BTreeMap<Arc<str>, Arc<AdapterGroup>>,
     /// The contents of the files with authorities. A renewed one needs new connections.
     authorities: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+/// Why the certificate authorities of a source are unusable.
+#[derive(Debug, thiserror::Error)]
+enum AuthorityError {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error(transparent)]
+    Unusable(#[from] TlsError),
 }
 
 impl Sources {
@@ -158,19 +168,19 @@ impl Current {
         let mut authorities = BTreeMap::new();
         let mut servers = BTreeMap::new();
         for server in file.prometheus.values() {
-            let invalid = |field: &str, reason: String| FileError::Field {
+            let invalid = |error: AuthorityError| FileError::Field {
                 path: path.to_owned(),
-                field: format!("prometheus server {:?}: {field}", server.name),
-                reason,
+                field: format!("prometheus server {:?}: caFile", server.name),
+                reason: error.to_string(),
             };
             if let Some(authority) = &server.ca_file {
-                read_authority(&mut authorities, authority).map_err(|reason| invalid("caFile", reason))?;
+                read_authority(&mut authorities, authority).map_err(|error| invalid(error.into()))?;
             }
             let known = before.and_then(|before| before.reusable(server, &authorities));
             let server = if let Some(known) = known {
                 known
             } else {
-                let dial = dial_of(server, dial).map_err(|reason| invalid("caFile", reason))?;
+                let dial = dial_of(server, dial).map_err(|error| invalid(error.into()))?;
                 Arc::new(Server::new(server.clone(), dial))
             };
             servers.insert(Arc::clone(&server.settings().name), server);
@@ -183,10 +193,13 @@ impl Current {
             Arc::new(Scraper::new(file.pods.clone(), dial))
         };
         let kubelet = &file.kubelet;
-        let invalid =
-            |reason| FileError::Field { path: path.to_owned(), field: "kubelet.caFile".to_owned(), reason };
+        let invalid = |error: AuthorityError| FileError::Field {
+            path: path.to_owned(),
+            field: "kubelet.caFile".to_owned(),
+            reason: error.to_string(),
+        };
         if let Some(authority) = kubelet.ca_file.as_ref().filter(|_| kubelet.enabled) {
-            read_authority(&mut authorities, authority).map_err(invalid)?;
+            read_authority(&mut authorities, authority).map_err(|error| invalid(error.into()))?;
         }
         let known = before.filter(|before| {
             before.kubelets.settings() == kubelet && before.has_same(kubelet.ca_file.as_deref(), &authorities)
@@ -194,7 +207,7 @@ impl Current {
         let kubelets = if let Some(known) = known {
             Arc::clone(&known.kubelets)
         } else {
-            let dial = dial_of_kubelets(kubelet, dial).map_err(invalid)?;
+            let dial = dial_of_kubelets(kubelet, dial).map_err(|error| invalid(error.into()))?;
             Arc::new(Kubelets::new(kubelet.clone(), dial))
         };
         let adapters = file.adapters.clone();
@@ -218,10 +231,9 @@ impl Current {
 }
 
 /// Reads a file of authorities, once.
-fn read_authority(authorities: &mut BTreeMap<PathBuf, Vec<u8>>, file: &Path) -> Result<(), String> {
+fn read_authority(authorities: &mut BTreeMap<PathBuf, Vec<u8>>, file: &Path) -> io::Result<()> {
     if !authorities.contains_key(file) {
-        let contents = std::fs::read(file).map_err(|error| format!("cannot be read: {error}"))?;
-        authorities.insert(file.to_owned(), contents);
+        authorities.insert(file.to_owned(), std::fs::read(file)?);
     }
     Ok(())
 }
@@ -229,23 +241,22 @@ fn read_authority(authorities: &mut BTreeMap<PathBuf, Vec<u8>>, file: &Path) -> 
 fn dial_of_kubelets(
     settings: &KubeletSettings,
     dial: Option<&Arc<dyn Dial>>,
-) -> Result<Arc<dyn Dial>, String> {
+) -> Result<Arc<dyn Dial>, TlsError> {
     let network = match dial {
         Some(dial) => return Ok(Arc::clone(dial)),
         None if !settings.enabled => Ok(Network::plain()),
         None if settings.insecure_skip_verify => Network::unverified(),
         None => Network::tls(settings.ca_file.as_deref()),
     };
-    Ok(Arc::new(network.map_err(|error| error.to_string())?))
+    Ok(Arc::new(network?))
 }
 
-fn dial_of(server: &PrometheusServer, dial: Option<&Arc<dyn Dial>>) -> Result<Arc<dyn Dial>, String> {
+fn dial_of(server: &PrometheusServer, dial: Option<&Arc<dyn Dial>>) -> Result<Arc<dyn Dial>, TlsError> {
     if let Some(dial) = dial {
         return Ok(Arc::clone(dial));
     }
     if server.url.scheme_str() != Some("https") {
         return Ok(Arc::new(Network::plain()));
     }
-    let network = Network::tls(server.ca_file.as_deref()).map_err(|error| error.to_string())?;
-    Ok(Arc::new(network))
+    Ok(Arc::new(Network::tls(server.ca_file.as_deref())?))
 }
