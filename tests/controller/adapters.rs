@@ -225,6 +225,19 @@ async fn group_is_added_and_removed_while_the_controller_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn short_sync_period_gets_a_new_answer_of_a_group_each_time() {
+    let (config, _file) = sources(FILE);
+    let policy = format!("syncPeriodSeconds: 1\n{POLICY}");
+    let rig = Harness::with(with_group(stage(external("queue", "10"), &policy), "30"), &config);
+    rig.pass(10.0).await;
+    let (syncs_before, requests_before) = (rig.syncs("web").len(), requests(&rig, GROUP));
+    rig.pass(12.0).await;
+    let (syncs, requests) = (rig.syncs("web").len() - syncs_before, requests(&rig, GROUP) - requests_before);
+    assert!(syncs >= 11, "{syncs}");
+    assert!(requests.abs_diff(syncs) <= 1, "{requests} requests for {syncs} syncs");
+}
+
+#[tokio::test(start_paused = true)]
 async fn number_of_a_group_that_is_too_old_is_an_error() {
     let policy =
         "metrics: [{metric: queue, maxAgeSeconds: 60, source: {apiGroup: external.metrics.example.com}}]";

@@ -1,6 +1,7 @@
 //! A panic in the sync of one HPA.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use autoscaling::query::{Answer, Query, QueryError};
 use cluster::metrics::Metrics;
@@ -17,11 +18,11 @@ use crate::support::{Fixture, Harness};
 struct PanickingMetrics(Arc<dyn Metrics>);
 
 impl Metrics for PanickingMetrics {
-    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+    fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>> {
         if matches!(&query, Query::External { metric, .. } if **metric == *"bomb") {
             return Box::pin(async { panic!("this metric panics") });
         }
-        self.0.fetch(query)
+        self.0.fetch_within(query, age)
     }
 }
 

@@ -132,6 +132,19 @@ async fn sync_period_replaces_that_of_the_controller() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn short_sync_period_gets_a_new_answer_of_the_metrics_api_each_time() {
+    let rig = Harness::start(annotated("syncPeriodSeconds: 1"));
+    rig.pass(10.0).await;
+    let queries =
+        || rig.cluster.requests().count(|request| request.path.starts_with("/apis/external.metrics"));
+    let (syncs_before, queries_before) = (rig.syncs("web").len(), queries());
+    rig.pass(12.0).await;
+    let (syncs, queries) = (rig.syncs("web").len() - syncs_before, queries() - queries_before);
+    assert!(syncs >= 11, "{syncs}");
+    assert!(queries.abs_diff(syncs) <= 1, "{queries} queries for {syncs} syncs");
+}
+
+#[tokio::test(start_paused = true)]
 async fn fallback_applies_to_the_failed_metric() {
     let policy = "fallback: [{when: Error, failureDurationSeconds: 0, action: Replicas, replicas: 6, strategy: AtLeast}, \
                   {when: Empty, failureDurationSeconds: 0, action: Hold}]";

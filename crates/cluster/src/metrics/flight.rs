@@ -78,13 +78,11 @@ impl<K, T, E> Flights<K, T, E> {
         self.inner.lock().by_key.len()
     }
 
-    /// Whether an answer to a request sent at `sent` is fresh.
-    fn is_fresh(&self, sent: &SentTime, now: Instant) -> bool {
-        match (self.age, sent.at()) {
-            // A request that is not sent yet will be sent after `now`.
-            (None, _) | (_, None) => true,
-            (Some(age), Some(at)) => now.saturating_duration_since(at) <= age,
-        }
+    /// Whether an answer to a request sent at `sent` is fresh for a caller that wants an age of at most `wanted`.
+    fn is_fresh(&self, sent: &SentTime, now: Instant, wanted: Duration) -> bool {
+        let age = self.age.map_or(wanted, |age| age.min(wanted));
+        // A request that is not sent yet will be sent after `now`.
+        sent.at().is_none_or(|at| now.saturating_duration_since(at) <= age)
     }
 }
 
@@ -101,19 +99,30 @@ where
         key: K,
         start: impl FnOnce(SentTime) -> Flight<T, E> + Send + 'static,
     ) -> SharedAnswer<T, E> {
+        self.join_within(key, Duration::MAX, start)
+    }
+
+    /// As [`Self::join`], for a caller that wants an answer to a request sent at most `wanted` ago, where answers are
+    /// kept for longer.
+    pub fn join_within(
+        &self,
+        key: K,
+        wanted: Duration,
+        start: impl FnOnce(SentTime) -> Flight<T, E> + Send + 'static,
+    ) -> SharedAnswer<T, E> {
         // Dropped after the lock is released, because dropping the last reference to a flight takes the lock.
         let mut _stale = None;
         let mut previous = None;
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.by_key.get(&key) {
-            let is_fresh = self.is_fresh(&entry.sent, Instant::now());
+            let is_fresh = self.is_fresh(&entry.sent, Instant::now(), wanted);
             match &entry.state {
                 State::Answered(answer) if is_fresh => return Either::Left(ready(Ok(answer.clone()))),
                 State::Answered(_) => {}
                 State::InFlight(flight, completed) => match flight.upgrade() {
                     Some(flight) if is_fresh => return Either::Right(flight),
                     Some(flight) => {
-                        previous = Some((completed.clone(), self.join_deadline(&entry.sent)));
+                        previous = Some((completed.clone(), self.join_deadline(&entry.sent, wanted)));
                         _stale = Some(flight);
                     }
                     None => {}
@@ -155,15 +164,15 @@ where
         let mut inner = self.inner.lock();
         inner.by_key.retain(|_, entry| match entry.state {
             State::InFlight(..) => true,
-            State::Answered(_) => self.is_fresh(&entry.sent, now),
+            State::Answered(_) => self.is_fresh(&entry.sent, now, Duration::MAX),
         });
         !inner.by_key.is_empty()
     }
 
     /// The end of a second request's wait for the request sent at `sent`.
-    fn join_deadline(&self, sent: &SentTime) -> Instant {
+    fn join_deadline(&self, sent: &SentTime, wanted: Duration) -> Instant {
         let now = Instant::now();
-        let patience = self.age.unwrap_or_default().max(PATIENCE);
+        let patience = self.age.unwrap_or_default().min(wanted).max(PATIENCE);
         sent.at().unwrap_or(now).checked_add(patience).unwrap_or(now)
     }
 }

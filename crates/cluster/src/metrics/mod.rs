@@ -37,7 +37,13 @@ use super::mapper::Mapper;
 /// Answers metric queries.
 pub trait Metrics: std::fmt::Debug + Send + Sync {
     /// Answers one query. Equal queries may share a request.
-    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>>;
+    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+        self.fetch_within(query, Duration::MAX)
+    }
+
+    /// As [`Self::fetch`], with the answer to a request that was sent at most `age` ago, where responses are shared
+    /// for longer.
+    fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>>;
 }
 
 /// Options of the metrics clients.
@@ -130,8 +136,8 @@ impl GroupMetrics {
 }
 
 impl Metrics for GroupMetrics {
-    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
-        self.0.fetch(query)
+    fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>> {
+        self.0.fetch_within(query, age)
     }
 }
 
@@ -145,15 +151,17 @@ impl FetchMode {
 }
 
 impl Metrics for ApiMetrics {
-    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+    fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>> {
         match &self.mode {
             FetchMode::Alone(flights) => {
                 let (inner, asked) = (Arc::clone(&self.inner), query.clone());
                 flights
-                    .join(query, move |sent| async move { inner.fetch(&asked, &sent).await }.boxed())
+                    .join_within(query, age, move |sent| {
+                        async move { inner.fetch(&asked, &sent).await }.boxed()
+                    })
                     .boxed()
             }
-            FetchMode::Shared(shares) => shares.fetch(&self.inner, query).boxed(),
+            FetchMode::Shared(shares) => shares.fetch(&self.inner, query, age).boxed(),
         }
     }
 }

@@ -90,10 +90,11 @@ impl Gathered {
 }
 
 /// Fetches all queries of a plan, in the order of their answers. Equal queries share one answer, so that all
-/// resources of all containers are from the same instant.
+/// resources of all containers are from the same instant. `max_age` limits the age of shared responses.
 pub(super) fn gather<'a>(
     plan: &'a Plan,
     source: &'a Arc<dyn Metrics>,
+    max_age: Duration,
 ) -> impl Stream<Item = GatheredAnswer> + 'a {
     let started = Instant::now();
     let mut indices = BTreeMap::<&Query, Vec<usize>>::new();
@@ -101,7 +102,7 @@ pub(super) fn gather<'a>(
         indices.entry(query).or_default().push(index);
     }
     let fetches = indices.into_iter().map(move |(query, indices)| async move {
-        let answer = source.fetch(query.clone()).await;
+        let answer = source.fetch_within(query.clone(), max_age).await;
         GatheredAnswer { indices, answer, took: started.elapsed() }
     });
     stream::iter(fetches).buffer_unordered(AT_ONCE)
@@ -186,7 +187,7 @@ impl Controller {
         let mut gathered = Gathered::new(record.spec.metrics.len());
         let sources = self.sync_metrics(plan, record, inputs.origins(), before);
         let metrics = sources.as_ref().map_or(&self.metrics, |(metrics, _)| metrics);
-        let mut incoming = pin!(gather(plan, metrics));
+        let mut incoming = pin!(gather(plan, metrics, inputs.max_age()));
         while let Some(answer) = incoming.next().await {
             if gathered.add(answer) {
                 let pods = inputs.pods(self.pods_of(plan, &record.key, before));

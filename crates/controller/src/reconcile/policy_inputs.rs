@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, QueryError};
@@ -20,6 +21,8 @@ pub(super) struct PolicyInputs<'a> {
     metrics: &'a [MetricSource],
     /// `metrics`: where the numbers come from.
     origins: Option<&'a Arc<[MetricRule]>>,
+    /// `syncPeriodSeconds`.
+    sync_period: Option<Duration>,
     /// `corrections.ignoreContainersWithoutRequest`.
     containers: &'a [Arc<str>],
     /// The names of the pods that do not count.
@@ -35,12 +38,20 @@ impl<'a> PolicyInputs<'a> {
         let containers = corrections.and_then(|rules| rules.ignore_containers_without_request.as_deref());
         let origins = policy.and_then(|policy| policy.rules.policy.spec.metrics.as_ref());
         let containers = containers.unwrap_or_default();
-        Self { metrics: &hpa.metrics, origins, containers, others, ..Self::default() }
+        let sync_period = policy.and_then(Resolved::period);
+        Self { metrics: &hpa.metrics, origins, sync_period, containers, others, ..Self::default() }
     }
 
     /// Where the numbers of metrics come from. `None` if the metrics APIs answer for all of them.
     pub(super) fn origins(&self) -> Option<&'a Arc<[MetricRule]>> {
         self.origins
+    }
+
+    /// The maximum time between the request for a shared response and its use: half of the period that the policy
+    /// sets, as for the period of all HPAs. Otherwise an HPA with a short period would decide by the same response
+    /// again and again.
+    pub(super) fn max_age(&self) -> Duration {
+        self.sync_period.map_or(Duration::MAX, |period| period / 2)
     }
 
     /// The pods that count.

@@ -181,16 +181,16 @@ pub(super) fn pod_targets(addresses: &Addresses, namespace: &str, pods: &[Arc<Po
 }
 
 impl Metrics for SyncMetrics {
-    fn fetch(&self, query: Query) -> BoxFuture<'_, Result<Answer, QueryError>> {
+    fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>> {
         if matches!(query, Query::Resource { .. }) && node_usage::rule(&self.rules).is_some() {
             return self.node_usage().boxed();
         }
         match rule_of(&self.rules, &query) {
             Some((rule, form)) => match &rule.origin {
-                MetricOrigin::ApiGroup(group) => self.ask_group(rule, group, query).boxed(),
+                MetricOrigin::ApiGroup(group) => self.ask_group(rule, group, query, age).boxed(),
                 _ => self.read(rule, form, query).boxed(),
             },
-            None => self.apis.fetch(query),
+            None => self.apis.fetch_within(query, age),
         }
     }
 }

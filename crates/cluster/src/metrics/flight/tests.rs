@@ -56,6 +56,32 @@ async fn answer_serves_until_its_request_is_an_age_old() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn caller_may_want_a_younger_answer() {
+    let (flights, count) = (flights(Some(5)), Arc::default());
+    let ask = |wanted| flights.join_within("q", Duration::from_secs(wanted), takes(0, &count));
+    assert_eq!(ask(1).await, Ok(0));
+    pass(2).await;
+    assert_eq!(ask(2).await, Ok(0));
+    assert_eq!(ask(1).await, Ok(1));
+    // Others share the younger answer, and none is older than the age of all.
+    pass(4).await;
+    assert_eq!(flights.join("q", takes(0, &count)).await, Ok(1));
+    pass(2).await;
+    assert_eq!(ask(60).await, Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn caller_waits_for_a_request_that_is_too_old_at_most_for_its_own_age() {
+    let (flights, count) = (flights(Some(5)), Arc::default());
+    let first = tokio::spawn(flights.join("q", takes(30, &count)));
+    pass(2).await;
+    let start = Instant::now();
+    assert_eq!(flights.join_within("q", Duration::from_secs(1), takes(0, &count)).await, Ok(1));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(first.await.unwrap(), Ok(0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn unsent_request_is_joined_after_any_wait() {
     let (flights, count) = (flights(Some(5)), Arc::<AtomicU32>::default());
     let request = takes(1, &count);

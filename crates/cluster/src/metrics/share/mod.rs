@@ -81,22 +81,23 @@ impl Shares {
         }
     }
 
-    /// Answers a query with a response to a request that was sent at most `Sharing::age` ago.
+    /// Answers a query with a response to a request that was sent at most `age` and `Sharing::age` ago.
     pub(super) async fn fetch(
         self: &Arc<Self>,
         inner: &Arc<Inner>,
         query: Query,
+        age: Duration,
     ) -> Result<Answer, QueryError> {
         self.sweep_later();
         if let Query::Resource { namespace, selector } = &query
-            && let Some(answer) = self.select(inner, namespace, selector).await
+            && let Some(answer) = self.select(inner, namespace, selector, age).await
         {
             return answer;
         }
         let (shares, inner, asked) = (Arc::clone(self), Arc::clone(inner), query.clone());
         let request =
             move |sent: SentTime| async move { shares.ask_alone(&inner, &asked, &sent).await }.boxed();
-        self.queries.join(query, request).await
+        self.queries.join_within(query, age, request).await
     }
 
     async fn ask_alone(&self, inner: &Inner, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
@@ -116,6 +117,7 @@ impl Shares {
         inner: &Arc<Inner>,
         namespace: &Arc<str>,
         text: &Arc<str>,
+        age: Duration,
     ) -> Option<Result<Answer, QueryError>> {
         let selector = Selector::parse(text).ok().filter(|selector| !selector.is_empty())?;
         let pods = self.sharing.pods.count(namespace);
@@ -127,7 +129,7 @@ impl Shares {
         let (shares, inner, namespace_key) = (Arc::clone(self), Arc::clone(inner), Arc::clone(namespace));
         let request =
             move |sent: SentTime| async move { shares.snapshot(&inner, &namespace_key, &sent).await }.boxed();
-        match self.snapshots.join(Arc::clone(namespace), request).await {
+        match self.snapshots.join_within(Arc::clone(namespace), age, request).await {
             Ok(snapshot) => {
                 let usage = snapshot.select(&selector);
                 self.with_choice(namespace, |choice| choice.answered(snapshot.bytes_of(usage.len())));

@@ -77,19 +77,21 @@ impl Adapters {
 }
 
 impl SyncMetrics {
-    /// Sends a query to the API group of a rule. The answer is that of the adapter, unchanged.
+    /// Sends a query to the API group of a rule, unless it has an answer to a request sent at most `shared` ago. The
+    /// answer is that of the adapter, unchanged.
     pub(super) async fn ask_group(
         &self,
         rule: &MetricRule,
         group: &Arc<str>,
         query: Query,
+        shared: Duration,
     ) -> Result<Answer, QueryError> {
         let source = described(&rule.origin);
         let failure = |error| Failure { source: source.clone(), error };
         let settings = self.reader.sources.adapter(group, &self.key.namespace);
         let settings = settings.map_err(|error| self.failed(rule, failure(error)))?;
         let is_per_pod = matches!(query, Query::Pods { .. });
-        let answer = match self.reader.adapters.group(&settings).fetch(query).await {
+        let answer = match self.reader.adapters.group(&settings).fetch_within(query, shared).await {
             Ok(answer) => answer,
             Err(QueryError { class, message }) => {
                 let reason = reason(class);
