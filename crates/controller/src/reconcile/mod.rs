@@ -186,7 +186,8 @@ impl Controller {
         let started = Instant::now();
         let Due { key, lateness, at } = due;
         self.telemetry.sync_began(lateness + started.duration_since(taken));
-        let sync = AssertUnwindSafe(self.sync(&key, &mut permit)).catch_unwind();
+        // In a box, because a task copies its future several times, and that of a sync has kilobytes.
+        let sync = AssertUnwindSafe(self.sync(&key, &mut permit).boxed()).catch_unwind();
         let next = sync.await.unwrap_or_else(|_| {
             tracing::error!(hpa = %key, "sync panicked; retrying next period");
             self.telemetry.reconciled(Action::None, ErrorLabel::Internal, started.elapsed());
