@@ -21,6 +21,8 @@ mod invariants;
 mod journal;
 #[path = "handover/links.rs"]
 mod links;
+#[path = "simulation/many_seeds.rs"]
+mod many_seeds;
 #[path = "handover/plan.rs"]
 mod plan;
 #[path = "controller/handover/rig.rs"]

@@ -17,6 +17,8 @@ mod bugs;
 mod draw;
 #[path = "policy_seeds/judge.rs"]
 mod judge;
+#[path = "simulation/many_seeds.rs"]
+mod many_seeds;
 #[path = "policy_seeds/model.rs"]
 mod model;
 #[path = "policy_seeds/plan.rs"]

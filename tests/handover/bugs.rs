@@ -8,29 +8,10 @@ use fake_cluster::{Answer, Exchange, Pieces};
 use futures::StreamExt as _;
 use serde_json::Value;
 
+use crate::many_seeds::bugs;
 use crate::rig::{LABEL, OTHER};
 
-macro_rules! bugs {
-    ($($(#[$doc:meta])* $bug:ident: $name:literal,)*) => {
-        /// A planted bug.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum PlantedBug {
-            $($(#[$doc])* $bug,)*
-        }
-
-        impl PlantedBug {
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$bug,)*];
-
-            pub(crate) fn name(self) -> &'static str {
-                match self {
-                    $(Self::$bug => $name,)*
-                }
-            }
-        }
-    };
-}
-
-bugs! {
+bugs! { PlantedBug:
     /// A replica ignores the removal of a label.
     RemovalIgnored: "removal-ignored",
     /// A replica ignores the label that excludes an HPA from its namespace.

@@ -1,10 +1,7 @@
 //! Runs many seeds on all cores and reports the results.
 
-use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,6 +9,7 @@ use parking_lot::Mutex;
 use crate::bugs::PlantedBug;
 use crate::invariants::{Longest, Violation, check};
 use crate::journal::{Fact, Journal, Writer};
+use crate::many_seeds::{self, each_seed, print};
 use crate::plan::draw;
 use crate::world;
 
@@ -44,12 +42,9 @@ struct Tally {
     failures: u64,
 }
 
-/// The seeds in `HANDOVER_SEEDS`, like `300` or `300..600`, or the default.
+/// The seeds in `HANDOVER_SEEDS`, or the default.
 pub(crate) fn chosen() -> Range<u64> {
-    let Ok(text) = std::env::var("HANDOVER_SEEDS") else { return SEEDS };
-    let (from, to) = text.split_once("..").unwrap_or(("0", &text));
-    let range = from.trim().parse().ok().zip(to.trim().parse().ok()).map(|(from, to)| from..to);
-    range.unwrap_or_else(|| panic!("HANDOVER_SEEDS: {text:?} must be like 300 or 300..600"))
+    many_seeds::chosen("HANDOVER_SEEDS", SEEDS)
 }
 
 /// Runs one seed.
@@ -67,27 +62,16 @@ pub(crate) fn play(seed: u64, bug: Option<PlantedBug>) -> Outcome {
 #[expect(clippy::disallowed_methods, reason = "the duration of the simulation is measured in real time")]
 pub(crate) fn run(seeds: &Range<u64>, bug: Option<PlantedBug>) -> u64 {
     let started = std::time::Instant::now();
-    let (next, tally) = (AtomicU64::new(seeds.start), Mutex::new(Tally::default()));
-    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let outcome = play(seed, bug);
-                    let mut tally = tally.lock();
-                    tally.add(&outcome);
-                    if let Some(Violation { invariant, at, text }) = &outcome.violation {
-                        print(&format!("seed {seed}: {invariant} does not hold at {at:?}: {text}"));
-                        if tally.failures <= FULL_REPORTS {
-                            print(&format!("{:?}\n{}", draw(seed), outcome.journal.text()));
-                        }
-                    }
-                }
-            });
+    let tally = Mutex::new(Tally::default());
+    each_seed(seeds, |seed| {
+        let outcome = play(seed, bug);
+        let mut tally = tally.lock();
+        tally.add(&outcome);
+        if let Some(Violation { invariant, at, text }) = &outcome.violation {
+            print(&format!("seed {seed}: {invariant} does not hold at {at:?}: {text}"));
+            if tally.failures <= FULL_REPORTS {
+                print(&format!("{:?}\n{}", draw(seed), outcome.journal.text()));
+            }
         }
     });
     let Tally { seeds, events, own, foreign, refused, double_writes, longest, simulated, failures } =
@@ -108,39 +92,9 @@ pub(crate) fn run(seeds: &Range<u64>, bug: Option<PlantedBug>) -> u64 {
 
 /// The first of `seeds` seeds that finds a planted bug.
 pub(crate) fn first_failure(bug: PlantedBug, seeds: u64) -> Option<u64> {
-    let (next, first) = (AtomicU64::new(0), Mutex::new(None::<(u64, Violation)>));
-    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds || first.lock().as_ref().is_some_and(|(found, _)| *found < seed) {
-                        return;
-                    }
-                    if let Some(violation) = play(seed, Some(bug)).violation {
-                        let mut first = first.lock();
-                        if first.as_ref().is_none_or(|(found, _)| *found > seed) {
-                            *first = Some((seed, violation));
-                        }
-                    }
-                }
-            });
-        }
-    });
-    let first = first.into_inner();
-    match &first {
-        Some((seed, Violation { invariant, .. })) => {
-            print(&format!("{}: found by seed {seed}: {invariant}", bug.name()));
-        }
-        None => print(&format!("{}: not found by {seeds} seeds", bug.name())),
-    }
-    first.map(|(seed, _)| seed)
-}
-
-/// Prints to standard error even if the test runner captures output.
-fn print(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    many_seeds::first_finding(bug.name(), seeds, |seed| {
+        play(seed, Some(bug)).violation.map(|violation| violation.invariant)
+    })
 }
 
 /// Whether a violation of the invariant is a write next to another writer.

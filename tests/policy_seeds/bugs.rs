@@ -9,27 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-macro_rules! bugs {
-    ($($(#[$doc:meta])* $bug:ident: $name:literal,)*) => {
-        /// A planted bug.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum PlantedBug {
-            $($(#[$doc])* $bug,)*
-        }
+use crate::many_seeds::bugs;
 
-        impl PlantedBug {
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$bug,)*];
-
-            pub(crate) fn name(self) -> &'static str {
-                match self {
-                    $(Self::$bug => $name,)*
-                }
-            }
-        }
-    };
-}
-
-bugs! {
+bugs! { PlantedBug:
     /// A process that starts later, such as after a failover, does not end a mode at its `until`.
     UntilMissedAtFailover: "until-missed-at-failover",
     /// The ceiling of the HPA does not bound a floor.

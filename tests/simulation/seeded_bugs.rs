@@ -12,26 +12,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::api_link::ApiLink;
+use crate::many_seeds::bugs;
 use crate::plan::{Class, FaultKind, InitialState};
 use crate::request_log::Subject;
 
-macro_rules! plants {
-    ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
-        /// A planted bug.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum SeededBug { $($(#[$doc])* $name,)* }
-
-        impl SeededBug {
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            pub(crate) fn name(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
-            }
-        }
-    };
-}
-
-plants! {
+bugs! { SeededBug:
     /// A rescale without a response is sent again over any newer state.
     BlindRetry: "blind-retry",
     /// A write is delayed and sent after the process has lost the right to write.

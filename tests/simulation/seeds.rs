@@ -2,17 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::generate::generate;
 use crate::ideal_history::Handovers;
+use crate::many_seeds::{self, each_seed, print};
 use crate::plan::{FaultKind, Plan, Selection};
 use crate::rng::hash;
 use crate::seed_check::{SeedResult, attempt, attempt_beside};
@@ -22,18 +20,9 @@ use crate::shrink::shrink;
 /// Number of failures that are reported in full.
 const FULL_REPORTS: u64 = 3;
 
-/// Prints to standard error even if the test runner captures output.
-pub(crate) fn print(text: &str) {
-    let mut out = std::io::stderr().lock();
-    let _ = writeln!(out, "{text}");
-}
-
-/// The range in `CONCERTINA_SEEDS`, or `default`.
+/// The seeds in `CONCERTINA_SEEDS`, or `default`.
 pub(crate) fn chosen(default: Range<u64>) -> Range<u64> {
-    let Ok(text) = std::env::var("CONCERTINA_SEEDS") else { return default };
-    let range =
-        text.split_once("..").and_then(|(from, to)| Some(from.trim().parse().ok()?..to.trim().parse().ok()?));
-    range.unwrap_or_else(|| panic!("CONCERTINA_SEEDS: {text:?} must be like 0..3000"))
+    many_seeds::chosen("CONCERTINA_SEEDS", default)
 }
 
 fn kept(plan: &Plan) -> Selection {
@@ -130,30 +119,19 @@ fn digest(seed: u64, trial: &SeedResult) -> u64 {
 #[expect(clippy::disallowed_methods, reason = "the duration of the simulation is measured in real time")]
 pub(crate) fn run(seeds: &Range<u64>, plant: Option<SeededBug>) -> u64 {
     let started = std::time::Instant::now();
-    let (next, tally) = (AtomicU64::new(seeds.start), Mutex::new(Tally::default()));
-    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let plan = Arc::new(generate(seed, plant));
-                    let kept = kept(&plan);
-                    let trial = attempt(&plan, &kept, plant);
-                    let digest = digest(plan.seed, &trial);
-                    let failed = tally.lock().failures;
-                    tally.lock().add(&plan, &trial, digest);
-                    if trial.violation.is_some() && failed < FULL_REPORTS {
-                        let (kept, trial) = shrink(&plan, kept, trial, plant);
-                        print(&failure_report(&plan, &kept, &trial, plant));
-                    } else if let Some(violation) = &trial.violation {
-                        print(&format!("seed {seed}: {}", violation.invariant));
-                    }
-                }
-            });
+    let tally = Mutex::new(Tally::default());
+    each_seed(seeds, |seed| {
+        let plan = Arc::new(generate(seed, plant));
+        let kept = kept(&plan);
+        let trial = attempt(&plan, &kept, plant);
+        let digest = digest(plan.seed, &trial);
+        let failed = tally.lock().failures;
+        tally.lock().add(&plan, &trial, digest);
+        if trial.violation.is_some() && failed < FULL_REPORTS {
+            let (kept, trial) = shrink(&plan, kept, trial, plant);
+            print(&failure_report(&plan, &kept, &trial, plant));
+        } else if let Some(violation) = &trial.violation {
+            print(&format!("seed {seed}: {}", violation.invariant));
         }
     });
     let tally = tally.into_inner();
@@ -171,41 +149,24 @@ pub(crate) fn finds(plant: SeededBug, seeds: Range<u64>) -> Option<(u64, &'stati
 }
 
 /// The first ordinary seed of `seeds` that finds each planted bug.
-pub(crate) fn ordinary_finds(seeds: Range<u64>) -> Vec<(SeededBug, Option<u64>)> {
+pub(crate) fn ordinary_finds(seeds: &Range<u64>) -> Vec<(SeededBug, Option<u64>)> {
     let found: Mutex<BTreeMap<usize, u64>> = Mutex::default();
-    let next = AtomicU64::new(seeds.start);
-    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        return;
-                    }
-                    let plan = Arc::new(generate(seed, None));
-                    let mut fault_free = None;
-                    for (number, plant) in SeededBug::ALL.iter().enumerate() {
-                        let is_found =
-                            |found: &BTreeMap<_, _>| found.get(&number).is_some_and(|at| *at < seed);
-                        if is_found(&found.lock()) {
-                            continue;
-                        }
-                        let all = Selection::all(&plan);
-                        let trial = attempt_beside(&mut fault_free, &plan, &all, Some(*plant));
-                        if let Some(violation) = trial.violation {
-                            print(&format!(
-                                "{}: found by seed {seed}: {}",
-                                plant.name(),
-                                violation.invariant
-                            ));
-                            let mut found = found.lock();
-                            let first = found.entry(number).or_insert(seed);
-                            *first = seed.min(*first);
-                        }
-                    }
-                }
-            });
+    each_seed(seeds, |seed| {
+        let plan = Arc::new(generate(seed, None));
+        let mut fault_free = None;
+        for (number, plant) in SeededBug::ALL.iter().enumerate() {
+            let is_found = |found: &BTreeMap<_, _>| found.get(&number).is_some_and(|at| *at < seed);
+            if is_found(&found.lock()) {
+                continue;
+            }
+            let all = Selection::all(&plan);
+            let trial = attempt_beside(&mut fault_free, &plan, &all, Some(*plant));
+            if let Some(violation) = trial.violation {
+                print(&format!("{}: found by seed {seed}: {}", plant.name(), violation.invariant));
+                let mut found = found.lock();
+                let first = found.entry(number).or_insert(seed);
+                *first = seed.min(*first);
+            }
         }
     });
     let found = found.into_inner();
