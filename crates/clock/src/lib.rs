@@ -59,6 +59,14 @@ pub fn after(at: Instant, delay: Duration) -> Instant {
     at.checked_add(delay).unwrap_or(at + FOREVER)
 }
 
+/// Waits until `instant`, or forever if it is `None`.
+pub async fn sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// One instant on the wall clock and on the monotonic clock. The comparison of the two reveals a wall-clock
 /// jump.
 #[derive(Debug, Clone, Copy)]

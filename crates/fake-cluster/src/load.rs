@@ -82,7 +82,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::bad_selector;
-use super::workload::sleep_until;
 use super::workload::watch_feed::{Feed, FeedEvent};
 use super::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use clock::SharedClock;
@@ -178,7 +177,7 @@ impl LoadMetrics {
                 biased;
                 () = stop.cancelled() => return,
                 Ok(()) = changes.changed() => {}
-                () = sleep_until(due) => {}
+                () = clock::sleep_until(due) => {}
             }
         }
     }

@@ -8,7 +8,7 @@ use autoscaling::event::{EventIntent, EventKind};
 use autoscaling::status::Status;
 use autoscaling::{Action, WriteOutcome};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::charges::{Charges, GuardProof};
 use super::machine::{Cause, Input, Output, Proof, State};
@@ -116,16 +116,10 @@ impl Handover {
             let failed = self.adopt(&client).await;
             let again = failed.then(|| Instant::now() + READ_AGAIN);
             let next = charges.next().into_iter().chain(again).min();
-            let timer = async {
-                match next {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
                 () = charges.changed() => {}
-                () = timer => {}
+                () = clock::sleep_until(next) => {}
             }
         }
     }

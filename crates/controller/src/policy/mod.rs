@@ -19,6 +19,7 @@ pub(crate) use self::condition::{find, publish};
 pub use self::metadata::ANNOTATION;
 pub use self::objects::{GROUP, Kind, VERSION};
 pub(crate) use self::resolved::Resolved;
+pub use self::resolved::read_object;
 pub(crate) use self::status::run as write_statuses;
 pub use self::store::Policies;
 pub(crate) use self::store::{Applicable, PolicyDue};

@@ -40,7 +40,7 @@ pub(crate) struct Resolved {
 }
 
 /// Reads the policy of an object. A policy with an invalid selector applies to no HPA.
-pub(super) fn read_object(object: &PolicyObject) -> Parsed {
+pub fn read_object(object: &PolicyObject) -> Parsed {
     let mut parsed = parse(&object.spec, level(&object.name));
     for (field, selector) in
         [("selector", &object.selector), ("namespaceSelector", &object.namespace_selector)]

@@ -10,7 +10,7 @@ use autoscaling::status::Status;
 use autoscaling::{Action, WriteOutcome};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::foreign::{self, View};
 use super::machine::{Activation, Input, Machine, ObservedState, Output, Proof, State, SyncObservation};
@@ -189,16 +189,10 @@ impl TakeOver {
                 }
                 Some(Output::Act(activation)) => self.start_acting(&self.inner.lock(), &activation),
                 None => {
-                    let timer = async {
-                        match next {
-                            Some(at) => sleep_until(at).await,
-                            None => std::future::pending().await,
-                        }
-                    };
                     tokio::select! {
                         biased;
                         () = self.changed.notified() => {}
-                        () = timer => {}
+                        () = clock::sleep_until(next) => {}
                     }
                 }
             }

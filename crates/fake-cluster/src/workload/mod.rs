@@ -190,7 +190,7 @@ impl Workloads {
                 biased;
                 () = stop.cancelled() => return,
                 Ok(()) = changes.changed() => {}
-                () = sleep_until(due) => {}
+                () = clock::sleep_until(due) => {}
             }
         }
     }
@@ -216,14 +216,6 @@ impl Workloads {
         let object = self.cluster.get(resource, namespace, name);
         let object = object.ok_or_else(|| Status::not_found("", resource, name))?;
         self.cluster.update(restarted(object, self.clock.now())).map(|_: Value| ())
-    }
-}
-
-/// Waits for an instant, or forever if it is `None`.
-pub(super) async fn sleep_until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
     }
 }
 

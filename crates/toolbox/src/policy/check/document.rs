@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use policies::bounds::contradiction;
 use policies::merge::{Policy, Source};
 use policies::resolve::{Rules, resolve};
-use policies::spec::{Level, Parsed, Problem, ProblemReason, When, parse, read};
+use policies::spec::{Level, Parsed, Problem, When, parse, read};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::super::read::FileObject;
 use cluster::watch::Watched;
-use controller::policy::{ANNOTATION, GROUP, Kind, VERSION};
+use controller::policy::{ANNOTATION, GROUP, Kind, VERSION, read_object};
 
 /// A policy object as the controller decodes it.
 pub(super) type PolicyObject = <Kind as Watched>::Object<'static>;
@@ -134,7 +134,7 @@ impl Document {
             None => None,
         };
         let parsed = match &decoded {
-            Some(object) => parsed(object),
+            Some(object) => read_object(object),
             // The fields are worth a report even if the server would not accept the object.
             None => self::read(value.get("spec").cloned().unwrap_or_default(), level),
         };
@@ -168,21 +168,6 @@ impl Document {
         let notes = past(&parsed, now);
         Self { location, title, problems, notes, parsed, object, rules }
     }
-}
-
-/// The policy of an object. A policy with an invalid selector applies to no HPA.
-pub(super) fn parsed(object: &PolicyObject) -> Parsed {
-    let level = if object.name.namespace.is_some() { Level::Namespaced } else { Level::Cluster };
-    let mut parsed = parse(&object.spec, level);
-    for (field, selector) in
-        [("selector", &object.selector), ("namespaceSelector", &object.namespace_selector)]
-    {
-        if let Err(error) = selector {
-            let reason = ProblemReason::Selector(error.to_string());
-            parsed.problems.push(Problem { path: field.to_owned(), reason });
-        }
-    }
-    parsed
 }
 
 /// The annotation of an object.

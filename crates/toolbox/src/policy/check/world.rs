@@ -18,7 +18,7 @@ use cluster::decode::DecodeError;
 use cluster::error::ApiError;
 use cluster::list::{self, Collection};
 use cluster::watch::Watched;
-use controller::policy::{GROUP, Kind, VERSION};
+use controller::policy::{GROUP, Kind, VERSION, read_object};
 
 /// HPAs, policies and namespaces.
 #[derive(Debug, Default)]
@@ -192,7 +192,7 @@ impl World {
 }
 
 fn entry(object: PolicyObject, is_in_files: bool) -> ((String, String), Entry) {
-    let parsed = Arc::new(document::parsed(&object));
+    let parsed = Arc::new(read_object(&object));
     entry_of(&object, parsed, is_in_files)
 }
 
