@@ -58,7 +58,6 @@
 //! `hpa`, `defaults` and `validation` process their objects. `format`, `table`, `discovery` and `openapi`
 //! build the responses.
 
-mod backend;
 mod defaults;
 mod discovery;
 mod faults;
@@ -106,9 +105,9 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower::{Service, service_fn};
 
-pub use self::backend::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 pub use self::faults::{FaultAction, FaultId, FaultRule, Faults};
 pub use self::link::{Answer, Exchange, Link, Pieces, Server, Whole};
+pub use self::metrics::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 pub use self::requests::{LoggedRequest, RequestLog};
 pub use self::reviews::Reviews;
 pub use self::scale::{BareScale, ScalePath};

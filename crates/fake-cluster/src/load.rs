@@ -58,15 +58,14 @@
 //! # Structure
 //!
 //! `pod_registry` tracks the pods from a feed of their changes. `stream` distributes work over them.
-//! `load_state` connects both for one load and takes its samples (`sample`). `outages` removes data, and
-//! `answer` writes the responses. `curve` and `points` describe loads over time. `model` and `pipeline`
-//! contain the parameters of a scenario.
+//! `load_state` connects both for one load and takes its samples (`sample`). `answer` writes the responses,
+//! without the data that an outage hides. `curve` and `points` describe loads over time. `model` and
+//! `pipeline` contain the parameters of a scenario.
 
 mod answer;
 mod curve;
 mod load_state;
 mod model;
-mod outages;
 mod pipeline;
 mod pod_registry;
 mod points;
@@ -81,8 +80,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::pipeline::{Gaps, OutageRules};
 use super::metrics::bad_selector;
-use super::workload::watch_feed::{Feed, FeedEvent};
+use super::watch::{Feed, FeedEvent};
 use super::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use clock::SharedClock;
 
@@ -94,7 +94,6 @@ pub use points::{Interpolation, LineProblem, Points, PointsError};
 
 use answer::Answers;
 use load_state::TrackedLoad;
-use outages::{Gaps, OutageRules};
 use pod_registry::{IDLE_BYTES, IDLE_MILLICORES, Pod, PodRegistry};
 
 /// Default scrape interval, as in metrics-server.

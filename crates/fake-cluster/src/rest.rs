@@ -5,10 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::backend::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use super::format::Format;
 use super::link::Answer;
 use super::list::{self, ListOptions};
+use super::metrics::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use super::registry::{AUTHENTICATION, AUTHORIZATION, ResourceType, TYPES};
 use super::route::{Query, ResourcePath, Route};
 use super::scale;

@@ -1,4 +1,4 @@
-//! WATCH: the changes of a collection as a stream of JSON lines.
+//! WATCH: the changes of a collection as a stream of JSON lines, and as a feed for the modules of this crate.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::Cluster;
@@ -284,5 +284,50 @@ fn check(options: &WatchOptions) -> Result<(), Status> {
             "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
         ),
         _ => Ok(()),
+    }
+}
+
+/// A change of an object.
+#[derive(Debug)]
+pub(crate) enum FeedEvent {
+    /// The object exists: it is new or changed.
+    Present(Arc<StoredObject>),
+    /// The object was deleted. The value is its last version.
+    Deleted(Arc<StoredObject>),
+}
+
+/// A feed of the existing objects of one resource, followed by every change. Unchanged objects cost nothing.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    existing: Vec<Arc<StoredObject>>,
+    live: Option<mpsc::UnboundedReceiver<Arc<Change>>>,
+}
+
+impl Feed {
+    /// Opens a feed that starts now. The feed of an unregistered resource stays empty.
+    pub(crate) fn open(cluster: &Cluster, resource: &str) -> Self {
+        let Some(ty) = ResourceType::named(resource) else {
+            return Self { existing: Vec::new(), live: None };
+        };
+        let mut state = cluster.lock();
+        let existing = state.list(ty, None, None).cloned().collect();
+        let newest = state.newest();
+        let live = state.subscribe(ty, None, newest).ok().map(|subscription| subscription.live);
+        Self { existing, live }
+    }
+
+    /// Whether the cluster has ended the feed, as a restore does.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.is_closed() && live.is_empty())
+    }
+
+    /// Returns the events since the previous call, in order.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = FeedEvent> {
+        let live = self.live.as_mut().into_iter();
+        let changes = live.flat_map(|live| std::iter::from_fn(|| live.try_recv().ok()));
+        std::mem::take(&mut self.existing).into_iter().map(FeedEvent::Present).chain(changes.map(|change| {
+            let now = Arc::clone(&change.now);
+            if change.kind == ChangeKind::Deleted { FeedEvent::Deleted(now) } else { FeedEvent::Present(now) }
+        }))
     }
 }

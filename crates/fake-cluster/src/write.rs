@@ -143,8 +143,8 @@ pub(crate) fn update_status(
         object::drop_nulls(&mut new);
     }
     if ty.kind == "HorizontalPodAutoscaler" {
-        hpa::decode::canonical(&mut new)?;
-        hpa::decode::complete_status(&mut new);
+        hpa::canonical(&mut new)?;
+        hpa::complete_status(&mut new);
     }
     fail_if(ty, name, &validation::update_status(ty, &new))?;
     let status = new.get("status").map(object::encode).unwrap_or_default();

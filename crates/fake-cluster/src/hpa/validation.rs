@@ -3,7 +3,7 @@
 use autoscaling::selector::faults_of_key;
 use serde_json::Value;
 
-use super::decode::{is_negative, is_positive};
+use super::{is_negative, is_positive};
 use crate::object::{at, int, list, text};
 use crate::status::{Causes as _, FieldError};
 use crate::validation::{is_dns_label, path_segment};

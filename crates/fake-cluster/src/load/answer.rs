@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::load_state::{Series, TrackedLoad};
 use super::model::Shown;
-use super::outages::Gaps;
+use super::pipeline::Gaps;
 use super::pod_registry::{Group, IDLE_BYTES, IDLE_MILLICORES, Pod, Reading, Usage};
 use crate::metrics::{CustomMetricQuery, bad_selector, metric_not_found, pod_not_found};
 use crate::object::time_text;

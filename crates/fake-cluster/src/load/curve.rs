@@ -4,7 +4,7 @@ use std::f64::consts::TAU;
 use std::time::Duration;
 
 use super::points::Points;
-use crate::workload::seed::Seed;
+use crate::workload::distribution::Seed;
 
 /// A non-negative amount that changes with time.
 ///

@@ -10,7 +10,7 @@ use super::model::{Load, Measure};
 use super::sample::{DelayedSamples, Trace};
 use super::stream::{Shares, Stream};
 use crate::object::{at, int, list, meta, text};
-use crate::workload::seed::Seed;
+use crate::workload::distribution::Seed;
 use crate::workload::{is_active, is_ready};
 
 /// Use of a container that does no work: without a load, or alongside the working container.

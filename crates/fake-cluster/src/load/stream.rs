@@ -127,7 +127,7 @@ mod tests {
     use super::{ServingPods, Stream};
     use crate::load::model::{OverflowPolicy, Work};
     use crate::load::{Curve, Shape};
-    use crate::workload::seed::Seed;
+    use crate::workload::distribution::Seed;
 
     const STEP: Duration = Duration::from_secs(1);
 

@@ -6,8 +6,7 @@ use autoscaling::selector::Selector;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::labels::ObjectLabels;
-use super::lists::{bad_selector, external_list, metric_not_found, pod_metrics_list, value_list};
+use super::{ObjectLabels, bad_selector, external_list, metric_not_found, pod_metrics_list, value_list};
 use crate::object::{at, int, list, meta, text};
 use crate::{Cluster, MetricsApi, MetricsBackend, MetricsReply, MetricsRequest, Status};
 

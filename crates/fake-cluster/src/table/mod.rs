@@ -1,8 +1,6 @@
 //! The tables that `kubectl get` prints, with the columns of Kubernetes (`pkg/printers/internalversion`).
 
-mod age;
 mod hpa;
-mod pods;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -59,7 +57,7 @@ fn wide(name: &'static str, value: impl Into<Value>) -> Cell {
 /// Returns the cells of one object. An absent object also has all columns.
 fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Cell> {
     let name = cell("Name", meta(object, "name"));
-    let age = cell("Age", age::since(meta(object, "creationTimestamp"), now));
+    let age = cell("Age", age_since(meta(object, "creationTimestamp"), now));
     let count = |path: &[&str]| int(object, path).unwrap_or(0);
     let ready = || format!("{}/{}", count(&["status", "readyReplicas"]), count(&["spec", "replicas"]));
     let containers = |key: &str| {
@@ -70,7 +68,7 @@ fn cells(ty: &ResourceType, object: &Value, now: Timestamp) -> Vec<Cell> {
     let labels = || at(object, &["spec", "selector"]).map_or_else(|| "<none>".to_owned(), labels_text);
     match ty.kind {
         "HorizontalPodAutoscaler" => hpa::cells(object, name, age),
-        "Pod" => pods::cells(object, now, name, age),
+        "Pod" => pod_cells(object, now, name, age),
         "Deployment" => vec![
             name,
             cell("Ready", ready()),
@@ -130,10 +128,10 @@ fn event_cells(event: &Value, now: Timestamp) -> Vec<Cell> {
         "" => text(event, &["eventTime"]),
         time => time,
     };
-    let first = age::since(first_time, now);
+    let first = age_since(first_time, now);
     let last = match text(event, &["lastTimestamp"]) {
         "" => first.clone(),
-        time => age::since(time, now),
+        time => age_since(time, now),
     };
     let name = text(event, &["involvedObject", "name"]);
     let kind = text(event, &["involvedObject", "kind"]).to_lowercase();
@@ -200,4 +198,126 @@ pub(crate) fn table<'a>(
         "columnDefinitions": if header { definitions(ty, now) } else { Value::Null },
         "rows": objects.map(|stored| row(stored, include, now)).collect::<Vec<_>>(),
     })
+}
+
+/// Returns the time since a timestamp, or `<unknown>` if it is absent.
+///
+/// `kubectl` prints ages with two or three significant figures.
+fn age_since(timestamp: &str, now: Timestamp) -> String {
+    let Ok(then) = timestamp.parse::<Timestamp>() else { return "<unknown>".to_owned() };
+    human_duration(now.duration_since(then).as_secs())
+}
+
+/// Prints seconds as Kubernetes' `duration.HumanDuration` does.
+fn human_duration(seconds: i64) -> String {
+    let with_rest = |whole: String, rest: i64, unit: char| {
+        if rest == 0 { whole } else { format!("{whole}{rest}{unit}") }
+    };
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    let days = hours / 24;
+    match seconds {
+        ..=-2 => "<invalid>".to_owned(),
+        -1 => "0s".to_owned(),
+        _ if seconds < 120 => format!("{seconds}s"),
+        _ if minutes < 10 => with_rest(format!("{minutes}m"), seconds % 60, 's'),
+        _ if minutes < 180 => format!("{minutes}m"),
+        _ if hours < 8 => with_rest(format!("{hours}h"), minutes % 60, 'm'),
+        _ if hours < 48 => format!("{hours}h"),
+        _ if days < 8 => with_rest(format!("{days}d"), hours % 24, 'h'),
+        _ if days < 365 * 2 => format!("{days}d"),
+        _ if days < 365 * 8 => with_rest(format!("{}y", days / 365), days % 365, 'd'),
+        _ => format!("{}y", days / 365),
+    }
+}
+
+/// Returns the cells of one pod.
+fn pod_cells(pod: &Value, now: Timestamp, name: Cell, age: Cell) -> Vec<Cell> {
+    let statuses = list(pod, &["status", "containerStatuses"]);
+    let inits = list(pod, &["spec", "initContainers"]);
+    let restartable = |name: &str| {
+        inits.iter().any(|init| text(init, &["name"]) == name && text(init, &["restartPolicy"]) == "Always")
+    };
+    let sidecars: Vec<&Value> = list(pod, &["status", "initContainerStatuses"])
+        .iter()
+        .filter(|status| restartable(text(status, &["name"])))
+        .collect();
+    let is_ready = |status: &&&Value| {
+        status.get("ready") == Some(&Value::Bool(true)) && at(status, &["state", "running"]).is_some()
+    };
+    let all: Vec<&Value> = statuses.iter().chain(sidecars).collect();
+    let ready = all.iter().filter(is_ready).count();
+    let total = list(pod, &["spec", "containers"]).len()
+        + inits.iter().filter(|init| text(init, &["restartPolicy"]) == "Always").count();
+    let restarts: i64 = all.iter().filter_map(|status| int(status, &["restartCount"])).sum();
+    let last = all
+        .iter()
+        .filter_map(|status| at(status, &["lastState", "terminated", "finishedAt"])?.as_str())
+        .max()
+        .filter(|_| restarts > 0);
+    let restarts = match last {
+        Some(last) => format!("{restarts} ({} ago)", age_since(last, now)),
+        None => restarts.to_string(),
+    };
+    vec![
+        name,
+        cell("Ready", format!("{ready}/{total}")),
+        cell("Status", pod_reason(pod, statuses)),
+        cell("Restarts", restarts),
+        age,
+        wide("IP", or_none(text(pod, &["status", "podIP"]))),
+        wide("Node", or_none(text(pod, &["spec", "nodeName"]))),
+        wide("Nominated Node", or_none(text(pod, &["status", "nominatedNodeName"]))),
+        wide("Readiness Gates", "<none>"),
+    ]
+}
+
+/// Returns the column `Status`: the phase, or a more specific reason.
+fn pod_reason(pod: &Value, statuses: &[Value]) -> String {
+    let phase = text(pod, &["status", "phase"]);
+    if at(pod, &["metadata", "deletionTimestamp"]).is_some() && !matches!(phase, "Succeeded" | "Failed") {
+        return "Terminating".to_owned();
+    }
+    let mut reason = match text(pod, &["status", "reason"]) {
+        "" => phase,
+        reason => reason,
+    }
+    .to_owned();
+    for status in statuses.iter().rev() {
+        let waiting = text(status, &["state", "waiting", "reason"]);
+        if !waiting.is_empty() {
+            waiting.clone_into(&mut reason);
+        } else if let Some(terminated) = at(status, &["state", "terminated"]) {
+            reason = match text(terminated, &["reason"]) {
+                "" => format!("ExitCode:{}", int(terminated, &["exitCode"]).unwrap_or(0)),
+                specific => specific.to_owned(),
+            };
+        }
+    }
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human_duration;
+
+    #[test]
+    fn durations_print_as_in_kubectl() {
+        let cases = [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (600, "10m"),
+            (10_800, "3h"),
+            (11_100, "3h5m"),
+            (90_000, "25h"),
+            (180_000, "2d2h"),
+            (800_000, "9d"),
+            (800 * 86_400, "2y70d"),
+            (-5, "<invalid>"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(human_duration(seconds), text, "{seconds}");
+        }
+    }
 }

@@ -7,14 +7,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::model::WorkloadModel;
-use super::names::template_hash;
 use super::objects::{controller, controller_uid, is_terminating, name, namespace, seconds, wanted_replicas};
 use super::pod_state::{Counts, Id, Kind, Owner, Pod, PodPhase};
-use super::pods::is_ready;
-use super::watch_feed::{Feed, FeedEvent};
+use super::pods::{is_ready, template_hash};
 use crate::Cluster;
 use crate::object::{at, int, text};
 use crate::store::StoredObject;
+use crate::watch::{Feed, FeedEvent};
 
 /// All owners and pods, and the queues of owners and pods to reconcile.
 #[derive(Debug)]
@@ -239,7 +238,7 @@ impl InformerCache {
         let mut pod = before.unwrap_or_else(|| Pod {
             stored: Arc::clone(&stored),
             owner,
-            revision: text(&object, &["metadata", "labels", super::stateful::REVISION_LABEL]).to_owned(),
+            revision: text(&object, &["metadata", "labels", super::replicas::REVISION_LABEL]).to_owned(),
             phase: PodPhase::Pending,
             ready_since: None,
             lifecycle: None,

@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
+use super::distribution::Seed;
 use super::model::{Failure, ImagePull, WorkloadModel};
 use super::objects::{name, namespace, set, uid};
 use super::pod_lifecycle::PodLifecycle;
 use super::pod_state::{Id, PodPhase};
 use super::pods::status;
 use super::replicas::model_key;
-use super::seed::Seed;
 use super::{Pass, RETRY};
 use crate::object::{list, text};
 

@@ -49,27 +49,22 @@
 //!
 //! # Structure
 //!
-//! `informer_cache` caches the owners and pods (`pod_state`) from a `watch_feed` of their changes.
-//! `deployments` (by the rules in `rollout`), `replicas` and `stateful` are the controllers. `kubelet` advances
-//! each pod's `pod_lifecycle`. `status` writes the statuses of owners. `pods` writes the statuses of pods.
+//! `informer_cache` caches the owners and pods (`pod_state`) from a feed of their changes. `deployments` (by
+//! the rules in `rollout`) and `replicas` are the controllers. `kubelet` advances each pod's `pod_lifecycle`.
+//! `status` writes the statuses of owners. `pods` writes the statuses of pods.
 
 mod deployments;
-mod distribution;
+pub(super) mod distribution;
 mod informer_cache;
 mod kubelet;
 mod model;
-mod names;
 mod objects;
 mod pod_lifecycle;
 mod pod_state;
 mod pods;
 mod replicas;
 mod rollout;
-mod scheduling;
-pub(super) mod seed;
-mod stateful;
 mod status;
-pub(super) mod watch_feed;
 
 pub use distribution::Distribution;
 pub use model::{Failure, ImagePull, Span, WorkloadModel};
@@ -85,11 +80,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::distribution::Seed;
 use self::informer_cache::InformerCache;
 use self::objects::{restarted, time_after};
 use self::pod_state::{Id, Kind};
-use self::scheduling::Images;
-use self::seed::Seed;
+use self::pods::Images;
 use super::{Cluster, Status};
 use clock::SharedClock;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::distribution::Seed;
 use super::model::{Failure, Span, WorkloadModel};
-use super::seed::Seed;
 
 /// The kubelet's first back-off between restarts of a crashing container.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
@@ -212,7 +212,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{PodLifecycle, Stage};
-    use crate::workload::seed::Seed;
+    use crate::workload::distribution::Seed;
     use crate::workload::{Failure, Span, WorkloadModel};
 
     const fn secs(seconds: u64) -> Duration {

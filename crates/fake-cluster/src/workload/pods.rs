@@ -1,5 +1,7 @@
-//! Pod objects: their creation from a template, and their status at each stage.
+//! Pod objects: their creation from a template, their names, nodes and addresses, and their status at each stage.
+//! Names resemble Kubernetes' names but are equal in every run.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,8 +11,8 @@ use super::TimePoint;
 use super::objects::{is_terminating, namespace, owned_by, set};
 use super::pod_lifecycle::{PodLifecycle, Stage};
 use super::pod_state::Id;
-use super::scheduling::{host_address, pod_address};
 use crate::object::{at, list, text, time_text};
+use crate::store::letters;
 
 /// Creates a pod of `owner` from its `spec.template`.
 pub(super) fn from_template(owner: &Value, template: &Value, pod_name: &str) -> Value {
@@ -122,4 +124,88 @@ fn container_status(container: &Value, lifecycle: &PodLifecycle, now: TimePoint)
         set(&mut status, &["lastState"], json!({"terminated": terminated}));
     }
     status
+}
+
+/// Returns the hash of a pod template, such as `5d9c7b8f6d`. The hash distinguishes the ReplicaSets of one
+/// Deployment.
+pub(super) fn template_hash(template: &serde_json::Value) -> String {
+    letters(fnv(template.to_string().as_bytes()), 10)
+}
+
+/// Returns the name suffix of the `count`-th pod of a workload, such as `abcde`.
+pub(super) fn pod_suffix(workload: &str, count: u64) -> String {
+    letters(fnv(format!("{workload}/{count}").as_bytes()), 5)
+}
+
+/// Computes FNV-1a with a final mix, so that a difference in the last character affects all digits.
+fn fnv(bytes: &[u8]) -> u64 {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let mixed = (hash ^ (hash >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
+}
+
+/// Number of nodes.
+const NODES: u32 = 3;
+
+/// Returns the node of the n-th placed pod.
+pub(super) fn node(index: u32) -> String {
+    format!("node-{}", index % NODES + 1)
+}
+
+/// Returns the address of a node.
+pub(super) fn host_address(node: &str) -> String {
+    let number: u32 = node.strip_prefix("node-").and_then(|number| number.parse().ok()).unwrap_or(0);
+    format!("172.18.{}.{}", number / 250 % 250, number % 250 + 1)
+}
+
+/// Returns the address of a pod by its number.
+pub(super) fn pod_address(number: u64) -> String {
+    format!("10.{}.{}.{}", 244 + number / 62_500 % 10, number / 250 % 250, number % 250 + 2)
+}
+
+/// The time at which each image is available on each node.
+#[derive(Debug, Default)]
+pub(super) struct Images {
+    available_at: BTreeMap<(String, String), Duration>,
+}
+
+impl Images {
+    /// Returns the time at which an image is available on a node. The first request starts the pull, with the
+    /// duration from `pull`.
+    pub(super) fn available_at(
+        &mut self,
+        node: &str,
+        image: &str,
+        now: Duration,
+        pull: impl FnOnce() -> Duration,
+    ) -> Duration {
+        let key = (node.to_owned(), image.to_owned());
+        *self.available_at.entry(key).or_insert_with(|| now.saturating_add(pull()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::{pod_suffix, template_hash};
+
+    #[test]
+    fn pod_suffixes_are_unique_and_have_five_letters() {
+        let names: BTreeSet<_> = (0..1_000).map(|count| pod_suffix("web-5d9c7b8f6d", count)).collect();
+        assert_eq!(names.len(), 1_000);
+        assert!(names.iter().all(|name| name.len() == 5));
+    }
+
+    #[test]
+    fn template_hashes_are_equal_only_for_equal_templates() {
+        let one = json!({"spec": {"containers": [{"image": "web:1"}]}});
+        let two = json!({"spec": {"containers": [{"image": "web:2"}]}});
+        assert_eq!(template_hash(&one), template_hash(&one.clone()));
+        assert_ne!(template_hash(&one), template_hash(&two));
+    }
 }

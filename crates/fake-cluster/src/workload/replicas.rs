@@ -1,18 +1,17 @@
-//! The controllers of interchangeable pods, which keep `spec.replicas` pods.
+//! The controllers that keep `spec.replicas` pods: interchangeable ones, and the ordered pods of a StatefulSet.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::names::pod_suffix;
+use super::informer_cache::InformerCache;
 use super::objects::{name, namespace, set};
 use super::pod_lifecycle::PodLifecycle;
 use super::pod_state::{Id, Kind, Owner, Pod, PodPhase};
-use super::pods::{announce_end, from_template};
-use super::stateful::REVISION_LABEL;
-use super::{Pass, RETRY, scheduling};
-use crate::object::at;
+use super::pods::{self, announce_end, from_template, pod_suffix};
+use super::{Pass, RETRY};
+use crate::object::{at, int, text};
 
 impl Pass<'_> {
     /// Adjusts the number of an owner's pods. Returns whether anything changed.
@@ -50,7 +49,7 @@ impl Pass<'_> {
         if owner.kind == Kind::StatefulSet {
             set(&mut pod, &["metadata", "labels", REVISION_LABEL], owner.hash.as_str());
         }
-        set(&mut pod, &["spec", "nodeName"], scheduling::node(self.state.placed));
+        set(&mut pod, &["spec", "nodeName"], pods::node(self.state.placed));
         let is_created = self.cluster.create(pod).is_ok();
         if is_created {
             self.state.placed = self.state.placed.wrapping_add(1);
@@ -93,4 +92,87 @@ fn template_of(owner: &Owner) -> Value {
 /// ReplicaSets, the user's object is the Deployment.
 pub(super) fn model_key(owner: &Value, parent: Option<&Value>) -> (String, String) {
     (namespace(owner).to_owned(), name(parent.unwrap_or(owner)).to_owned())
+}
+
+/// The label with the template hash of a StatefulSet's pod.
+pub(super) const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// A change of a StatefulSet's pods. Ordered management applies one change at a time. Parallel management
+/// applies all changes.
+#[derive(Debug, PartialEq, Eq)]
+enum Action {
+    Create(String),
+    Terminate(Id),
+}
+
+impl Pass<'_> {
+    /// Keeps the pods `name-0` to `name-(wanted - 1)`. Returns whether anything changed.
+    pub(super) fn keep_ordinals(&mut self, id: Id) -> bool {
+        let Some(owner) = self.state.cache.owners.get(&id) else { return false };
+        let actions = actions(&self.state.cache, owner);
+        actions.into_iter().fold(false, |any, action| match action {
+            Action::Create(pod_name) => self.create_pod(id, &pod_name) || any,
+            Action::Terminate(pod) => {
+                self.terminate(pod);
+                true
+            }
+        })
+    }
+}
+
+/// Computes the next changes. Pods are created in order, each after all previous pods are ready. Pods are
+/// terminated from the highest ordinal down, each after the removal of the pod above. `podManagementPolicy:
+/// Parallel` skips these waits. Afterwards, pods of an old template are terminated one by one, from the
+/// highest ordinal down to the partition, and recreated.
+fn actions(cache: &InformerCache, owner: &Owner) -> Vec<Action> {
+    let in_order = text(&owner.object, &["spec", "podManagementPolicy"]) != "Parallel";
+    let mut pods: Vec<_> =
+        cache.pods_of(owner).filter_map(|(id, pod)| Some((ordinal(pod)?, id, pod))).collect();
+    pods.sort_unstable_by_key(|(ordinal, ..)| *ordinal);
+    let mut actions = Vec::new();
+    for ordinal in 0..owner.wanted {
+        match pods.binary_search_by_key(&ordinal, |(existing, ..)| *existing).ok().and_then(|at| pods.get(at))
+        {
+            None => {
+                actions.push(Action::Create(format!("{}-{ordinal}", name(&owner.object))));
+                if in_order {
+                    return actions;
+                }
+            }
+            // A terminating pod still holds its name.
+            Some((.., pod)) if in_order && !is_healthy(pod) => return actions,
+            Some(_) => {}
+        }
+    }
+    for (_, id, pod) in pods.iter().rev().take_while(|(ordinal, ..)| *ordinal >= owner.wanted) {
+        if pod.is_active() {
+            actions.push(Action::Terminate(*id));
+        }
+        if in_order {
+            return actions;
+        }
+    }
+    if !actions.is_empty() || text(&owner.object, &["spec", "updateStrategy", "type"]) == "OnDelete" {
+        return actions;
+    }
+    let partition =
+        int(&owner.object, &["spec", "updateStrategy", "rollingUpdate", "partition"]).unwrap_or(0);
+    let partition = usize::try_from(partition).unwrap_or(0);
+    for (_, id, pod) in pods.iter().rev().take_while(|(ordinal, ..)| *ordinal >= partition) {
+        if pod.revision != owner.hash && pod.is_active() {
+            return vec![Action::Terminate(*id)];
+        }
+        if !is_healthy(pod) {
+            return actions;
+        }
+    }
+    actions
+}
+
+fn is_healthy(pod: &Pod) -> bool {
+    pod.is_active() && pod.is_ready()
+}
+
+fn ordinal(pod: &Pod) -> Option<usize> {
+    pod.stored.name().rsplit_once('-')?.1.parse().ok()
 }

@@ -147,9 +147,9 @@ pub(super) fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Statu
     }
     object::drop_nulls(object);
     if ty.kind == "HorizontalPodAutoscaler" {
-        hpa::decode::canonical(object)?;
-        hpa::defaults::apply(object);
-        hpa::decode::complete_status(object);
+        hpa::canonical(object)?;
+        hpa::apply_defaults(object);
+        hpa::complete_status(object);
     } else {
         defaults::apply(ty, object);
     }
