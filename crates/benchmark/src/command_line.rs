@@ -9,7 +9,7 @@ use crate::controller::CommandLine;
 use crate::hostile::{self, Hostile};
 use crate::options::{Options, flag, measured, read_measured, switch, text};
 use crate::real::minimum_cost::Floor;
-use crate::real::rounds::Rounds;
+use crate::real::options::Rounds;
 use crate::real::{self, Real};
 
 /// The selected task.

@@ -13,8 +13,7 @@ use tokio::time::timeout;
 
 use crate::Failure;
 use crate::observations::{Micros, now};
-use crate::process::Usage;
-use crate::scrape::Page;
+use crate::scrape::{Page, Usage};
 
 /// The maximum duration of a shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);

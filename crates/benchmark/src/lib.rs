@@ -23,17 +23,13 @@ mod command_line;
 mod controller;
 mod hostile;
 mod measure;
-mod median;
-mod observation_log;
 mod observations;
 mod options;
-mod process;
 mod real;
 mod run;
 mod scrape;
 mod server;
 mod simulated;
-mod smoke;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -41,9 +37,13 @@ mod workload;
 mod world;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use self::command_line::Task;
 use self::measure::Report;
+use crate::controller::CommandLine;
+use crate::options::Options;
+use crate::workload::Workload;
 
 /// Any failure of a run. No caller distinguishes failures.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -61,7 +61,7 @@ pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
     match task {
         Task::Simulated(options) => {
             let reports = runtime.block_on(simulated::run(&options))?;
-            let report = median::combine(&reports)?;
+            let report = measure::median_report(&reports)?;
             print!("{}", table::render(std::slice::from_ref(&report)));
             store(&report, &options.folder)
         }
@@ -85,7 +85,7 @@ pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
             print!("{}", chart::render(&read(&files)?));
             Ok(())
         }
-        Task::Smoke => runtime.block_on(smoke::run(scratch)),
+        Task::Smoke => runtime.block_on(smoke(scratch)),
     }
 }
 
@@ -112,4 +112,44 @@ fn read(files: &[PathBuf]) -> Result<Vec<Report>, Failure> {
         serde_json::from_str(&text).map_err(|error| format!("{}: {error}", file.display()).into())
     };
     files.iter().map(read).collect()
+}
+
+/// Runs a few HPAs for a few short periods, for `cargo test`. Checks that the report is complete, not its values.
+pub(crate) async fn smoke(scratch: &Path) -> Result<(), Failure> {
+    let basis = Workload::named("W9").ok_or("no workload W9")?;
+    let workload = Workload { hpas: 20, pods: 3, namespaces: 2, probes: 2, churn: 10, ..basis };
+    let folder = scratch.join("scale");
+    let options = Options {
+        workload,
+        controller: CommandLine::own(Vec::new()),
+        label: "smoke".to_owned(),
+        period: Duration::from_secs(1),
+        warm_up: 3,
+        periods: 6,
+        runs: 1,
+        folder,
+    };
+    let reports = simulated::run(&options).await?;
+    let report = measure::median_report(&reports)?;
+    let text = table::render(&reports);
+    println!("{text}");
+    let mut missing = Vec::new();
+    let mut needs = |name: &'static str, is_there: bool| {
+        if !is_there {
+            missing.push(name);
+        }
+    };
+    needs("syncs", report.syncs >= 20.0);
+    needs("lateness", report.lateness.is_some_and(|it| it.count >= 20));
+    needs("lateness by the controller's own account", report.own_on_time.is_some());
+    let puts = report.requests.iter().find(|it| it.verb == "update" && it.resource.ends_with("/status"));
+    needs("status writes", puts.is_some_and(|it| it.requests > 0.5));
+    needs("bytes", report.sent_per_sync.is_some_and(|it| it > 100.0));
+    needs("resident memory", report.resident > 1e6 && report.resident_peak >= report.resident);
+    needs("reactions to the step", report.reaction.is_some_and(|it| it.missing == 0));
+    needs("first decisions", report.creation.is_some_and(|it| it.missing == 0));
+    needs("decisions after a change", report.spec_change.is_some_and(|it| it.missing == 0));
+    needs("all decided", report.all_decided.is_some() && report.all_decided_again.is_some());
+    needs("the chart", chart::render(&reports).contains("smoke"));
+    if missing.is_empty() { Ok(()) } else { Err(format!("missing: {}", missing.join(", ")).into()) }
 }

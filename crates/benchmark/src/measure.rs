@@ -1,9 +1,12 @@
-//! Computes a report from the server's observations and the usage of the processes.
+//! Computes a report from the server's observations and the usage of the processes, and the medians of several
+//! reports.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::Failure;
 use crate::observations::{HpaObservations, Micros, Observations, PendingReaction};
-use crate::process::Usage;
+use crate::scrape::Usage;
 use crate::workload::Workload;
 
 /// The maximum lateness of a sync that counts as on time, in seconds.
@@ -262,4 +265,56 @@ pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
 
 fn seconds(micros: Micros) -> f64 {
     micros as f64 / 1e6
+}
+
+/// A report of medians. A kind of request that a run lacks counts as zero in that run.
+pub(crate) fn median_report(reports: &[Report]) -> Result<Report, Failure> {
+    let mut kinds: Vec<PerSync> = Vec::new();
+    for kind in reports.iter().flat_map(|report| &report.requests) {
+        if !kinds.iter().any(|existing| existing.same_kind(kind)) {
+            let (requests, failed, received, sent) = (0.0, 0.0, 0.0, 0.0);
+            let (verb, resource) = (kind.verb.clone(), kind.resource.clone());
+            kinds.push(PerSync { verb, resource, requests, failed, received, sent });
+        }
+    }
+    let mut values = Vec::new();
+    for report in reports {
+        let same =
+            |kind: &PerSync| report.requests.iter().find(|it| it.same_kind(kind)).unwrap_or(kind).clone();
+        let whole = Report { requests: kinds.iter().map(same).collect(), ..report.clone() };
+        values.push(serde_json::to_value(whole)?);
+    }
+    let mut median: Report = serde_json::from_value(median_value(&values.iter().collect::<Vec<_>>()))?;
+    median.requests.sort_by(|a, b| b.requests.total_cmp(&a.requests));
+    median.runs = reports.len();
+    Ok(median)
+}
+
+/// Replaces numbers by their median, or by the upper median of an even count. Other values come from the
+/// first report that has them.
+fn median_value(values: &[&Value]) -> Value {
+    let present: Vec<_> = values.iter().copied().filter(|value| !value.is_null()).collect();
+    match present.first() {
+        Some(Value::Object(fields)) => {
+            let field = |key: &String| {
+                let field_values: Vec<_> = present.iter().filter_map(|value| value.get(key)).collect();
+                (key.clone(), median_value(&field_values))
+            };
+            fields.keys().map(field).collect()
+        }
+        Some(Value::Array(items)) => {
+            let item = |index: usize| {
+                median_value(&present.iter().filter_map(|value| value.get(index)).collect::<Vec<_>>())
+            };
+            (0..items.len()).map(item).collect()
+        }
+        Some(Value::Number(_)) => {
+            let mut numbers: Vec<_> =
+                present.iter().filter_map(|value| Some((value.as_f64()?, (*value).clone()))).collect();
+            numbers.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+            numbers.into_iter().map(|(_, value)| value).nth(present.len() / 2).unwrap_or_default()
+        }
+        Some(other) => (*other).clone(),
+        None => Value::Null,
+    }
 }

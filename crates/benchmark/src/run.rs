@@ -12,7 +12,7 @@ use crate::controller::{self, Controller, Placeholders};
 use crate::measure::{Report, Run};
 use crate::observations::{Observations, now};
 use crate::options::Options;
-use crate::process::Usage;
+use crate::scrape::Usage;
 
 /// The sampling interval of the controller's memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);

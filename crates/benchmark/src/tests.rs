@@ -5,10 +5,9 @@
 use std::collections::BTreeMap;
 
 use crate::hostile::longest_gap;
-use crate::measure::{Report, Run};
-use crate::median;
+use crate::measure::{self, Report, Run};
 use crate::observations::{HpaObservations, Observations, PendingReaction, RequestCount};
-use crate::process::Usage;
+use crate::scrape::Usage;
 use crate::workload::Workload;
 
 const SECOND: i64 = 1_000_000;
@@ -132,7 +131,7 @@ fn every_figure_of_several_runs_is_the_median() {
         })
     };
     let all = [run(8, &[95, 111]), run(80, &[95, 113]), run(4, &[95, 112])];
-    let median = median::combine(&all).unwrap();
+    let median = measure::median_report(&all).unwrap();
     assert_eq!((median.runs, median.requests_per_sync), (3, all[0].requests_per_sync));
     assert_eq!(median.requests.len(), 2);
     assert_eq!((median.requests[0].verb.as_str(), median.requests[1].requests), ("get", 0.0));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hostile::way::Way;
+use crate::hostile::Way;
 
 /// Pods per HPA in the large namespace of a skewed cluster.
 pub(crate) const FEW_PODS: usize = 3;

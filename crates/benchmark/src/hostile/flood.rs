@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::way::Way;
+use super::Way;
 use crate::Failure;
 use crate::scrape::trusting;
 

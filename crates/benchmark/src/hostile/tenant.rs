@@ -12,7 +12,7 @@ use fake_cluster::Cluster;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::way::{ABSENT_METRIC, HOSTILE, Shape, Way};
+use super::{ABSENT_METRIC, HOSTILE, Shape, Way};
 use crate::workload::Workload;
 use crate::world::World;
 

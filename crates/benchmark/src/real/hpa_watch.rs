@@ -15,8 +15,7 @@ use serde::Deserialize;
 use tokio::task::JoinHandle;
 
 use crate::Failure;
-use crate::observation_log::ObservationLog;
-use crate::observations::{Micros, now};
+use crate::observations::{Micros, ObservationLog, now};
 
 /// The resourceVersion is appended.
 const PATH: &str =

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::cluster::{RealCluster, Share};
 use super::connection::{Connection, Http, Server};
 use super::control_plane::ADMIN_TOKEN;
-use super::rounds::{Rounds, median, with_rounds};
+use super::options::{Rounds, median, with_rounds};
 use crate::Failure;
 use crate::workload::Workload;
 

@@ -14,17 +14,16 @@ pub(crate) mod lists;
 mod load;
 mod metrics_server;
 pub(crate) mod minimum_cost;
-mod options;
+pub(crate) mod options;
 mod protobuf;
 mod request_counters;
-pub(crate) mod rounds;
 mod search;
 mod sockets;
 
 use self::cluster::RealCluster;
 pub(crate) use self::options::{Real, command, read};
 use crate::measure::Report;
-use crate::{Failure, median, run, store};
+use crate::{Failure, measure, run, store};
 
 /// Measures every contestant `runs` times and returns the medians of each.
 pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
@@ -50,7 +49,8 @@ pub(crate) async fn run(real: &Real) -> Result<Vec<Report>, Failure> {
         }
     }
     cluster.reset().await?;
-    let medians = reports.iter().map(|reports| median::combine(reports)).collect::<Result<Vec<_>, _>>()?;
+    let medians =
+        reports.iter().map(|reports| measure::median_report(reports)).collect::<Result<Vec<_>, _>>()?;
     for report in &medians {
         store(report, &folder)?;
     }

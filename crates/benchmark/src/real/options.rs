@@ -1,9 +1,13 @@
-//! The command line of `real`.
+//! The command line of `real`, and of the measurements without a controller.
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgMatches, Command, value_parser};
 
 use super::controllers::MeasuredController;
 use crate::Failure;
+use crate::measure::percentile;
 use crate::options::{Options, flag, measured, read_measured, switch, text};
 
 /// Runs of several controllers against one real cluster.
@@ -92,6 +96,54 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Real, Failure> {
         search,
         options,
     })
+}
+
+/// The number and duration of rounds, and the folder for the table. All variants take turns in each round, and the
+/// figures are medians over the rounds, so that other work on the machine affects all variants equally.
+#[derive(Debug, Clone)]
+pub(crate) struct Rounds {
+    /// The duration of one variant in one round.
+    pub(super) time: Duration,
+    pub(super) count: usize,
+    folder: PathBuf,
+}
+
+/// Adds the arguments for rounds.
+pub(super) fn with_rounds(command: Command, seconds: &'static str) -> Command {
+    command
+        .arg(text("seconds", "Seconds per variant and round").default_value(seconds))
+        .arg(
+            text("runs", "Number of rounds; the table has the medians")
+                .visible_alias("repeat")
+                .default_value("15"),
+        )
+        .arg(text("out", "Folder for the table").default_value("target/scale"))
+}
+
+impl Rounds {
+    /// Reads the arguments for rounds.
+    pub(crate) fn read(matches: &ArgMatches) -> Result<Self, Failure> {
+        let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
+        Ok(Self {
+            time: Duration::try_from_secs_f64(text("seconds").parse()?)?,
+            count: text("runs").parse()?,
+            folder: text("out").into(),
+        })
+    }
+
+    /// Prints a table and stores it in the folder.
+    pub(super) fn publish(&self, name: &str, table: &str) -> Result<(), Failure> {
+        print!("{table}");
+        std::fs::create_dir_all(&self.folder)?;
+        Ok(std::fs::write(self.folder.join(name), table)?)
+    }
+}
+
+/// The median of one figure.
+pub(super) fn median<T: Copy>(costs: &[T], of: fn(&T) -> f64) -> f64 {
+    let mut values: Vec<_> = costs.iter().map(of).collect();
+    values.sort_by(f64::total_cmp);
+    percentile(&values, 0.5)
 }
 
 #[cfg(test)]

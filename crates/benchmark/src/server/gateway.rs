@@ -11,9 +11,8 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::hostile::way::{HOSTILE, Way};
-use crate::observation_log::ObservationLog;
-use crate::observations::{Micros, Observations, RequestCount, now, request_title};
+use crate::hostile::{HOSTILE, Way};
+use crate::observations::{Micros, ObservationLog, Observations, RequestCount, now, request_title};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 

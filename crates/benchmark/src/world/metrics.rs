@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::objects::{QUEUE_PER_POD, REQUESTS, labels, queue};
 use super::{App, State, World};
-use crate::hostile::way::{ABSENT_METRIC, HOSTILE};
+use crate::hostile::{ABSENT_METRIC, HOSTILE};
 
 /// The label by which Deployments select their pods.
 const APP_LABEL: &str = "app.kubernetes.io/name";

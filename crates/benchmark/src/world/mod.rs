@@ -15,7 +15,7 @@ use fake_cluster::Cluster;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::hostile::way::{HOSTILE, Way};
+use crate::hostile::{HOSTILE, Way};
 use crate::workload::{FEW_PODS, Kind, POISONED, Workload};
 
 /// The apps with their pods, and the backend of their metrics.
