@@ -24,8 +24,8 @@ use super::call::Call;
 use super::decode::DecodeError;
 use super::error::{ApiError, is_broken};
 use super::gate::WritePermit;
-use super::items::{Envelope, ItemScanner};
 use super::limit::TokenBucket;
+use super::list::{Envelope, ItemScanner};
 
 /// Maximum size of an error response, in bytes. The rest is not read.
 const MAX_ERROR_BODY: usize = 1 << 20;

@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 
 use super::call::Call;
 use super::error::ApiError;
-use super::items::ItemScanner;
+use super::list::ItemScanner;
 use super::status::StatusTarget;
 
 pub use super::metrics::fuzzing::{custom_list, external_list, resource_list};

@@ -55,7 +55,6 @@ pub mod fingerprint;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod gate;
-mod items;
 pub mod jitter;
 pub mod kubeconfig;
 pub mod limit;

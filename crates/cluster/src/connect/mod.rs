@@ -5,9 +5,7 @@ mod account;
 mod credentials;
 mod exec;
 mod proxy;
-mod stream;
 mod tls_files;
-mod tunnel;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,10 +27,8 @@ use tower::{BoxError, Layer, Service, ServiceExt};
 
 use self::credentials::Authorized;
 use self::exec::{Identity, Plugin};
-use self::proxy::Proxy;
-use self::stream::Stream;
+use self::proxy::{Proxy, Stream, through};
 use self::tls_files::{Certified, Contents};
-use self::tunnel::through;
 use super::api_client::HttpService;
 use crate::platform;
 use clock::SystemClock;
@@ -43,9 +39,9 @@ pub use self::credentials::CredentialError;
 pub(super) use self::credentials::{Shown, Source, read_token};
 pub use self::exec::{PluginError, PluginLimits};
 pub use self::proxy::ProxyError;
+pub(super) use self::proxy::TunnelError;
 pub use self::tls_files::TlsFileError;
 use self::tls_files::TlsFiles;
-pub(super) use self::tunnel::TunnelError;
 
 /// Checks the URL of a proxy. `origin` names its source in errors.
 pub(super) fn check_proxy(url: &str, origin: &str) -> Result<(), ProxyError> {

@@ -1,11 +1,24 @@
-//! Chooses a proxy, like client-go, with hyper-util's rules for `NO_PROXY`.
+//! Chooses a proxy, like client-go, with hyper-util's rules for `NO_PROXY`, and connects through it.
 //!
 //! A `proxy-url` in the kubeconfig takes precedence. Otherwise the environment decides: `HTTPS_PROXY` for a
 //! server at `https://`, `HTTP_PROXY` for a server at `http://`. Upper case takes precedence over lower case.
 //! A server on this machine or in `NO_PROXY` gets no proxy.
 
+use std::error::Error;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
 use http::{HeaderValue, Uri};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt};
+
+use crate::error::describe_connecting;
 
 /// A value is not the URL of a supported proxy. The text omits it because it may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -102,6 +115,128 @@ fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
     // hyper-util exempts no loopback address. It supports `.example.com`, but not `*.example.com`.
     let exceptions = format!("localhost,127.0.0.0/8,::1,{}", no_proxy.replace("*.", "."));
     Matcher::builder().all("http://proxy").no(exceptions).build().intercept(server).is_none()
+}
+
+/// A failed connection through a proxy.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct TunnelError(String);
+
+/// Connects to the server through a proxy. `dial` connects to the proxy. `limit` is the timeout of a
+/// connection, including the proxy's response.
+pub(super) fn through<C>(
+    proxy: Proxy,
+    dial: C,
+    limit: Duration,
+) -> BoxCloneSyncService<Uri, Stream<C::Response>, TunnelError>
+where
+    C: Service<Uri, Error = BoxError> + Clone + Send + Sync + 'static,
+    C::Response: Read + Write + Unpin + Send + 'static,
+    C::Future: Send + 'static,
+{
+    BoxCloneSyncService::new(tower::service_fn(move |server: Uri| {
+        let (proxy, dial) = (proxy.clone(), dial.clone());
+        async move {
+            let hung = || TunnelError(format!("proxyconnect tcp: {}: i/o timeout", proxy.authority()));
+            let connected = tokio::time::timeout(limit, connect(&proxy, dial, &server)).await;
+            connected.unwrap_or_else(|_| Err(hung()))
+        }
+    }))
+}
+
+async fn connect<C>(proxy: &Proxy, dial: C, server: &Uri) -> Result<Stream<C::Response>, TunnelError>
+where
+    C: Service<Uri, Error = BoxError>,
+    C::Response: Read + Write + Unpin + Send + 'static,
+{
+    let address = proxy.address.clone();
+    let stream = dial.oneshot(address.clone()).await.map_err(|error| {
+        TunnelError(format!("proxyconnect tcp: {}", describe_connecting(error.as_ref(), &address)))
+    })?;
+    let failed = |error: &(dyn Error + 'static)| {
+        let cause = std::iter::successors(Some(error), |error| (*error).source()).last();
+        let cause = cause.map_or_else(String::new, ToString::to_string);
+        TunnelError(format!("proxyconnect tcp: {}: {cause}", proxy.authority()))
+    };
+    let mut dialled = Some(stream);
+    let dialled = tower::service_fn(move |_: Uri| {
+        std::future::ready(dialled.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
+    });
+    match (proxy.kind, server.scheme_str()) {
+        (Kind::Socks5, scheme) => {
+            let default = if scheme == Some("http") { 80 } else { 443 };
+            let (host, port) = (server.host().unwrap_or_default(), server.port_u16().unwrap_or(default));
+            let server = format!("http://{host}:{port}/").parse::<Uri>().map_err(|error| failed(&error))?;
+            let mut socks = SocksV5::new(address, dialled);
+            if let Some((user, password)) = proxy.login() {
+                socks = socks.with_auth(user.to_owned(), password.to_owned());
+            }
+            socks.oneshot(server).await.map(Stream::to_server).map_err(|error| failed(&error))
+        }
+        (Kind::Http, Some("http")) => {
+            dialled.oneshot(address).await.map(Stream::to_proxy).map_err(|error| failed(&error))
+        }
+        (Kind::Http, _) => {
+            let mut tunnel = Tunnel::new(address, dialled);
+            if let Some(authorization) = proxy.authorization() {
+                tunnel = tunnel.with_auth(authorization.clone());
+            }
+            tunnel.oneshot(server.clone()).await.map(Stream::to_server).map_err(|error| failed(&error))
+        }
+    }
+}
+
+/// A byte stream for hyper-util's client. Its only connection property is whether a proxy reads the requests.
+#[derive(Debug)]
+pub(super) struct Stream<IO> {
+    io: IO,
+    to_proxy: bool,
+}
+
+impl<IO> Stream<IO> {
+    /// Creates a stream to the server, direct or tunnelled.
+    pub(super) fn to_server(io: IO) -> Self {
+        Self { io, to_proxy: false }
+    }
+
+    /// Creates a stream to a proxy that forwards requests. Each request must contain the server's URL.
+    pub(super) fn to_proxy(io: IO) -> Self {
+        Self { io, to_proxy: true }
+    }
+}
+
+impl<IO> Connection for Stream<IO> {
+    fn connected(&self) -> Connected {
+        Connected::new().proxy(self.to_proxy)
+    }
+}
+
+impl<IO: Read + Unpin> Read for Stream<IO> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<IO: Write + Unpin> Write for Stream<IO> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 mod cursor;
 mod hpas;
-mod managed;
 mod nesting;
 mod pods;
 mod text;

@@ -15,8 +15,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::correlate::ObjectKey;
-use super::recorder::{Counters, Message, Queued};
-use super::{Correlated, Correlator, EventOptions, EventTarget, Verdict};
+use super::{Correlated, Correlator, Counters, EventOptions, EventTarget, Message, Queued, Verdict};
 use crate::call::Call;
 use crate::client::Client;
 use crate::error::ApiError;

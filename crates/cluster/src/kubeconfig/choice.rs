@@ -8,8 +8,7 @@ use kube::config::{
 };
 
 use super::files::Files;
-use super::pod::Pod;
-use super::{ClusterOptions, KubeconfigError, listed, one_line, server};
+use super::{ClusterOptions, KubeconfigError, Pod, listed, one_line, server};
 use crate::connect::{ProxyError, check_proxy};
 
 /// The supported API versions of credential plugins.

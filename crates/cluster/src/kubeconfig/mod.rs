@@ -12,11 +12,10 @@
 
 mod choice;
 mod files;
-mod options;
-mod pod;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,8 +26,6 @@ use kube::config::InClusterError;
 
 use self::choice::Choice;
 pub use self::files::Files;
-pub use self::options::{ClusterOptions, Secret};
-use self::pod::Pod;
 use crate::platform;
 
 /// An error in the configuration of the connection. `Display` is one line with advice.
@@ -212,4 +209,133 @@ fn server(address: &str, origin: &str) -> Result<Uri, KubeconfigError> {
 fn one_line(error: &(impl fmt::Display + ?Sized)) -> String {
     let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     line.trim_end_matches('.').to_owned()
+}
+
+/// The mount point of the pod's ServiceAccount token.
+const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// The cluster of the pod that runs this process.
+#[derive(Debug, Clone)]
+struct Pod {
+    server: String,
+    folder: PathBuf,
+    namespace: Option<String>,
+}
+
+impl Pod {
+    /// The configuration, if this process runs in a pod with a token for the API server.
+    fn here(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        Self::with(Path::new(FOLDER), variable)
+    }
+
+    fn with(folder: &Path, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let variable = |name| variable(name).filter(|value| !value.is_empty());
+        let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);
+        if !folder.join("token").is_file() {
+            return None;
+        }
+        let server = if host.contains(':') {
+            format!("https://[{host}]:{port}")
+        } else {
+            format!("https://{host}:{port}")
+        };
+        Some(Self { server, folder: folder.to_owned(), namespace: variable("POD_NAMESPACE") })
+    }
+
+    /// The path of a file of the ServiceAccount.
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).to_string_lossy().into_owned()
+    }
+
+    /// The namespace of the pod.
+    fn namespace(&self) -> Option<String> {
+        self.namespace.clone().or_else(|| {
+            let text = std::fs::read_to_string(self.folder.join("namespace")).ok()?;
+            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        })
+    }
+}
+
+/// kubectl's flags for the connection to the cluster. The kubeconfig provides the values of missing flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterOptions {
+    /// `--kubeconfig`: the only file to read.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--context`
+    pub context: Option<String>,
+    /// `--cluster`: overrides the context's cluster.
+    pub cluster: Option<String>,
+    /// `--user`: overrides the context's user.
+    pub user: Option<String>,
+    /// `--namespace`
+    pub namespace: Option<String>,
+    /// `--server`: the address.
+    pub server: Option<String>,
+    /// `--token`
+    pub token: Option<Secret>,
+    /// `--as`: the user to impersonate.
+    pub impersonate: Option<String>,
+    /// `--as-group`: the groups to impersonate.
+    pub impersonate_groups: Vec<String>,
+    /// `--as-uid`: the UID to impersonate.
+    pub impersonate_uid: Option<String>,
+    /// `--as-user-extra`: the extra fields of the user to impersonate, each with its values.
+    pub impersonate_user_extra: BTreeMap<String, Vec<String>>,
+    /// `--client-certificate`
+    pub client_certificate: Option<String>,
+    /// `--client-key`
+    pub client_key: Option<String>,
+    /// `--certificate-authority`
+    pub certificate_authority: Option<String>,
+    /// `--insecure-skip-tls-verify`
+    pub insecure_skip_tls_verify: bool,
+    /// `--tls-server-name`: the name in the server's certificate.
+    pub tls_server_name: Option<String>,
+    /// `--request-timeout`: the time limit of a request. Zero disables the limit.
+    pub request_timeout: Option<Duration>,
+}
+
+impl ClusterOptions {
+    /// Removes empty values, because scripts pass variables that may be empty.
+    fn without_empty(mut self) -> Self {
+        for text in [
+            &mut self.context,
+            &mut self.cluster,
+            &mut self.user,
+            &mut self.namespace,
+            &mut self.server,
+            &mut self.impersonate,
+            &mut self.impersonate_uid,
+            &mut self.client_certificate,
+            &mut self.client_key,
+            &mut self.certificate_authority,
+            &mut self.tls_server_name,
+        ] {
+            text.take_if(|text| text.is_empty());
+        }
+        self.kubeconfig.take_if(|path| path.as_os_str().is_empty());
+        self.token.take_if(|token| token.0.is_empty());
+        self
+    }
+}
+
+/// A secret text. `Debug` does not print it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a secret text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }

@@ -1,15 +1,16 @@
-//! The metrics APIs of a cluster, and the limits that all their requests share.
+//! The metrics APIs of a cluster, the request of one query, and the limits that all requests share.
 
 use std::sync::Arc;
 
 use autoscaling::failure::MetricFailureClass;
-use autoscaling::query::{Api, Query, QueryError};
+use autoscaling::query::{Answer, Api, Query, QueryError};
 use tokio::sync::Semaphore;
 
-use super::MetricsOptions;
 use super::breaker::{AttemptResult, Breaker, Change};
 use super::custom;
-use crate::call::Call;
+use super::usage::{Reader, Snapshot};
+use super::{MetricsOptions, external, usage};
+use crate::call::{Call, SentTime};
 use crate::client::{Client, Clients};
 use crate::error::ApiError;
 use crate::fair::{FairSemaphore, Share};
@@ -239,6 +240,45 @@ impl Inner {
 
     pub(super) fn bounded(&self, call: Call) -> Call {
         call.within(self.options.timeout).at_most(self.options.max_response)
+    }
+}
+
+impl Inner {
+    /// Sends the request of one query.
+    pub(super) async fn fetch(&self, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
+        self.limited(query, self.request(query, sent)).await.map_err(|unanswered| unanswered.error)
+    }
+
+    /// Fetches the usage of the pods that a selector matches. The empty selector matches all pods of the
+    /// namespace.
+    pub(super) async fn usage(
+        &self,
+        namespace: &Arc<str>,
+        selector: &Arc<str>,
+        reader: Reader,
+        sent: &SentTime,
+    ) -> Result<Snapshot, FailedQuery> {
+        let query = Query::Resource { namespace: Arc::clone(namespace), selector: Arc::clone(selector) };
+        self.limited(&query, usage::fetch(self, namespace, selector, reader, sent)).await
+    }
+
+    async fn request(&self, query: &Query, sent: &SentTime) -> Result<Answer, FetchError> {
+        match query {
+            Query::Resource { namespace, selector } => {
+                let usage = usage::fetch(self, namespace, selector, Reader::without_labels(), sent).await?;
+                Ok(Answer::Resource(usage.all()))
+            }
+            Query::Pods { namespace, metric, selector, metric_selector } => {
+                custom::ask_pods(self, namespace, metric, selector, metric_selector, sent).await
+            }
+            Query::Object { namespace, group, kind, name, metric, metric_selector } => {
+                let described = custom::DescribedObject { namespace, group, kind, name };
+                custom::ask_object(self, described, metric, metric_selector, sent).await
+            }
+            Query::External { namespace, metric, selector } => {
+                external::fetch(self, namespace, metric, selector, sent).await
+            }
+        }
     }
 }
 

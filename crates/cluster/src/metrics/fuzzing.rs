@@ -6,7 +6,7 @@ use super::usage::Snapshot;
 use super::{custom, external, wire};
 use crate::decode::DecodeError;
 use crate::error::ApiError;
-use crate::items::ItemScanner;
+use crate::list::ItemScanner;
 
 /// Decodes a `PodMetricsList` from its pieces.
 pub fn resource_list(pieces: &[&[u8]]) -> Result<Answer, ApiError> {

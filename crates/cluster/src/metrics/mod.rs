@@ -12,8 +12,6 @@ mod external;
 pub mod flight;
 #[cfg(fuzzing)]
 pub(super) mod fuzzing;
-mod request;
-mod resource;
 mod share;
 mod usage;
 mod wire;

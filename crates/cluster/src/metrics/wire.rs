@@ -11,7 +11,7 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::decode::{DecodeError, Text};
 use crate::error::ApiError;
-use crate::items::Envelope;
+use crate::list::Envelope;
 
 /// Reads a list item by item into a `Vec` and checks its kind.
 pub(super) async fn list<T>(

@@ -1,6 +1,5 @@
 //! The scale subresource of any resource (GET and PUT, never PATCH), and its projection from watched objects.
 
-mod definition;
 mod projection;
 #[cfg(test)]
 mod tests;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::value::RawValue;
 
-pub use self::definition::scale_paths;
+pub use self::projection::scale_paths;
 pub use self::projection::{Scalable, ScalePaths, Shape, WireScale, WireTarget};
 use super::call::Call;
 use super::client::{Client, RatePermit};

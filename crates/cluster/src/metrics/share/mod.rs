@@ -24,8 +24,8 @@ use tokio::time::Instant;
 use self::choice::{Choice, ListMode};
 use super::apis::{FailedQuery, Inner};
 use super::flight::Flights;
-use super::usage::{Reader, Snapshot};
-use super::{panicked, resource};
+use super::panicked;
+use super::usage::{self, Reader, Snapshot};
 use crate::call::SentTime;
 
 /// The interval between evictions of stale entries.
@@ -140,7 +140,7 @@ impl Shares {
             }
             Err(MissingSnapshot::Api(QueryError { class, message })) => {
                 let message =
-                    resource::with_requested_url(&message, namespace, text).map_or(message, Into::into);
+                    usage::with_requested_url(&message, namespace, text).map_or(message, Into::into);
                 Some(Err(QueryError { class, message }))
             }
             Err(MissingSnapshot::AskAlone) => None,

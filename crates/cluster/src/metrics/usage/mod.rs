@@ -16,10 +16,12 @@ use autoscaling::selector::{self, Selector};
 use jiff::Timestamp;
 
 pub(super) use self::decode::Reader;
-use super::{resource, wire};
+use super::apis::{FetchError, Inner};
+use super::wire;
+use crate::call::{Call, SentTime};
 use crate::decode::{Pairs, Text};
 use crate::error::ApiError;
-use crate::items::ItemScanner;
+use crate::list::ItemScanner;
 
 /// Fixed keys give equal snapshots for equal responses in every run. Crafted collisions cost only
 /// comparisons.
@@ -80,7 +82,7 @@ impl Snapshot {
         for piece in pieces {
             scanner.push(piece, |item| reader.item(item)).map_err(ApiError::Decode)?;
         }
-        wire::check_kind(scanner.finish().map_err(ApiError::Decode)?, resource::KIND)?;
+        wire::check_kind(scanner.finish().map_err(ApiError::Decode)?, KIND)?;
         Ok(reader.finish())
     }
 
@@ -203,6 +205,39 @@ fn compact(position: usize) -> u32 {
 
 fn index(position: u32) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX)
+}
+
+/// `kind` of the response.
+pub(super) const KIND: &str = "PodMetricsList";
+
+/// Fetches the usage of the pods that a selector matches. The empty selector matches all pods of the
+/// namespace. `sent` records the send time.
+pub(super) async fn fetch(
+    metrics: &Inner,
+    namespace: &str,
+    selector: &str,
+    mut reader: Reader,
+    sent: &SentTime,
+) -> Result<Snapshot, FetchError> {
+    let call = call(namespace, selector).recording(sent);
+    wire::read(&metrics.resource.client, &metrics.bounded(call), KIND, |item| reader.item(item)).await?;
+    Ok(reader.finish())
+}
+
+fn call(namespace: &str, selector: &str) -> Call {
+    Call::get(["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"])
+        .query("labelSelector", selector)
+        .about("pods.metrics.k8s.io", "")
+}
+
+/// Rewrites the error of a request for all pods of a namespace as if only the selected pods had been
+/// requested, because Go's client prints the URL of a failed request. `None` if the message does not start
+/// with the URL of the request.
+pub(super) fn with_requested_url(message: &str, namespace: &str, selector: &str) -> Option<String> {
+    let (all_pods, selected_pods) = (call(namespace, ""), call(namespace, selector));
+    let (url, rest) = message.strip_prefix("Get \"")?.split_once('"')?;
+    let server = url.strip_suffix(all_pods.path())?;
+    Some(format!("Get \"{server}{}\"{rest}", selected_pods.path()))
 }
 
 #[cfg(test)]
