@@ -2,10 +2,9 @@
 //!
 //! Kapacity scales without an HPA, so an HPA for the same target has to be created, with the label that the policy selects.
 
-use super::Source;
-use super::field::Field;
 use super::manifest::{ScalingPolicy, Schedule};
 use super::note::Remark;
+use super::{Field, Source};
 use crate::spec::Mode;
 
 /// Converts an IntelligentHorizontalPodAutoscaler. `None` if no field of it has a counterpart.

@@ -3,10 +3,9 @@
 //! KEDA keeps writing the HPA, and serving its metrics. A policy takes over what KEDA does by deleting the HPA, by changing
 //! its behavior, or by replacing values of metrics.
 
-use super::Source;
-use super::field::Field;
 use super::manifest::{Fallback, ScalingPolicy, Schedule};
 use super::note::Remark;
+use super::{Field, Source};
 use crate::spec::{Cause, Mode, Strategy};
 
 /// The annotations that pause.

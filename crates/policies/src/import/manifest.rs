@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Source;
-use super::field::Field;
 use super::note::Remark;
+use super::{Field, Source};
 use crate::spec::{Cause, Level, MAX_ENTRIES, Mode, Strategy, read};
 
 /// Maximum bytes of the name of a schedule.

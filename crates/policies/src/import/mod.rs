@@ -7,7 +7,6 @@
 //! is left out and noted.
 
 mod adapter;
-mod field;
 mod kapacity;
 mod keda;
 mod manifest;
@@ -22,7 +21,6 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use self::adapter::MetricSources;
-use self::field::Field;
 pub use self::manifest::ScalingPolicy;
 pub use self::note::{Note, Remark};
 
@@ -261,5 +259,57 @@ impl<'a> Source<'a> {
     fn invalid(&mut self, field: &Field<'_>, expected: &'static str) {
         let value = field.value().map(note::shown).unwrap_or_default();
         self.note(field, Remark::Invalid { expected, value });
+    }
+}
+
+/// A field that may be absent.
+#[derive(Debug, Clone)]
+struct Field<'a> {
+    value: Option<&'a Value>,
+    path: String,
+}
+
+impl<'a> Field<'a> {
+    /// The object itself. Its path is empty.
+    fn root(value: &'a Value) -> Self {
+        Self { value: Some(value), path: String::new() }
+    }
+
+    /// The path: `spec.triggers[0].metadata.start`.
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The value. Null is absent.
+    fn value(&self) -> Option<&'a Value> {
+        self.value
+    }
+
+    fn is_set(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// A field of a mapping. A name such as that of an annotation stands in brackets.
+    fn at(&self, name: &str) -> Self {
+        let value = self.value.and_then(|value| value.get(name)).filter(|value| !value.is_null());
+        let path = match name.contains(['.', '/']) {
+            true => format!("{}[{name}]", self.path),
+            false if self.path.is_empty() => name.to_owned(),
+            false => format!("{}.{name}", self.path),
+        };
+        Self { value, path }
+    }
+
+    /// The entries of a list.
+    fn items(&self) -> Vec<Self> {
+        let entries = self.value.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let entry = |(index, value)| Self { value: Some(value), path: format!("{}[{index}]", self.path) };
+        entries.iter().enumerate().map(entry).collect()
+    }
+
+    /// The fields of a mapping that are set, with their names.
+    fn fields(&self) -> Vec<(&'a str, Self)> {
+        let names = self.value.and_then(Value::as_object).into_iter().flatten();
+        names.map(|(name, _)| (name.as_str(), self.at(name))).filter(|(_, field)| field.is_set()).collect()
     }
 }

@@ -5,10 +5,9 @@
 
 use serde_json::Value;
 
-use super::field::Field;
 use super::manifest::{ScalingPolicy, Schedule};
 use super::note::{Note, Remark};
-use super::{Import, Object, Source, TooManyNotes, hpas};
+use super::{Field, Import, Object, Source, TooManyNotes, hpas};
 use crate::spec::MAX_ENTRIES;
 use autoscaling::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::modes::{Mode, Named};
 use super::reader::{Reader, names, shown};
 use super::{
-    BurstSpec, Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, MetricRule, ModeRule,
-    PendingPods, PolicySpec, Problem, ProblemReason, metrics, schedules,
+    BurstSpec, Corrections, Fallback, FallbackAction, Guards, Limits, MaxStep, MetricRule, Mode, ModeRule,
+    Named, PendingPods, PolicySpec, Problem, ProblemReason, metrics, schedules,
 };
 
 /// Maximum bytes of a policy as text.

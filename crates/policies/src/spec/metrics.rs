@@ -6,10 +6,9 @@ use std::sync::Arc;
 use autoscaling::query::Api;
 use serde_json::Value;
 
-use super::modes::Named;
 use super::reader::Reader;
 use super::transport::{self, PodTransport};
-use super::{Problem, ProblemReason};
+use super::{Named, Problem, ProblemReason};
 
 /// Maximum bytes of a query.
 const MAX_QUERY: usize = 16 << 10;

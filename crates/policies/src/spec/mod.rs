@@ -5,8 +5,6 @@
 
 mod fields;
 mod metrics;
-mod modes;
-mod problem;
 mod reader;
 mod schedules;
 mod transport;
@@ -14,15 +12,16 @@ mod transport;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::schedule::ScheduleError;
+
 pub use self::fields::{Level, MAX_BYTES, MAX_ENTRIES, MAX_PROBLEMS, Parsed, parse, read};
 pub use self::metrics::{MetricOrigin, MetricRule, PodPort, PodSeries, Reduction, is_api_group};
-pub use self::modes::Mode;
-pub use self::problem::{Problem, ProblemReason};
 pub use self::schedules::{Schedule, When};
 pub use self::transport::{Authorities, PodTransport, SecretKey};
 pub use crate::amount::Amount;
@@ -209,4 +208,160 @@ pub struct Limits {
     pub highest_floor: Option<i32>,
     /// `highestCeiling`: of `maxReplicas` in schedules, pinned counts, and counts of fallbacks.
     pub highest_ceiling: Option<i32>,
+}
+
+/// What the controller may do with the replica count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum Mode {
+    /// Everything.
+    #[default]
+    Auto,
+    /// Nothing.
+    Paused,
+    /// Scale up only.
+    ScaleUpOnly,
+    /// Scale down only.
+    ScaleDownOnly,
+    /// Keep a fixed count.
+    Pinned,
+    /// Report decisions without applying them.
+    DryRun,
+}
+
+/// An enumeration in policies.
+trait Named: Copy + 'static {
+    /// All values, each with its name in policies.
+    const NAMES: &'static [(&'static str, Self)];
+}
+
+impl Named for Mode {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("Auto", Self::Auto),
+        ("Paused", Self::Paused),
+        ("ScaleUpOnly", Self::ScaleUpOnly),
+        ("ScaleDownOnly", Self::ScaleDownOnly),
+        ("Pinned", Self::Pinned),
+        ("DryRun", Self::DryRun),
+    ];
+}
+
+impl Mode {
+    /// The name in policies and conditions.
+    pub fn as_str(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
+    }
+}
+
+impl Named for Cause {
+    const NAMES: &'static [(&'static str, Self)] = &[("Error", Self::Error), ("Empty", Self::Empty)];
+}
+
+impl Named for Combine {
+    const NAMES: &'static [(&'static str, Self)] = &[("Max", Self::Max), ("Min", Self::Min)];
+}
+
+impl Named for Strategy {
+    const NAMES: &'static [(&'static str, Self)] =
+        &[("Static", Self::Static), ("AtLeast", Self::AtLeast), ("AtMost", Self::AtMost)];
+}
+
+impl Named for RolloutGuard {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("Ignore", Self::Ignore),
+        ("Hold", Self::Hold),
+        ("HoldScaleUp", Self::HoldScaleUp),
+        ("HoldScaleDown", Self::HoldScaleDown),
+    ];
+}
+
+impl Named for ZeroMetrics {
+    const NAMES: &'static [(&'static str, Self)] = &[("Ignore", Self::Ignore), ("Hold", Self::Hold)];
+}
+
+/// A field that has no effect, or not the stated one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The path of the field: `schedules[2].start`. Empty for the policy as a whole.
+    pub path: String,
+    /// The reason.
+    pub reason: ProblemReason,
+}
+
+/// The reason why a field has no effect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProblemReason {
+    /// The text is too long.
+    #[error("has {bytes} bytes, at most {maximum} are allowed; the policy is ignored")]
+    TooLarge {
+        /// The length.
+        bytes: usize,
+        /// The maximum length.
+        maximum: usize,
+    },
+    /// The text is neither YAML nor JSON.
+    #[error("cannot be read: {0}; the policy is ignored")]
+    Unreadable(String),
+    /// The list is too long.
+    #[error("has {entries} entries, at most {maximum} are allowed; the field is ignored")]
+    TooMany {
+        /// The number of entries.
+        entries: usize,
+        /// The maximum number.
+        maximum: usize,
+    },
+    /// The field does not exist.
+    #[error("is unknown and has no effect{}", suggestion.map(|field| format!("; did you mean {field}?")).unwrap_or_default())]
+    Unknown {
+        /// The known field with the most similar name.
+        suggestion: Option<&'static str>,
+    },
+    /// The field exists in other kinds of policies only.
+    #[error("has an effect in a ClusterScalingPolicy only")]
+    ClusterOnly,
+    /// The value is invalid.
+    #[error("must be {expected}, not {value}")]
+    Invalid {
+        /// The valid values.
+        expected: String,
+        /// The value.
+        value: String,
+    },
+    /// Another field is missing.
+    #[error("is missing; {0}")]
+    Missing(&'static str),
+    /// The field contradicts another one.
+    #[error("{0}")]
+    Conflict(&'static str),
+    /// The schedule is invalid. Its error names the field.
+    #[error("{0}")]
+    Schedule(ScheduleError),
+    /// The mode is invalid, or its end is.
+    #[error("{0}; the count is held")]
+    Held(String),
+    /// The value exceeds a limit of a ClusterScalingPolicy.
+    #[error("exceeds {limit} of ClusterScalingPolicy {policy}; {effect}")]
+    Limited {
+        /// The limit: `highestCeiling 100`.
+        limit: String,
+        /// The policy with the limit.
+        policy: String,
+        /// The value that applies instead.
+        effect: String,
+    },
+    /// The selector of the policy is invalid.
+    #[error("{0}; the policy applies to no HPA")]
+    Selector(String),
+    /// Further problems.
+    #[error("{0} more problems")]
+    More(usize),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            write!(f, "the policy {}", self.reason)
+        } else {
+            write!(f, "{}: {}", self.path, self.reason)
+        }
+    }
 }

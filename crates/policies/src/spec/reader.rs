@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::modes::Named;
-use super::{Amount, MAX_ENTRIES, Problem, ProblemReason};
+use super::{Amount, MAX_ENTRIES, Named, Problem, ProblemReason};
 
 /// Maximum number of characters of a value in a report.
 const SHOWN: usize = 40;

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ProblemReason;
 use super::metrics::required;
-use super::modes::Named;
 use super::reader::Reader;
+use super::{Named, ProblemReason};
 
 /// Maximum bytes of certificate authorities in a policy.
 const MAX_CA: usize = 16 << 10;

@@ -16,10 +16,9 @@ use self::rule::{Kind, Rule};
 pub use self::server::MetricSources;
 use self::server::Server;
 use self::template::{Labels, Object as Described};
-use super::field::Field;
 use super::manifest::{Metric, ScalingPolicy};
 use super::note::Remark;
-use super::{Import, Object, Source, TooManyNotes, hpas};
+use super::{Field, Import, Object, Source, TooManyNotes, hpas};
 
 /// The name of the server in policies. The operator names it in the file of sources.
 const SERVER: &str = "main";

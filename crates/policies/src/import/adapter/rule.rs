@@ -4,9 +4,8 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::series;
-use crate::import::Source;
-use crate::import::field::Field;
 use crate::import::note::Remark;
+use crate::import::{Field, Source};
 
 /// The API of a rule's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

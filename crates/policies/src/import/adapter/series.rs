@@ -2,7 +2,7 @@
 
 use regex::{Captures, Regex};
 
-use crate::import::field::Field;
+use crate::import::Field;
 
 /// The series that a rule selects: `seriesQuery` and `seriesFilters`.
 #[derive(Debug)]

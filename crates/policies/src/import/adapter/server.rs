@@ -6,9 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::SERVER;
-use crate::import::Source;
-use crate::import::field::Field;
 use crate::import::note::Remark;
+use crate::import::{Field, Source};
 
 /// The token of the service account of a pod.
 const OWN_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::rule::{Kind, Rule};
-use crate::import::field::Field;
+use crate::import::Field;
 
 /// The texts that a policy replaces in a query.
 const PLACEHOLDERS: [&str; 3] = ["$pods", "$namespace", "$name"];
