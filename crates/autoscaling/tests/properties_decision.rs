@@ -12,8 +12,6 @@ mod metric_model;
 #[allow(dead_code, reason = "shared with the proofs")]
 #[path = "exhaustive/model.rs"]
 mod model;
-#[path = "properties/random.rs"]
-mod random;
 #[allow(dead_code, reason = "shared with the proofs")]
 #[path = "exhaustive/workload.rs"]
 mod workload;
@@ -25,9 +23,10 @@ use autoscaling::history::History;
 use autoscaling::{Action, Verdict, WriteOutcome, conclude};
 
 use model::{Policy, default_limit, envelope, highest_of_window, rate_limit, start_of};
-use random::Random;
 use workload::{NOW, for_each_in_parallel};
 use world::World;
+
+use self::world::Random;
 
 /// Decisions per world, one for each of its ascending loads.
 const LOADS: u64 = 8;

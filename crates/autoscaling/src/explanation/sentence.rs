@@ -5,10 +5,9 @@ use std::cmp::Ordering;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::format::{Span, amount, milli};
 use super::{
     DecisionPath, Explanation, FailedMetric, LimitStep, MetricExplanation, MetricReading, PodGroup,
-    ProposalReason, StabilizationStep,
+    ProposalReason, Span, StabilizationStep, amount, milli,
 };
 use crate::condition::Limit;
 use crate::failure::MetricFailureClass;
