@@ -8,12 +8,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::Heartbeat;
 use super::leases::{LeaseWatch, Leases};
 use super::machine::{Action, Elector, Input, Outcome};
 use super::record::Lease;
 use super::state::{CandidateExit, Holder, LeaderState, LeaseLife, LostReason};
-use super::timing::{JITTER, Timing};
+use super::{Heartbeat, JITTER, Timing};
 use clock::SharedClock;
 use cluster::error::ApiError;
 use cluster::gate::Gate;

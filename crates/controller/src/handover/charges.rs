@@ -5,11 +5,11 @@
 //! one lookup or one change, and never across an `await`.
 
 mod membership;
-mod permits;
 mod refusals;
 mod registry;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use self::membership::Placement;
-pub use self::permits::ChargePermits;
 use self::refusals::Unreported;
 pub use self::refusals::{Refusal, RefusalError, Report};
 use self::registry::{Entry, Inner};
@@ -28,6 +27,7 @@ use super::machine::{Guard, Input, Output, State};
 use super::scope::{By, ControllerName};
 use crate::store::{Key, StatusWriter};
 use clock::SharedClock;
+use cluster::gate::{Permission, Permits, WritePermit};
 
 /// The result of the last check of the guard's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -320,6 +320,37 @@ impl GuardProof {
             Self::Proven { .. } => Guard::Proven,
             Self::Broken { .. } => Guard::Broken,
         }
+    }
+}
+
+/// Gives the permissions of writes from the registry.
+#[derive(Debug, Clone)]
+pub struct ChargePermits(pub Arc<Charges>);
+
+impl Permits for ChargePermits {
+    fn permit(&self, namespace: &Arc<str>, name: &Arc<str>) -> WritePermit {
+        let key = Key { namespace: Arc::clone(namespace), name: Arc::clone(name) };
+        let term = self.0.term(&key);
+        WritePermit(Arc::new(TermPermit { charges: Arc::clone(&self.0), key, term }))
+    }
+}
+
+/// Permits the writes about an HPA for the time in charge in which they were decided.
+struct TermPermit {
+    charges: Arc<Charges>,
+    key: Key,
+    term: Option<u64>,
+}
+
+impl Permission for TermPermit {
+    fn may_write(&self) -> bool {
+        self.term.is_some() && self.charges.term(&self.key) == self.term
+    }
+}
+
+impl fmt::Debug for TermPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TermPermit").field("key", &self.key).field("term", &self.term).finish_non_exhaustive()
     }
 }
 

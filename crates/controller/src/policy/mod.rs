@@ -4,7 +4,6 @@
 //! `ClusterScalingPolicy`, in this order of precedence. The crate [`policies`] reads, merges and applies the fields.
 //! `store` finds the policies of an HPA. A sync of an HPA without a policy differs in nothing.
 
-mod attempts;
 mod condition;
 mod intake;
 mod metadata;

@@ -4,23 +4,17 @@
 //! Workers bound the syncs that decide or scale. A sync that waits for metrics, or with a status write in
 //! flight, holds no worker. A panic in one sync does not affect others: its HPA is due again a period later.
 
-mod bursts;
 mod claims;
-mod comparator;
-mod evaluate;
 mod gather;
-mod gauges;
 mod guard_reads;
 mod histories;
 mod intake;
 mod node_usage;
 mod observe;
-mod policy;
 mod policy_inputs;
 mod publish;
 pub mod queue;
 mod report;
-mod rescale;
 mod scale;
 mod schedule;
 mod sources;
@@ -38,12 +32,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use self::bursts::Bursts;
-pub use self::comparator::{ComparedSync, ForeignRescale, ShadowComparator};
 use self::histories::ClockReading;
 pub use self::histories::{Changed, Histories, KeptHistory, Revision, RevisionError, WatchedRescale};
 pub use self::intake::{HpaIntake, PodIntake};
+pub use self::observe::{ComparedSync, ForeignRescale, ShadowComparator};
 pub use self::observe::{ConcludedSync, Observer, Observers};
+pub use self::policy_inputs::Bursts;
 use self::queue::{Due, Queue};
 pub use self::schedule::SyncSchedule;
 pub(crate) use self::sources::Adapters;

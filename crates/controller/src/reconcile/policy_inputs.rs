@@ -1,19 +1,28 @@
-//! Pods and answers of metrics as a scaling policy takes them: without pods of other owners, and without containers
-//! that do not count. A sync without such a rule evaluates the inputs as they are.
+//! Scaling policies in a sync: the pods and the answers of metrics as a policy takes them (without pods of
+//! other owners, and without containers that do not count), the windows of `burst`, and the end of the
+//! sync. A sync without such a rule evaluates the inputs as they are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::{MetricSource, ResourceTarget, Spec};
+use autoscaling::{Conclusion, Hpa};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use policies::burst::BurstState;
 use policies::corrections::{CorrectedInputs, ignore_containers};
 use policies::guards::{OwnedPodsStep, Ownership, owned_pods};
 use policies::spec::MetricRule;
-use policies::steps::Step;
+use policies::steps::{PolicyEffect, Step};
+use tokio::time::Instant;
 
-use crate::policy::Resolved;
+use super::Controller;
+use super::sources::Arrival;
+use crate::policy::{Applicable, PolicyDue, Resolved, publish};
+use crate::store::{HpaRecord, Key};
 
 /// The rules of a policy for pods and answers, and their effects in one sync.
 #[derive(Debug, Default)]
@@ -112,5 +121,81 @@ impl<'a> PolicyInputs<'a> {
     /// The effects.
     pub(super) fn take_steps(&mut self) -> impl Iterator<Item = Step> {
         std::mem::take(&mut self.steps).into_iter().chain(self.owned.take().map(Step::OwnedPods))
+    }
+}
+
+/// The policy of a sync, and its effect.
+pub(super) struct ConcludedPolicy<'a> {
+    pub(super) resolved: &'a Resolved,
+    pub(super) effect: &'a PolicyEffect,
+    /// The time from which the next sync may decide otherwise.
+    pub(super) next_edge: Option<Timestamp>,
+    /// The newest number of a source.
+    pub(super) arrival: Option<Arrival>,
+}
+
+impl Controller {
+    /// The policies that a sync of an HPA applies. A dry run next to another controller applies none, because that
+    /// controller applies none either.
+    pub(super) fn applicable_policy(&self, hpa: &HpaRecord) -> Option<Applicable> {
+        if self.comparator.is_some() { None } else { self.policies.applicable(hpa) }
+    }
+
+    /// Adds condition, events and metrics of the policy, and plans the sync at the next change of its rules. `policy`:
+    /// `None` after the end of the last policy of the HPA.
+    pub(super) fn conclude_policy(
+        &self,
+        hpa: &Hpa<'_>,
+        conclusion: &mut Conclusion,
+        policy: Option<&ConcludedPolicy<'_>>,
+        started: Instant,
+        now: Timestamp,
+    ) {
+        let key = Key::new(hpa.namespace, hpa.name);
+        let effect = policy.map(|policy| policy.effect);
+        let problems = effect.map_or("", |effect| effect.problems.as_str());
+        let reports_problems = self.policies.reports(&key, problems);
+        publish(conclusion, hpa, effect, reports_problems, now);
+        self.telemetry.policy(hpa.namespace, hpa.name, effect);
+        let due = policy.map_or_else(PolicyDue::default, |policy| PolicyDue {
+            period: policy
+                .resolved
+                .period()
+                .map(|period| Arrival::next_sync(policy.arrival, started, period)),
+            edge: policy.next_edge.map(|edge| {
+                let wait = Duration::try_from(edge.duration_since(now)).unwrap_or_default();
+                clock::after(Instant::now(), wait)
+            }),
+        });
+        self.policies.set_due(&key, due);
+        if policy.is_none() {
+            self.policies.condition_removed(&key);
+        }
+    }
+}
+
+/// The windows of HPAs whose policy sets `burst`, by UID. They do not outlive the process: after a failover, each HPA
+/// starts in panic mode, so its count does not fall before there are samples of a whole stable window.
+#[derive(Debug, Default)]
+pub struct Bursts(Mutex<BTreeMap<Arc<str>, Arc<BurstState>>>);
+
+impl Bursts {
+    /// The windows after the previous sync of an HPA.
+    pub(super) fn get(&self, uid: &str) -> Option<Arc<BurstState>> {
+        self.0.lock().get(uid).cloned()
+    }
+
+    /// Keeps the windows after a sync. `None` drops them.
+    pub(super) fn set(&self, uid: &Arc<str>, state: Option<BurstState>) {
+        let mut states = self.0.lock();
+        match state {
+            Some(state) => drop(states.insert(Arc::clone(uid), Arc::new(state))),
+            None => drop(states.remove(uid)),
+        }
+    }
+
+    /// Drops the windows of a deleted HPA.
+    pub(super) fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
     }
 }

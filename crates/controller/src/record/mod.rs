@@ -1,23 +1,26 @@
 //! The record of decisions: the last decisions of each HPA, in a compact form, served as JSON.
 //!
-//! The record observes the same concluded syncs as metrics and log. Consecutive decisions that differ only in
-//! noise (other ratios, but the same path and result for the same reason) share one entry. Every change is a
-//! new entry. A full record drops its oldest entry. An entry takes at most 64 KiB and the entries of an HPA 512
-//! KiB. Metrics beyond that are counted.
+//! The record observes the same concluded syncs as metrics and log. Consecutive decisions that differ only
+//! in noise (other ratios, but the same path and result for the same reason) share one entry. Every change
+//! is a new entry. A full record drops its oldest entry. An entry takes at most 64 KiB and the entries of
+//! an HPA 512 KiB. Metrics beyond that are counted. An entry contains all metrics, unless they take too
+//! many bytes.
 
 mod pages;
 mod ring;
-mod selection;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod text;
 pub mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use autoscaling::explanation::{Explanation, MetricExplanation, MetricReading, Subject, UnlistedMetrics};
 use parking_lot::Mutex;
+use steps::{MetricBody, MetricFrame, split_metric};
+use text::MAX_TEXT;
 
 pub use self::pages::{Answer, Comparisons, Decisions, DecisionsRequest, Page};
 use self::ring::{Entry, Ring, Scratch};
@@ -101,4 +104,79 @@ impl Observer for Record {
             state.by_uid.shrink_to_fit();
         }
     }
+}
+
+/// Maximum bytes of the metrics in an entry. Three metrics fit, whatever they contain.
+const MAX_METRIC_BYTES: usize = 48 << 10;
+
+/// Bytes of the numbers of a metric.
+const NUMBERS: usize = 100;
+
+/// Bytes of the numbers of a listed pod.
+const POD_NUMBERS: usize = 24;
+
+/// The metrics of an entry, and the numbers of all others.
+struct Selection<'a> {
+    /// The index of each metric in the explanation, and its two parts, in the order of the spec.
+    kept: Vec<(usize, MetricFrame<'a>, MetricBody<'a>)>,
+    unlisted: Option<UnlistedMetrics>,
+}
+
+/// Selects the metrics that the sentence of the decision quotes, and then the first others that fit.
+fn select(explanation: &Explanation) -> Selection<'_> {
+    let metrics = &explanation.metrics;
+    let mut kept = BTreeMap::new();
+    let mut bytes = 0;
+    for index in quoted(explanation).into_iter().flatten().chain(0..metrics.len()) {
+        let Some(metric) = metrics.get(index).filter(|_| !kept.contains_key(&index)) else { continue };
+        let (frame, body) = split_metric(metric);
+        bytes += size(metric, &body);
+        if bytes > MAX_METRIC_BYTES {
+            break;
+        }
+        kept.insert(index, (frame, body));
+    }
+    let mut unlisted = explanation.unlisted.unwrap_or_default();
+    if kept.len() < metrics.len() {
+        for (index, metric) in metrics.iter().enumerate() {
+            match metric {
+                _ if kept.contains_key(&index) => {}
+                MetricExplanation::Valid(_) => unlisted.valid = unlisted.valid.saturating_add(1),
+                MetricExplanation::Failed(_) => unlisted.failed = unlisted.failed.saturating_add(1),
+            }
+        }
+    }
+    Selection {
+        kept: kept.into_iter().map(|(index, (frame, body))| (index, frame, body)).collect(),
+        unlisted: (unlisted != UnlistedMetrics::default()).then_some(unlisted),
+    }
+}
+
+/// The winner, the first failure and the best proposal.
+fn quoted(explanation: &Explanation) -> [Option<usize>; 3] {
+    let metrics = &explanation.metrics;
+    let readings =
+        metrics.iter().enumerate().filter_map(|(index, metric)| Some((index, metric.reading()?.proposal)));
+    [
+        explanation.winner,
+        metrics.iter().position(|metric| metric.reading().is_none()),
+        readings.max_by_key(|(_, proposal)| *proposal).map(|(index, _)| index),
+    ]
+}
+
+/// The maximum size of a metric in both parts.
+fn size(metric: &MetricExplanation, body: &MetricBody<'_>) -> usize {
+    let text = |text: &str| text.len().min(MAX_TEXT);
+    let Subject { kind, name, container, object } = metric.subject();
+    let optional = [container, object].into_iter().flatten();
+    let subject = text(kind) + text(name) + optional.map(|each| text(each)).sum::<usize>();
+    let rest = match (metric, body) {
+        (MetricExplanation::Valid(MetricReading { name, .. }), MetricBody::Valid(reading)) => {
+            let pods = reading.pods.iter().map(|pod| pod.name.len() + POD_NUMBERS);
+            text(name) + pods.sum::<usize>()
+        }
+        (MetricExplanation::Failed(failed), _) => text(&failed.reason) + text(&failed.error),
+        (MetricExplanation::Valid(_), MetricBody::Failed(..)) => 0,
+    };
+    NUMBERS + subject + rest
 }

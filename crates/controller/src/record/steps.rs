@@ -16,9 +16,9 @@ use autoscaling::spec::PolicyKind;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::selection::{Selection, select};
 use super::text::Text;
 use super::wire::{ActionTaken, Outcome};
+use super::{Selection, select};
 use crate::reconcile::ConcludedSync;
 use crate::reconcile::SourceReading;
 use policies::steps::PolicyEffect;

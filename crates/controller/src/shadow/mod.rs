@@ -9,7 +9,6 @@
 //! Recommendations come from Concertina alone.
 
 mod comparison_log;
-mod foreign_status;
 mod machine;
 mod pages;
 mod replay;
@@ -195,7 +194,7 @@ impl Shadow {
             doubt,
             builtin,
             ours,
-            said: foreign_status::summary(status),
+            said: status_metrics::summary(status),
         };
         log(&hpa.key, &change);
         state.log.add(change);

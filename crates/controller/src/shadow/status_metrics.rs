@@ -1,15 +1,18 @@
 //! Compares the metrics of two statuses. Scales metric answers to the values in another controller's status.
 //!
 //! Concertina reads metrics a moment after the other controller. If a metric changed in between, the other
-//! controller's status contains the value that the other controller read. The answer is scaled to that value,
-//! so that both controllers decide from the same metrics and build the same history.
+//! controller's status contains the value that the other controller read. The answer is scaled to that
+//! value, so that both controllers decide from the same metrics and build the same history. Such a status
+//! is also summarized here.
 
 use autoscaling::explanation::Explanation;
+use autoscaling::quantity::Quantity;
 use autoscaling::query::{Answer, QueryError};
 use autoscaling::spec::{MetricSource, Spec, ValueTarget};
-use autoscaling::status::{MetricStatus, MetricValueStatus};
+use autoscaling::status::{MetricStatus, MetricValueStatus, Status};
 
 use super::scaled_metrics::at_level;
+use super::wire::ForeignStatus;
 
 /// Relative difference up to which two values count as equal, because of rounding.
 const ROUNDING: f64 = 0.001;
@@ -102,4 +105,40 @@ fn value(metric: &MetricStatus) -> Option<&MetricValueStatus> {
     let container = metric.container_resource.as_ref().map(|source| &source.current);
     let pods = metric.pods.as_ref().or(metric.external.as_ref()).map(|source| &source.current);
     resource.or(container).or(pods).or_else(|| metric.object.as_ref().map(|source| &source.current))
+}
+
+pub(super) fn summary(status: &Status) -> ForeignStatus {
+    let conditions = status.conditions.iter().map(|condition| {
+        let autoscaling::status::Condition { kind, status, reason, message, .. } = condition;
+        format!("{kind}={status} {reason}: {message}")
+    });
+    ForeignStatus {
+        metrics: status.current_metrics.iter().map(metric).collect(),
+        conditions: conditions.collect(),
+    }
+}
+
+fn metric(metric: &MetricStatus) -> String {
+    let named = |name: &str, value: &MetricValueStatus| format!("{name} {}", shown(value));
+    if let Some(source) = &metric.resource {
+        named(&source.name, &source.current)
+    } else if let Some(source) = &metric.container_resource {
+        named(&format!("{} of container {}", source.name, source.container), &source.current)
+    } else if let Some(source) = metric.pods.as_ref().or(metric.external.as_ref()) {
+        named(&source.metric.name, &source.current)
+    } else if let Some(source) = &metric.object {
+        let object = &source.described_object;
+        named(&format!("{} of {}/{}", source.metric.name, object.kind, object.name), &source.current)
+    } else {
+        "failed metric".to_owned()
+    }
+}
+
+fn shown(value: &MetricValueStatus) -> String {
+    let text = |quantity: &Option<Quantity>| quantity.as_ref().map(ToString::to_string);
+    let amount = text(&value.value).or_else(|| text(&value.average_value)).unwrap_or_default();
+    match value.average_utilization {
+        Some(percent) => format!("{percent} % ({amount})"),
+        None => amount,
+    }
 }

@@ -13,9 +13,8 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 pub use self::fresh::Staleness;
-use super::Key;
-use super::list_tracker::{OpenLists, within};
 use super::packed::PackedHpa;
+use super::{Key, OpenLists, within};
 use crate::handover::charges::Charges;
 
 /// One HPA as received.

@@ -7,6 +7,7 @@
 //!
 //! Memory follows the cluster: shared values are reference-counted and freed with their last user.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,7 +15,6 @@ mod addresses;
 mod hpas;
 mod input;
 mod intern;
-mod list_tracker;
 mod namespace;
 mod overlap;
 mod packed;
@@ -53,4 +53,41 @@ impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
+}
+
+/// The lists in progress: one of everything, or separate lists of some namespaces.
+#[derive(Debug, Default)]
+struct OpenLists {
+    everything: bool,
+    namespaces: BTreeSet<Arc<str>>,
+}
+
+impl OpenLists {
+    /// Starts a list of a namespace, or of all.
+    fn start(&mut self, namespace: Option<&str>) {
+        match namespace {
+            Some(namespace) => {
+                self.namespaces.insert(namespace.into());
+            }
+            None => self.everything = true,
+        }
+    }
+
+    /// Ends a list. Returns whether it was in progress.
+    fn end(&mut self, namespace: Option<&str>) -> bool {
+        match namespace {
+            Some(namespace) => self.namespaces.remove(namespace),
+            None => std::mem::take(&mut self.everything),
+        }
+    }
+
+    /// Whether a list in progress covers this namespace.
+    fn covers(&self, namespace: &str) -> bool {
+        self.everything || self.namespaces.contains(namespace)
+    }
+}
+
+/// Whether an object of a namespace is in the scope of a list.
+fn within(namespace: &str, scope: Option<&str>) -> bool {
+    scope.is_none_or(|scope| scope == namespace)
 }

@@ -9,8 +9,8 @@ use parking_lot::RwLock;
 
 use super::input::PodInput;
 use super::intern::Strings;
-use super::list_tracker::{OpenLists, within};
 use super::namespace::{Entry, Namespace, SelectorId};
+use super::{OpenLists, within};
 
 /// The pods from the watch. One task writes, any number of tasks read.
 #[derive(Debug, Default)]

@@ -12,9 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::foreign::{self, View};
+use super::foreign::{self, Undone, View};
 use super::machine::{Activation, Input, Machine, ObservedState, Output, Proof, State, SyncObservation};
-use super::undone::Undone;
 use crate::reconcile::{ConcludedSync, Controller, Observer, WatchedRescale};
 use crate::store::{HpaRecord, Key, StatusWriter};
 use crate::telemetry::metrics::{Metrics as Telemetry, TakeoverState};

@@ -17,6 +17,5 @@
 mod driver;
 pub mod foreign;
 pub mod machine;
-mod undone;
 
 pub use self::driver::{Parts, TakeOver};

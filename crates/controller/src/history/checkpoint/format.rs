@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::hash::fnv1a;
+use super::arrange::fnv1a;
 use crate::codec::{append, take};
 
 /// The version of the format.

@@ -9,7 +9,6 @@
 
 mod arrange;
 mod format;
-mod hash;
 mod place;
 
 use std::sync::Arc;
@@ -22,9 +21,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::arrange::MOST_SHARDS;
-use self::arrange::{Arrangement, Candidate, arrange};
+use self::arrange::{Arrangement, Candidate, arrange, fnv1a};
 pub use self::format::{Entry, Shard, ShardError};
-use self::hash::fnv1a;
 pub use self::place::CheckpointPlace;
 use crate::history::codec;
 use crate::reconcile::{Controller, Histories, KeptHistory, Revision};

@@ -12,7 +12,7 @@
 //! - Keys that are added at once, because their HPA is new or has changed, come before periodic keys, up to
 //!   the share of their namespace (`lanes`).
 //! - A key is handed out for a change at most once a second, and up to eight times less often if it changes all
-//!   the time (`recent`). A change within such an interval is due at its end.
+//!   the time (`lanes`). A change within such an interval is due at its end.
 //!
 //! The queue has no background task. Every call first moves the keys that have become due, in the order of
 //! their due times.
@@ -25,14 +25,12 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use self::lanes::Lanes;
 pub use self::lanes::TokenWait;
-use self::recent::Recent;
+use self::lanes::{Lanes, Recent};
 use crate::store::Key;
 use crate::telemetry::metrics::Workqueue;
 
 mod lanes;
-mod recent;
 
 /// A work queue of HPAs. All methods take `&self`. Any number of workers may wait in [`Self::get`].
 #[derive(Debug)]
