@@ -1,16 +1,26 @@
-//! The health checks of the process.
+//! The checks of the process: at its start, the first sync of the caches and the user of its requests, and
+//! the health checks.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::handover::HandoverSetup;
+use super::AppError;
+use super::guard::HandoverSetup;
 use super::leader::LeaderElection;
 use super::takeover_setup::TakeoverSetup;
+use crate::cli::Config;
 use crate::permissions::check::Findings;
 use crate::serve::{Health, NotReady, Scope};
+use clock::Backoff;
+use cluster::client::Client;
+use cluster::error::ApiError;
 use cluster::watch::{Handle, Informer, WatchStatus};
 use controller::assembly::Assembly;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::Api;
+use kube::api::PostParams;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 /// Time without an event or a bookmark after which a cache does not count as current. A silent watch is replaced
 /// after 90 s, so this is a replacement that did not help.
@@ -83,6 +93,85 @@ fn problem(status: &WatchStatus) -> Option<String> {
         _ if status.synced => None,
         Some(error) => Some(format!("failed to list {}: {error}", status.place())),
         None => Some(format!("{} not listed yet", status.place())),
+    }
+}
+
+/// First wait before another attempt.
+const PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Asks the API server for the user of `client`, and repeats a failed request. The guards `webhook` and `policy`
+/// refuse the writes of `--built-in-users`, so they would refuse those of a process that runs as one of them. An API
+/// server without this review (before 1.28) leaves the user unknown, which is logged.
+///
+/// # Errors
+/// Returns [`AppError::BuiltInUser`] if the guard refuses the writes of this user.
+pub(super) async fn check(config: &Config, client: &Client) -> Result<(), AppError> {
+    if config.controller.dry_run || !config.handover.guard.checks_users() {
+        return Ok(());
+    }
+    let api: Api<SelfSubjectReview> = client.cluster_scoped();
+    let mut backoff = Backoff::new(PAUSE, LONGEST_PAUSE);
+    let user = loop {
+        match api.create(&PostParams::default(), &SelfSubjectReview::default()).await.map_err(ApiError::from)
+        {
+            Ok(review) => break review.status.and_then(|status| status.user_info?.username),
+            Err(error) if error.is_not_found() || error.is_forbidden() => {
+                tracing::warn!(
+                    %error,
+                    "cannot read the user of this process; it must be none of --built-in-users, whose writes the guard \
+                     refuses"
+                );
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::debug!(%error, "failed to read the user of this process; retrying");
+                sleep(backoff.fail()).await;
+            }
+        }
+    };
+    match user {
+        Some(user) if config.handover.built_in_users.contains(&user) => {
+            Err(AppError::BuiltInUser { user, guard: config.handover.guard.as_str() })
+        }
+        user => {
+            tracing::debug!(user, "the guard does not refuse the user of this process");
+            Ok(())
+        }
+    }
+}
+
+/// The interval between checks of the watches for a rejected certificate.
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The interval between logs about an unreachable API server.
+const REMINDER: Duration = Duration::from_mins(1);
+
+/// Waits for the first sync of the caches, and logs once a minute why the sync is not complete. A rejected
+/// certificate is an error, because retries would be rejected as well.
+pub(super) async fn synced(assembly: &Assembly, server: &str) -> Result<(), AppError> {
+    let mut checks = interval_at(Instant::now() + CERTIFICATE_CHECK_INTERVAL, CERTIFICATE_CHECK_INTERVAL);
+    let mut reminder = interval_at(Instant::now() + REMINDER / 6, REMINDER);
+    reminder.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let synced = assembly.synced();
+    tokio::pin!(synced);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut synced => return Ok(()),
+            _ = checks.tick() => {
+                if let Some(ApiError::Certificate { message, .. }) = assembly.hpas.status().error {
+                    return Err(AppError::Certificate { server: server.to_owned(), message });
+                }
+            }
+            _ = reminder.tick() => {
+                let waiting = [assembly.hpas.status(), assembly.pods.status()];
+                let waiting: Vec<_> = waiting.into_iter().filter(|status| !status.synced).collect();
+                if let Some(error) = waiting.iter().find_map(|status| status.error.as_ref()) {
+                    let resources: Vec<_> = waiting.iter().map(|status| &*status.resource).collect();
+                    tracing::warn!(resources = resources.join(","), %server, %error, "waiting for the API server");
+                }
+            }
+        }
     }
 }
 

@@ -7,12 +7,8 @@
 mod checks;
 mod error;
 mod guard;
-mod handover;
-mod history_restore;
-mod identity;
 mod leader;
 mod replication;
-mod start;
 mod takeover_setup;
 
 use std::convert::Infallible;
@@ -26,12 +22,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 pub use self::error::AppError;
-use self::guard::GuardSetup;
-use self::handover::HandoverSetup;
-use self::history_restore::HistoryRestore;
+use self::guard::{GuardSetup, HandoverSetup};
 pub use self::leader::ElectionRuntime;
 use self::leader::LeaderElection;
-use self::replication::Replication;
+use self::replication::{HistoryRestore, Replication};
 use self::takeover_setup::TakeoverSetup;
 use crate::cli::Config;
 use crate::console::{Rows, Shown};
@@ -244,7 +238,7 @@ pub async fn run_with(
         (leading, replication)
     });
     let guards = (guard, handover);
-    let start = (server.as_str(), identity::check(config, &clients.guard));
+    let start = (server.as_str(), checks::check(config, &clients.guard));
     let work = work(&assembly, leading, guards, past, start, &telemetry, [&stop, &watches]);
     // Boxed, because the future is large and moves into the supervision.
     let result = supervised(&tasks, Box::pin(work), &stop).await;
@@ -294,7 +288,7 @@ async fn work(
     telemetry: &Telemetry,
     [stop, watches]: [&CancellationToken; 2],
 ) -> Result<(), AppError> {
-    let Some(synced) = stop.run_until_cancelled(start::synced(assembly, server)).await else {
+    let Some(synced) = stop.run_until_cancelled(checks::synced(assembly, server)).await else {
         return Ok(());
     };
     synced?;

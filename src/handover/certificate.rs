@@ -1,7 +1,8 @@
 //! The serving certificate of the webhook: signed by authorities in a Secret, or read from files.
 //!
 //! The manifests contain the Secret without data. The first replica fills it. Every update has the
-//! resourceVersion of the last read, so of several replicas at once one succeeds and the others read its result.
+//! resourceVersion of the last read, so of several replicas at once one succeeds and the others read its
+//! result. Whether the API server accepts a certificate is checked with the authorities of its bundle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::authority::{Authorities, AuthorityError, Serving};
-use super::trust::verifies;
 use crate::serve::ServeError;
 use crate::serve::options::CertificateFiles;
 use crate::serve::tls::Certificates;
@@ -25,6 +25,11 @@ use clock::SharedClock;
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::typed;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 /// The key of the Secret's data.
 pub const SECRET_KEY: &str = "authorities";
@@ -213,4 +218,24 @@ impl Signed {
         *self.current.write() = Current { authorities, serving };
         Ok(())
     }
+}
+
+/// Whether the authorities of `bundle`, in PEM, verify a certificate for a name.
+pub(super) fn verifies(
+    bundle: &str,
+    key: &CertifiedKey,
+    name: &str,
+    now: Timestamp,
+    provider: &Arc<CryptoProvider>,
+) -> bool {
+    let Some((first, between)) = key.cert.split_first() else { return false };
+    let Ok(name) = ServerName::try_from(name) else { return false };
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_slice_iter(bundle.as_bytes()).filter_map(Result::ok);
+    roots.add_parsable_certificates(certificates);
+    let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let Ok(verifier) = builder.build() else { return false };
+    let since = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
+    let now = UnixTime::since_unix_epoch(since);
+    verifier.verify_server_cert(first, between, &name, &[], now).is_ok()
 }

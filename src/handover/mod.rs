@@ -13,4 +13,3 @@ pub mod proof;
 pub mod review;
 #[cfg(test)]
 mod tests;
-mod trust;

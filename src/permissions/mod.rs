@@ -7,10 +7,8 @@
 
 pub mod check;
 mod manifest;
-mod sources;
 
 pub use self::manifest::{Account, ManifestError, manifest, manifest_as_json};
-pub use self::sources::source_permissions;
 
 use std::path::PathBuf;
 
@@ -23,6 +21,7 @@ use controller::history::rebuild::event_list_permission;
 use controller::options::ScaleSource;
 use controller::policy::{self, Kind};
 use controller::targets::{definition_permission, target_watch_permission};
+use sources::SourceFile;
 
 use crate::cli::Config;
 use crate::cli::config::{HandoverGuard, HandoverWebhook, ScaleTargets};
@@ -367,5 +366,30 @@ fn token_permissions(config: &Config) -> Vec<Permission> {
     for row in &mut rows {
         row.namespace = Some(ACCOUNT_NAMESPACE.to_owned());
     }
+    rows
+}
+
+/// Returns the permissions that a controller with the given flags and the given file needs.
+pub fn source_permissions(config: &Config, file: &SourceFile) -> Vec<Permission> {
+    let rows = file.adapters.keys().map(|group| Permission {
+        why: "to read the metrics of an adapter that the file of metric sources lists",
+        without: "metrics of scaling policies with this API group fail",
+        ..row(group, "*", &["get", "list"])
+    });
+    let mut rows: Vec<Permission> = match &config.controller.watch_namespaces {
+        None => rows.collect(),
+        Some(namespaces) => {
+            let within = |row: Permission| {
+                namespaces.iter().map(move |name| Permission { namespace: Some(name.clone()), ..row.clone() })
+            };
+            rows.flat_map(within).collect()
+        }
+    };
+    rows.extend(file.pods.secret_namespaces.iter().map(|namespace| Permission {
+        namespace: Some(namespace.clone()),
+        why: "to read the Secrets that scaling policies name for TLS and tokens of pods",
+        without: "metrics of scaling policies with such a Secret fail",
+        ..row("", "secrets", &["get"])
+    }));
     rows
 }

@@ -11,8 +11,7 @@ use controller::handover::scope::Scope;
 use controller::history::checkpoint::CheckpointPlace;
 use rustls::{CipherSuite, NamedGroup};
 
-use super::election::{FOREIGN_LEASE, LEASE};
-use super::{Config, Election, HandoverGuard, TakeOver};
+use super::{Config, Election, FOREIGN_LEASE, HandoverGuard, LEASE, TakeOver};
 use crate::cli::error::{FlagError, Reason};
 use crate::cli::flags::last_text;
 use crate::cli::gates::Gates;

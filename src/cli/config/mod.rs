@@ -3,7 +3,6 @@
 
 pub(super) mod checks;
 mod draft;
-mod election;
 pub(super) mod handover;
 pub(super) mod identity;
 pub(super) mod serving;
@@ -12,13 +11,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use self::draft::Draft;
-pub use self::election::{Election, TakeOver};
 pub use self::handover::{HandoverGuard, HandoverOptions};
 pub use self::identity::{GroupResource, ScaleTargets};
 pub(super) use self::serving::named_certificate;
 use super::{kcm, own};
 use crate::logging::LogOptions;
 use crate::serve::options::{CertificateFiles, Serving};
+use controller::election::Timing;
 use controller::history::checkpoint::CheckpointPlace;
 use controller::options::Options;
 
@@ -135,6 +134,40 @@ impl Config {
         flags.extend(self.serving.given.iter().cloned());
         flags
     }
+}
+
+/// The default name of the Lease.
+const LEASE: &str = "concertina";
+/// The Lease of kube-controller-manager. Holding it would stop all controllers of kube-controller-manager.
+const FOREIGN_LEASE: &str = "kube-controller-manager";
+
+/// Leader election with a Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Election {
+    /// `--leader-elect-resource-namespace`.
+    pub namespace: String,
+    /// `--leader-elect-resource-name`. Never the name of kube-controller-manager's Lease.
+    pub name: String,
+    /// `--leader-elect-lease-duration`, `--leader-elect-renew-deadline` and `--leader-elect-retry-period`.
+    pub timing: Timing,
+}
+
+impl Default for Election {
+    fn default() -> Self {
+        Self { namespace: "kube-system".to_owned(), name: LEASE.to_owned(), timing: Timing::default() }
+    }
+}
+
+/// `--takeover`: the reaction to another controller that acts on the same HPAs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TakeOver {
+    /// Write nothing until the other controller has stopped.
+    #[default]
+    Wait,
+    /// Warn, and still act.
+    Warn,
+    /// Do not check.
+    Off,
 }
 
 #[cfg(test)]
