@@ -14,8 +14,6 @@
 )]
 #![allow(dead_code, reason = "tests/e2e.rs shares the control plane modules and uses all of them")]
 
-#[path = "e2e/assets.rs"]
-mod assets;
 #[path = "e2e/audit.rs"]
 mod audit;
 #[path = "e2e/controlplane.rs"]
@@ -38,12 +36,8 @@ mod process;
 mod rest;
 #[path = "contract/scales.rs"]
 mod scales;
-#[path = "contract/sections.rs"]
-mod sections;
 #[path = "contract/step.rs"]
 mod step;
-#[path = "contract/tables.rs"]
-mod tables;
 #[path = "e2e/widgets.rs"]
 mod widgets;
 
@@ -52,12 +46,14 @@ use std::sync::Arc;
 
 use clock::SystemClock;
 use fake_cluster::Cluster;
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::controlplane::{ADMIN_TOKEN, ControlPlane};
-use crate::outcome::Outcome;
-use crate::sections::run_suite;
+use crate::outcome::{Failure, Outcome};
+use crate::rest::Rest;
+use crate::step::{SavedValues, Step};
 use crate::widgets::define_widgets;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,4 +79,50 @@ async fn embedded_api_server_meets_the_same_contract() -> Outcome {
     stop.cancel();
     serving.await??;
     outcome
+}
+
+/// A sequence of requests that runs in its own namespace.
+pub(crate) struct Section {
+    pub(crate) name: &'static str,
+    pub(crate) steps: Vec<Step>,
+}
+
+fn sections() -> Vec<Section> {
+    let mut all = Vec::new();
+    all.extend(discovery::sections());
+    all.extend(hpas::sections());
+    all.extend(scales::sections());
+    all.extend(lists::sections());
+    all.extend(patches::sections());
+    all.extend(lists::table_sections());
+    all.extend(events::sections());
+    all
+}
+
+/// Runs all sections against a server. The failure names every unexpected response.
+pub(crate) async fn run_suite(base_url: &str, token: &str) -> Outcome {
+    let api = Rest::new(base_url, token)?;
+    let show = std::env::var("CONCERTINA_CONTRACT_SHOW").ok();
+    let (mut requests, mut failures) = (0, Vec::new());
+    for section in sections() {
+        let namespace = format!("contract-{}", section.name);
+        api.create("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await?;
+        let mut saved = SavedValues::from([("ns".to_owned(), namespace)]);
+        let show = show.as_deref().is_some_and(|text| section.name.contains(text));
+        for step in &section.steps {
+            requests += 1;
+            if let Err(Failure(reason)) = step.run(&api, &mut saved, show).await {
+                failures.push(format!("{}: {reason}", section.name));
+            }
+        }
+    }
+    if failures.is_empty() {
+        eprintln!("{requests} requests, all responses as expected");
+        return Ok(());
+    }
+    Err(Failure(format!(
+        "{} of {requests} responses break the contract\n{}",
+        failures.len(),
+        failures.join("\n")
+    )))
 }

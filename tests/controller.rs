@@ -22,18 +22,10 @@ mod breaker;
 mod bursts;
 #[path = "controller/checkpoint.rs"]
 mod checkpoint;
-#[path = "controller/cleanup.rs"]
-mod cleanup;
-#[path = "controller/decision_events.rs"]
-mod decision_events;
 #[path = "controller/decisions.rs"]
 mod decisions;
-#[path = "controller/determinism.rs"]
-mod determinism;
 #[path = "controller/election.rs"]
 mod election;
-#[path = "controller/election_thread.rs"]
-mod election_thread;
 #[path = "controller/exposed_metrics.rs"]
 mod exposed_metrics;
 #[path = "controller/fairness.rs"]
@@ -44,18 +36,8 @@ mod handover;
 mod identity;
 #[path = "controller/kubelets.rs"]
 mod kubelets;
-#[path = "controller/large_hpas.rs"]
-mod large_hpas;
-#[path = "controller/metadata.rs"]
-mod metadata;
 #[path = "controller/metrics.rs"]
 mod metrics;
-#[path = "controller/namespaces.rs"]
-mod namespaces;
-#[path = "controller/overlap.rs"]
-mod overlap;
-#[path = "controller/panics.rs"]
-mod panics;
 #[path = "controller/permissions.rs"]
 mod permissions;
 #[path = "controller/policies.rs"]
@@ -74,12 +56,6 @@ mod server;
 mod shadow;
 #[path = "controller/sources.rs"]
 mod sources;
-#[path = "controller/staleness.rs"]
-mod staleness;
-#[path = "controller/supervision.rs"]
-mod supervision;
-#[path = "controller/sync_rate.rs"]
-mod sync_rate;
 #[path = "controller/takeover.rs"]
 mod takeover;
 #[path = "controller/targets.rs"]

@@ -13,8 +13,6 @@ mod adapter;
 mod aggregation;
 #[path = "deploy/alerts.rs"]
 mod alerts;
-#[path = "e2e/assets.rs"]
-mod assets;
 #[path = "e2e/audit.rs"]
 mod audit;
 #[path = "deploy/cluster.rs"]
@@ -23,8 +21,6 @@ mod cluster;
 mod components;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
-#[path = "deploy/guards.rs"]
-mod guards;
 #[path = "deploy/guides.rs"]
 mod guides;
 #[path = "deploy/monitoring.rs"]

@@ -30,12 +30,8 @@ mod adapter;
 mod aggregation;
 #[path = "e2e/assertions.rs"]
 mod assertions;
-#[path = "e2e/assets.rs"]
-mod assets;
 #[path = "e2e/audit.rs"]
 mod audit;
-#[path = "e2e/clock.rs"]
-mod clock;
 #[path = "e2e/conditions.rs"]
 mod conditions;
 #[path = "e2e/controlplane.rs"]
@@ -44,8 +40,6 @@ mod controlplane;
 mod election;
 #[path = "e2e/fault_scenarios.rs"]
 mod fault_scenarios;
-#[path = "e2e/fixture.rs"]
-mod fixture;
 #[path = "e2e/forward.rs"]
 mod forward;
 #[path = "e2e/handover.rs"]
@@ -54,10 +48,6 @@ mod handover;
 mod identity;
 #[path = "e2e/kubelet.rs"]
 mod kubelet;
-#[path = "e2e/kubelet_direct.rs"]
-mod kubelet_direct;
-#[path = "e2e/metric_specs.rs"]
-mod metric_specs;
 #[path = "e2e/metrics.rs"]
 mod metrics;
 #[path = "e2e/outcome.rs"]
@@ -72,10 +62,6 @@ mod reaction;
 mod replication;
 #[path = "e2e/rest.rs"]
 mod rest;
-#[path = "e2e/restart.rs"]
-mod restart;
-#[path = "e2e/rule_scenarios.rs"]
-mod rule_scenarios;
 #[path = "e2e/serving.rs"]
 mod serving;
 #[path = "e2e/shadow.rs"]
@@ -86,8 +72,6 @@ mod side_by_side;
 mod takeover;
 #[path = "e2e/targets.rs"]
 mod targets;
-#[path = "e2e/upgrade.rs"]
-mod upgrade;
 #[path = "e2e/why.rs"]
 mod why;
 #[path = "e2e/why_situations.rs"]
@@ -104,10 +88,8 @@ use std::pin::Pin;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::fixture::{Autoscaler, Fixture};
-use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, Fixture, SOON, World, cpu_utilization};
 
 type Scenario = for<'w> fn(&'w World) -> Pin<Box<dyn Future<Output = Outcome> + 'w>>;
 
@@ -123,10 +105,10 @@ const SCENARIOS: &[(&str, Scenario)] = &[
         Box::pin(workload_scenarios::deployment_on_an_object_metric(world))
     }),
     ("deployment-on-one-container", |world| Box::pin(workload_scenarios::deployment_on_one_container(world))),
-    ("behavior-limits-the-rate", |world| Box::pin(rule_scenarios::behavior_limits_the_rate(world))),
-    ("behavior-stabilizes-upwards", |world| Box::pin(rule_scenarios::behavior_stabilizes_upwards(world))),
-    ("to-zero-and-back", |world| Box::pin(rule_scenarios::to_zero_and_back(world))),
-    ("one-of-two-metrics-fails", |world| Box::pin(rule_scenarios::one_of_two_metrics_fails(world))),
+    ("behavior-limits-the-rate", |world| Box::pin(workload_scenarios::behavior_limits_the_rate(world))),
+    ("behavior-stabilizes-upwards", |world| Box::pin(workload_scenarios::behavior_stabilizes_upwards(world))),
+    ("to-zero-and-back", |world| Box::pin(workload_scenarios::to_zero_and_back(world))),
+    ("one-of-two-metrics-fails", |world| Box::pin(workload_scenarios::one_of_two_metrics_fails(world))),
     ("bad-targets", |world| Box::pin(fault_scenarios::bad_targets(world))),
     ("metrics-fail-and-recover", |world| Box::pin(fault_scenarios::metrics_fail_and_recover(world))),
     ("two-autoscalers-on-one", |world| Box::pin(fault_scenarios::two_autoscalers_on_one_workload(world))),
@@ -259,7 +241,7 @@ async fn shadow_of_the_built_in_controller_finds_no_difference() -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn rolling_update_and_rollback_write_nothing_wrong() -> Outcome {
-    upgrade::rolls(&Fixture::start().await?).await
+    replication::rolls(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -313,7 +295,7 @@ async fn long_scaled_object_of_keda_is_handed_over_and_back() -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn hpa_follows_the_kubelet_of_its_pod() -> Outcome {
-    kubelet_direct::is_followed(&Fixture::start().await?).await
+    policies::adapters::is_followed(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -337,7 +319,7 @@ async fn replica_waits_for_the_built_in_controller_and_takes_over() -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn rate_limits_survive_restarts_with_and_without_a_checkpoint() -> Outcome {
-    restart::rates_hold(&Fixture::start().await?).await
+    replication::rates_hold(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

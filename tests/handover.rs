@@ -11,14 +11,10 @@
 #[allow(dead_code, unused_imports, reason = "shared with the tests of the whole loop, which use all of it")]
 mod support;
 
-#[path = "handover/bugs.rs"]
-mod bugs;
 #[path = "handover/guard.rs"]
 mod guard;
 #[path = "handover/invariants.rs"]
 mod invariants;
-#[path = "handover/journal.rs"]
-mod journal;
 #[path = "handover/links.rs"]
 mod links;
 #[path = "simulation/many_seeds.rs"]
@@ -36,7 +32,7 @@ mod seeds;
 #[path = "handover/world.rs"]
 mod world;
 
-use crate::bugs::PlantedBug;
+use crate::links::PlantedBug;
 
 /// Allocation takes a fifth of the time of a run.
 #[global_allocator]

@@ -21,8 +21,6 @@ mod plugins;
 mod proxies;
 #[path = "kubeconfig/servers.rs"]
 mod servers;
-#[path = "kubeconfig/tls_files.rs"]
-mod tls_files;
 
 use std::fs;
 use std::path::PathBuf;

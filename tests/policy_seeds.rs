@@ -13,8 +13,6 @@ mod support;
 
 #[path = "policy_seeds/bugs.rs"]
 mod bugs;
-#[path = "policy_seeds/draw.rs"]
-mod draw;
 #[path = "policy_seeds/judge.rs"]
 mod judge;
 #[path = "simulation/many_seeds.rs"]

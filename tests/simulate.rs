@@ -14,12 +14,8 @@ mod cluster;
 mod errors;
 #[path = "simulate/examples.rs"]
 mod examples;
-#[path = "simulate/manifests.rs"]
-mod manifests;
 #[path = "simulate/policies.rs"]
 mod policies;
-#[path = "simulate/properties.rs"]
-mod properties;
 #[path = "simulate/recordings.rs"]
 mod recordings;
 #[path = "simulate/runs.rs"]

@@ -10,10 +10,6 @@
 
 #[path = "simulation/api_link.rs"]
 mod api_link;
-#[path = "simulation/clock.rs"]
-mod clock;
-#[path = "simulation/etcd.rs"]
-mod etcd;
 #[path = "simulation/faults.rs"]
 mod faults;
 #[path = "simulation/generate.rs"]
@@ -25,19 +21,11 @@ mod invariants;
 #[path = "simulation/many_seeds.rs"]
 #[expect(dead_code, reason = "other test binaries use the rest")]
 mod many_seeds;
-#[path = "simulation/metamorphic.rs"]
-mod metamorphic;
 #[path = "simulation/metrics_backend.rs"]
 mod metrics_backend;
 #[path = "support/network.rs"]
 #[expect(dead_code, reason = "other test binaries use the rest")]
 mod network;
-#[path = "simulation/other_controller.rs"]
-mod other_controller;
-#[path = "simulation/panics.rs"]
-mod panics;
-#[path = "simulation/peer_link.rs"]
-mod peer_link;
 #[path = "simulation/plan.rs"]
 mod plan;
 #[path = "simulation/plans/mod.rs"]
@@ -50,14 +38,10 @@ mod request_log;
 mod rng;
 #[path = "simulation/run.rs"]
 mod run;
-#[path = "simulation/seed_check.rs"]
-mod seed_check;
 #[path = "simulation/seeded_bugs.rs"]
 mod seeded_bugs;
 #[path = "simulation/seeds.rs"]
 mod seeds;
-#[path = "simulation/shrink.rs"]
-mod shrink;
 #[path = "simulation/tenants.rs"]
 mod tenants;
 #[path = "simulation/world.rs"]
@@ -103,7 +87,7 @@ fn seeds_replace_watches_that_hang() {
     let hangs = |plan: &plan::Plan| plan.faults.iter().any(|fault| !fault.aftermath().is_zero());
     let replaced = plans.filter(hangs).take(20).find_map(|plan| {
         let plan = Arc::new(plan);
-        let trial = seed_check::attempt(&plan, &Selection::all(&plan), None);
+        let trial = seeds::attempt(&plan, &Selection::all(&plan), None);
         assert!(trial.violation.is_none(), "seed {}: {:?}", plan.seed, trial.violation);
         (trial.outcome.silent_watches > 0).then_some(plan.seed)
     });
@@ -158,7 +142,7 @@ fn ordinary_seeds_find_half_of_the_planted_bugs() {
 fn simulation_speed_is_reported_for_an_hour_of_twenty_hpas() {
     let plan = Arc::new(generate::steady(20, 5, std::time::Duration::from_hours(1)));
     let started = std::time::Instant::now();
-    let outcome = seed_check::run_plan(&plan, &Selection::all(&plan), None);
+    let outcome = seeds::run_plan(&plan, &Selection::all(&plan), None);
     let (simulated, took) = (outcome.simulated, started.elapsed());
     assert!(outcome.violations.is_empty(), "{:?}", outcome.violations);
     assert!(outcome.syncs >= 20 * 240, "{}", outcome.syncs);
@@ -173,7 +157,7 @@ fn simulation_speed_is_reported_for_an_hour_of_twenty_hpas() {
 fn one_seed_sends_equal_requests_at_equal_times() {
     for seed in 0..if cfg!(debug_assertions) { 5 } else { 60 } {
         let plan = Arc::new(generate::generate(seed, None));
-        let run = || seed_check::run_plan(&plan, &Selection::all(&plan), None).run.log();
+        let run = || seeds::run_plan(&plan, &Selection::all(&plan), None).run.log();
         let (first, second) = (run(), run());
         assert!(first.len() > 100);
         for (one, other) in first.iter().zip(&second) {

@@ -18,14 +18,8 @@
 mod adapter;
 #[path = "e2e/aggregation.rs"]
 mod aggregation;
-#[path = "e2e/assets.rs"]
-mod assets;
 #[path = "e2e/audit.rs"]
 mod audit;
-#[path = "e2e/clock.rs"]
-mod clock;
-#[path = "worlds/compare.rs"]
-mod compare;
 #[path = "e2e/conditions.rs"]
 mod conditions;
 #[path = "e2e/controlplane.rs"]
@@ -36,8 +30,6 @@ mod draft;
 mod fault_themes;
 #[path = "worlds/gate.rs"]
 mod gate;
-#[path = "worlds/generate.rs"]
-mod generate;
 #[path = "e2e/kubelet.rs"]
 mod kubelet;
 #[path = "e2e/metrics.rs"]
@@ -61,8 +53,6 @@ mod rest;
 mod rng;
 #[path = "worlds/themes.rs"]
 mod themes;
-#[path = "worlds/things.rs"]
-mod things;
 #[path = "worlds/trace.rs"]
 mod trace;
 #[path = "e2e/widgets.rs"]
@@ -70,10 +60,10 @@ mod widgets;
 
 use std::ops::Range;
 
-use crate::compare::{INTENDED, compare};
-use crate::generate::generate;
 use crate::outcome::{Failure, Outcome, ensure};
+use crate::plan::generate;
 use crate::player::{Controller, Stage};
+use crate::trace::{INTENDED, compare};
 
 /// Worlds that live at the same time.
 const BATCH: usize = 50;
@@ -88,7 +78,7 @@ async fn both_controllers_act_alike_in_generated_worlds() -> Outcome {
     let mut traces = Vec::new();
     for controller in [Controller::BuiltIn, Controller::Concertina] {
         let mut stage = Stage::start(controller).await?;
-        let mut all = compare::Traces::new();
+        let mut all = trace::Traces::new();
         for batch in plans.chunks(BATCH) {
             all.extend(
                 stage

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::sections::Section;
+use crate::Section;
 use crate::step::get;
 
 pub(crate) fn sections() -> Vec<Section> {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::Section;
 use crate::rest::media;
-use crate::sections::Section;
 use crate::step::{delete, get, patch, post, put};
 
 const EVENTS: &str = "/api/v1/namespaces/{ns}/events";

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::sections::Section;
+use crate::Section;
 use crate::step::{Step, delete, get, post, put};
 
 pub(crate) const HPAS: &str = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers";

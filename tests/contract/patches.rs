@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
+use crate::Section;
 use crate::hpas::{HPAS, hpa};
 use crate::rest::media;
 use crate::scales::body;
-use crate::sections::Section;
 use crate::step::{delete, get, patch, post};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/{ns}/deployments";

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::Section;
 use crate::rest::media;
-use crate::sections::Section;
 use crate::step::{Step, get, patch, post, put};
 
 const APPS: &str = "/apis/apps/v1/namespaces/{ns}";

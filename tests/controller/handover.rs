@@ -3,8 +3,6 @@
 
 #[path = "handover/faults.rs"]
 mod faults;
-#[path = "handover/instances.rs"]
-mod instances;
 #[path = "handover/moves.rs"]
 mod moves;
 #[path = "handover/rig.rs"]

@@ -1,4 +1,4 @@
-//! Deployments with pods that start and terminate.
+//! Deployments with pods that start and terminate. Two HPAs on one workload.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use fake_cluster::workload::Workloads;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::objects::{cpu, deployment, external, hpa};
-use crate::support::{Fixture, Harness};
+use crate::support::objects::{cpu, deployment, external, hpa, pod};
+use crate::support::{Fixture, HPAS, Harness};
 
 /// A cluster with simulated workloads.
 fn with_workloads() -> Fixture {
@@ -114,4 +114,38 @@ async fn count_follows_a_periodic_load() {
     rig.until("the valley has two", 20.0 * 60.0, |stage| ready(stage, "web") == 2).await;
     rig.until("the next peak has seven again", 20.0 * 60.0, |stage| ready(stage, "web") == 7).await;
     assert_eq!((rig.reconciliations("none", "internal"), rig.reconciliations("none", "spec")), (failed, 0.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn overlapping_hpas_get_a_condition_and_do_not_scale() {
+    let stage = Fixture::new();
+    stage.target("web", 2);
+    for index in 0..2 {
+        stage.cluster.put_raw(pod("web", index));
+    }
+    stage.cpu("web", &[100, 100]);
+    for name in ["one", "two"] {
+        let mut object = hpa(name, &[cpu(50)]);
+        object["spec"]["scaleTargetRef"]["name"] = json!("web");
+        stage.create(object);
+    }
+    // As in the reference, the first of the two HPAs is alone in its first sync.
+    let rig = Harness::start(stage);
+    let message = "pods by selector app=web are controlled by more than one HPA (e.g. [shop/one shop/two])";
+    rig.until("both HPAs have the condition", 16.0, |stage| {
+        ["one", "two"].iter().all(|name| {
+            stage.condition(name, "ScalingActive") == format!("False AmbiguousSelector {message}")
+        })
+    })
+    .await;
+    let events = rig.events("two");
+    assert!(events.contains(&format!("AmbiguousSelector {message}")), "{events:?}");
+    let count = rig.replicas("web");
+    rig.cpu("web", &[400, 400]);
+    rig.pass(60.0).await;
+    assert_eq!(rig.replicas("web"), count);
+
+    rig.cluster.delete(HPAS, "shop", "two").unwrap();
+    rig.until("the remaining HPA scales", 15.1, |stage| stage.replicas("web") > count).await;
+    assert!(rig.condition("one", "ScalingActive").starts_with("True ValidMetricFound"));
 }

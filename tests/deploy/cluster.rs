@@ -5,8 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::assets;
-use crate::controlplane::{ADMIN_TOKEN, ControlPlane};
+use crate::controlplane::{self, ADMIN_TOKEN, ControlPlane};
 use crate::outcome::{Context, Failure, Outcome, ensure};
 use crate::rendered::{HOME, Key, Objects, VARIANTS, helm_command, kustomize, only, path, run};
 use crate::rest::media;
@@ -84,7 +83,7 @@ pub(crate) struct Tools {
 impl Tools {
     pub(crate) fn new(plane: &ControlPlane) -> Outcome<Self> {
         let kubeconfig = plane.folder().join("admin.kubeconfig");
-        assets::write_kubeconfig(
+        controlplane::write_kubeconfig(
             &kubeconfig,
             &plane.url,
             &plane.folder().join("authority.crt"),

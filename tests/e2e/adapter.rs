@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::aggregation;
-use crate::assets::Keys;
+use crate::controlplane::Keys;
 use crate::metrics::APIS;
 use crate::outcome::Outcome;
 use crate::rest::Rest;

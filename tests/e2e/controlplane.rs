@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
-use super::assets::{self, Keys};
 use super::outcome::{Context, Failure, Outcome, eventually};
 use super::process::Process;
 use super::rest::Rest;
@@ -45,7 +45,7 @@ impl ControlPlane {
 
     /// Like [`Self::start`], but with another audit policy. `None` turns audit logging off.
     pub(crate) async fn start_with_audit_policy(audit_policy: Option<&str>) -> Outcome<Self> {
-        let assets = assets::folder()?;
+        let assets = folder()?;
         let folder = Folder::create()?;
         let port = free_port()?;
         let url = format!("https://127.0.0.1:{port}");
@@ -87,7 +87,7 @@ impl ControlPlane {
         fs::write(self.authority(), &keys.authority_pem)?;
         fs::write(self.path("server.crt"), &keys.certificate_pem)?;
         fs::write(self.path("server.key"), &keys.key_pem)?;
-        assets::write_service_account_keys(&self.path("accounts.key"), &self.path("accounts.pub"))?;
+        write_service_account_keys(&self.path("accounts.key"), &self.path("accounts.pub"))?;
         fs::write(
             self.path("tokens.csv"),
             format!(
@@ -194,7 +194,7 @@ impl ControlPlane {
     /// controller-manager.conf.
     pub(crate) fn manager_kubeconfig(&self) -> Outcome<PathBuf> {
         let path = self.path("manager.kubeconfig");
-        assets::write_kubeconfig(&path, &self.url, &self.authority(), MANAGER_TOKEN)?;
+        write_kubeconfig(&path, &self.url, &self.authority(), MANAGER_TOKEN)?;
         Ok(path)
     }
 
@@ -209,7 +209,7 @@ impl ControlPlane {
         let token = answer.pointer("/status/token").and_then(|token| token.as_str());
         let token = token.ok_or_else(|| Failure(format!("the token response has no token: {answer}")))?;
         let path = self.path(&format!("{name}.kubeconfig"));
-        assets::write_kubeconfig(&path, &self.url, &self.authority(), token)?;
+        write_kubeconfig(&path, &self.url, &self.authority(), token)?;
         Ok(path)
     }
 
@@ -307,4 +307,79 @@ impl Drop for Folder {
             eprintln!("kept: {}", self.0.display());
         }
     }
+}
+
+/// Kubernetes' conventional variable for a folder with etcd and kube-apiserver. These tests also need
+/// kube-controller-manager in it.
+const VARIABLE: &str = "KUBEBUILDER_ASSETS";
+
+pub(crate) fn folder() -> Outcome<PathBuf> {
+    let how = "export KUBEBUILDER_ASSETS=\"$(tests/controlplane/build.sh)\"";
+    let folder = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
+    let folder =
+        folder.ok_or_else(|| Failure(format!("{VARIABLE} is not set; build the programs with: {how}")))?;
+    let folder = PathBuf::from(folder);
+    for program in ["etcd", "kube-apiserver", "kube-controller-manager"] {
+        if !folder.join(program).is_file() {
+            let folder = folder.display();
+            return Err(Failure(format!(
+                "{VARIABLE}={folder} has no {program}; build a complete folder with: {how}"
+            )));
+        }
+    }
+    Ok(folder)
+}
+
+/// A certificate authority and a certificate for loopback names signed by it.
+pub(crate) struct Keys {
+    pub(crate) authority_pem: String,
+    pub(crate) certificate_pem: String,
+    pub(crate) certificate_der: Vec<u8>,
+    pub(crate) key_pem: String,
+    pub(crate) key_der: Vec<u8>,
+}
+
+impl Keys {
+    pub(crate) fn generate() -> Outcome<Self> {
+        let authority_key = KeyPair::generate()?;
+        let mut authority = CertificateParams::new(Vec::<String>::new())?;
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.distinguished_name.push(DnType::CommonName, "test control plane");
+        let authority_certificate = authority.self_signed(&authority_key)?;
+        let issuer = Issuer::new(authority, authority_key);
+
+        let key = KeyPair::generate()?;
+        let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(str::to_owned).to_vec();
+        let mut leaf = CertificateParams::new(names)?;
+        leaf.distinguished_name.push(DnType::CommonName, "localhost");
+        let certificate = leaf.signed_by(&key, &issuer)?;
+        Ok(Self {
+            authority_pem: authority_certificate.pem(),
+            certificate_pem: certificate.pem(),
+            certificate_der: certificate.der().to_vec(),
+            key_pem: key.serialize_pem(),
+            key_der: key.serialize_der(),
+        })
+    }
+}
+
+/// Writes the key pair that signs and verifies ServiceAccount tokens.
+pub(crate) fn write_service_account_keys(private: &Path, public: &Path) -> Outcome {
+    let key = KeyPair::generate()?;
+    fs::write(private, key.serialize_pem()).context("service account key")?;
+    fs::write(public, key.public_key_pem()).context("service account key")
+}
+
+/// Writes a kubeconfig for one user with a token.
+pub(crate) fn write_kubeconfig(path: &Path, server: &str, authority: &Path, token: &str) -> Outcome {
+    // JSON is valid YAML, so no YAML writer is needed.
+    let config = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority": authority}}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "current-context": "test",
+    });
+    fs::write(path, config.to_string()).context(path.display())
 }

@@ -16,11 +16,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::is_review;
-use crate::fixture::{self, Autoscaler, DECISION_FLAGS, Fixture};
-use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
-use crate::world::{APP, World};
+use crate::world::{self, APP, Autoscaler, DECISION_FLAGS, Fixture, World, cpu_utilization};
 
 /// The namespace of the replicas' accounts. The audit log records their requests.
 pub(crate) const ACCOUNTS: &str = "replicas";
@@ -197,7 +195,7 @@ impl Replicas {
     /// Like [`Self::start`], but with additional flags.
     pub(crate) async fn start_with(&mut self, stage: &Fixture, name: &'static str, more: &[&str]) -> Outcome {
         let kubeconfig = stage.plane.service_account(ACCOUNTS, name).await?;
-        let mut command = Command::new(fixture::binary());
+        let mut command = Command::new(world::binary());
         command.args(flags(&kubeconfig)).args(more);
         let log = format!("replica-{name}-{}", now().as_second());
         self.all.insert(name, Process::start(&log, command, stage.plane.folder())?);

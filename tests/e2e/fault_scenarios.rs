@@ -5,12 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::adapter::{available, unregister_api};
-use crate::fixture::{Autoscaler, Fixture};
-use crate::metric_specs::{cpu_utilization, pods_average};
 use crate::metrics::{CUSTOM, Fault, Load, RESOURCE};
 use crate::outcome::{Outcome, ensure};
 use crate::workload_scenarios::{READY, found};
-use crate::world::{APP, World};
+use crate::world::{APP, Autoscaler, Fixture, World, cpu_utilization, pods_average};
 
 pub(crate) async fn bad_targets(world: &World) -> Outcome {
     let spec = || json!({"minReplicas": 1, "maxReplicas": 5, "metrics": [cpu_utilization(50)]});

@@ -6,13 +6,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::assets::Keys;
-use crate::controlplane::free_port;
-use crate::fixture::{Autoscaler, Fixture, binary};
-use crate::metric_specs::cpu_utilization;
+use crate::controlplane::{Keys, free_port};
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, Fixture, SOON, World, binary, cpu_utilization};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";

@@ -1,20 +1,14 @@
 //! Handover of labelled HPAs, with the HPA controller of the real kube-controller-manager at work all the time.
 //! The audit log shows which account wrote when, and which writes were refused.
 
-#[path = "handover/cost.rs"]
-mod cost;
 #[path = "handover/failures.rs"]
 mod failures;
-#[path = "handover/guards.rs"]
-mod guards;
 #[path = "handover/keda.rs"]
 mod keda;
 #[path = "handover/log.rs"]
 mod log;
 #[path = "handover/rig.rs"]
 pub(crate) mod rig;
-#[path = "handover/service.rs"]
-mod service;
 #[path = "handover/targets.rs"]
 mod targets;
 
@@ -23,19 +17,18 @@ use std::time::Duration;
 use http::Method;
 use tokio::time::sleep;
 
-pub(crate) use self::cost::refused_loop;
 pub(crate) use self::failures::{api_server_is_away, replicas_end_die_and_return};
-pub(crate) use self::guards::{broken_webhook, deleted_binding};
+pub(crate) use self::failures::{broken_webhook, deleted_binding};
 pub(crate) use self::keda::scaled_object;
+pub(crate) use self::log::refused_loop;
 use self::log::{Log, first_write};
 use self::rig::{PERIOD, Replica, SLACK, built_in, hpas, label, policies, replica};
 pub(crate) use self::targets::labels_and_targets;
 use crate::election::now;
-use crate::fixture::{Autoscaler, Fixture};
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::rest::Rest;
-use crate::world::{SOON, World};
+use crate::world::{Autoscaler, Fixture, SOON, World};
 
 pub(crate) async fn webhook(stage: &Fixture) -> Outcome {
     let service = rig::webhook(stage).await?;

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
 use crate::controlplane::{MANAGER_TOKEN, free_port};
-use crate::fixture::{self, Autoscaler, DECISION_FLAGS, Fixture};
-use crate::metric_specs::{cpu_utilization, external, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::rest::{Rest, collection};
-use crate::world::{APP, SOON, World};
+use crate::world::{
+    self, APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, cpu_utilization, external, pods_average,
+};
 
 pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub(crate) const BUILT_IN: &str = "system:controller:horizontal-pod-autoscaler";
@@ -164,7 +164,7 @@ async fn namespaces(stage: &Fixture) -> Outcome {
 }
 
 pub(crate) fn start(stage: &Fixture, name: &str, kubeconfig: &Path, flags: &[String]) -> Outcome<Process> {
-    let mut command = Command::new(fixture::binary());
+    let mut command = Command::new(world::binary());
     command.args(flags).arg("--kubeconfig").arg(kubeconfig).args(DECISION_FLAGS);
     command.args(["--horizontal-pod-autoscaler-sync-period=1s", "--takeover=off"]);
     command.args(["--kube-api-qps=500", "--kube-api-burst=1000"]);
@@ -216,7 +216,7 @@ async fn every_kind_acts(world: &World) -> Outcome {
 
 /// Creates the objects that `concertina rbac` prints for `flags`, as the admin.
 pub(crate) async fn grant(stage: &Fixture, flags: &[&str]) -> Outcome<Vec<Value>> {
-    let output = Command::new(fixture::binary()).args(["rbac", ACCOUNT]).args(flags).output()?;
+    let output = Command::new(world::binary()).args(["rbac", ACCOUNT]).args(flags).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure(output.status.success(), || String::from_utf8_lossy(&output.stderr).into_owned())?;
     stage.plane.admin.create_all(&text).await

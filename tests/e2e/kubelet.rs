@@ -95,7 +95,7 @@ async fn update_pods(api: &Rest) -> Outcome<Vec<ListedPod>> {
 }
 
 fn running_status(pod: &Value, index: usize) -> Value {
-    let now = crate::clock::now();
+    let now = crate::metrics::now();
     let conditions = ["Initialized", "PodScheduled", "ContainersReady", "Ready"]
         .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": now}));
     let address = pod["metadata"]["annotations"][ADDRESS].as_str().map(str::to_owned);

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::clock;
 use crate::kubelet::{ListedPod, ListedPods};
 
 pub(crate) const RESOURCE: &str = "metrics.k8s.io";
@@ -176,7 +175,7 @@ impl Metrics {
             if containers.len() == pod.containers.len() {
                 items.push(json!({
                     "metadata": {"name": pod.name, "namespace": namespace, "labels": pod.labels},
-                    "timestamp": clock::now(),
+                    "timestamp": now(),
                     "window": "1s",
                     "containers": containers,
                 }));
@@ -224,7 +223,7 @@ fn share(load: Load, pods: usize) -> String {
 }
 
 pub(crate) fn metric_value(object: &Value, metric: &str, value: &str) -> Value {
-    json!({"describedObject": object, "metric": {"name": metric}, "timestamp": clock::now(), "value": value})
+    json!({"describedObject": object, "metric": {"name": metric}, "timestamp": now(), "value": value})
 }
 
 pub(crate) fn metric_values(items: &[Value]) -> Value {
@@ -235,7 +234,7 @@ pub(crate) fn metric_values(items: &[Value]) -> Value {
 
 pub(crate) fn external_values<'a>(metric: &str, values: impl Iterator<Item = &'a String>) -> Value {
     let items: Vec<_> = values
-        .map(|value| json!({"metricName": metric, "metricLabels": {}, "timestamp": clock::now(), "value": value}))
+        .map(|value| json!({"metricName": metric, "metricLabels": {}, "timestamp": now(), "value": value}))
         .collect();
     json!({
         "kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1",
@@ -268,4 +267,18 @@ pub(crate) fn selector(query: &str) -> BTreeMap<String, String> {
         .filter_map(|term| term.split_once('='))
         .map(|(key, value)| (key.to_owned(), value.trim_start_matches('=').to_owned()))
         .collect()
+}
+
+/// The current time in the format of the Kubernetes API.
+pub(crate) fn now() -> String {
+    #[allow(clippy::disallowed_methods, reason = "a real control plane lives in real time")]
+    let now = jiff::Timestamp::now();
+    format!("{now:.0}")
+}
+
+/// The time `seconds` before now, in the same format.
+pub(crate) fn before_now(seconds: i64) -> String {
+    #[allow(clippy::disallowed_methods, reason = "a real control plane lives in real time")]
+    let now = jiff::Timestamp::now();
+    format!("{:.0}", now - jiff::SignedDuration::from_secs(seconds))
 }

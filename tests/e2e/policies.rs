@@ -2,9 +2,7 @@
 //! a scenario per group of fields. All scenarios run at the same time, each in its own namespace.
 
 #[path = "policies/adapters.rs"]
-mod adapters;
-#[path = "policies/carriers.rs"]
-mod carriers;
+pub(crate) mod adapters;
 #[path = "policies/fields.rs"]
 mod fields;
 #[path = "policies/guards.rs"]
@@ -21,13 +19,11 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::election::now;
-use crate::fixture::{Autoscaler, DECISION_FLAGS, Fixture, binary};
 use crate::identity::RBAC;
-use crate::metric_specs::external;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::rest::media;
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, binary, external};
 
 const HOME: &str = "replicas";
 const GROUP: &str = "/apis/autoscaling.concertina.dev/v1alpha1";
@@ -52,10 +48,10 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("rollouts", |world| Box::pin(guards::rollouts(world))),
     ("zero-metrics", |world| Box::pin(guards::zero_metrics(world))),
     ("steps", |world| Box::pin(guards::steps(world))),
-    ("deleted-in-a-pause", |world| Box::pin(carriers::deleted_in_a_pause(world))),
-    ("limits", |world| Box::pin(carriers::limits(world))),
-    ("status", |world| Box::pin(carriers::status(world))),
-    ("annotation", |world| Box::pin(carriers::annotation(world))),
+    ("deleted-in-a-pause", |world| Box::pin(fields::deleted_in_a_pause(world))),
+    ("limits", |world| Box::pin(fields::limits(world))),
+    ("status", |world| Box::pin(fields::status(world))),
+    ("annotation", |world| Box::pin(fields::annotation(world))),
 ];
 
 /// Runs all scenarios with one controller.
@@ -85,7 +81,7 @@ pub(crate) async fn fields(stage: &Fixture) -> Outcome {
 pub(crate) async fn absent_kinds(stage: &Fixture) -> Outcome {
     let process = start(stage).await?;
     let world = World::make(stage, "absent", Autoscaler::Concertina).await?;
-    carriers::annotation(&world).await.context(process.tail(30))?;
+    fields::annotation(&world).await.context(process.tail(30))?;
     process.wait_for_log("only annotations contain policies", SOON).await?;
     define(stage).await?;
     policy(&world, "pause", &json!({"mode": "Paused"})).await?;

@@ -4,37 +4,26 @@
 //!
 //! All of them run at the same time, next to each other, with equal HPAs and equal steps.
 
-#[path = "reaction/chain.rs"]
-mod chain;
-#[path = "reaction/chart.rs"]
-mod chart;
-#[path = "reaction/load.rs"]
-mod load;
 #[path = "reaction/node.rs"]
 mod node;
 #[path = "reaction/pages.rs"]
 mod pages;
-#[path = "reaction/prometheus.rs"]
-mod prometheus;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use self::chain::Chain;
-use self::load::{HPAS, LAST, Load, STEP, STEPS};
-use self::node::Node;
-use self::pages::Pages;
+use self::node::{Chain, Node};
 pub(crate) use self::pages::own_address;
-use self::prometheus::Prometheus;
-use crate::fixture::{Autoscaler, Fixture};
+use self::pages::{HPAS, LAST, Load, Pages, Prometheus, STEP, STEPS};
 use crate::handover::rig::{LABEL, replica, webhook};
 use crate::kubelet::{ADDRESS, NODE, NODE_ADDRESS};
 use crate::outcome::{Outcome, ensure};
-use crate::world::World;
+use crate::world::{Autoscaler, Fixture, World};
 
 /// The default period of both controllers.
 const PERIOD_FLAG: &str = "--horizontal-pod-autoscaler-sync-period=15s";
@@ -139,14 +128,14 @@ pub(crate) async fn to_steps_in_load(stage: &Fixture) -> Outcome {
         );
     }
     if let Some(path) = std::env::var_os("CONCERTINA_CHART") {
-        std::fs::write(path, chart::draw(&delays))?;
+        std::fs::write(path, draw(&delays))?;
     }
     Ok(())
 }
 
 /// Creates an HPA with its target and one pod, whose load of one unit needs one replica.
 async fn create(world: &World, way: &Way, index: usize, pages: &Pages) -> Outcome {
-    let (name, namespace) = (load::name(index), way.namespace);
+    let (name, namespace) = (pages::name(index), way.namespace);
     let target = json!({
         "apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"replicas": 1},
     });
@@ -163,9 +152,9 @@ async fn create(world: &World, way: &Way, index: usize, pages: &Pages) -> Outcom
         }]},
     });
     world.api.create(&format!("/api/v1/namespaces/{namespace}/pods"), &pod).await?;
-    world.cpu(&name, chain::MILLICORES);
+    world.cpu(&name, node::MILLICORES);
     let cpu = json!({"type": "Resource", "resource": {
-        "name": "cpu", "target": {"type": "AverageValue", "averageValue": format!("{}m", chain::MILLICORES)},
+        "name": "cpu", "target": {"type": "AverageValue", "averageValue": format!("{}m", node::MILLICORES)},
     }});
     let load = json!({"type": "Pods", "pods": {
         "metric": {"name": "load"}, "target": {"type": "AverageValue", "averageValue": "1"},
@@ -209,12 +198,12 @@ fn delays_of(stage: &Fixture, way: &Way, load: Load) -> Outcome<Delays> {
     }
     let mut delays = Vec::new();
     for index in 0..HPAS {
-        let writes = writes.remove(&load::name(index)).unwrap_or_default();
+        let writes = writes.remove(&pages::name(index)).unwrap_or_default();
         for step in 0..STEPS {
             let at = load.time_of(index, step);
             let first = writes.iter().find(|write| **write >= at && **write < at + STEP);
             let write = first.ok_or_else(|| {
-                format!("{}: no write of {} within {STEP:?} of step {step}", way.title, load::name(index))
+                format!("{}: no write of {} within {STEP:?} of step {step}", way.title, pages::name(index))
             })?;
             delays.push(write.duration_since(at).as_secs_f64());
         }
@@ -222,4 +211,65 @@ fn delays_of(stage: &Fixture, way: &Way, load: Load) -> Outcome<Delays> {
     ensure(delays.len() == HPAS * STEPS, || format!("{} delays", delays.len()))?;
     delays.sort_by(f64::total_cmp);
     Ok(Delays(delays))
+}
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 260.0;
+const LEFT: f64 = 50.0;
+const TOP: f64 = 20.0;
+/// The end of the axis of time, in seconds.
+const SECONDS: u32 = 45;
+/// Colours that differ in brightness, too.
+const COLOURS: [&str; 5] = ["#7f1d1d", "#c2410c", "#15803d", "#6d28d9", "#0369a1"];
+
+/// Returns the chart as SVG.
+fn draw(delays: &[(&str, Delays)]) -> String {
+    let (right, bottom) = (LEFT + WIDTH, TOP + HEIGHT);
+    let x = |seconds: f64| LEFT + WIDTH * (seconds / f64::from(SECONDS)).min(1.0);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<title>Share of steps in load that are answered after a time</title>\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+        right + 20.0,
+        bottom + 40.0 + 20.0 * 5.0,
+    );
+    for percent in [0, 25, 50, 75, 100] {
+        let y = bottom - HEIGHT * f64::from(percent) / 100.0;
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{LEFT} {y}H{right}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{percent} %</text>",
+            LEFT - 6.0,
+            y + 4.0,
+        );
+    }
+    for seconds in (0..=SECONDS).step_by(5) {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{seconds} s</text>",
+            x(seconds.into()),
+            bottom + 18.0,
+        );
+    }
+    for (index, ((title, delays), colour)) in delays.iter().zip(COLOURS).enumerate() {
+        let mut line = format!("M{LEFT} {bottom}");
+        let mut answered = 0.0;
+        let share = HEIGHT / f64::from(u32::try_from(delays.0.len().max(1)).unwrap_or(u32::MAX));
+        for delay in &delays.0 {
+            answered += share;
+            let _ = write!(line, "H{:.1}V{:.1}", x(*delay), bottom - answered);
+        }
+        let y = bottom + 40.0 + 20.0 * f64::from(u32::try_from(index).unwrap_or_default());
+        let _ = writeln!(
+            svg,
+            "<path d=\"{line}H{right}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>\n\
+             <path d=\"M{LEFT} {}h24\" stroke=\"{colour}\" stroke-width=\"3\"/>\
+             <text x=\"{}\" y=\"{y}\">{title}: half of the steps within {:.1} s, 99 % within {:.1} s</text>",
+            y - 4.0,
+            LEFT + 32.0,
+            delays.percentile(50),
+            delays.percentile(99),
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
 }

@@ -1,18 +1,22 @@
 //! Two replicas, where the standby copies the leader's history: stabilization windows and rate policies
-//! hold after the leader is killed or shut down.
+//! hold after the leader is killed or shut down. A rolling update of two replicas to the next version and
+//! back while HPAs scale. The versions differ in the status that they write (1.36 and 1.37), the largest
+//! possible difference between adjacent versions. Restarts of the only process: a rate policy holds across
+//! them, with and without `--history-checkpoint`, under exactly the roles that `concertina rbac` prints.
 
 use std::time::Duration;
 
 use controller::page::HISTORY_AUDIENCE;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::audit::AUTOSCALER;
 use crate::controlplane::free_port;
-use crate::election::{ACCOUNTS, CRASH, Replicas, grant, now};
-use crate::fixture::{Autoscaler, Fixture};
-use crate::metric_specs::cpu_utilization;
+use crate::election::{ACCOUNTS, CRASH, Log, Replicas, grant, now};
+use crate::identity::{self, BUILT_IN, RBAC, Requests, end, revoke};
 use crate::outcome::{Context as _, Outcome, ensure};
-use crate::world::{APP, SOON, World};
+use crate::process::Process;
+use crate::world::{APP, Autoscaler, Fixture, SOON, World, cpu_utilization};
 
 /// The length of the window and of the rate period.
 const REACH: Duration = Duration::from_mins(1);
@@ -102,4 +106,129 @@ async fn run_round(
         format!("{leader} exited with {code:?}")
     })?;
     world.close().await
+}
+
+const OLD: &[&str] = &["--emulated-version=1.36"];
+const NEW: &[&str] = &["--emulated-version=1.37"];
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// One HPA stays at its target throughout. The load of the other one rises in the middle of the update.
+pub(crate) async fn rolls(stage: &Fixture) -> Outcome {
+    let world = World::make(stage, "rolling", Autoscaler::Concertina).await?;
+    for name in ["steady", "rising"] {
+        world.deployment(name, 3, APP).await?;
+        // Three pods request a tenth of a core each and use half of it.
+        world.cpu(name, 150);
+        let spec = json!({"minReplicas": 1, "maxReplicas": 8, "metrics": [cpu_utilization(50)]});
+        world.hpa(name, ("apps/v1", "Deployment", name), spec).await?;
+    }
+    grant(stage).await?;
+    let mut replicas = Replicas::default();
+    for name in ["old-1", "old-2"] {
+        replicas.start_with(stage, name, OLD).await?;
+    }
+    world.any_condition("steady", "the HPA is synced", |text| text.starts_with("ScalingActive=True")).await?;
+    let started = now();
+
+    replace(stage, &mut replicas, "old-1", "new-1", NEW).await?;
+    world.cpu("rising", 300);
+    replace(stage, &mut replicas, "old-2", "new-2", NEW).await?;
+    world.replicas_become(&world.deployments("rising"), 6).await?;
+    world.status("rising", "/observedGeneration", json!(1)).await?;
+    replace(stage, &mut replicas, "new-1", "back-1", OLD).await?;
+    replace(stage, &mut replicas, "new-2", "back-2", OLD).await?;
+    sleep(Duration::from_secs(3)).await;
+
+    let log = Log::read(stage)?;
+    let scales: Vec<_> =
+        log.writes.iter().filter(|write| write.at > started && write.request.ends_with("/scale")).collect();
+    let lines: Vec<_> =
+        scales.iter().map(|write| format!("{} {} {}", write.at, write.by, write.request)).collect();
+    // The only rescale is from 3 to 6.
+    ensure(lines.len() == 1, || {
+        format!("expected one scale update, got {}:\n{}", lines.len(), lines.join("\n"))
+    })?;
+    let steady = world.replicas(&world.deployments("steady")).await?;
+    ensure(steady == 3, || format!("the steady workload scaled to {steady}"))?;
+    log.no_two_write_at_once()?;
+    world.close().await
+}
+
+/// Replaces a replica as a Deployment does: the new one is ready before the old one receives SIGTERM.
+async fn replace(
+    stage: &Fixture,
+    replicas: &mut Replicas,
+    old: &'static str,
+    new: &'static str,
+    flags: &[&str],
+) -> Outcome {
+    replicas.start_with(stage, new, flags).await?;
+    replicas.get(new)?.wait_for_log("standing by", WITHIN).await?;
+    replicas.get(old)?.signal("TERM")?;
+    let code = replicas.get(old)?.wait_for_exit(WITHIN).await.context(replicas.tails())?;
+    ensure(code == Some(0), || format!("{old} exited with {code:?}"))
+}
+
+const CHECKPOINT: &str = "--history-checkpoint";
+/// A Lease that was not released has to expire first.
+const EXPIRED: Duration = Duration::from_secs(25);
+
+/// The policy allows one additional pod per half hour, and the load requires two.
+pub(crate) async fn rates_hold(stage: &Fixture) -> Outcome {
+    // Only the printed roles may apply.
+    stage.plane.admin.delete(&format!("{RBAC}/clusterrolebindings/{BUILT_IN}")).await?;
+    let from = stage.plane.audit_log()?.len();
+    let world = World::make(stage, "restart", Autoscaler::Concertina).await?;
+    let rules = identity::grant(stage, &[CHECKPOINT]).await?;
+    let kubeconfig = stage.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
+    let process = |name: &str, more: &[&str]| {
+        let flags: Vec<_> = ["--secure-port=0"].iter().chain(more).map(ToString::to_string).collect();
+        identity::start(stage, name, &kubeconfig, &flags)
+    };
+    let web = world.deployments("web");
+    world.deployment("web", 2, APP).await?;
+    world.cpu("web", 200);
+    let policy = json!({"policies": [{"type": "Pods", "value": 1, "periodSeconds": 1800}]});
+    let spec = json!({
+        "minReplicas": 1, "maxReplicas": 5, "metrics": [cpu_utilization(50)], "behavior": {"scaleUp": policy},
+    });
+    world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
+
+    let first = process("first", &[CHECKPOINT])?;
+    world.replicas_become(&web, 3).await.context(first.tail(30))?;
+    // A rescale in the same second as the shutdown could be a foreign write, so the process must stop
+    // later.
+    world.replicas_stay(&web, 3, Duration::from_secs(3)).await?;
+    end(first).await?;
+
+    let second = process("second", &[CHECKPOINT])?;
+    holds(&world, &web, &second, "checkpoint=1 crash=0 status=0", SOON).await?;
+    second.signal("KILL")?;
+    drop(second);
+
+    let third = process("third", &[CHECKPOINT])?;
+    holds(&world, &web, &third, "checkpoint=0 crash=1 status=0", EXPIRED).await?;
+    end(third).await?;
+
+    let fourth = process("fourth", &[])?;
+    holds(&world, &web, &fourth, "checkpoint=0 crash=0 status=1", SOON).await?;
+    end(fourth).await?;
+
+    let requests = Requests::read(stage, from)?;
+    requests.none_is_refused()?;
+    let checkpoint_objects: Vec<Value> =
+        rules.iter().filter(|object| object["metadata"]["name"] == "concertina-history").cloned().collect();
+    ensure(checkpoint_objects.len() == 2, || {
+        format!("expected a Role and a RoleBinding for the checkpoint: {checkpoint_objects:?}")
+    })?;
+    requests.every_rule_is_used(&checkpoint_objects)?;
+    ensure(requests.find(AUTOSCALER, "list", "", "events", ""), || "events were not read".to_owned())?;
+    revoke(stage, &rules).await?;
+    world.close().await
+}
+
+/// Checks that the process restored its history from `source` and then adds no pod.
+async fn holds(world: &World, web: &str, process: &Process, source: &str, within: Duration) -> Outcome {
+    process.wait_for_log(source, within).await?;
+    world.replicas_stay(web, 3, Duration::from_secs(4)).await.context(process.tail(30))
 }

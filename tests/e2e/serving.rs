@@ -6,11 +6,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::controlplane::free_port;
-use crate::fixture::{Autoscaler, Fixture};
-use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::rest::Rest;
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, Fixture, SOON, World, cpu_utilization};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// The shortest token lifetime that the API server issues.

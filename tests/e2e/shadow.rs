@@ -11,13 +11,14 @@ use tokio::time::Instant;
 
 use crate::audit;
 use crate::controlplane::free_port;
-use crate::fixture::{Autoscaler, DECISION_FLAGS, Fixture, binary};
-use crate::metric_specs::{cpu_utilization, external, ingress, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::rest::Rest;
-use crate::world::{APP, SOON, World};
+use crate::world::{
+    APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, binary, cpu_utilization, external, ingress,
+    pods_average,
+};
 
 const ACCOUNT: &str = "concertina-shadow";
 /// The interval of load changes.

@@ -12,13 +12,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::conditions::conditions;
-use crate::fixture::{Autoscaler, DOWNSCALE_WINDOW, Fixture};
-use crate::metric_specs::{
-    container_cpu, cpu_utilization, external, external_selected, ingress, memory_average, pods_average,
-};
 use crate::metrics::{EXTERNAL, Fault, Load, RESOURCE};
 use crate::outcome::{Failure, Outcome, ensure};
-use crate::world::{APP, Container, World};
+use crate::world::{
+    APP, Autoscaler, Container, DOWNSCALE_WINDOW, Fixture, World, container_cpu, cpu_utilization, external,
+    external_selected, ingress, memory_average, pods_average,
+};
 
 /// Name of the HPA and of its target, and the kind of the target.
 const TWELVE: [(&str, &str); 12] = [

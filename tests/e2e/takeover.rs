@@ -10,10 +10,8 @@ use tokio::time::sleep;
 
 use crate::audit::AUTOSCALER;
 use crate::election::now;
-use crate::fixture::{Autoscaler, Fixture};
-use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, Fixture, SOON, World, cpu_utilization};
 
 const PERIOD: Duration = Duration::from_secs(2);
 const FLAGS: &[&str] = &["--horizontal-pod-autoscaler-sync-period=2s"];

@@ -11,12 +11,10 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::audit::AUTOSCALER;
-use crate::fixture::{Autoscaler, Fixture};
 use crate::identity::{BUILT_IN, RBAC, Requests, end, grant, revoke, start};
-use crate::metric_specs::external;
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::rest::media;
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, Fixture, SOON, World, external};
 
 /// Group and version, kind, resource.
 const KINDS: [(&str, &str, &str); 5] = [

@@ -9,11 +9,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::audit;
-use crate::fixture::{Autoscaler, DECISION_FLAGS, Fixture, binary};
-use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::why_situations::{SITUATIONS, Situation};
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, binary, cpu_utilization};
 
 /// The account that runs `why`.
 const ACCOUNT: &str = "viewer";

@@ -4,10 +4,9 @@
 
 use serde_json::{Value, json};
 
-use crate::metric_specs::{container_cpu, cpu_utilization, external, ingress, pods_average};
 use crate::metrics::{Fault, Load, RESOURCE};
 use crate::outcome::Outcome;
-use crate::world::{APP, Container, World};
+use crate::world::{APP, Container, World, container_cpu, cpu_utilization, external, ingress, pods_average};
 
 /// The objects of a situation and the expected explanation.
 pub(crate) struct Situation {

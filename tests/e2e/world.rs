@@ -1,15 +1,22 @@
-//! The namespace of one scenario: its objects and its loads. `assertions.rs` has the assertions.
+//! The fixture of a scenario (control plane, kubelet, metrics, a scalable custom resource, and the
+//! autoscaler, which is either of two programs under the same account and flags), and the namespace of one
+//! scenario: its objects and its loads. `assertions.rs` has the assertions.
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::fixture::{Autoscaler, Fixture};
-use crate::kubelet::NODE;
+use crate::adapter::Adapter;
+use crate::controlplane::ControlPlane;
+use crate::kubelet::{Kubelet, NODE};
 use crate::metrics::{Fault, Load, Metrics};
 use crate::outcome::{Outcome, ensure, eventually};
+use crate::process::Process;
 use crate::rest::Rest;
+use crate::widgets::define_widgets;
 
 /// The maximum time until one or a few syncs take effect on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
@@ -205,5 +212,142 @@ impl World {
 
     pub(crate) fn fault(&self, api: &str, fault: Option<Fault>) {
         self.metrics.fault(&self.namespace, api, fault);
+    }
+}
+
+/// The autoscaler that drives the workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Autoscaler {
+    /// The HPA controller in kube-controller-manager.
+    BuiltIn,
+    Concertina,
+}
+
+impl Autoscaler {
+    /// Concertina, unless `CONCERTINA_E2E_AUTOSCALER=built-in` selects the controller that validates the
+    /// scenarios themselves.
+    pub(crate) fn under_test() -> Self {
+        match std::env::var("CONCERTINA_E2E_AUTOSCALER").as_deref() {
+            Ok("built-in") => Self::BuiltIn,
+            _ => Self::Concertina,
+        }
+    }
+}
+
+/// The scale-down stabilization window.
+pub(crate) const DOWNSCALE_WINDOW: Duration = Duration::from_secs(4);
+
+/// The flags of both programs that change a decision.
+pub(crate) const DECISION_FLAGS: &[&str] = &[
+    "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
+    "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
+    "--horizontal-pod-autoscaler-downscale-stabilization=4s",
+];
+
+pub(crate) struct Fixture {
+    pub(crate) plane: ControlPlane,
+    pub(crate) metrics: Metrics,
+    pub(crate) adapter: Adapter,
+    /// Keeps the task of the kubelet alive.
+    _kubelet: Kubelet,
+}
+
+impl Fixture {
+    pub(crate) async fn start() -> Outcome<Self> {
+        let mut plane = ControlPlane::start().await?;
+        let controllers = "deployment-controller,replicaset-controller,replicationcontroller-controller,statefulset-controller";
+        plane.start_controllers("workload-controllers", controllers, &[])?;
+        let kubelet = Kubelet::start(plane.admin.clone());
+        let metrics = Metrics::new(kubelet.pods.clone());
+        let answers = metrics.clone();
+        let adapter = Adapter::start(move |request| answers.answer(&request.path, &request.query)).await?;
+        adapter.register(&plane.admin).await?;
+        define_widgets(&plane.admin).await?;
+        Ok(Self { plane, metrics, adapter, _kubelet: kubelet })
+    }
+
+    /// Starts the autoscaler under the built-in account and role.
+    pub(crate) async fn autoscaler(&self, which: Autoscaler) -> Outcome<Process> {
+        self.autoscaler_with(which, &[]).await
+    }
+
+    /// Like [`Self::autoscaler`], but with additional flags.
+    pub(crate) async fn autoscaler_with(&self, which: Autoscaler, more: &[&str]) -> Outcome<Process> {
+        let mut flags = vec!["--horizontal-pod-autoscaler-sync-period=1s".to_owned()];
+        flags.extend(DECISION_FLAGS.iter().chain(more).map(|&flag| flag.to_owned()));
+        match which {
+            Autoscaler::BuiltIn => {
+                self.plane.controllers("built-in", "horizontal-pod-autoscaler-controller", &flags)
+            }
+            Autoscaler::Concertina => {
+                let kubeconfig =
+                    self.plane.service_account("kube-system", "horizontal-pod-autoscaler").await?;
+                let mut command = Command::new(binary());
+                command.args(["--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0"]);
+                // The built-in role has no Lease, and these scenarios do not test leadership. Later
+                // flags win.
+                command.args(["--leader-elect=false", "--takeover=off"]);
+                command.arg("--kubeconfig").arg(kubeconfig).args(flags);
+                Process::start("concertina", command, self.plane.folder())
+            }
+        }
+    }
+}
+
+pub(crate) fn binary() -> PathBuf {
+    // `CONCERTINA_BIN` selects another build of the same program, for example a release.
+    std::env::var_os("CONCERTINA_BIN").map_or_else(|| env!("CARGO_BIN_EXE_concertina").into(), PathBuf::from)
+}
+
+pub(crate) fn cpu_utilization(percent: u32) -> Value {
+    json!({"type": "Resource", "resource": {
+        "name": "cpu", "target": {"type": "Utilization", "averageUtilization": percent},
+    }})
+}
+
+pub(crate) fn memory_average(value: &str) -> Value {
+    json!({"type": "Resource", "resource": {
+        "name": "memory", "target": {"type": "AverageValue", "averageValue": value},
+    }})
+}
+
+pub(crate) fn container_cpu(container: &str, percent: u32) -> Value {
+    json!({"type": "ContainerResource", "containerResource": {
+        "name": "cpu", "container": container,
+        "target": {"type": "Utilization", "averageUtilization": percent},
+    }})
+}
+
+pub(crate) fn pods_average(metric: &str, value: &str) -> Value {
+    json!({"type": "Pods", "pods": {
+        "metric": {"name": metric}, "target": {"type": "AverageValue", "averageValue": value},
+    }})
+}
+
+/// A metric of the Ingress `main`.
+pub(crate) fn ingress(metric: &str, kind: &str, value: &str) -> Value {
+    json!({"type": "Object", "object": {
+        "describedObject": {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "main"},
+        "metric": {"name": metric},
+        "target": target(kind, value),
+    }})
+}
+
+pub(crate) fn external(metric: &str, kind: &str, value: &str) -> Value {
+    json!({"type": "External", "external": {"metric": {"name": metric}, "target": target(kind, value)}})
+}
+
+/// Like [`external`], but restricted to series with the given labels.
+pub(crate) fn external_selected(metric: &str, labels: &Value, kind: &str, value: &str) -> Value {
+    json!({"type": "External", "external": {
+        "metric": {"name": metric, "selector": {"matchLabels": labels}},
+        "target": target(kind, value),
+    }})
+}
+
+fn target(kind: &str, value: &str) -> Value {
+    match kind {
+        "Value" => json!({"type": kind, "value": value}),
+        _ => json!({"type": kind, "averageValue": value}),
     }
 }

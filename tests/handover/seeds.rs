@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::bugs::PlantedBug;
-use crate::invariants::{Longest, Violation, check};
-use crate::journal::{Fact, Journal, Writer};
+use crate::invariants::{Fact, Journal, Longest, Violation, Writer, check};
+use crate::links::PlantedBug;
 use crate::many_seeds::{self, each_seed, print};
 use crate::plan::draw;
 use crate::world;

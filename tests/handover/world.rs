@@ -9,10 +9,9 @@ use controller::handover::charges::{GuardProof, Refusal};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::bugs::PlantedBug;
 use crate::guard::{BUILT_IN, Guard, Serving, scale_write};
-use crate::journal::{Fact, Journal};
-use crate::links::{LoopLink, ReplicaLink};
+use crate::invariants::{Fact, Journal};
+use crate::links::{LoopLink, PlantedBug, ReplicaLink};
 use crate::plan::{Action, Edit, NAMES, Plan};
 use crate::rig::{BuiltIn, Replica, label, namespace_label};
 use crate::rng::Rng;

@@ -1,11 +1,19 @@
-//! The active faults, and the requests that they hit.
+//! The active faults, the requests that they hit, the connection between replicas, and restores of etcd
+//! from a backup.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::etcd;
-use crate::plan::{Class, Fault, FaultKind};
+use bytes::Bytes;
+use controller::election::Peer;
+use controller::history::replica::transport::{PeerTransport, ServedPages, TransportError};
+use futures::future::BoxFuture;
+
+use crate::plan::{Class, Fault, FaultKind, InitialState, Plan};
 use crate::request_log::Subject;
+use crate::run::Run;
+use crate::seeded_bugs::SeededBug;
 
 /// Time after which a process replaces a silent watch, with the time of the next one's start.
 const SILENCE: Duration = Duration::from_secs(95);
@@ -84,7 +92,7 @@ impl Fault {
     /// 90 s of silence. Two such watches in a row cause the list that shows a restore of etcd.
     pub(crate) fn aftermath(&self) -> Duration {
         let watches = match self.kind {
-            FaultKind::EtcdRestored if !etcd::raises_versions(self.amount) => 2,
+            FaultKind::EtcdRestored if !raises_versions(self.amount) => 2,
             kind => u32::from(hangs(kind, self.amount)),
         };
         SILENCE * watches
@@ -116,5 +124,128 @@ impl Subject {
 
     pub(crate) fn is_list(self) -> bool {
         self.is_watch() || matches!(self.class, Class::ListHpas | Class::ListPods)
+    }
+}
+
+/// The connection of one process to the other replicas.
+#[derive(Debug)]
+pub(crate) struct PeerLink {
+    pub(crate) run: Arc<Run>,
+    pub(crate) process: usize,
+    pub(crate) link: Arc<dyn PeerTransport>,
+}
+
+impl PeerTransport for PeerLink {
+    fn register(&self, served: ServedPages) {
+        self.link.register(served);
+    }
+
+    fn advertised(&self) -> Option<Peer> {
+        self.link.advertised()
+    }
+
+    fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>> {
+        let unreachable =
+            || TransportError::Unreachable { peer: peer.address, reason: "injected fault".to_owned() };
+        let subject = Subject { class: Class::Peer, hpa: None, is_tenant: false };
+        let kinds = [FaultKind::PeerDown, FaultKind::PeerSlow];
+        Box::pin(async move {
+            if self.run.plant == Some(SeededBug::HistoryLost) {
+                return Err(unreachable());
+            }
+            let strike = self.run.faults.lock().hit(&kinds, self.process, subject);
+            match strike {
+                Some(strike) if strike.kind == FaultKind::PeerDown => return Err(unreachable()),
+                Some(strike) => tokio::time::sleep(Duration::from_millis(strike.amount)).await,
+                None => {}
+            }
+            let answer = self.link.get(peer, path).await?;
+            Ok(if self.run.plant == Some(SeededBug::ClockMisread) {
+                with_shifted_clock(&answer)
+            } else {
+                answer
+            })
+        })
+    }
+}
+
+/// The response of a leader with a clock that is an hour ahead of its histories.
+fn with_shifted_clock(answer: &Bytes) -> Bytes {
+    let mut bytes = answer.to_vec();
+    // The time follows the name of the format and the flags.
+    if let Some(now) = bytes.get_mut(9..17) {
+        let hour = Duration::from_hours(1).as_nanos() as i64;
+        let ahead = i64::from_be_bytes(now.try_into().unwrap()) + hour;
+        now.copy_from_slice(&ahead.to_be_bytes());
+    }
+    bytes.into()
+}
+
+/// Versions that other types take per second, if a restore loses versions. The cluster then never reaches again
+/// the versions that processes have observed, although tenants edit HPAs for minutes. A watch that is silent until
+/// then would lose the events in between, which no client can notice.
+const BUSY: u64 = 100_000;
+/// Versions by which a restore exceeds the last version, if it raises versions.
+const RAISED: u64 = 1_000_000;
+
+/// The newest version of the cluster at each second.
+#[derive(Debug, Default)]
+pub(crate) struct Backups {
+    versions: Vec<(Duration, u64)>,
+    /// Whether other types take versions.
+    is_busy: bool,
+}
+
+/// Whether a restore raises the versions above all earlier ones, as the documentation of etcd recommends.
+/// Otherwise, the cluster loses versions.
+pub(crate) fn raises_versions(amount: u64) -> bool {
+    amount.is_multiple_of(2)
+}
+
+impl Backups {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let loses =
+            |kind: FaultKind, amount: u64| kind == FaultKind::EtcdRestored && !raises_versions(amount);
+        let is_busy = plan.faults.iter().any(|fault| loses(fault.kind, fault.amount));
+        Self { versions: Vec::new(), is_busy }
+    }
+
+    /// The newest version at `at`, or the oldest one that is known.
+    fn version(&self, at: Duration) -> Option<u64> {
+        let taken = self.versions.iter().rfind(|(taken, _)| *taken <= at);
+        taken.or_else(|| self.versions.first()).map(|(_, version)| *version)
+    }
+}
+
+/// Takes a backup.
+pub(crate) fn back_up(run: &Run) {
+    let mut backups = run.backups.lock();
+    backups.versions.push((run.now(), run.cluster.resource_version()));
+    if backups.is_busy {
+        run.cluster.skip_versions(BUSY);
+    }
+}
+
+/// Restores a backup that is at most about a minute old.
+pub(crate) fn restore(run: &Run, amount: u64) {
+    let (now, age) = (run.now(), Duration::from_secs(5 + amount % 60));
+    let mut backups = run.backups.lock();
+    let Some(version) = backups.version(now.saturating_sub(age)) else { return };
+    let newest = run.cluster.resource_version();
+    run.cluster.restore(version);
+    if raises_versions(amount) {
+        run.cluster.skip_versions(newest - version + RAISED);
+        run.cluster.compact();
+    }
+    // After a loss, the cluster must not reach the lost versions again.
+    let is_busy = backups.is_busy && raises_versions(amount);
+    *backups = Backups { versions: vec![(now, run.cluster.resource_version())], is_busy };
+    run.readings.restored();
+    run.judge.lock().etcd_restored(now);
+    for hpa in 0..run.plan.scene.hpas.len() {
+        run.foreign_change(hpa);
+        let (namespace, name) = (InitialState::namespace(hpa), InitialState::name(hpa));
+        let object = run.cluster.get("autoscaling/horizontalpodautoscalers", namespace, &name);
+        run.judge.lock().hpa_changed(hpa, object.as_ref(), now);
     }
 }

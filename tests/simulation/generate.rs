@@ -5,7 +5,7 @@ use std::time::Duration;
 use concertina::cli::config::TakeOver;
 use serde_json::{Value, json};
 
-use crate::etcd;
+use crate::faults;
 use crate::plan::{
     Action, Class, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, MetricKind, MetricPlan, Plan,
     TimedAction,
@@ -286,7 +286,7 @@ fn limit_lost_versions(faults: &mut [Fault]) {
         if !may_lose {
             fault.amount &= !1;
         }
-        may_lose &= etcd::raises_versions(fault.amount);
+        may_lose &= faults::raises_versions(fault.amount);
     }
 }
 

@@ -14,7 +14,7 @@ use jiff::SignedDuration;
 use parking_lot::Mutex;
 
 use crate::invariants::Finding;
-use crate::metamorphic::{LoadFactor, count};
+use crate::metrics_backend::{LoadFactor, count};
 use crate::plan::InitialState;
 use crate::run::Run;
 

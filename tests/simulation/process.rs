@@ -1,9 +1,13 @@
-//! A process: everything except the command line, with several lifetimes in sequence.
+//! A process: everything except the command line, with several lifetimes in sequence. Its clock can jump
+//! and drift. Panics are recorded, also those that the process catches. The tasks of a run share one
+//! thread, so the records of parallel runs stay separate.
 
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::panic;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use clock::SharedClock;
+use clock::{Clock, SharedClock};
 use cluster::client::{ClientOptions, Clients};
 use concertina::app::{AppError, ElectionRuntime, RunContext, client_options, run_with};
 use concertina::cli::Config;
@@ -12,16 +16,17 @@ use concertina::serve::options::Serving;
 use controller::assembly::Phase;
 use controller::history::checkpoint::CheckpointPlace;
 use controller::options::ScaleSource;
+use controller::reconcile::{ConcludedSync, Observer};
+use controller::tasks::panic_message;
 use controller::telemetry::metrics::Metrics;
 use hyper_util::rt::TokioIo;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::api_link::ApiLink;
-use crate::clock::OwnClock;
-use crate::panics::PanickingSync;
-use crate::peer_link::PeerLink;
+use crate::faults::PeerLink;
 use crate::run::{Life, Run};
 use crate::seeded_bugs::SeededBug;
 
@@ -152,4 +157,91 @@ fn clients(run: &Arc<Run>, link: ApiLink, options: &ClientOptions) -> Clients {
         std::future::ready(Ok::<_, std::io::Error>(TokioIo::new(near)))
     });
     Clients::over(connector, options).unwrap()
+}
+
+static HOOK: Once = Once::new();
+
+thread_local! {
+    static RECORDED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Starts to record the panics of this thread, and drops those of an earlier run.
+pub(crate) fn start() {
+    HOOK.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));
+            let text = format!("{}{place}", panic_message(info.payload()));
+            RECORDED.with_borrow_mut(|recorded| recorded.push(text));
+            previous(info);
+        }));
+    });
+    RECORDED.with_borrow_mut(Vec::clear);
+}
+
+/// The first panic of this thread since [`start`].
+pub(crate) fn first() -> Option<String> {
+    RECORDED.with_borrow(|recorded| recorded.first().cloned())
+}
+
+/// A planted bug: the third sync of a lifetime panics.
+#[derive(Debug, Default)]
+pub(crate) struct PanickingSync(Mutex<u32>);
+
+impl Observer for PanickingSync {
+    fn concluded(&self, _: &ConcludedSync<'_>) {
+        let mut syncs = self.0.lock();
+        *syncs += 1;
+        assert_ne!(*syncs, 3, "planted panic");
+    }
+}
+
+/// A clock that deviates from the clock of the cluster.
+#[derive(Debug)]
+pub(crate) struct OwnClock {
+    cluster: SharedClock,
+    error: Mutex<Error>,
+}
+
+/// Deviation from the clock of the cluster.
+#[derive(Debug, Clone, Copy)]
+struct Error {
+    ahead: SignedDuration,
+    /// Rate by which the clock is too fast since `since`, in parts per million.
+    drift: i64,
+    since: Timestamp,
+}
+
+impl OwnClock {
+    pub(crate) fn new(cluster: SharedClock) -> Self {
+        let since = cluster.now();
+        let error = Error { ahead: SignedDuration::ZERO, drift: 0, since };
+        Self { cluster, error: Mutex::new(error) }
+    }
+
+    pub(crate) fn jump(&self, by: SignedDuration) {
+        let mut error = self.error.lock();
+        error.ahead += by;
+    }
+
+    /// Makes the clock too fast by `drift` parts per million from now on, or too slow if `drift` is negative.
+    pub(crate) fn drift(&self, drift: i64) {
+        let now = self.cluster.now();
+        let mut error = self.error.lock();
+        *error = Error { ahead: error.ahead_at(now), drift, since: now };
+    }
+}
+
+impl Error {
+    fn ahead_at(&self, now: Timestamp) -> SignedDuration {
+        let micros = now.duration_since(self.since).as_micros() * i128::from(self.drift) / 1_000_000;
+        self.ahead + SignedDuration::from_micros(i64::try_from(micros).unwrap())
+    }
+}
+
+impl Clock for OwnClock {
+    fn now(&self) -> Timestamp {
+        let now = self.cluster.now();
+        now + self.error.lock().ahead_at(now)
+    }
 }

@@ -12,8 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::etcd::Backups;
-use crate::faults::ActiveFaults;
+use crate::faults::{ActiveFaults, Backups};
 use crate::ideal_history::IdealHistories;
 use crate::invariants::Invariants;
 use crate::metrics_backend::MetricValues;

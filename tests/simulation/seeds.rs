@@ -1,4 +1,5 @@
-//! Runs many seeds on all cores and reports the results.
+//! Runs many seeds on all cores and reports the results. Each seed runs its plan with faults and without.
+//! The first violation is reduced to the few actions and faults that cause it (delta debugging).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,9 +14,9 @@ use crate::ideal_history::Handovers;
 use crate::many_seeds::{self, each_seed, print};
 use crate::plan::{FaultKind, Plan, Selection};
 use crate::rng::hash;
-use crate::seed_check::{SeedResult, attempt, attempt_beside};
+use crate::run::Violation;
 use crate::seeded_bugs::SeededBug;
-use crate::shrink::shrink;
+use crate::world::{Outcome, play};
 
 /// Number of failures that are reported in full.
 const FULL_REPORTS: u64 = 3;
@@ -200,4 +201,128 @@ fn failure_report(plan: &Plan, kept: &Selection, trial: &SeedResult, plant: Opti
         let _ = writeln!(text, "{:10.3} {line}", at.as_secs_f64());
     }
     text
+}
+
+/// The result of a check.
+#[derive(Debug)]
+pub(crate) struct SeedResult {
+    pub(crate) outcome: Outcome,
+    pub(crate) violation: Option<Violation>,
+    /// Simulated time of all runs.
+    pub(crate) simulated: Duration,
+    pub(crate) syncs: u64,
+}
+
+/// Runs the plan on this thread, in a separate runtime with paused time.
+pub(crate) fn run_plan(plan: &Arc<Plan>, kept: &Selection, plant: Option<SeededBug>) -> Outcome {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(play(plan, kept, plant))
+}
+
+/// Checks the actions and faults of a plan that are kept.
+pub(crate) fn attempt(plan: &Arc<Plan>, kept: &Selection, plant: Option<SeededBug>) -> SeedResult {
+    attempt_beside(&mut None, plan, kept, plant)
+}
+
+/// Checks like [`attempt`]. The run without faults takes place only if `fault_free` does not hold its outcome.
+pub(crate) fn attempt_beside(
+    fault_free: &mut Option<Outcome>,
+    plan: &Arc<Plan>,
+    kept: &Selection,
+    plant: Option<SeededBug>,
+) -> SeedResult {
+    let outcome = run_plan(plan, kept, plant);
+    let (mut simulated, mut syncs) = (outcome.simulated, outcome.syncs);
+    let mut violation = outcome.violations.first().cloned();
+    if violation.is_none() {
+        let fault_free = fault_free.get_or_insert_with(|| run_without_faults(plan, kept));
+        simulated += fault_free.simulated;
+        syncs += fault_free.syncs;
+        violation =
+            fault_free.violations.first().cloned().or_else(|| compare_final_states(&outcome, fault_free));
+    }
+    SeedResult { outcome, violation, simulated, syncs }
+}
+
+/// One in this many seeds runs its actions again without faults.
+const REPEATED: u64 = 4;
+
+/// Runs the plan without faults. The final state does not depend on the path to it. So most seeds omit the
+/// actions, and processes act at once.
+fn run_without_faults(plan: &Arc<Plan>, kept: &Selection) -> Outcome {
+    if plan.seed.is_multiple_of(REPEATED) {
+        return run_plan(plan, &kept.without_faults(), None);
+    }
+    let plan = Arc::new(plan.without_path());
+    run_plan(&plan, &Selection::all(&plan), None)
+}
+
+/// 6. After the last fault, every run ends in the same state as the run without faults.
+fn compare_final_states(outcome: &Outcome, fault_free: &Outcome) -> Option<Violation> {
+    let (hpa, ended) = outcome.end.iter().find(|(hpa, ended)| fault_free.end.get(hpa) != Some(ended))?;
+    let text = format!("h{hpa} ends as {ended}, without faults as {}", fault_free.end[hpa]);
+    Some(Violation { at: outcome.simulated, invariant: "ends as without faults", text })
+}
+
+/// Maximum number of runs for one failure.
+const TRIES: u32 = 150;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Fault(usize),
+    Action(usize),
+}
+
+/// Removes the actions and faults that a violation of the same invariant does not need.
+pub(crate) fn shrink(
+    plan: &Arc<Plan>,
+    kept: Selection,
+    trial: SeedResult,
+    plant: Option<SeededBug>,
+) -> (Selection, SeedResult) {
+    let invariant = trial.violation.as_ref().map(|violation| violation.invariant);
+    let (mut kept, mut trial) = (kept, trial);
+    let mut parts = parts(&kept);
+    let (mut size, mut tries) = (parts.len().div_ceil(2), 0);
+    while size > 0 && tries < TRIES {
+        let mut left_out = false;
+        let mut from = 0;
+        while from < parts.len() && tries < TRIES {
+            let without: Vec<_> = parts
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| !(from..from + size).contains(at))
+                .map(|(_, part)| *part)
+                .collect();
+            let candidate = from_parts(&without);
+            let next = attempt(plan, &candidate, plant);
+            tries += 1;
+            if next.violation.as_ref().map(|violation| violation.invariant) == invariant {
+                (parts, kept, trial, left_out) = (without, candidate, next, true);
+            } else {
+                from += size;
+            }
+        }
+        if !left_out || size > parts.len() {
+            size /= 2;
+        }
+    }
+    (kept, trial)
+}
+
+fn parts(kept: &Selection) -> Vec<Part> {
+    let faults = kept.faults.iter().map(|number| Part::Fault(*number));
+    faults.chain(kept.actions.iter().map(|number| Part::Action(*number))).collect()
+}
+
+fn from_parts(parts: &[Part]) -> Selection {
+    let mut kept = Selection { actions: BTreeSet::new(), faults: BTreeSet::new() };
+    for part in parts {
+        match *part {
+            Part::Fault(number) => kept.faults.insert(number),
+            Part::Action(number) => kept.actions.insert(number),
+        };
+    }
+    kept
 }

@@ -13,14 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ideal_history::Handovers;
 use crate::invariants::Finding;
-use crate::panics;
 use crate::plan::{
     Action, DIFFERENT, Fault, FaultKind, HpaPlan, InitialState, InvalidSpec, Plan, Selection, TimedAction,
 };
 use crate::process::Process;
 use crate::run::{Run, Violation};
 use crate::seeded_bugs::SeededBug;
-use crate::{etcd, other_controller, tenants};
+use crate::{faults, process, tenants};
 
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const SECOND: Duration = Duration::from_secs(1);
@@ -58,7 +57,7 @@ enum Step<'a> {
 
 /// Runs the actions and faults of a plan that are kept.
 pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<SeededBug>) -> Outcome {
-    panics::start();
+    process::start();
     let run = Run::new(Arc::clone(plan), plant);
     let stop = CancellationToken::new();
     build(&run);
@@ -172,10 +171,10 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
             run.put_bare(hpa, scale.spec_replicas, scale.spec_replicas);
         }
     }
-    etcd::back_up(run);
+    faults::back_up(run);
     let active: Vec<_> = run.faults.lock().active().map(|(number, fault)| (number, fault.clone())).collect();
     for (number, fault) in &active {
-        other_controller::sync(run, fault);
+        tenants::sync(run, fault);
         tenants::edit(&run.cluster, *number, fault, now.as_secs());
     }
     for process in processes.iter_mut() {
@@ -184,7 +183,7 @@ async fn each_second(run: &Arc<Run>, processes: &mut [Process]) {
             process.start(run);
         }
     }
-    run.report(panics::first().map(|text| ("no panic", text)));
+    run.report(process::first().map(|text| ("no panic", text)));
     let (violation, deleted) = {
         let mut judge = run.judge.lock();
         (judge.second(now), judge.long_deleted(now))
@@ -265,7 +264,7 @@ fn start_fault(run: &Arc<Run>, processes: &mut [Process], number: usize, fault: 
         }
         FaultKind::EtcdRestored => {
             count_hit();
-            etcd::restore(run, fault.amount);
+            faults::restore(run, fault.amount);
         }
         FaultKind::OtherController => count_hit(),
         kind if kind.is_tenant() => {

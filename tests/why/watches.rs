@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use toolbox::why::{Diagnosis, WhyError};
 
-use super::command::{ask_until, only_reads};
+use super::{ask_until, only_reads};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, HPAS};
 

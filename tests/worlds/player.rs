@@ -8,8 +8,6 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::adapter::Adapter;
-use crate::aggregation;
-use crate::clock;
 use crate::controlplane::ControlPlane;
 use crate::gate::Gate;
 use crate::outcome::{Context as _, Failure, Outcome, ensure};
@@ -17,10 +15,11 @@ use crate::plan::{Call, Plan, Step};
 use crate::process::Process;
 use crate::proxy::{Proxy, redirect};
 use crate::readings::Backend;
+use crate::readings::{self, Things};
 use crate::rest::{Rest, media};
-use crate::things::{self, Things};
 use crate::trace;
 use crate::widgets::define_widgets;
+use crate::{aggregation, metrics};
 
 /// The sync period. Two syncs are more than half a period apart, longer than the repeated requests of one
 /// sync.
@@ -62,8 +61,8 @@ impl Stage {
         })
         .await?;
         adapter.register(&plane.admin).await?;
-        aggregation::register(&plane.admin, adapter.port, things::GROUP, things::VERSION).await?;
-        aggregation::available(&plane.admin, things::GROUP, things::VERSION).await?;
+        aggregation::register(&plane.admin, adapter.port, readings::GROUP, readings::VERSION).await?;
+        aggregation::available(&plane.admin, readings::GROUP, readings::VERSION).await?;
         define_widgets(&plane.admin).await?;
         let gate = Gate::default();
         let proxy = Proxy::start(&plane, gate.clone()).await?;
@@ -264,7 +263,7 @@ impl Player {
 fn with_times(value: &Value) -> Value {
     match value {
         Value::String(text) => match text.strip_prefix("@-").and_then(|age| age.parse().ok()) {
-            Some(age) => Value::String(clock::before_now(age)),
+            Some(age) => Value::String(metrics::before_now(age)),
             None => value.clone(),
         },
         Value::Array(items) => items.iter().map(with_times).collect(),

@@ -22,8 +22,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::assets::Keys;
-use crate::controlplane::ControlPlane;
+use crate::controlplane::{ControlPlane, Keys};
 use crate::gate::Gate;
 use crate::outcome::{Context as _, Outcome};
 use crate::plan::{Action, Answer, Class};

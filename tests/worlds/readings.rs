@@ -1,4 +1,6 @@
-//! The responses of the three metrics APIs, by namespace.
+//! The APIs that worlds serve in addition to the API server: the responses of the three metrics APIs, by
+//! namespace, and an aggregated API with targets whose Scales have the kinds of earlier versions of
+//! Kubernetes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +8,6 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::clock;
 use crate::metrics::{self, CUSTOM, EXTERNAL, RESOURCE};
 use crate::plan::{PodUsage, Readings};
 
@@ -66,7 +67,7 @@ fn usage(namespace: &str, readings: &Readings, app: &str) -> Value {
                 .collect();
             json!({
                 "metadata": {"name": pod, "namespace": namespace, "labels": {"app": app}},
-                "timestamp": clock::before_now(*age), "window": "30s", "containers": containers,
+                "timestamp": metrics::before_now(*age), "window": "30s", "containers": containers,
             })
         })
         .collect();
@@ -92,4 +93,75 @@ fn object(namespace: &str, readings: &Readings, resource: &str, name: &str, metr
 
 fn external(readings: &Readings, metric: &str) -> Value {
     metrics::external_values(metric, readings.external.get(metric).into_iter().flatten())
+}
+
+pub(crate) const GROUP: &str = "legacy.example.com";
+pub(crate) const VERSION: &str = "v1";
+
+/// Kind and resource of the target, version of its Scale in discovery and in responses.
+pub(crate) const THINGS: [(&str, &str, &str, &str); 6] = [
+    ("Autothing", "autothings", "autoscaling/v1", "autoscaling/v1"),
+    ("Betathing", "betathings", "apps/v1beta1", "apps/v1beta1"),
+    ("Extthing", "extthings", "extensions/v1beta1", "extensions/v1beta1"),
+    ("Gammathing", "gammathings", "apps/v1beta2", "apps/v1beta2"),
+    ("Mixedthing", "mixedthings", "apps/v1beta2", "extensions/v1beta1"),
+    ("Oddthing", "oddthings", "scaling.example.com/v1", "scaling.example.com/v1"),
+];
+
+/// The Scales by path: the current count and the writes.
+#[derive(Clone, Default)]
+pub(crate) struct Things(Arc<Mutex<Scales>>);
+
+type Scales = BTreeMap<String, (i64, Vec<String>)>;
+
+impl Things {
+    /// The kinds, counts and selectors that were written to a Scale.
+    pub(crate) fn writes(&self, path: &str) -> Vec<String> {
+        self.0.lock().get(path).map(|(_, writes)| writes.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn answer(&self, method: &str, path: &str, body: &[u8]) -> Option<(u16, Value)> {
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let ["apis", GROUP, VERSION, rest @ ..] = parts.as_slice() else { return None };
+        let ["namespaces", namespace, resource, name, "scale"] = rest else {
+            return rest.is_empty().then(|| (200, discovery()));
+        };
+        let (.., version) = THINGS.iter().find(|thing| thing.1 == *resource)?;
+        let mut all = self.0.lock();
+        let (replicas, writes) = all.entry(path.to_owned()).or_insert((3, Vec::new()));
+        if method == "PUT" {
+            let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+            *replicas = sent["spec"]["replicas"].as_i64().unwrap_or_default();
+            let kind = format!("{} {}", sent["apiVersion"], sent["kind"]);
+            writes.push(format!("{kind}: {} {}", sent["spec"], sent["status"]));
+        }
+        let selector = if version.starts_with("autoscaling") || version.starts_with("scaling") {
+            json!({"replicas": 3, "selector": "app=web"})
+        } else {
+            json!({"replicas": 3, "selector": {"app": "web"}, "targetSelector": "app=web"})
+        };
+        let scale = json!({
+            "kind": "Scale", "apiVersion": version,
+            "metadata": {"name": name, "namespace": namespace, "resourceVersion": (writes.len() + 1).to_string(),
+                "creationTimestamp": "2024-01-01T00:00:00Z", "uid": "6b4a5d3e-0000-4000-8000-000000000002"},
+            "spec": {"replicas": replicas}, "status": selector,
+        });
+        Some((200, scale))
+    }
+}
+
+fn discovery() -> Value {
+    let resources = THINGS.iter().flat_map(|(kind, resource, scale, _)| {
+        let (group, version) = scale.split_once('/').unwrap_or(("", scale));
+        [
+            json!({"name": resource, "singularName": "", "namespaced": true, "kind": kind,
+                "verbs": ["get", "list"]}),
+            json!({"name": format!("{resource}/scale"), "singularName": "", "namespaced": true,
+                "kind": "Scale", "group": group, "version": version, "verbs": ["get", "update"]}),
+        ]
+    });
+    json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{VERSION}"),
+        "resources": resources.collect::<Vec<_>>(),
+    })
 }

@@ -5,9 +5,8 @@ use serde_json::json;
 
 use crate::draft::{Draft, Hpa, KINDS, LEGACY, Pod, Source, Target};
 use crate::fault_themes::{conflicts, cut, metric_faults, one_source, server_errors, throttled};
-use crate::generate::{behavior, pod, spec};
-use crate::plan::{Call, Trait};
-use crate::things::THINGS;
+use crate::plan::{Call, Trait, behavior, pod, spec};
+use crate::readings::THINGS;
 
 /// A theme: `prepare` runs before the base creates its objects, `alter` before each step.
 #[derive(Clone, Copy)]

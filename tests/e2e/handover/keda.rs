@@ -12,14 +12,12 @@ use tokio::time::sleep;
 use super::log::{Log, first_write, judge};
 use super::rig::{LABEL, PERIOD, Replica, built_in, create_namespace, kubeconfig, label, replica, webhook};
 use crate::aggregation;
-use crate::assets::Keys;
-use crate::controlplane::free_port;
+use crate::controlplane::{Keys, free_port};
 use crate::election::now;
-use crate::fixture::{Autoscaler, Fixture};
 use crate::metrics::EXTERNAL;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, Fixture, SOON, World};
 
 const VARIABLE: &str = "CONCERTINA_KEDA";
 const NAMESPACE: &str = "keda-shop";

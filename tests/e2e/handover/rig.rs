@@ -1,23 +1,25 @@
-//! The parts that the tests of the handover share: the built-in controller, replicas behind a Service, and HPAs whose
-//! metrics change all the time.
+//! The parts that the tests of the handover share: the built-in controller, replicas behind a Service, and
+//! HPAs whose metrics change all the time. The Service in front of the webhook forwards each connection of
+//! the API server to one of the replicas.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::log::first_write;
-use super::service::Service;
-use crate::assets;
-use crate::controlplane::{ADMIN_TOKEN, free_port};
+use crate::controlplane::{self, ADMIN_TOKEN, free_port};
 use crate::election::now;
-use crate::fixture::{Autoscaler, DECISION_FLAGS, Fixture, binary};
-use crate::metric_specs::cpu_utilization;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, Autoscaler, DECISION_FLAGS, Fixture, SOON, World, binary, cpu_utilization};
 
 pub(crate) const PERIOD: Duration = Duration::from_secs(2);
 const PERIOD_FLAG: &str = "--horizontal-pod-autoscaler-sync-period=2s";
@@ -142,7 +144,7 @@ impl Replica {
 /// A kubeconfig of an administrator.
 pub(crate) fn kubeconfig(stage: &Fixture) -> Outcome<std::path::PathBuf> {
     let path = stage.plane.folder().join("admin.kubeconfig");
-    assets::write_kubeconfig(
+    controlplane::write_kubeconfig(
         &path,
         &stage.plane.url,
         &stage.plane.folder().join("authority.crt"),
@@ -228,4 +230,49 @@ pub(crate) fn path_of(object: &Value) -> String {
         _ => "validatingwebhookconfigurations",
     };
     format!("/apis/admissionregistration.k8s.io/v1/{resource}")
+}
+
+pub(crate) struct Service {
+    pub(crate) port: u16,
+    endpoints: Arc<Mutex<Vec<u16>>>,
+    task: JoinHandle<()>,
+}
+
+impl Service {
+    pub(crate) async fn start() -> Outcome<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let port = listener.local_addr()?.port();
+        let endpoints = Arc::<Mutex<Vec<u16>>>::default();
+        let ports = Arc::clone(&endpoints);
+        let task = tokio::spawn(async move {
+            let mut turn = 0_usize;
+            while let Ok((mut client, _)) = listener.accept().await {
+                turn += 1;
+                let mut ports = ports.lock().clone();
+                let first = turn.checked_rem(ports.len()).unwrap_or(0);
+                ports.rotate_left(first);
+                tokio::spawn(async move {
+                    for port in ports {
+                        if let Ok(mut replica) = TcpStream::connect(("127.0.0.1", port)).await {
+                            // The end of a connection is no failure.
+                            let _ = copy_bidirectional(&mut client, &mut replica).await;
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Ok(Self { port, endpoints, task })
+    }
+
+    /// Sets the ports of the ready replicas. Open connections stay.
+    pub(crate) fn set(&self, ports: &[u16]) {
+        *self.endpoints.lock() = ports.to_vec();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }

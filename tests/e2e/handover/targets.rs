@@ -14,13 +14,11 @@ use super::rig::{
 };
 use crate::audit::AUTOSCALER;
 use crate::election::now;
-use crate::fixture::{Autoscaler, Fixture, binary};
-use crate::metric_specs::{cpu_utilization, external};
 use crate::outcome::{Context as _, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::rest::Rest;
 use crate::widgets::define;
-use crate::world::{SOON, World};
+use crate::world::{Autoscaler, Fixture, SOON, World, binary, cpu_utilization, external};
 
 /// The default Lease: many HPAs keep the API server busy.
 const DEFAULT_LEASE: [&str; 3] = [

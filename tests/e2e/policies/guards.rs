@@ -3,11 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{DEFINITIONS, WITHHELD, active, hpa, policy};
-use crate::metric_specs::{external, pods_average};
 use crate::metrics::Load;
 use crate::outcome::{Outcome, ensure, eventually};
 use crate::rest::Rest;
-use crate::world::{APP, SOON, World};
+use crate::world::{APP, SOON, World, external, pods_average};
 
 const ROLLOUTS: &str = "/apis/argoproj.io/v1alpha1";
 

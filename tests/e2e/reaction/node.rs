@@ -1,20 +1,23 @@
 //! The kubelet of the node of all pods, with the interval of its default. It serves HTTPS at the address of this machine.
 //!
 //! A counter grows by what metrics-server's chain would show: the load at the time of a measurement, for the whole
-//! interval before it (see `chain`).
+//! interval before it (see [`Chain`]).
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
 
-use super::chain::{KUBELET_SECONDS, MILLICORES, measured};
-use super::load::{HPAS, Load, name};
+use super::pages::{HPAS, Load, name};
 use crate::adapter::Adapter;
 use crate::election::now;
 use crate::outcome::Outcome;
+use crate::world::World;
 
 pub(crate) struct Node {
     load: Arc<Mutex<Option<Load>>>,
@@ -72,4 +75,49 @@ fn page(load: Option<Load>, started: Timestamp, namespace: &str) -> String {
         );
     }
     text
+}
+
+/// The cpu of one unit of load.
+pub(crate) const MILLICORES: i64 = 10;
+pub(crate) const KUBELET_SECONDS: i64 = 10;
+const METRICS_SERVER: Duration = Duration::from_secs(15);
+
+/// kubelet and metrics-server with the intervals of their defaults: a kubelet measures a pod every 10 s, and
+/// metrics-server reads all kubelets every 15 s. Publishes numbers until it is dropped.
+///
+/// A number is the load at the time of the measurement. The real chain computes cpu from two readings of a counter, so
+/// a step shows in part at first, which is later than here.
+pub(crate) struct Chain(JoinHandle<()>);
+
+impl Chain {
+    pub(crate) fn start(load: Load, worlds: Vec<World>) -> Self {
+        Self(tokio::spawn(async move {
+            let mut scrapes = interval(METRICS_SERVER);
+            scrapes.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            loop {
+                scrapes.tick().await;
+                let at = now();
+                for index in 0..HPAS {
+                    let units = load.units(index, measured(index, at));
+                    for world in &worlds {
+                        world.cpu(&name(index), units * MILLICORES);
+                    }
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The time of the last measurement of a pod. The kubelets of a cluster do not measure at the same time.
+pub(crate) fn measured(index: usize, at: Timestamp) -> Timestamp {
+    let phase = i64::try_from(index).unwrap_or_default() * 7;
+    let (seconds, part) = (at.as_second(), at.subsec_nanosecond());
+    let age = (seconds + phase).rem_euclid(KUBELET_SECONDS);
+    at - SignedDuration::new(age, part)
 }

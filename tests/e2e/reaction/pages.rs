@@ -1,22 +1,28 @@
-//! The metrics pages of the pods, which all have the address of this machine.
+//! The load of each HPA over time (one unit, and one more with each step), the metrics pages of the pods,
+//! which all have the address of this machine, and the real Prometheus, which scrapes them every 5 s.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinHandle;
 
-use super::load::{HPAS, Load, name};
+use crate::controlplane::free_port;
 use crate::election::now;
 use crate::outcome::{Context as _, Outcome};
+use crate::process::Process;
+use crate::world::Fixture;
 
 pub(crate) struct Pages {
     pub(crate) address: SocketAddr,
@@ -92,4 +98,72 @@ fn page(request: &Request<Incoming>, load: Option<Load>) -> Response<Full<Bytes>
     let media = HeaderValue::from_static("text/plain; version=0.0.4");
     response.headers_mut().insert(header::CONTENT_TYPE, media);
     response
+}
+
+pub(crate) struct Prometheus {
+    pub(crate) port: u16,
+    _process: Process,
+}
+
+impl Prometheus {
+    /// Starts the program that `PROMETHEUS` names.
+    pub(crate) fn start(stage: &Fixture, pages: SocketAddr) -> Outcome<Self> {
+        let program = std::env::var_os("PROMETHEUS")
+            .ok_or("PROMETHEUS is not set: run tests/prometheus/build.sh prometheus")?;
+        let folder = stage.plane.folder().join("prometheus");
+        std::fs::create_dir_all(&folder)?;
+        let configuration = folder.join("prometheus.yml");
+        let scrape = format!(
+            "scrape_configs: [{{job_name: pods, scrape_interval: 5s, scrape_timeout: 5s, metrics_path: {ALL}, \
+             static_configs: [{{targets: ['{pages}']}}]}}]\n"
+        );
+        std::fs::write(&configuration, scrape)?;
+        let port = free_port()?;
+        let mut command = Command::new(program);
+        command
+            .arg(format!("--config.file={}", configuration.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address=127.0.0.1:{port}"));
+        let process = Process::start("prometheus", command, stage.plane.folder()).context("prometheus")?;
+        Ok(Self { port, _process: process })
+    }
+}
+
+pub(crate) const HPAS: usize = 60;
+pub(crate) const STEPS: usize = 10;
+/// The time between two steps of an HPA, which is longer than the slowest way takes.
+pub(crate) const STEP: SignedDuration = SignedDuration::from_secs(60);
+/// The time from the first step of the first HPA to the last step of the last one.
+pub(crate) const LAST: Duration = Duration::from_mins(11);
+
+/// The loads of all HPAs. The ways share it, so that their steps are the same.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    start: Timestamp,
+}
+
+/// The name of an HPA, its target and its pod.
+pub(crate) fn name(index: usize) -> String {
+    format!("hpa-{index:02}")
+}
+
+impl Load {
+    /// The first step comes after this time.
+    pub(crate) fn starting_in(time: Duration) -> Self {
+        Self { start: now() + time }
+    }
+
+    /// The time of a step of an HPA. The steps of the HPAs are spread over the time between two steps.
+    pub(crate) fn time_of(self, index: usize, step: usize) -> Timestamp {
+        let seconds = i64::try_from(index + 60 * step).unwrap_or(i64::MAX);
+        // Parts of a second, so that steps are at no fixed place within the second of a scrape.
+        let millis = i64::try_from((index * 370 + step * 210) % 1000).unwrap_or_default();
+        self.start + SignedDuration::from_secs(seconds) + SignedDuration::from_millis(millis)
+    }
+
+    /// The load of an HPA at a time, in units.
+    pub(crate) fn units(self, index: usize, at: Timestamp) -> i64 {
+        let steps = (0..STEPS).filter(|&step| self.time_of(index, step) <= at).count();
+        1 + i64::try_from(steps).unwrap_or(i64::MAX)
+    }
 }

@@ -1,17 +1,15 @@
 //! The invariants. They are checked on every request and response at the cluster, and every second.
 
-mod hpa_state;
-mod process_state;
 mod rules;
+mod state;
 
 use std::time::Duration;
 
 use concertina::cli::config::TakeOver;
 use serde_json::Value;
 
-use self::hpa_state::HpaState;
-use self::process_state::ProcessState;
 pub(crate) use self::rules::{Rescale, Rules};
+use self::state::{HpaState, ProcessState};
 use crate::plan::{Class, Fault, FaultKind, Plan};
 use crate::request_log::Entry;
 use crate::run::Violation;

@@ -1,5 +1,6 @@
-//! The connection between the processes of a run and the cluster. It counts every call and every watch event,
-//! and injects the one fault of a plan.
+//! The connection between the processes of a run and the cluster. It counts every call and every watch
+//! event, and injects the one fault of a plan. Injected bugs show that the plans find bugs. None of them
+//! has an effect in a run without a fault.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +16,6 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::seeded_bug::{self, SeededBug};
 use super::world::{HPAS, World};
 use crate::network::Network;
 
@@ -216,13 +216,13 @@ impl Link for FaultInjector {
                 return Answer::Broken;
             }
             let path = exchange.path.clone();
-            let answer = match seeded_bug::intercept(&self, &mut exchange) {
+            let answer = match intercept(&self, &mut exchange) {
                 Some(answer) => answer,
                 None => self.forward(exchange.clone(), &server).await,
             };
             if self.ground.fault == Some(Fault::DiesAfter(number)) {
                 self.cut_off();
-                seeded_bug::continue_after_death(&self, exchange, server);
+                continue_after_death(&self, exchange, server);
                 return Answer::Broken;
             }
             match answer {
@@ -231,4 +231,53 @@ impl Link for FaultInjector {
             }
         })
     }
+}
+
+/// A planted bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SeededBug {
+    /// A count without a response is written again 20 s later, over any newer state.
+    RepeatsWrites,
+    /// A reopened watch continues from the current version and not from the version at which the previous one
+    /// broke.
+    SkipsEvents,
+    /// Status writes of a successor process are confirmed and dropped.
+    DropsStatuses,
+}
+
+/// Acts as the planted bug: returns a response in place of the server, or alters the request.
+pub(crate) fn intercept(link: &FaultInjector, exchange: &mut Exchange) -> Option<Answer> {
+    match link.ground.plant? {
+        SeededBug::SkipsEvents if exchange.verb == "watch" && link.ground.log().fault_time.is_some() => {
+            let newest = link.ground.world.cluster.resource_version();
+            let fields = exchange.query.split('&').map(|field| match field.split_once('=') {
+                Some(("resourceVersion", _)) => format!("resourceVersion={newest}"),
+                _ => field.to_owned(),
+            });
+            exchange.query = fields.collect::<Vec<_>>().join("&");
+            None
+        }
+        SeededBug::DropsStatuses
+            if !link.is_first && exchange.verb == "update" && exchange.path.ends_with("/status") =>
+        {
+            Some(Answer::json(200, exchange.body.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// Acts as the planted bug after the process has died.
+pub(crate) fn continue_after_death(link: &Arc<FaultInjector>, mut exchange: Exchange, server: Server) {
+    let writes = exchange.verb == "update" && exchange.path.ends_with("/scale");
+    if link.ground.plant != Some(SeededBug::RepeatsWrites) || !writes {
+        return;
+    }
+    let link = Arc::clone(link);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let mut body: Value = serde_json::from_slice(&exchange.body).unwrap();
+        body["metadata"]["resourceVersion"] = "".into();
+        exchange.body = body.to_string().into();
+        link.forward(exchange, &server).await;
+    });
 }

@@ -9,10 +9,8 @@
 mod catalog;
 mod compare;
 mod fault_injector;
-mod rates;
 mod runner;
 mod scenario;
-mod seeded_bug;
 mod world;
 
 use std::collections::BTreeMap;
@@ -20,10 +18,9 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use self::compare::{Run, differences, stays_paused};
-use self::fault_injector::Fault;
+use self::fault_injector::{Fault, SeededBug};
 use self::runner::{RunOutcome, play};
 use self::scenario::Scenario;
-use self::seeded_bug::SeededBug;
 
 /// Time after the end of a scenario in which nothing may change.
 const SETTLED: Duration = Duration::from_secs(65);
@@ -94,7 +91,7 @@ impl Baseline {
             return Verdict::StaysPaused;
         }
         let mut found = differences(&self.scenario, &expected, &run, fault, location.at);
-        found.extend(rates::broken(&got.log.writes));
+        found.extend(compare::broken(&got.log.writes));
         if found.is_empty() { Verdict::Same } else { Verdict::Differs(found) }
     }
 }
@@ -121,7 +118,7 @@ fn every_scenario_settles_and_breaks_no_rule() {
     for Baseline { scenario, played } in &bases {
         let longer = play(scenario, None, None, SETTLED);
         assert_eq!(played.outcome, longer.outcome, "{} still changes at its end", scenario.name);
-        assert_eq!(rates::broken(&played.log.writes), [""; 0], "{}", scenario.name);
+        assert_eq!(compare::broken(&played.log.writes), [""; 0], "{}", scenario.name);
         assert!(!played.log.writes.is_empty(), "{} writes no count", scenario.name);
     }
 }

@@ -18,11 +18,10 @@ use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::compare::Outcome;
-use super::fault_injector::{Fault, FaultInjector, Log, SharedState};
+use super::fault_injector::{Fault, FaultInjector, Log, SeededBug, SharedState};
 use super::scenario::{Change, Scenario};
-use super::seeded_bug::SeededBug;
 use super::world::{EPOCH, World};
-use crate::panics;
+use crate::process;
 
 /// Offset of steps from round seconds, so that they fall between syncs, which run at round seconds.
 const STEP_OFFSET: Duration = Duration::from_millis(2500);
@@ -56,7 +55,7 @@ async fn perform(
     plant: Option<SeededBug>,
     longer: Duration,
 ) -> RunOutcome {
-    panics::start();
+    process::start();
     let clock: SharedClock = Arc::new(VirtualClock::starting_at(EPOCH.parse().unwrap()));
     let ground = Arc::new(SharedState::new(World::new(Arc::clone(&clock)), fault, plant));
     for change in &scenario.initial {
@@ -68,7 +67,7 @@ async fn perform(
         .collect();
     let recovery = Recovery { ground: &ground, duration: recovery(scenario, fault), done: false };
     perform_steps(scenario, &ground, &replicas, recovery, longer).await;
-    assert_eq!(panics::first(), None, "nothing panics");
+    assert_eq!(process::first(), None, "nothing panics");
     let outcome = Outcome::from_world(&ground.world);
     let log = std::mem::take(&mut *ground.log());
     RunOutcome { log, outcome }

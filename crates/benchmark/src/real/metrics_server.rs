@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::control_plane::assets::Keys;
+use super::control_plane::controlplane::Keys;
 use super::control_plane::convert_error;
 use crate::Failure;
 use crate::observations::{RequestCount, now};

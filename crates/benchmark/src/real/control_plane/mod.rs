@@ -9,12 +9,10 @@
 
 #[path = "../../../../../tests/e2e/aggregation.rs"]
 pub(super) mod aggregation;
-#[path = "../../../../../tests/e2e/assets.rs"]
-pub(super) mod assets;
 #[path = "../../../../../tests/e2e/audit.rs"]
 mod audit;
 #[path = "../../../../../tests/e2e/controlplane.rs"]
-mod controlplane;
+pub(super) mod controlplane;
 #[path = "../../../../../tests/e2e/outcome.rs"]
 mod outcome;
 #[path = "../../../../../tests/e2e/process.rs"]
