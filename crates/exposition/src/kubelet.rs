@@ -10,10 +10,14 @@ use std::time::Duration;
 use crate::entry::Series;
 use crate::error::PageError;
 use crate::format::Format;
-use crate::page::{Limits, Page};
+use crate::page::{Limits, Page, Receiver};
 
 /// A container that started within this time has no usage yet: a shorter span gives inaccurate numbers.
 const SHORTEST_SPAN: i64 = 10_000_000_000;
+/// The series that are read.
+const CPU: &[u8] = b"container_cpu_usage_seconds_total";
+const MEMORY: &[u8] = b"container_memory_working_set_bytes";
+const START: &[u8] = b"container_start_time_seconds";
 const NANOSECONDS: f64 = 1e9;
 const NANOSECONDS_PER_MILLISECOND: i64 = 1_000_000;
 
@@ -92,12 +96,12 @@ impl KubeletPage {
 
     /// Adds a piece of the page.
     pub fn push(&mut self, piece: &[u8]) -> Result<(), KubeletError> {
-        Ok(self.page.push(piece, |series| self.reader.add(&series))?)
+        Ok(self.page.push_to(piece, &mut self.reader)?)
     }
 
     /// Ends the page. Pods with a container without cpu time or memory are left out.
     pub fn finish(mut self) -> Result<Batch, KubeletError> {
-        self.page.finish(|series| self.reader.add(&series))?;
+        self.page.finish_to(&mut self.reader)?;
         if let Some(line) = self.reader.missing_label {
             return Err(KubeletError::MissingLabel(line));
         }
@@ -109,22 +113,25 @@ impl KubeletPage {
     }
 }
 
-impl Reader {
-    #[expect(clippy::unnecessary_wraps, reason = "the form that a page passes series to")]
-    fn add(&mut self, series: &Series<'_>) -> Result<(), PageError> {
+impl Receiver for Reader {
+    fn wants(&self, name: &[u8]) -> bool {
+        matches!(name, CPU | MEMORY | START)
+    }
+
+    fn add(&mut self, series: Series<'_>) -> Result<(), PageError> {
         let text = series.as_written();
         let name_length = text.iter().position(|byte| *byte == b'{').unwrap_or(text.len());
         let (name, labels) = text.split_at_checked(name_length).unwrap_or((text, &[]));
         let set: fn(&mut Point, i64, f64) = match name {
-            b"container_cpu_usage_seconds_total" => |point, time, value| {
+            CPU => |point, time, value| {
                 point.cpu = truncate_to_u64(value * NANOSECONDS);
                 point.time = Some(time);
             },
-            b"container_memory_working_set_bytes" => |point, time, value| {
+            MEMORY => |point, time, value| {
                 point.memory = truncate_to_u64(value);
                 point.time = Some(time);
             },
-            b"container_start_time_seconds" => |point, _, value| {
+            START => |point, _, value| {
                 point.start = Some(truncate_to_i64(value * NANOSECONDS));
             },
             _ => return Ok(()),

@@ -3,7 +3,7 @@
 //!
 //! - [`Page`] reads a page in pieces and passes on each series. It accepts and refuses the same pages as
 //!   Prometheus' own parser, and limits bytes, lines and labels.
-//! - [`Scrape`] keeps the samples of one series name with given labels.
+//! - [`Scrape`] keeps the samples of some series names with given labels.
 //! - [`Reduce`] makes one number of them. [`Rates`] does so for counters, over two or more scrapes.
 //! - [`kubelet`] computes usage from `/metrics/resource` as metrics-server does.
 //!
@@ -14,11 +14,13 @@
 //! ```
 //! use exposition::{Format, Limits, Reduce, Scrape, SeriesSelector};
 //!
-//! let selector = SeriesSelector { series: "vllm:num_requests_waiting".into(), labels: vec![("model".into(), "llama".into())] };
-//! let mut scrape = Scrape::new(Format::Prometheus, Limits::default(), selector);
+//! let labels = [("model".to_owned(), "llama".to_owned())].into();
+//! let selector = SeriesSelector { series: "vllm:num_requests_waiting".into(), labels };
+//! let mut scrape = Scrape::new(Format::Prometheus, Limits::default(), [selector]);
 //! scrape.push(b"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model=\"lla")?;
 //! scrape.push(b"ma\",engine=\"0\"} 3\nvllm:num_requests_waiting{model=\"llama\",engine=\"1\"} 4\n")?;
-//! assert_eq!(Reduce::Sum.samples(&scrape.finish()?)?, Some(7.0));
+//! let samples = scrape.finish()?.remove(0)?;
+//! assert_eq!(Reduce::Sum.samples(&samples)?, Some(7.0));
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 
@@ -27,7 +29,9 @@ mod error;
 mod float;
 mod format;
 pub mod kubelet;
+mod labels;
 mod lexer;
+mod line;
 mod page;
 mod rates;
 mod reduce;
@@ -36,7 +40,8 @@ mod scrape;
 pub use crate::entry::Series;
 pub use crate::error::{PageError, SyntaxError};
 pub use crate::format::Format;
+pub use crate::labels::LabelsHash;
 pub use crate::page::{Limits, Page};
 pub use crate::rates::Rates;
 pub use crate::reduce::{InvalidValue, Reduce};
-pub use crate::scrape::{Labels, Sample, Scrape, SeriesSelector};
+pub use crate::scrape::{Sample, Samples, Scrape, SeriesSelector};

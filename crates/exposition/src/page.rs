@@ -1,9 +1,12 @@
 //! Reads a page in pieces, with bounded memory.
 
+use memchr::memchr_iter;
+
 use crate::entry::{self, Entry, Failure, MetricType, Series, Spans};
 use crate::error::PageError;
 use crate::format::Format;
 use crate::lexer::Lexer;
+use crate::line::Lines;
 
 /// Pieces are copied in parts of this size, so that a page in one piece is not copied as a whole.
 const PART: usize = 16 << 10;
@@ -26,6 +29,28 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { bytes: 4 << 20, line: 64 << 10, labels: 64, series: 1_000 }
+    }
+}
+
+/// Receives series of a page.
+pub(crate) trait Receiver {
+    /// Whether series with this name, as written, are received. Others may be received, too.
+    fn wants(&self, name: &[u8]) -> bool;
+
+    /// Receives a series.
+    fn add(&mut self, series: Series<'_>) -> Result<(), PageError>;
+}
+
+/// Passes on all series.
+struct Each<F>(F);
+
+impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
+    fn wants(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn add(&mut self, series: Series<'_>) -> Result<(), PageError> {
+        (self.0)(series)
     }
 }
 
@@ -68,8 +93,18 @@ impl Page {
     pub fn push(
         &mut self,
         piece: &[u8],
-        mut each: impl FnMut(Series<'_>) -> Result<(), PageError>,
+        each: impl FnMut(Series<'_>) -> Result<(), PageError>,
     ) -> Result<(), PageError> {
+        self.push_to(piece, &mut Each(each))
+    }
+
+    /// Ends the page, and passes on the series that remain.
+    pub fn finish(self, each: impl FnMut(Series<'_>) -> Result<(), PageError>) -> Result<(), PageError> {
+        self.finish_to(&mut Each(each))
+    }
+
+    /// Adds a piece, and passes on the selected series that it completes.
+    pub(crate) fn push_to(&mut self, piece: &[u8], receiver: &mut impl Receiver) -> Result<(), PageError> {
         self.received = self.received.saturating_add(piece.len());
         if self.received > self.limits.bytes {
             return Err(PageError::TooLarge(self.limits.bytes));
@@ -77,47 +112,55 @@ impl Page {
         for part in piece.chunks(PART) {
             self.buffer.extend_from_slice(part);
             if self.buffer.len() >= self.retry {
-                self.read(false, &mut each)?;
+                self.read(false, receiver)?;
             }
         }
         Ok(())
     }
 
-    /// Ends the page, and passes on the series that remain.
-    pub fn finish(
-        mut self,
-        mut each: impl FnMut(Series<'_>) -> Result<(), PageError>,
-    ) -> Result<(), PageError> {
+    /// Ends the page, and passes on the selected series that remain.
+    pub(crate) fn finish_to(mut self, receiver: &mut impl Receiver) -> Result<(), PageError> {
         if self.format == Format::Prometheus && self.buffer.last() != Some(&b'\n') {
             self.buffer.push(b'\n');
         }
-        self.read(true, &mut each)
+        self.read(true, receiver)
     }
 
-    fn read(
-        &mut self,
-        complete: bool,
-        each: &mut impl FnMut(Series<'_>) -> Result<(), PageError>,
-    ) -> Result<(), PageError> {
+    fn read(&mut self, complete: bool, receiver: &mut impl Receiver) -> Result<(), PageError> {
         let mut start = 0;
+        let mut lines = Lines::default();
         while !self.ended {
             let bytes = self.buffer.get(start..).unwrap_or_default();
-            let mut lexer = Lexer::new(bytes, complete, self.format);
-            let entry = entry::read(
-                &mut lexer,
-                self.format,
+            let line = lines.read(
+                bytes,
+                (self.format, &self.limits),
                 &mut self.metric_type,
                 &mut self.labels,
-                self.limits.labels,
+                |name| receiver.wants(name),
             );
-            let length = lexer.position().min(bytes.len());
+            let (entry, length, line_breaks) = if let Some((entry, length)) = line {
+                (Ok(entry), length, 1)
+            } else {
+                lines.forget();
+                let mut lexer = Lexer::new(bytes, complete, self.format);
+                let entry = entry::read(
+                    &mut lexer,
+                    self.format,
+                    &mut self.metric_type,
+                    &mut self.labels,
+                    self.limits.labels,
+                );
+                let length = lexer.position().min(bytes.len());
+                let read = bytes.get(..length).unwrap_or_default();
+                (entry, length, memchr_iter(b'\n', read).count())
+            };
             match entry {
                 Ok(_) if length > self.limits.line => {
                     return Err(PageError::LineTooLong { line: self.line, limit: self.limits.line });
                 }
                 Ok(Entry::End) => self.ended = true,
                 Ok(Entry::Other) => {}
-                Ok(Entry::Series { name, series, value, timestamp }) => each(Series {
+                Ok(Entry::Series { name, series, value, timestamp }) => receiver.add(Series {
                     bytes,
                     name,
                     written: series,
@@ -138,8 +181,7 @@ impl Page {
                     return Err(PageError::Syntax { line: self.line, error, at });
                 }
             }
-            let read = bytes.get(..length).unwrap_or_default();
-            self.line += read.split(|byte| *byte == b'\n').count().saturating_sub(1);
+            self.line += line_breaks;
             start += length;
         }
         if self.ended {

@@ -3,19 +3,21 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use crate::labels::LabelsHash;
 use crate::reduce::{InvalidValue, Reduce};
-use crate::scrape::{Labels, Sample};
+use crate::scrape::Sample;
 
 /// Scrapes that are kept for each series. With more scrapes in a window, the oldest ones are dropped.
 const MAX_SCRAPES: usize = 128;
 
 /// The counters of one pod within a window.
 ///
-/// The memory is 32 bytes for each series and scrape in the window.
+/// The memory is 32 bytes for each series and scrape in the window, and 100 bytes for each series. Labels are kept as
+/// their hash.
 #[derive(Debug, Clone)]
 pub struct Rates {
     window: Duration,
-    series: BTreeMap<Labels, Counter>,
+    series: BTreeMap<LabelsHash, Counter>,
 }
 
 #[derive(Debug, Clone)]
@@ -79,7 +81,8 @@ mod tests {
     use super::*;
 
     fn sample(label: &str, value: f64) -> Sample {
-        Sample { labels: [("code".into(), label.into())].into(), value, timestamp: None }
+        let labels = LabelsHash::new([(b"code".into(), label.into())]);
+        Sample { labels, value, timestamp: None }
     }
 
     fn rate(scrapes: &[(u64, &[(&str, f64)])], reduce: Reduce) -> Option<f64> {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use exposition::{Format, Limits, Page, PageError, Reduce, Sample, Scrape, SeriesSelector, SyntaxError};
+use exposition::{
+    Format, LabelsHash, Limits, Page, PageError, Reduce, Sample, Scrape, SeriesSelector, SyntaxError,
+};
 use proptest::prelude::*;
 
 /// Name, labels, value and timestamp of a series.
@@ -25,10 +27,10 @@ fn read(format: Format, limits: Limits, pieces: &[&[u8]]) -> Result<Vec<Read>, P
 
 fn scrape(page: &str, series: &str, labels: &[(&str, &str)]) -> Result<Vec<Sample>, PageError> {
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let selector = SeriesSelector { series: series.to_owned(), labels };
-    let mut scrape = Scrape::new(Format::Prometheus, Limits::default(), selector);
+    let selector = SeriesSelector { series: series.into(), labels };
+    let mut scrape = Scrape::new(Format::Prometheus, Limits::default(), [selector]);
     scrape.push(page.as_bytes())?;
-    scrape.finish()
+    scrape.finish()?.remove(0)
 }
 
 #[test]
@@ -39,7 +41,9 @@ fn scrape_keeps_the_wanted_series() {
         # TYPE latency histogram\nlatency_bucket{le=\"1\"} 2\nlatency_bucket{le=\"+Inf\"} 4\n";
     let all = scrape(page, "http_requests_total", &[]).unwrap();
     assert_eq!(Reduce::Sum.samples(&all), Ok(Some(1_003.0)));
-    assert_eq!((&*all[0].labels[1].1, all[0].timestamp), ("/a\"b\\c\nd", Some(1_700_000_000_000)));
+    let labels = [("path", "/a\"b\\c\nd"), ("code", "200")];
+    let hash = LabelsHash::new(labels.map(|(name, value)| (name.as_bytes().into(), value.into())));
+    assert_eq!((all[0].labels, all[0].timestamp), (hash, Some(1_700_000_000_000)));
     let failed = scrape(page, "http_requests_total", &[("code", "500"), ("path", "")]).unwrap();
     assert_eq!(Reduce::Max.samples(&failed), Ok(Some(1_000.0)));
     assert_eq!(scrape(page, "http_requests_total", &[("code", "404")]), Ok(vec![]));
@@ -72,8 +76,8 @@ fn limits_hold_for_any_page() {
     let endless = [b"a{b=\"".as_slice(), &vec![b'\n'; 50_000]].concat();
     assert_eq!(with(&endless), PageError::LineTooLong { line: 1, limit: 1_000 });
     assert_eq!(with(b"a{b=\"\",c=\"\",d=\"\",e=\"\"} 1\n"), PageError::TooManyLabels { line: 1, limit: 3 });
-    let selector = SeriesSelector { series: "a".into(), labels: vec![] };
-    let mut scrape = Scrape::new(Format::Prometheus, limits, selector);
+    let selector = SeriesSelector { series: "a".into(), labels: [].into() };
+    let mut scrape = Scrape::new(Format::Prometheus, limits, [selector]);
     assert_eq!(
         scrape.push(b"a{b=\"1\"} 1\na{b=\"2\"} 1\na{b=\"3\"} 1\n# "),
         Err(PageError::TooManySeries(2))

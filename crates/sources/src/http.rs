@@ -31,6 +31,9 @@ use tower::Service;
 const IDLE: Duration = Duration::from_secs(30);
 /// Bytes of response headers.
 const MAX_HEADERS: usize = 32 << 10;
+/// The same for pods. It bounds the buffer of each connection, of which there is one for each pod, and is the least
+/// that hyper allows.
+const MAX_HEADERS_OF_POD: usize = 8 << 10;
 /// Bytes of a token file.
 const MAX_TOKEN: u64 = 64 << 10;
 /// Bytes of an error's text that are shown.
@@ -321,11 +324,20 @@ pub(crate) struct Http {
 impl Http {
     /// A client that keeps at most `idle` idle connections for each host.
     pub(crate) fn new(dial: Arc<dyn Dial>, idle: usize) -> Self {
+        Self::with_buffers(dial, idle, MAX_HEADERS)
+    }
+
+    /// A client that keeps one idle connection for each pod.
+    pub(crate) fn for_pods(dial: Arc<dyn Dial>) -> Self {
+        Self::with_buffers(dial, 1, MAX_HEADERS_OF_POD)
+    }
+
+    fn with_buffers(dial: Arc<dyn Dial>, idle: usize, max_buffer: usize) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(idle)
-            .http1_max_buf_size(MAX_HEADERS)
+            .http1_max_buf_size(max_buffer)
             .build(Connector(dial));
         Self { client }
     }

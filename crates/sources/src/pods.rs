@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use cluster::fair::{FairSemaphore, Share};
 use cluster::metrics::flight::Flights;
-use exposition::{Format, Limits, Rates, Reduce, Scrape, SeriesSelector};
+use exposition::{Format, Limits, Rates, Reduce, Samples, Scrape, SeriesSelector};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
@@ -118,8 +118,10 @@ struct PageKey {
 #[derive(Debug, Default)]
 struct WantedPage {
     metrics: BTreeMap<Arc<PodSeries>, Wanted>,
-    /// The start of the last scrape.
-    started: Option<Instant>,
+    /// When the next scrape starts that no sync asks for. `None` until the first scrape.
+    next: Option<Instant>,
+    /// Alive while such a scrape waits or is in flight.
+    queued: Weak<()>,
     /// The number of metrics that were added. A scrape of fewer metrics does not answer for all.
     added: u64,
 }
@@ -170,7 +172,7 @@ struct Usage {
 impl Scraper {
     pub(crate) fn new(settings: PodSettings, dial: Arc<dyn Dial>) -> Self {
         Self {
-            http: Http::new(Arc::clone(&dial), 1),
+            http: Http::for_pods(Arc::clone(&dial)),
             transports: Transports::new(dial),
             permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
             settings,
@@ -298,11 +300,7 @@ impl Scraper {
     }
 
     /// Requests a page. Returns the samples of each metric.
-    async fn request(
-        &self,
-        page: &PageKey,
-        metrics: &[Arc<PodSeries>],
-    ) -> Result<Vec<Vec<exposition::Sample>>, SourceError> {
+    async fn request(&self, page: &PageKey, metrics: &[Arc<PodSeries>]) -> Result<Vec<Samples>, SourceError> {
         let (http, token) = match &page.transport {
             None => (self.http.clone(), None),
             Some(transport) => self.transports.client(&page.namespace, transport)?,
@@ -318,18 +316,15 @@ impl Scraper {
         };
         let limits =
             Limits { bytes: self.settings.max_bytes, series: self.settings.max_series, ..Limits::default() };
-        let scrape = |series: &Arc<PodSeries>| {
-            let selector =
-                SeriesSelector { series: series.series.to_string(), labels: series.labels.to_vec() };
-            Scrape::new(format, limits, selector)
+        let selector = |series: &Arc<PodSeries>| SeriesSelector {
+            series: Arc::clone(&series.series),
+            labels: Arc::clone(&series.labels),
         };
-        let mut scrapes: Vec<Scrape> = metrics.iter().map(scrape).collect();
+        let mut scrape = Scrape::new(format, limits, metrics.iter().map(selector));
         while let Some(piece) = response.piece().await? {
-            for scrape in &mut scrapes {
-                scrape.push(&piece)?;
-            }
+            scrape.push(&piece)?;
         }
-        scrapes.into_iter().map(|scrape| Ok(scrape.finish()?)).collect()
+        Ok(scrape.finish()?)
     }
 
     /// Scrapes the pages that are due, and drops those that no HPA asks for any more. Returns the scrapes.
@@ -337,12 +332,28 @@ impl Scraper {
         let now = Instant::now();
         self.transports.sweep(now);
         let due = self.state.lock().due(now);
-        due.into_iter().map(|(key, added)| self.scrape(key, added)).collect()
+        let scrape = |(key, added, queued): (PageKey, u64, Arc<()>)| {
+            let scrape = self.scrape(key, added);
+            async move {
+                let result = scrape.await;
+                drop(queued);
+                result
+            }
+        };
+        due.into_iter().map(scrape).collect()
     }
 
     /// The number of pages that are scraped.
     pub(crate) fn pages(&self) -> usize {
         self.state.lock().pages.len()
+    }
+}
+
+impl WantedPage {
+    /// The shortest interval of its metrics.
+    fn interval(&self) -> Option<Duration> {
+        let seconds = self.metrics.keys().map(|series| series.interval_seconds).min()?;
+        Some(Duration::from_secs(seconds.into()))
     }
 }
 
@@ -380,7 +391,9 @@ impl State {
     /// Starts a scrape. Returns the metrics that it reads.
     fn begin(&mut self, key: &PageKey, now: Instant) -> Vec<Arc<PodSeries>> {
         let Some(page) = self.pages.get_mut(key) else { return Vec::new() };
-        page.started = Some(now);
+        if page.queued.strong_count() == 0 {
+            page.next = page.interval().map(|interval| now + interval);
+        }
         page.metrics.keys().cloned().collect()
     }
 
@@ -391,7 +404,7 @@ impl State {
         metrics: &[Arc<PodSeries>],
         at: Instant,
         epoch: Instant,
-        samples: Result<Vec<Vec<exposition::Sample>>, SourceError>,
+        samples: Result<Vec<Samples>, SourceError>,
     ) {
         let Some(page) = self.pages.get_mut(key) else { return };
         let usage = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
@@ -410,7 +423,8 @@ impl State {
             let value = match (samples, &failed) {
                 (_, Some(error)) => Err(error.clone()),
                 (None, None) => Ok(None),
-                (Some(samples), None) => match &mut wanted.rates {
+                (Some(Err(error)), None) => Err(error.into()),
+                (Some(Ok(samples)), None) => match &mut wanted.rates {
                     None => reduce.samples(&samples).map_err(Into::into),
                     Some(rates) => {
                         let points = samples.len().saturating_mul(points_of(series));
@@ -442,7 +456,7 @@ impl State {
     }
 
     /// The pages to scrape now. Drops what no HPA has asked for lately.
-    fn due(&mut self, now: Instant) -> Vec<(PageKey, u64)> {
+    fn due(&mut self, now: Instant) -> Vec<(PageKey, u64, Arc<()>)> {
         let mut due = Vec::new();
         let (namespaces, total) = (&mut self.namespaces, &mut self.points);
         self.pages.retain(|key, page| {
@@ -455,14 +469,19 @@ impl State {
                 }
                 is_wanted
             });
-            let Some(interval) = page.metrics.keys().map(|series| series.interval_seconds).min() else {
+            let Some(interval) = page.interval() else {
                 usage.pages -= 1;
                 return false;
             };
-            let interval = Duration::from_secs(interval.into());
-            if page.started.is_some_and(|started| now.saturating_duration_since(started) >= interval) {
-                page.started = Some(now);
-                due.push((key.clone(), page.added));
+            // A page that waits for its turn is not queued again.
+            if let Some(next) = page.next.filter(|next| *next <= now)
+                && page.queued.strong_count() == 0
+            {
+                let queued = Arc::new(());
+                page.queued = Arc::downgrade(&queued);
+                // From the time at which it was due, so that ticks do not lengthen the interval.
+                page.next = Some(next + interval).filter(|next| *next > now).or(Some(now + interval));
+                due.push((key.clone(), page.added, queued));
             }
             true
         });

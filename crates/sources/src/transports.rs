@@ -68,7 +68,7 @@ impl Transports {
         let name = transport.server_name.as_deref();
         let dial = TlsDial::new(Arc::clone(&self.dial), authorities.as_deref(), name);
         let dial = dial.map_err(SourceError::Authorities)?;
-        let http = Http::new(Arc::new(dial), 1);
+        let http = Http::for_pods(Arc::new(dial));
         clients.insert(Arc::clone(transport), Prepared { authorities, http, token, at: now });
         Ok(())
     }
