@@ -1,0 +1,232 @@
+//! The pages that HPAs read, when they are due, and their numbers.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use exposition::{Rates, Reduce, Samples};
+use policies::spec::{PodSeries, PodTransport, Reduction};
+use tokio::time::Instant;
+
+use crate::error::SourceError;
+use crate::file::PodSettings;
+
+/// How long a page is scraped after an HPA has asked for it. Longer than the usual sync periods.
+const WANTED: Duration = Duration::from_mins(3);
+/// Metrics of one page.
+const MAX_METRICS: usize = 16;
+/// Scrapes of counters that are kept for a namespace, and in total. Each takes 32 bytes.
+const MAX_POINTS_OF_NAMESPACE: usize = 1 << 20;
+const MAX_POINTS: usize = 8 << 20;
+/// Scrapes that `Rates` keeps for a series.
+const MAX_SCRAPES: usize = 128;
+/// A page of a pod. Another pod at the same address has another page.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PageKey {
+    pub(super) namespace: Arc<str>,
+    pub(super) pod: Arc<str>,
+    pub(super) address: SocketAddr,
+    pub(super) path: Arc<str>,
+    pub(super) transport: Option<Arc<PodTransport>>,
+}
+
+/// What HPAs read from a page.
+#[derive(Debug, Default)]
+struct WantedPage {
+    metrics: BTreeMap<Arc<PodSeries>, Wanted>,
+    /// When the next scrape starts that no sync asks for. `None` until the first scrape.
+    next: Option<Instant>,
+    /// Alive while such a scrape waits or is in flight.
+    queued: Weak<()>,
+    /// The number of metrics that were added. A scrape of fewer metrics does not answer for all.
+    added: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Wanted {
+    asked: Instant,
+    /// The counters of a rate.
+    rates: Option<Rates>,
+    /// Scrapes of counters that are kept.
+    points: usize,
+    pub(super) reading: Option<Reading>,
+}
+
+/// The number of one page.
+#[derive(Debug, Clone)]
+pub(super) struct Reading {
+    pub(super) at: Instant,
+    pub(super) value: Result<Option<f64>, SourceError>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pages: BTreeMap<PageKey, WantedPage>,
+    /// Pages and kept scrapes of counters, by namespace.
+    namespaces: BTreeMap<Arc<str>, Usage>,
+    points: usize,
+}
+
+#[derive(Debug, Default)]
+struct Usage {
+    pages: usize,
+    points: usize,
+}
+
+impl WantedPage {
+    /// The shortest interval of its metrics.
+    fn interval(&self) -> Option<Duration> {
+        let seconds = self.metrics.keys().map(|series| series.interval_seconds).min()?;
+        Some(Duration::from_secs(seconds.into()))
+    }
+}
+
+impl State {
+    /// The last reading of a metric of a page.
+    pub(super) fn reading(&self, key: &PageKey, series: &PodSeries) -> Option<Reading> {
+        self.pages.get(key)?.metrics.get(series)?.reading.clone()
+    }
+
+    /// The number of pages.
+    pub(super) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Notes that an HPA reads a metric of a page.
+    pub(super) fn want(
+        &mut self,
+        key: &PageKey,
+        series: &Arc<PodSeries>,
+        now: Instant,
+        settings: &PodSettings,
+    ) -> Result<(&Wanted, u64), SourceError> {
+        if !self.pages.contains_key(key) {
+            let usage = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
+            if usage.pages >= settings.max_pages_per_namespace {
+                return Err(SourceError::TooManyPages(settings.max_pages_per_namespace));
+            }
+            usage.pages += 1;
+        }
+        let page = self.pages.entry(key.clone()).or_default();
+        if !page.metrics.contains_key(series) {
+            if page.metrics.len() >= MAX_METRICS {
+                return Err(SourceError::TooManyMetrics(MAX_METRICS));
+            }
+            page.added += 1;
+        }
+        let wanted = page.metrics.entry(Arc::clone(series)).or_insert_with(|| {
+            let window = series.rate_seconds.map(|seconds| Duration::from_secs(seconds.into()));
+            Wanted { asked: now, rates: window.map(Rates::new), points: 0, reading: None }
+        });
+        wanted.asked = now;
+        Ok((wanted, page.added))
+    }
+
+    /// Starts a scrape. Returns the metrics that it reads.
+    pub(super) fn begin(&mut self, key: &PageKey, now: Instant) -> Vec<Arc<PodSeries>> {
+        let Some(page) = self.pages.get_mut(key) else { return Vec::new() };
+        if page.queued.strong_count() == 0 {
+            page.next = page.interval().map(|interval| now + interval);
+        }
+        page.metrics.keys().cloned().collect()
+    }
+
+    /// Stores the numbers of a scrape.
+    pub(super) fn record(
+        &mut self,
+        key: &PageKey,
+        metrics: &[Arc<PodSeries>],
+        at: Instant,
+        epoch: Instant,
+        samples: Result<Vec<Samples>, SourceError>,
+    ) {
+        let Some(page) = self.pages.get_mut(key) else { return };
+        let usage = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
+        let (mut samples, failed) = match samples {
+            Ok(samples) => (samples.into_iter(), None),
+            Err(error) => (Vec::new().into_iter(), Some(error)),
+        };
+        for series in metrics {
+            let samples = samples.next();
+            let Some(wanted) = page.metrics.get_mut(series) else { continue };
+            let reduce = match series.reduce {
+                Reduction::Sum => Reduce::Sum,
+                Reduction::Average => Reduce::Average,
+                Reduction::Max => Reduce::Max,
+            };
+            let value = match (samples, &failed) {
+                (_, Some(error)) => Err(error.clone()),
+                (None, None) => Ok(None),
+                (Some(Err(error)), None) => Err(error.into()),
+                (Some(Ok(samples)), None) => match &mut wanted.rates {
+                    None => reduce.samples(&samples).map_err(Into::into),
+                    Some(rates) => {
+                        let points = samples.len().saturating_mul(points_of(series));
+                        let others = usage.points - wanted.points;
+                        let total = self.points - wanted.points;
+                        let limit = if others + points > MAX_POINTS_OF_NAMESPACE {
+                            Some("this namespace")
+                        } else if total + points > MAX_POINTS {
+                            Some("all namespaces")
+                        } else {
+                            None
+                        };
+                        let points = if limit.is_some() { 0 } else { points };
+                        (usage.points, self.points, wanted.points) =
+                            (others + points, total + points, points);
+                        if let Some(limit) = limit {
+                            let window = series.rate_seconds.unwrap_or(1).into();
+                            *rates = Rates::new(Duration::from_secs(window));
+                            Err(SourceError::TooManyCounters(limit))
+                        } else {
+                            let since = at.saturating_duration_since(epoch);
+                            rates.record(since, samples).and_then(|()| rates.rate(reduce)).map_err(Into::into)
+                        }
+                    }
+                },
+            };
+            wanted.reading = Some(Reading { at, value });
+        }
+    }
+
+    /// The pages to scrape now. Drops what no HPA has asked for lately.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<(PageKey, u64, Arc<()>)> {
+        let mut due = Vec::new();
+        let (namespaces, total) = (&mut self.namespaces, &mut self.points);
+        self.pages.retain(|key, page| {
+            let Some(usage) = namespaces.get_mut(&key.namespace) else { return false };
+            page.metrics.retain(|_, wanted| {
+                let is_wanted = now.saturating_duration_since(wanted.asked) < WANTED;
+                if !is_wanted {
+                    usage.points -= wanted.points;
+                    *total -= wanted.points;
+                }
+                is_wanted
+            });
+            let Some(interval) = page.interval() else {
+                usage.pages -= 1;
+                return false;
+            };
+            // A page that waits for its turn is not queued again.
+            if let Some(next) = page.next.filter(|next| *next <= now)
+                && page.queued.strong_count() == 0
+            {
+                let queued = Arc::new(());
+                page.queued = Arc::downgrade(&queued);
+                // From the time at which it was due, so that ticks do not lengthen the interval.
+                page.next = Some(next + interval).filter(|next| *next > now).or(Some(now + interval));
+                due.push((key.clone(), page.added, queued));
+            }
+            true
+        });
+        namespaces.retain(|_, usage| usage.pages > 0);
+        due
+    }
+}
+
+/// Scrapes within the window of a rate.
+fn points_of(series: &PodSeries) -> usize {
+    let scrapes = series.rate_seconds.unwrap_or(0) / series.interval_seconds.max(1);
+    usize::from(scrapes).saturating_add(1).min(MAX_SCRAPES)
+}
