@@ -1,6 +1,5 @@
 //! HPAs whose policy names a Prometheus server or the pods' own pages.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +9,8 @@ use controller::options::MetricSources;
 use controller::reconcile::{NO_SOURCES, SourceReading, SourceValue};
 use controller::store::Key;
 use fake_cluster::pages::{PageResponse, PageServers};
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use http::Uri;
 use serde_json::{Value, json};
-use sources::{Dial, Io, Sources};
+use sources::{Dial, InMemory, Sources};
 
 use crate::support::objects::{external, hpa, pod};
 use crate::support::{Fixture, Harness};
@@ -26,15 +22,9 @@ pods: {enabled: true}
 ";
 const WAITING: &str = "metrics: [{metric: waiting, pods: {port: http, series: waiting, intervalSeconds: 1}}]";
 
-#[derive(Debug)]
-struct InMemory(PageServers);
-
-impl Dial for InMemory {
-    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
-        let address = to.authority().map(ToString::to_string).unwrap_or_default();
-        let dialled = self.0.dial(&address).map(|stream| Box::new(stream) as Box<dyn Io>);
-        futures::future::ready(dialled).boxed()
-    }
+fn in_memory(servers: &PageServers) -> Arc<dyn Dial> {
+    let servers = servers.clone();
+    Arc::new(InMemory::new(move |address: &str| servers.dial(address)))
 }
 
 /// A file that is removed with the value.
@@ -57,7 +47,7 @@ pub(crate) fn config(servers: &PageServers, file: &str) -> (Config, SourceFile) 
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = std::env::temp_dir().join(format!("hpa-sources-{}-{number}.yaml", std::process::id()));
     std::fs::write(&path, file).unwrap();
-    let sources = Sources::new(path.clone(), Some(Arc::new(InMemory(servers.clone())))).unwrap();
+    let sources = Sources::new(path.clone(), Some(in_memory(servers))).unwrap();
     let mut config = Config::default();
     config.controller.metric_sources = Some(MetricSources(Arc::new(sources)));
     (config, SourceFile(path))

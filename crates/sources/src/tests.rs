@@ -5,7 +5,6 @@ mod bad_input;
 mod scraper;
 mod servers;
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,30 +21,19 @@ use tokio::time::{Instant, advance, sleep};
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    Dial, Failure, Form, Io, PodAddress, PodTarget, Reading, SourceError, SourceObserver, Sources, Target,
-    Values,
+    Dial, Failure, Form, InMemory, Io, PodAddress, PodTarget, Reading, SourceError, SourceObserver, Sources,
+    Target, Values,
 };
 
 mod transport;
 
 /// Connections to servers in memory, which all serve TLS if there is an acceptor.
-struct InMemory(PageServers, Option<TlsAcceptor>);
-
-impl fmt::Debug for InMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InMemory").field(&self.0).finish()
-    }
-}
-
-impl Dial for InMemory {
-    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
-        let address = to.authority().map(ToString::to_string).unwrap_or_default();
-        let Some(acceptor) = self.1.clone() else {
-            let dialled = self.0.dial(&address).map(|stream| Box::new(stream) as Box<dyn Io>);
-            return futures::future::ready(dialled).boxed();
-        };
+fn in_memory(servers: &PageServers, acceptor: Option<TlsAcceptor>) -> Arc<dyn Dial> {
+    let servers = servers.clone();
+    Arc::new(InMemory::new(move |address: &str| {
+        let Some(acceptor) = acceptor.clone() else { return servers.dial(address) };
         let (client, server) = tokio::io::duplex(64 << 10);
-        let servers = self.0.clone();
+        let (servers, address) = (servers.clone(), address.to_owned());
         tokio::spawn(async move {
             // A client that refuses the certificate ends the handshake.
             if let Ok(mut tls) = acceptor.accept(server).await {
@@ -53,8 +41,8 @@ impl Dial for InMemory {
                 let _ = tokio::io::copy_bidirectional(&mut tls, &mut inside).await;
             }
         });
-        futures::future::ready(Ok(Box::new(client) as Box<dyn Io>)).boxed()
-    }
+        Ok(client)
+    }))
 }
 
 struct Rig {
@@ -80,7 +68,7 @@ impl Rig {
         let path = std::env::temp_dir().join(format!("sources-{}-{number}.yaml", std::process::id()));
         std::fs::write(&path, file).unwrap();
         let servers = PageServers::default();
-        let dial = Arc::new(InMemory(servers.clone(), acceptor));
+        let dial = in_memory(&servers, acceptor);
         let sources = Sources::new(path.clone(), Some(dial)).unwrap();
         Self { servers, sources: Arc::new(sources), file: path }
     }

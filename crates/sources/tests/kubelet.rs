@@ -3,30 +3,20 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::fmt::Write as _;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fake_cluster::pages::{PageResponse, PageServers};
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use http::Uri;
 use jiff::{SignedDuration, Timestamp};
-use sources::{Dial, Io, PodAddress, PodTarget, SourceError, SourceObserver, Sources, Target, Usage};
+use sources::{Dial, InMemory, PodAddress, PodTarget, SourceError, SourceObserver, Sources, Target, Usage};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-#[derive(Debug)]
-struct InMemory(PageServers);
-
-impl Dial for InMemory {
-    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
-        let address = to.authority().map(ToString::to_string).unwrap_or_default();
-        let dialled = self.0.dial(&address).map(|stream| Box::new(stream) as Box<dyn Io>);
-        futures::future::ready(dialled).boxed()
-    }
+fn in_memory(servers: &PageServers) -> Arc<dyn Dial> {
+    let servers = servers.clone();
+    Arc::new(InMemory::new(move |address: &str| servers.dial(address)))
 }
 
 struct Silent;
@@ -70,7 +60,7 @@ impl Rig {
         );
         std::fs::write(&file, text).unwrap();
         let servers = PageServers::default();
-        let sources = Sources::new(file, Some(Arc::new(InMemory(servers.clone())))).unwrap();
+        let sources = Sources::new(file, Some(in_memory(&servers))).unwrap();
         let sources = Arc::new(sources);
         let running = tokio::spawn(Arc::clone(&sources).run(Silent));
         Self { servers, sources, folder, start: Instant::now(), running }

@@ -11,7 +11,7 @@ const DYING: &str = "10.0.0.66:8080";
 
 /// Servers in memory, and one that dies.
 #[derive(Debug)]
-struct DyingServer(InMemory, &'static str);
+struct DyingServer(Arc<dyn Dial>, &'static str);
 
 impl Dial for DyingServer {
     fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
@@ -145,7 +145,7 @@ async fn pod_that_dies_within_its_page_is_missing() {
         let rig = Rig::new(PODS);
         rig.servers.serve("10.0.0.1:8080", |_| PageResponse::page("waiting 3\n"));
         let response: &'static str = format!("{head}{body}").leak();
-        let dial = Arc::new(DyingServer(InMemory(rig.servers.clone(), None), response));
+        let dial = Arc::new(DyingServer(in_memory(&rig.servers, None), response));
         let sources = Arc::new(Sources::new(rig.file.clone(), Some(dial)).unwrap());
         let pods = [pod("dying", 66), pod("good", 1)];
         let namespace: Arc<str> = "shop".into();

@@ -64,7 +64,7 @@ async fn metric_with_too_many_series_leaves_others_of_its_page() {
 
 /// Servers in memory, and the largest buffer of a read.
 #[derive(Debug)]
-struct Measured(InMemory, Arc<AtomicUsize>);
+struct Measured(Arc<dyn Dial>, Arc<AtomicUsize>);
 
 struct MeasuredStream(Box<dyn Io>, Arc<AtomicUsize>);
 
@@ -106,7 +106,7 @@ async fn connection_to_a_pod_has_a_small_buffer() {
     let page = PageResponse::page(format!("{}waiting 3\n", "# filler\n".repeat(400_000)));
     rig.servers.serve("10.0.0.1:8080", move |_| page.clone());
     let largest = Arc::default();
-    let dial = Arc::new(Measured(InMemory(rig.servers.clone(), None), Arc::clone(&largest)));
+    let dial = Arc::new(Measured(in_memory(&rig.servers, None), Arc::clone(&largest)));
     let sources = Arc::new(Sources::new(rig.file.clone(), Some(dial)).unwrap());
     let namespace: Arc<str> = "shop".into();
     let pods = [pod("web", 1)];
