@@ -9,7 +9,7 @@ use fake_cluster::pages::PageServers;
 use fake_cluster::{FaultAction, Status};
 use serde_json::{Value, json};
 
-use crate::sources::{ANNOTATION, SourceFile, config, pods_metric, readings, stage};
+use crate::sources::{ANNOTATION, SourceFile, ages_of_apis, config, pods_metric, readings, stage};
 use crate::support::objects::{external, hpa};
 use crate::support::{Fixture, Harness};
 
@@ -66,6 +66,7 @@ async fn external_metric_comes_from_the_group_of_the_policy() {
     assert_eq!(reading.values, [SourceValue { pod: None, value: 30.0 }]);
     let age = "concertina_metric_age_seconds_count{source=\"external.metrics.example.com\"}";
     assert!(rig.series(age) >= 1.0, "{}", rig.telemetry.render());
+    assert_eq!(ages_of_apis(&rig), 0.0);
     let requests =
         "concertina_requests_total{code=\"200\",resource=\"*.external.metrics.example.com\",verb=\"list\"}";
     assert!(rig.series(requests) >= 1.0, "{}", rig.telemetry.render());

@@ -9,7 +9,7 @@ use fake_cluster::pages::{PageResponse, PageServers};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::sources::{ANNOTATION, SourceFile, config, readings, stage};
+use super::sources::{ANNOTATION, SourceFile, ages_of_apis, config, readings, stage};
 use crate::support::objects::{cpu, hpa, pod};
 use crate::support::{Fixture, Harness};
 
@@ -101,6 +101,8 @@ async fn decisions_equal_those_through_the_metrics_api() {
     assert!((reading.values[0].value - 0.12).abs() < 1e-6, "{:?}", reading.values);
     assert!(reading.age_seconds.unwrap() < 15.0);
     assert!(direct.series("concertina_metric_age_seconds_count{source=\"kubelet\"}") >= 1.0);
+    assert_eq!(ages_of_apis(&direct), 0.0);
+    assert!(ages_of_apis(&through) >= 1.0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -85,6 +85,12 @@ fn metrics_requests(rig: &Harness) -> usize {
     rig.cluster.requests().count(|request| request.path.contains("metrics.k8s.io/v"))
 }
 
+/// How many ages of answers of metrics APIs were counted.
+pub(crate) fn ages_of_apis(rig: &Harness) -> f64 {
+    let series = |api: &str| rig.series(&format!("concertina_metrics_age_seconds_count{{api=\"{api}\"}}"));
+    ["metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"].map(series).iter().sum()
+}
+
 #[tokio::test(start_paused = true)]
 async fn hpa_follows_the_numbers_of_its_own_pods() {
     let servers = PageServers::default();
@@ -104,6 +110,7 @@ async fn hpa_follows_the_numbers_of_its_own_pods() {
     let value = |pod: &str, value| SourceValue { pod: Some(pod.to_owned()), value };
     assert_eq!(reading.values, [value("web-0000", 15.0), value("web-0001", 20.0)]);
     assert!(rig.series("concertina_metric_age_seconds_count{source=\"pods\"}") >= 1.0);
+    assert_eq!(ages_of_apis(&rig), 0.0);
     assert_eq!(rig.series("concertina_metric_sources_valid"), 1.0);
 }
 

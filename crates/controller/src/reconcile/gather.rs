@@ -17,7 +17,9 @@ use tokio::time::Instant;
 use super::Controller;
 use super::observe::ForeignRescale;
 use super::policy_inputs::PolicyInputs;
-use super::sources::{Arrival, Readings, SourceReading, SyncMetrics, pod_targets, without_sources};
+use super::sources::{
+    Arrival, Readings, SourceReading, SyncMetrics, is_of_source, pod_targets, without_sources,
+};
 use super::worker_pool::WorkerPermit;
 use crate::store::{HpaRecord, Key};
 use cluster::metrics::Metrics;
@@ -54,6 +56,8 @@ pub(super) struct Gathered {
     pub(super) readings: Vec<SourceReading>,
     /// The newest number of a source.
     pub(super) arrival: Option<Arrival>,
+    /// The indices of the metrics that sources answered, and not metrics APIs.
+    pub(super) of_sources: BTreeSet<usize>,
 }
 
 impl Gathered {
@@ -66,6 +70,7 @@ impl Gathered {
             kept_bytes: 0,
             readings: Vec::new(),
             arrival: None,
+            of_sources: BTreeSet::new(),
         }
     }
 
@@ -188,13 +193,17 @@ impl Controller {
         let mut gathered = Gathered::new(record.spec.metrics.len());
         let sources = self.sync_metrics(plan, record, inputs.origins(), before);
         let metrics = sources.as_ref().map_or(&self.metrics, |(metrics, _)| metrics);
+        if let (Some(_), Some(rules)) = (&sources, inputs.origins()) {
+            let of_sources = plan.queries().filter(|(_, query)| is_of_source(rules, query));
+            gathered.of_sources = of_sources.map(|(index, _)| index).collect();
+        }
         let mut incoming = pin!(gather(plan, metrics, inputs.max_age()));
         while let Some(answer) = incoming.next().await {
             if gathered.add(answer) {
                 let pods = inputs.pods(self.pods_of(plan, &record.key, before));
                 let answers = Answers { metrics: gathered.take_answers(), pods: &pods };
                 let at = self.clock_reading().at;
-                self.count_ages(&answers, at);
+                self.count_ages(&answers, &gathered.of_sources, at);
                 evaluate_metrics(evaluation, &answers, inputs, at).await;
             }
         }

@@ -1,6 +1,7 @@
 //! Counts and logs what a sync read and concluded. Gauges are computed on every scrape where no code path
 //! updates them: sizes, ages, and counts of other components.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +18,11 @@ use super::Controller;
 use crate::store::Key;
 
 impl Controller {
-    /// Records the age of the metrics answers, each by its oldest sample. A sample from the future has the
-    /// age 0.
-    pub(super) fn count_ages(&self, answers: &Answers<'_>, now: Timestamp) {
-        for answer in answers.metrics.iter().filter_map(|answer| answer.as_ref()?.as_ref().ok()) {
+    /// Records the age of the answers of metrics APIs, each by its oldest sample. A sample from the future has the
+    /// age 0. Sources have a metric of their own.
+    pub(super) fn count_ages(&self, answers: &Answers<'_>, of_sources: &BTreeSet<usize>, now: Timestamp) {
+        let of_apis = answers.metrics.iter().enumerate().filter(|(index, _)| !of_sources.contains(index));
+        for answer in of_apis.filter_map(|(_, answer)| answer.as_ref()?.as_ref().ok()) {
             let (api, oldest) = match answer {
                 Answer::Resource(pods) => (Api::Resource, pods.iter().filter_map(|pod| pod.timestamp).min()),
                 Answer::Custom(values) => {

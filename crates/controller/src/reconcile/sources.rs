@@ -116,6 +116,14 @@ fn rule_of<'a>(rules: &'a [MetricRule], query: &Query) -> Option<(&'a MetricRule
     rules.iter().find(is_rule).map(|rule| (rule, form))
 }
 
+/// Whether a source answers a query, and not a metrics API.
+pub(super) fn is_of_source(rules: &[MetricRule], query: &Query) -> bool {
+    match query {
+        Query::Resource { .. } => node_usage::rule(rules).is_some(),
+        query => rule_of(rules, query).is_some(),
+    }
+}
+
 /// What a sync has read from sources so far.
 pub(super) type Readings = Arc<Mutex<SyncReadings>>;
 

@@ -118,7 +118,7 @@ impl Controller {
         };
         let Evaluated {
             plan,
-            gathered: Gathered { answers, took, readings, arrival, .. },
+            gathered: Gathered { answers, took, readings, arrival, of_sources, .. },
             pods,
             moment,
             decided,
@@ -132,7 +132,7 @@ impl Controller {
             remembered.map_or((None, None), |Remembered { metrics, burst }| (Some(metrics), burst));
         let (target, at) = (target.filter(|_| before.is_none()), moment.at);
         let answers = Answers { metrics: answers, pods: &pods };
-        self.count_ages(&answers, at);
+        self.count_ages(&answers, &of_sources, at);
         let outcome = self.rescale(key, &decision, target, charge.as_ref(), permit).await;
         // The end of the sync uses the same clock offset as the decision.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);

@@ -177,7 +177,7 @@ metrics! {
             &["api"],
             AGE_BOUNDS,
             "Age of the oldest sample of a response that a decision used, in seconds, by metrics API.",
-            "Age of the oldest sample of each response of a metrics API, at the time of the decision that used it.",
+            "Age of the oldest sample of each response of a metrics API, at the time of the decision that used it. Numbers of `--metric-sources` count in `concertina_metric_age_seconds` only.",
         );
         source_age: HistogramVec = histogram(
             "concertina_metric_age_seconds",
