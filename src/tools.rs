@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use sources::Sources;
 use tokio_util::sync::CancellationToken;
 pub use toolbox::command::Command;
 use toolbox::command::{self, Parsed};
@@ -23,6 +24,7 @@ use crate::logging::{self, LogFormat, LogOptions};
 use crate::process::{failed, until_stopped};
 use clock::{SharedClock, SystemClock};
 use cluster::client::ClientOptions;
+use controller::options::MetricSources;
 use controller::reconcile::Observers;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
@@ -78,10 +80,12 @@ impl ControllerProcess for ThisProcess {
         words: Vec<String>,
         clock: SharedClock,
         observers: Observers,
+        sources: Option<Arc<Sources>>,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
         Box::pin(async move {
-            let config = FlagSet::controller().resolve(words)?;
+            let mut config = FlagSet::controller().resolve(words)?;
+            config.controller.metric_sources = sources.map(MetricSources);
             Ok(crate::app::run(&config, clock, observers, stop).await?)
         })
     }

@@ -11,6 +11,7 @@
 mod files;
 mod frame;
 mod observe;
+mod pages;
 mod plain;
 mod screen;
 mod world;
@@ -35,6 +36,7 @@ use crate::words::counted;
 use clock::SharedClock;
 use cluster::kubeconfig::{self, ClusterOptions};
 use fake_cluster::Status;
+use sources::FileError;
 
 use self::files::Files;
 use self::observe::{Observer, Snapshot, Syncs};
@@ -81,6 +83,9 @@ pub enum DemoError {
     /// The embedded cluster refuses the demo's own objects.
     #[error("failed to create the demo's workloads: {0}")]
     World(#[from] Status),
+    /// The demo's own source file is refused.
+    #[error("failed to read the demo's metric sources: {0}")]
+    Sources(#[from] FileError),
     /// The console cannot be served.
     #[error("failed to start the console of the demo: {0}")]
     Console(#[from] ConsoleError),
@@ -127,13 +132,14 @@ pub async fn run(
     tasks.close();
 
     let flags = world::controller_flags(&files, options.metrics_port);
+    let sources = pages::sources(&world, files.sources.clone())?;
     let controlling = stop.child_token();
     let syncs = Arc::new(Syncs::default());
     let controller = {
         let (controlling, observer) = (controlling.clone(), Arc::clone(&syncs) as Arc<_>);
         async move {
             tokio::time::sleep(HEAD_START).await;
-            process.run(flags, clock, vec![observer], controlling).await
+            process.run(flags, clock, vec![observer], Some(sources), controlling).await
         }
     };
     let observer = Observer::new(world.cluster, syncs);

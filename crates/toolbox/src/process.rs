@@ -2,11 +2,13 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use cluster::client::ClientOptions;
 use controller::options::Options;
 use controller::reconcile::Observers;
 use futures::future::BoxFuture;
+use sources::Sources;
 use tokio_util::sync::CancellationToken;
 
 use clock::SharedClock;
@@ -25,12 +27,14 @@ pub trait ControllerProcess: fmt::Debug + Sync {
     /// Returns the first invalid flag.
     fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError>;
 
-    /// Runs the controller with the flags `words` until `stop`. `observers` receive its concluded syncs.
+    /// Runs the controller with the flags `words` until `stop`. `observers` receive its concluded syncs. `sources`
+    /// replace those of the flags.
     fn run(
         &self,
         words: Vec<String>,
         clock: SharedClock,
         observers: Observers,
+        sources: Option<Arc<Sources>>,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>>;
 }

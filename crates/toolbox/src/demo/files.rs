@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::DemoError;
+use super::pages::SOURCE_FILE;
 use super::world::NAMESPACE;
 use cluster::platform;
 
@@ -20,6 +21,7 @@ const MANIFEST: &str = include_str!("cache-hpa.yaml");
 pub(super) struct Files {
     pub(super) kubeconfig: PathBuf,
     pub(super) manifest: PathBuf,
+    pub(super) sources: PathBuf,
     directory: PathBuf,
 }
 
@@ -33,10 +35,12 @@ impl Files {
         let files = Self {
             kubeconfig: kubeconfig.map_or_else(|| directory.join("kubeconfig"), Path::to_owned),
             manifest: directory.join("cache-hpa.yaml"),
+            sources: directory.join("sources.yaml"),
             directory,
         };
         write(&files.kubeconfig, &kubeconfig_text(server))?;
         write(&files.manifest, MANIFEST)?;
+        write(&files.sources, SOURCE_FILE)?;
         Ok(files)
     }
 }

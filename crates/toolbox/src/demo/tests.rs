@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use policies::spec::{Level, parse};
 use serde_json::{Value, json};
+use sources::{Form, PodAddress, PodTarget, SourceObserver, Target, Values};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::files::Files;
 use super::observe::Observer;
 use super::world::{DemoWorld, NAMESPACE};
-use super::{Screen, intro, run, show, summary};
+use super::{Screen, intro, pages, run, show, summary};
 use crate::options::DemoOptions;
 use crate::options::Logging;
 use crate::process::fake::FAKE;
@@ -79,6 +82,69 @@ async fn demo_starts_with_running_workloads() {
     };
     assert_eq!(["web", "worker", "burst", "cache"].map(ready), [2, 1, 2, 2].map(Value::from));
     assert_eq!(world.cluster.list("autoscaling/horizontalpodautoscalers", None).len(), 3);
+}
+
+/// Ignores the states of servers, of which there are none.
+struct Ignored;
+
+impl SourceObserver for Ignored {
+    fn reloaded(&self, usable: bool) {
+        assert!(usable);
+    }
+
+    fn down(&self, _: &str, _: Option<bool>) {}
+}
+
+fn pods_of_burst(world: &DemoWorld) -> Vec<PodTarget> {
+    let pods = world.cluster.list("pods", Some(NAMESPACE));
+    let of_burst = pods.iter().filter(|pod| pod["metadata"]["labels"]["app"] == "burst");
+    let target = |pod: &Value| {
+        let text = |path: &str| pod.pointer(path).and_then(Value::as_str).expect("text").to_owned();
+        let port = &pod["spec"]["containers"][0]["ports"][0];
+        let number = port["containerPort"].as_u64().and_then(|port| port.try_into().ok()).expect("port");
+        let ports = [(port["name"].as_str().map(Into::into), number)].into();
+        let ip = text("/status/podIP").parse().expect("address");
+        let address = PodAddress { ip, is_of_node: false, node: None, ports };
+        PodTarget { name: text("/metadata/name").into(), running: true, address: Some(Arc::new(address)) }
+    };
+    of_burst.map(target).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_follows_the_counters_of_its_pods() {
+    let (world, stop) = world();
+    let files = Files::write(None, "http://127.0.0.1:1").expect("files");
+    let sources = pages::sources(&world, files.sources.clone()).expect("sources");
+    let running = tokio::spawn(Arc::clone(&sources).run(Ignored));
+    let hpa = world.cluster.get("autoscaling/horizontalpodautoscalers", NAMESPACE, "burst").expect("hpa");
+    let policy = hpa["metadata"]["annotations"]["concertina.dev/policy"].as_str().expect("policy");
+    let parsed = parse(policy, Level::Annotation);
+    assert_eq!(parsed.problems, []);
+    assert!(parsed.spec.burst.is_some());
+    let rule = parsed.spec.metrics.expect("metrics")[0].clone();
+    let namespace: Arc<str> = NAMESPACE.into();
+    let read = async || {
+        let pods = pods_of_burst(&world);
+        let target = Target { namespace: &namespace, name: "burst", pods: &pods, secrets: None };
+        let reading = sources.read(&rule, Form::PerPod, &target).await.expect("reading");
+        assert_eq!(reading.missing, None);
+        let Values::PerPod(values) = reading.values else { panic!("{:?}", reading.values) };
+        values.into_values().collect::<Vec<_>>()
+    };
+    assert_eq!(read().await, [0.0; 0], "a rate needs two scrapes");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let rates = read().await;
+    // 34 requests per second with noise, over two pods.
+    assert!(rates.len() == 2 && rates.iter().all(|rate| (12.0..22.0).contains(rate)), "{rates:?}");
+    // A pod that starts counts from 0, and one that is gone refuses connections.
+    scale(&world.cluster, "burst", 4);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    read().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let rates = read().await;
+    assert!(rates.len() == 4 && rates.iter().all(|rate| (5.0..70.0).contains(rate)), "{rates:?}");
+    running.abort();
+    stop.cancel();
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,13 +14,16 @@ use crate::options::decision::{self, DecisionFlags};
 use crate::process::{FlagError, Process};
 use clock::SharedClock;
 use fake_cluster::load::{
-    Curve, Load, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
+    Curve, Load, LoadId, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
 };
 use fake_cluster::workload::{WorkloadModel, Workloads};
 use fake_cluster::{Cluster, Status};
 
 /// The namespace of the workloads.
 pub(super) const NAMESPACE: &str = "shop";
+
+/// The port of pods with a page of metrics.
+pub(super) const PAGE_PORT: u16 = 8080;
 
 /// The controller's periods, short enough for a day of 40 seconds.
 const PERIODS: [(&str, &str); 4] = [
@@ -43,7 +46,9 @@ const MEBIBYTE: f64 = 1024.0 * 1024.0;
 pub(super) struct DemoWorld {
     pub(super) cluster: Cluster,
     workloads: Arc<Workloads>,
-    load: Arc<LoadMetrics>,
+    pub(super) load: Arc<LoadMetrics>,
+    /// The load of `burst`.
+    pub(super) burst: LoadId,
 }
 
 impl DemoWorld {
@@ -64,11 +69,9 @@ impl DemoWorld {
             Arc::clone(clock),
             Pipeline::all(Scraping::every(Duration::from_secs(1))),
         ));
-        for one in loads() {
-            load.add(one);
-        }
+        let [_, _, burst, _] = loads().map(|one| load.add(one));
         cluster.set_metrics(load.clone());
-        Ok(Self { cluster, workloads, load })
+        Ok(Self { cluster, workloads, load, burst })
     }
 
     /// Runs the models of pods and load until `stop`.
@@ -96,7 +99,7 @@ pub(super) fn decision_flags(process: Process) -> Result<DecisionFlags, FlagErro
 }
 
 /// Returns the load of each workload.
-fn loads() -> Vec<Load> {
+fn loads() -> [Load; 4] {
     let seconds = Duration::from_secs;
     let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };
     let web = Load {
@@ -128,7 +131,7 @@ fn loads() -> Vec<Load> {
         work: vec![Work::cpu(Curve::from(swing).with_noise(0.05, 4), 1_000.0)],
         ..Load::new(NAMESPACE, "app", "cache")
     };
-    vec![web, worker, burst, cache]
+    [web, worker, burst, cache]
 }
 
 /// Returns the objects to create at the start, in order.
@@ -159,6 +162,7 @@ fn deployment(name: &str, replicas: u32) -> Value {
                 "spec": {"containers": [{
                     "name": name,
                     "image": format!("shop/{name}:1"),
+                    "ports": [{"name": "http", "containerPort": PAGE_PORT}],
                     "resources": {"requests": {"cpu": "200m", "memory": "128Mi"}},
                 }]},
             },

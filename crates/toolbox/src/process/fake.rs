@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
@@ -10,6 +11,7 @@ use cluster::client::ClientOptions;
 use controller::options::Options;
 use controller::reconcile::Observers;
 use futures::future::BoxFuture;
+use sources::Sources;
 use tokio_util::sync::CancellationToken;
 
 use super::{ControllerProcess, FlagError, FlagHelp, Process, ResolvedFlags};
@@ -62,6 +64,7 @@ impl ControllerProcess for FakeProcess {
         _: Vec<String>,
         _: SharedClock,
         _: Observers,
+        _: Option<Arc<Sources>>,
         stop: CancellationToken,
     ) -> BoxFuture<'static, Result<(), Box<dyn Error + Send + Sync>>> {
         Box::pin(async move {
