@@ -14,6 +14,8 @@ use crate::file::PodSettings;
 
 /// How long a page is scraped after an HPA has asked for it. Longer than the usual sync periods.
 const WANTED: Duration = Duration::from_mins(3);
+/// The time between two searches for pages that no HPA asks for.
+const SWEEP: Duration = Duration::from_secs(5);
 /// Metrics of one page.
 const MAX_METRICS: usize = 16;
 /// Scrapes of counters that are kept for a namespace, and in total. Each takes 32 bytes.
@@ -66,6 +68,8 @@ pub(super) struct State {
     /// Pages and kept scrapes of counters, by namespace.
     namespaces: BTreeMap<Arc<str>, Usage>,
     points: usize,
+    /// The last search for pages that no HPA asks for.
+    swept: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -192,7 +196,29 @@ impl State {
 
     /// The pages to scrape now. Drops what no HPA has asked for lately.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PageKey, u64, Arc<()>)> {
+        if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP) {
+            self.swept = Some(now);
+            self.sweep(now);
+        }
         let mut due = Vec::new();
+        for (key, page) in &mut self.pages {
+            let Some(next) = page.next.filter(|next| *next <= now) else { continue };
+            // A page that waits for its turn is not queued again.
+            if page.queued.strong_count() == 0
+                && let Some(interval) = page.interval()
+            {
+                let queued = Arc::new(());
+                page.queued = Arc::downgrade(&queued);
+                // From the time at which it was due, so that ticks do not lengthen the interval.
+                page.next = Some(next + interval).filter(|next| *next > now).or(Some(now + interval));
+                due.push((key.clone(), page.added, queued));
+            }
+        }
+        due
+    }
+
+    /// Drops what no HPA has asked for lately.
+    fn sweep(&mut self, now: Instant) {
         let (namespaces, total) = (&mut self.namespaces, &mut self.points);
         self.pages.retain(|key, page| {
             let Some(usage) = namespaces.get_mut(&key.namespace) else { return false };
@@ -204,24 +230,13 @@ impl State {
                 }
                 is_wanted
             });
-            let Some(interval) = page.interval() else {
+            if page.metrics.is_empty() {
                 usage.pages -= 1;
                 return false;
-            };
-            // A page that waits for its turn is not queued again.
-            if let Some(next) = page.next.filter(|next| *next <= now)
-                && page.queued.strong_count() == 0
-            {
-                let queued = Arc::new(());
-                page.queued = Arc::downgrade(&queued);
-                // From the time at which it was due, so that ticks do not lengthen the interval.
-                page.next = Some(next + interval).filter(|next| *next > now).or(Some(now + interval));
-                due.push((key.clone(), page.added, queued));
             }
             true
         });
         namespaces.retain(|_, usage| usage.pages > 0);
-        due
     }
 }
 
