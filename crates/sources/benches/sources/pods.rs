@@ -1,0 +1,69 @@
+//! 10,000 pods, each scraped once per second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::rig::{Hpa, Ignored, Stopwatch, kilobytes, micros_each, pods, resident, rule, runtime, sources};
+use crate::server::{SERIES, Server};
+use crate::{Failure, Size};
+
+/// Pods of an HPA, and HPAs of a namespace.
+const PODS_OF_HPA: usize = 50;
+const HPAS_OF_NAMESPACE: usize = 10;
+
+pub(crate) fn measure(size: Size) -> Result<(), Failure> {
+    println!("pods: {} pods, each scraped once per second for {:?}", size.pods, size.time);
+    println!(
+        "{:>6} {:>9} {:>9} {:>15} {:>9} {:>13} {:>16}",
+        "page", "due", "scrapes", "CPU per scrape", "cores", "heap per pod", "heap per series"
+    );
+    for bytes in [2 << 10, 20 << 10] {
+        let server = Server::start()?;
+        runtime()?.block_on(run(size, bytes, &server))?;
+    }
+    Ok(())
+}
+
+async fn run(size: Size, bytes: usize, server: &Server) -> Result<(), Failure> {
+    let sources = sources(server.address)?;
+    let mut hpas = Vec::new();
+    for first in (0..size.pods).step_by(PODS_OF_HPA) {
+        let namespace = format!("team-{}", first / PODS_OF_HPA / HPAS_OF_NAMESPACE);
+        let pods = pods(first + 1..(first + PODS_OF_HPA).min(size.pods) + 1)?;
+        hpas.push(Hpa { namespace: namespace.into(), pods, rule: rule(bytes, 0) });
+    }
+    let before = resident(false)?;
+    // Spread over a second, as syncs are over their period.
+    let pause = Duration::from_secs(1) / u32::try_from(hpas.len())?;
+    let running = tokio::spawn(Arc::clone(&sources).run(Ignored));
+    let first = hpas.iter().zip(0..).map(|(hpa, number)| {
+        let sources = &sources;
+        async move {
+            tokio::time::sleep(pause * number).await;
+            hpa.read(sources).await
+        }
+    });
+    for reading in futures::future::join_all(first).await {
+        if let Some((pod, error)) = reading?.missing {
+            println!("{pod} has no number at first: {error}");
+        }
+    }
+    // Until the windows of the rates are full.
+    tokio::time::sleep(size.time.min(Duration::from_secs(12))).await;
+    let (answered, stopwatch) = (server.served()?, Stopwatch::start()?);
+    tokio::time::sleep(size.time).await;
+    let (cpu, elapsed) = (stopwatch.cpu()?, stopwatch.elapsed());
+    let scrapes = server.served()? - answered;
+    let heap = resident(false)?.saturating_sub(before) / u64::try_from(size.pods)?;
+    running.abort();
+    println!(
+        "{:>3} KB {:>9.0} {scrapes:>9} {:>12.1} µs {:>9.2} {:>10.1} KB {:>13.2} KB",
+        bytes >> 10,
+        size.pods as f64 * elapsed.as_secs_f64(),
+        micros_each(cpu, scrapes),
+        cpu.as_secs_f64() / elapsed.as_secs_f64(),
+        kilobytes(heap),
+        kilobytes(heap) / SERIES as f64,
+    );
+    Ok(())
+}
