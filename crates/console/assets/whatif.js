@@ -9,7 +9,8 @@ import { Timeline } from "./timeline.js";
  * @typedef {{metrics: {index: number, name: string, kind: string, value: string}[], min: number | null,
  *   max: number | null, up: Rules, down: Rules, policy: string}} Form
  * @typedef {{sentence: string, drawing: import("./timeline.js").Drawing, heads: [string, string][],
- *   rows: {name: string, cells: (string | null)[]}[], notes: string[], command: string, diff: string}} Answer
+ *   rows: {name: string, cells: (string | null)[]}[], loads: {metric: string, origin: string, problem: string | null}[],
+ *   notes: string[], command: string, diff: string}} Answer
  * @typedef {{name: string, label: string, value: string, type: string, range?: [number, number, number], hint?: string,
  *   choices?: string[]}} Field
  */
@@ -234,7 +235,10 @@ export class WhatIf {
       html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "run"),
         ...answer.heads.map(([title, meaning]) => html("th", { scope: "col", title: meaning }, title)))),
       html("tbody", {}, ...answer.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, row.name), ...row.cells.map(cell))))));
-    const parts = [html("p", { class: "sentence" }, `${answer.sentence}.`), table, this.drawing.element];
+    const loads = html("ul", { class: "notes", "aria-label": "Loads" }, ...answer.loads.map((load) => html("li", {},
+      `The load of ${load.metric} comes from ${load.origin}.`,
+      load.problem ? ` Prometheus is not used: ${load.problem}.` : "")));
+    const parts = [html("p", { class: "sentence" }, `${answer.sentence}.`), table, this.drawing.element, loads];
     if (answer.command) parts.push(html("h4", {}, "Change it"), this.copied(answer.command), lined(answer.diff));
     else parts.push(html("p", {}, "No field is changed."));
     parts.push(html("ul", { class: "notes" }, ...answer.notes.map((note) => html("li", {}, note))));

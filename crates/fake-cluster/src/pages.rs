@@ -33,6 +33,8 @@ pub struct PageRequest {
     pub authorization: String,
     /// The field `query` of a form, decoded, or nothing.
     pub query: String,
+    /// The other fields of a form as sent, in order.
+    pub fields: Vec<(String, String)>,
 }
 
 /// A response of a server.
@@ -70,11 +72,28 @@ impl PageResponse {
         Self::json(200, &serde_json::json!({"status": "success", "data": data}))
     }
 
+    /// The answer of Prometheus to a range query: the labels of each series, and its values by second.
+    pub fn matrix(series: &[Series<'_>]) -> Self {
+        let result: Vec<serde_json::Value> = series
+            .iter()
+            .map(|(labels, values)| {
+                let metric: BTreeMap<_, _> = labels.iter().copied().collect();
+                let values: Vec<_> = values.iter().map(|(at, value)| (*at, value.to_string())).collect();
+                serde_json::json!({"metric": metric, "values": values})
+            })
+            .collect();
+        let data = serde_json::json!({"resultType": "matrix", "result": result});
+        Self::json(200, &serde_json::json!({"status": "success", "data": data}))
+    }
+
     /// A response with JSON.
     pub fn json(status: u16, body: &serde_json::Value) -> Self {
         Self { status, content_type: "application/json".to_owned(), ..Self::page(body.to_string()) }
     }
 }
+
+/// The labels of a series, and its values by second.
+pub type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 
 type Answer = dyn Fn(&PageRequest) -> PageResponse + Send + Sync;
 
@@ -159,11 +178,15 @@ impl PageServers {
         let body = body.collect().await?.to_bytes();
         let form = String::from_utf8_lossy(&body).into_owned();
         let query = form.split('&').find_map(|field| field.strip_prefix("query=")).unwrap_or_default();
+        let fields =
+            form.split('&').filter_map(|field| field.split_once('=')).filter(|(name, _)| *name != "query");
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let authorization = parts.headers.get("authorization").and_then(|value| value.to_str().ok());
         let request = PageRequest {
             path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
             authorization: authorization.unwrap_or_default().to_owned(),
             query: percent_encoding::percent_decode_str(query).decode_utf8_lossy().into_owned(),
+            fields,
             address,
         };
         let server = {

@@ -81,9 +81,9 @@ struct Response {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Data {
-    result_type: String,
-    result: serde_json::Value,
+pub(crate) struct Data {
+    pub(crate) result_type: String,
+    pub(crate) result: serde_json::Value,
 }
 
 #[derive(Deserialize)]
@@ -93,35 +93,45 @@ struct Series {
     value: Option<(f64, String)>,
 }
 
+/// The data of a response of any status code.
+pub(crate) fn data(body: &[u8], allow_partial: bool) -> Result<Data, AnswerError> {
+    let response: Response = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+    if response.status != "success" {
+        return Err(AnswerError::Refused(shown(&response.error_type), shown(&response.error)));
+    }
+    if !allow_partial {
+        if let Some(warning) = response.warnings.iter().flatten().next() {
+            return Err(AnswerError::Partial(shown(warning)));
+        }
+        if response.is_partial {
+            return Err(AnswerError::Partial("a part of the storage did not answer".to_owned()));
+        }
+    }
+    response.data.ok_or_else(|| AnswerError::Malformed("data is missing".to_owned()))
+}
+
+pub(crate) fn malformed(error: &serde_json::Error) -> AnswerError {
+    AnswerError::Malformed(shown(&error.to_string()))
+}
+
 impl Answer {
     /// Reads the body of a response, of any status code, with at most `max_series` series. `allow_partial`
     /// accepts an answer with warnings.
     pub fn parse(body: &[u8], max_series: usize, allow_partial: bool) -> Result<Self, AnswerError> {
-        let malformed = |error: serde_json::Error| AnswerError::Malformed(shown(&error.to_string()));
-        let response: Response = serde_json::from_slice(body).map_err(malformed)?;
-        if response.status != "success" {
-            return Err(AnswerError::Refused(shown(&response.error_type), shown(&response.error)));
-        }
-        if !allow_partial {
-            if let Some(warning) = response.warnings.iter().flatten().next() {
-                return Err(AnswerError::Partial(shown(warning)));
-            }
-            if response.is_partial {
-                return Err(AnswerError::Partial("a part of the storage did not answer".to_owned()));
-            }
-        }
-        let data = response.data.ok_or_else(|| AnswerError::Malformed("data is missing".to_owned()))?;
+        let data = data(body, allow_partial)?;
         match data.result_type.as_str() {
             "vector" => {
                 let count = data.result.as_array().map_or(0, Vec::len);
                 if count > max_series {
                     return Err(AnswerError::TooManySeries(max_series));
                 }
-                let series: Vec<Series> = serde_json::from_value(data.result).map_err(malformed)?;
+                let series: Vec<Series> =
+                    serde_json::from_value(data.result).map_err(|error| malformed(&error))?;
                 Ok(Self::Vector(series.into_iter().map(Sample::try_from).collect::<Result<_, _>>()?))
             }
             "scalar" => {
-                let (_, value): (f64, String) = serde_json::from_value(data.result).map_err(malformed)?;
+                let (_, value): (f64, String) =
+                    serde_json::from_value(data.result).map_err(|error| malformed(&error))?;
                 Ok(Self::Scalar(finite(&value, || "the scalar".to_owned())?))
             }
             other => Err(AnswerError::Type(shown(other))),
@@ -177,13 +187,13 @@ fn finite(text: &str, subject: impl FnOnce() -> String) -> Result<f64, AnswerErr
     if value.is_finite() { Ok(value) } else { Err(AnswerError::NotFinite(value, subject())) }
 }
 
-fn printed(labels: &BTreeMap<String, String>) -> String {
+pub(crate) fn printed(labels: &BTreeMap<String, String>) -> String {
     let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
     shown(&format!("{{{}}}", labels.join(",")))
 }
 
 /// A text of a server, on one line and cut.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let mut end = text.len().min(MAX_SHOWN);
     while !text.is_char_boundary(end) {
         end -= 1;

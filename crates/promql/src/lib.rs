@@ -1,8 +1,8 @@
-//! PromQL queries of tenants, and answers to instant queries.
+//! PromQL queries of tenants, and answers to instant and range queries.
 //!
 //! - [`Query`] restricts every selector of a query to a namespace, and replaces `$pods` and other variables.
 //! - [`Answer`] reads the response of Prometheus, Thanos, Mimir and VictoriaMetrics to an instant query, and
-//!   matches a vector to pods.
+//!   matches a vector to pods. [`RangeAnswer`] reads that to a range query.
 //!
 //! The crate has no I/O and no clock.
 //!
@@ -27,7 +27,11 @@
 //! ```
 
 mod answer;
+mod names;
 mod query;
+mod range;
 
 pub use crate::answer::{Answer, AnswerError, Sample};
+pub use crate::names::PodNames;
 pub use crate::query::{Query, QueryError, Tenant, Variables};
+pub use crate::range::RangeAnswer;

@@ -1,5 +1,6 @@
 //! Queries of tenants: parsed, restricted to a namespace, printed again.
 
+use crate::names::PodNames;
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
 
@@ -127,18 +128,33 @@ impl Query {
     /// The query as it is sent.
     pub fn text(&self, variables: &Variables<'_>) -> Result<String, QueryError> {
         let Variables { namespace, name, pods } = *variables;
-        let values = [namespace, name].into_iter().chain(pods.iter().copied());
         // `$` is only valid within a string, and names of objects need no escape there.
-        if let Some(invalid) = values.into_iter().find(|value| !is_object_name(value)) {
+        if let Some(invalid) = pods.iter().find(|pod| !is_object_name(pod)) {
+            return Err(QueryError::Variable((*invalid).to_owned()));
+        }
+        if pods.is_empty() && self.uses_pods() {
+            return Err(QueryError::NoPods);
+        }
+        self.replaced(namespace, name, || escaped(&pods.join("|")))
+    }
+
+    /// The query for the pods that a target has had. `$pods` matches their names.
+    pub fn text_of_past(&self, namespace: &str, name: &str, pods: PodNames) -> Result<String, QueryError> {
+        self.replaced(namespace, name, || format!("{}{}", escaped(name), pods.expression()))
+    }
+
+    fn replaced(
+        &self,
+        namespace: &str,
+        name: &str,
+        pods: impl FnOnce() -> String,
+    ) -> Result<String, QueryError> {
+        if let Some(invalid) = [namespace, name].into_iter().find(|value| !is_object_name(value)) {
             return Err(QueryError::Variable(invalid.to_owned()));
         }
         let mut text = self.text.clone();
         if self.uses_pods() {
-            if pods.is_empty() {
-                return Err(QueryError::NoPods);
-            }
-            // A backslash of the regular expression, escaped within a string.
-            let expression = pods.join("|").replace('.', "\\\\.");
+            let expression = pods();
             let times = text.matches("$pods").count();
             let length = expression.len().saturating_mul(times).saturating_add(text.len());
             if length > MAX_TEXT {
@@ -152,6 +168,11 @@ impl Query {
         }
         Ok(text)
     }
+}
+
+/// Names in a regular expression within a string: a backslash of the expression, escaped.
+fn escaped(names: &str) -> String {
+    names.replace('.', "\\\\.")
 }
 
 fn check_size(query: &str) -> Result<(), QueryError> {

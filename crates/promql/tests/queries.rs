@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use promql::{Query, QueryError, Tenant, Variables};
+use promql::{PodNames, Query, QueryError, Tenant, Variables};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -112,6 +112,15 @@ fn variables_are_replaced_within_strings() {
     let plain = Query::parse("a", None).unwrap();
     assert_eq!(plain.text(&Variables { namespace: "shop", name: "web", pods: &[] }).unwrap(), "a");
     assert!(Query::parse("$pods", None).is_err());
+}
+
+#[test]
+fn query_of_the_past_matches_all_pods_that_the_target_has_had() {
+    let query = Query::parse(r#"a{pod=~"$pods",app="$name"}"#, Some(SHOP)).unwrap();
+    let past = |name: &str| query.text_of_past("shop", name, PodNames::OfReplicaSets);
+    let expected = r#"a{app="web.v2",namespace="shop",pod=~"web\\.v2-[a-z0-9]+-[a-z0-9]{5}"}"#;
+    assert_eq!(past("web.v2").unwrap(), expected);
+    assert_eq!(past("a\"}"), Err(QueryError::Variable("a\"}".to_owned())));
 }
 
 /// Expressions of every kind.

@@ -112,6 +112,9 @@ pub enum SourceError {
     /// The number is too old. Holds its age and the limit, in seconds.
     #[error("the number is {0} s old, at most {1} s are allowed")]
     TooOld(u64, u32),
+    /// A range query returns no value.
+    #[error("the query returns no series of the target in this time")]
+    NoPast,
     /// The request panicked.
     #[error("the request panicked: see the log")]
     Panicked,
@@ -147,6 +150,7 @@ impl SourceError {
             | Self::TooManyNodes(_) => "TooMany",
             Self::AllPods(_, _, error) | Self::Node(_, error) => error.reason(),
             Self::TooOld(..) => "TooOld",
+            Self::NoPast => "NoPast",
             Self::Panicked => "Panicked",
         }
     }

@@ -5,6 +5,7 @@
 //!   again while the process runs.
 //! - [`Sources::read`] returns the numbers of one metric of an HPA. Equal queries and pages are requested once
 //!   per interval for all HPAs.
+//! - [`Sources::past`] returns the past of a metric from Prometheus.
 //! - [`Dial`] opens the connections, over the network or in memory.
 //!
 //! A number comes from the tenant's own pods or series only: queries are restricted by [`promql`], and pages are
@@ -18,6 +19,7 @@ mod in_memory;
 mod kubelet;
 mod pods;
 mod prometheus;
+mod range;
 mod reload;
 mod secrets;
 #[cfg(test)]
@@ -41,6 +43,7 @@ pub use crate::http::{Dial, Io, Network, RequestError, TlsError, TlsProblem};
 pub use crate::in_memory::InMemory;
 pub use crate::kubelet::{KubeletSettings, Usage};
 pub use crate::pods::{PodAddress, PodTarget};
+pub use crate::range::{PastReading, PastTarget, TimeRange};
 pub use crate::reload::{SourceObserver, Sources, report_states};
 pub use crate::secrets::{SECRET_LABEL, SecretProblem};
 

@@ -1,4 +1,4 @@
-//! Instant queries to a server with Prometheus' query API.
+//! Instant and range queries to a server with Prometheus' query API.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use cluster::metrics::flight::Flights;
 use futures::FutureExt;
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use promql::{Answer, Query, Tenant, Variables};
+use promql::{Answer, AnswerError, Query, RangeAnswer, Tenant, Variables};
 use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout};
 
 use crate::error::SourceError;
 use crate::file::PrometheusServer;
 use crate::http::{Http, RequestError};
-use crate::{Numbers, Target, shared_for};
+use crate::range::{PastTarget, TimeRange};
+use crate::{Form, Numbers, Target, shared_for};
 
 /// The interval between evictions of answers.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -27,14 +28,31 @@ const IDLE_CONNECTIONS: usize = 8;
 /// One server, with the queries in flight and the answers of its interval.
 #[derive(Debug)]
 pub(crate) struct Server {
-    settings: Arc<PrometheusServer>,
-    http: Http,
-    permits: Arc<FairSemaphore>,
+    requests: Requests,
     /// By the text of the query. Errors are answers, too: a query that fails is sent once per interval.
     flights: Flights<Arc<str>, Arc<Response>, SourceError>,
     swept: Mutex<Option<Instant>>,
+}
+
+/// The requests to a server, with their limits. Clones share them.
+#[derive(Debug, Clone)]
+struct Requests {
+    settings: Arc<PrometheusServer>,
+    http: Http,
+    permits: Arc<FairSemaphore>,
     /// A server that is down gets one query per second, and no query waits for its time limit.
     breaker: Arc<Breaker<QueryDigest, SourceError>>,
+}
+
+/// A query with the endpoint that answers it.
+#[derive(Debug, Clone, Copy)]
+struct Endpoint<'a> {
+    /// The path after the URL of the server.
+    path: &'a str,
+    /// The query, as it is sent.
+    query: &'a str,
+    /// Further fields of the form, each after a `&`.
+    fields: &'a str,
 }
 
 /// The SHA-256 of a query. A query with the names of many pods would be too long to keep.
@@ -62,7 +80,7 @@ impl StoredText for SourceError {
 }
 
 /// What the result of a query says about its server.
-fn ending(answer: &Result<Answer, SourceError>) -> AttemptResult<'_, SourceError> {
+fn ending<T>(answer: &Result<T, SourceError>) -> AttemptResult<'_, SourceError> {
     let Err(error) = answer else { return AttemptResult::Answered };
     match error {
         SourceError::Request(RequestError::Timeout(_) | RequestError::Connection(_)) => {
@@ -88,32 +106,40 @@ struct Response {
 impl Server {
     pub(crate) fn new(settings: PrometheusServer, dial: Arc<dyn crate::http::Dial>) -> Self {
         Self {
-            http: Http::new(dial, IDLE_CONNECTIONS),
-            permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
             flights: Flights::new(Some(shared_for(settings.interval)), || SourceError::Panicked),
             swept: Mutex::default(),
-            breaker: Arc::default(),
-            settings: Arc::new(settings),
+            requests: Requests {
+                http: Http::new(dial, IDLE_CONNECTIONS),
+                permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
+                breaker: Arc::default(),
+                settings: Arc::new(settings),
+            },
         }
     }
 
     pub(crate) fn settings(&self) -> &PrometheusServer {
-        &self.settings
+        &self.requests.settings
     }
 
     /// Whether the server fails as a whole.
     pub(crate) fn is_down(&self) -> bool {
-        self.breaker.is_open()
+        self.requests.breaker.is_open()
+    }
+
+    /// A query that is sent for a target, restricted to its namespace.
+    pub(crate) fn restricted(&self, query: &str, namespace: &str) -> Result<Query, SourceError> {
+        let settings = self.settings();
+        if settings.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(namespace)) {
+            return Err(SourceError::Namespace);
+        }
+        let label = settings.enforce_namespace_label.as_deref();
+        Ok(Query::parse(query, label.map(|label| Tenant { label, namespace }))?)
     }
 
     /// The text of a query that is sent for a target.
     pub(crate) fn text(&self, query: &str, target: &Target<'_>) -> Result<String, SourceError> {
         let namespace = target.namespace;
-        if self.settings.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(&**namespace)) {
-            return Err(SourceError::Namespace);
-        }
-        let label = self.settings.enforce_namespace_label.as_deref();
-        let query = Query::parse(query, label.map(|label| Tenant { label, namespace }))?;
+        let query = self.restricted(query, namespace)?;
         let pods: Vec<&str> =
             if query.uses_pods() { target.pods.iter().map(|pod| &*pod.name).collect() } else { Vec::new() };
         Ok(query.text(&Variables { namespace, name: target.name, pods: &pods })?)
@@ -141,43 +167,41 @@ impl Server {
         Ok((value, response.sent))
     }
 
+    /// The total of a target at each time of a range, by milliseconds since the Unix epoch: the number of a query that
+    /// returns one, or the sum over the pods that the target has had.
+    pub(crate) async fn totals(
+        &self,
+        text: &str,
+        form: Form,
+        target: &PastTarget<'_>,
+        range: TimeRange,
+    ) -> Result<Vec<(i64, f64)>, SourceError> {
+        let (start, end, step) = (range.start.as_second(), range.end.as_second(), range.step().as_secs());
+        let fields = format!("&start={start}&end={end}&step={step}");
+        let endpoint = Endpoint { path: "/api/v1/query_range", query: text, fields: &fields };
+        let answer = self.requests.post(endpoint, target.namespace, || {}, RangeAnswer::parse).await?;
+        Ok(match form {
+            Form::Single => answer.single()?,
+            Form::PerPod => answer.sum_of_pods(|pod| target.pod_names().is_pod(target.name, pod))?,
+        })
+    }
+
     async fn ask(&self, text: &str, namespace: &Arc<str>) -> Result<Arc<Response>, SourceError> {
         self.sweep();
         let text: Arc<str> = text.into();
-        let (settings, http, permits) =
-            (Arc::clone(&self.settings), self.http.clone(), Arc::clone(&self.permits));
-        let (query, namespace) = (Arc::clone(&text), Arc::clone(namespace));
-        let breaker = Arc::clone(&self.breaker);
+        let (requests, query, namespace) = (self.requests.clone(), Arc::clone(&text), Arc::clone(namespace));
         self.flights
             .join(text, move |sent| {
                 async move {
-                    let key = QueryDigest::new(&query);
-                    let failed = |error| Arc::new(Response { sent: Instant::now(), answer: Err(error) });
-                    let mut attempt = match breaker.enter(&key).await {
-                        Ok(attempt) => attempt,
-                        Err(error) => {
-                            sent.now();
-                            return Ok(failed(error));
-                        }
+                    let endpoint = Endpoint { path: "/api/v1/query", query: &query, fields: "" };
+                    let mut started = None;
+                    let on_sent = || {
+                        sent.now();
+                        started = Some(Instant::now());
                     };
-                    let _permit = permits.acquire(&namespace).await;
-                    sent.now();
-                    if let Err(error) = attempt.start() {
-                        return Ok(failed(error));
-                    }
-                    let started = Instant::now();
-                    let answer = timeout(settings.timeout, send(&settings, &http, &query)).await;
-                    let answer =
-                        answer.unwrap_or_else(|_| Err(RequestError::Timeout(settings.timeout).into()));
-                    let server = &*settings.name;
-                    match attempt.end(&ending(&answer)) {
-                        Some(Change::Opened) => {
-                            tracing::warn!(server, "metric source is down, probing it once a second");
-                        }
-                        Some(Change::Closed) => tracing::info!(server, "metric source recovered"),
-                        None => {}
-                    }
-                    Ok(Arc::new(Response { sent: started, answer }))
+                    let answer = requests.post(endpoint, &namespace, on_sent, Answer::parse).await;
+                    let sent = started.unwrap_or_else(Instant::now);
+                    Ok(Arc::new(Response { sent, answer }))
                 }
                 .boxed()
             })
@@ -196,21 +220,60 @@ impl Server {
     }
 }
 
-async fn send(settings: &PrometheusServer, http: &Http, query: &str) -> Result<Answer, SourceError> {
-    let url = format!("{}/api/v1/query", settings.url.to_string().trim_end_matches('/'));
-    let form = format!(
-        "query={}&timeout={}ms",
-        utf8_percent_encode(query, NON_ALPHANUMERIC),
-        settings.timeout.as_millis()
-    );
-    let response = http.post_form(&url, form, settings.bearer_token_file.as_deref()).await?;
-    let status = response.status;
-    let body = response.whole(settings.max_bytes).await?;
-    match Answer::parse(&body, settings.max_series, settings.allow_partial) {
-        // A proxy or a server that is down answers with a text of its own.
-        Err(promql::AnswerError::Malformed(_)) if !status.is_success() => {
-            Err(RequestError::Status(status).into())
+impl Requests {
+    /// Sends a query within the limits of its server, and reads the answer. `on_sent` is called once, when the query
+    /// has its permit, or when it is not sent at all.
+    async fn post<T>(
+        &self,
+        endpoint: Endpoint<'_>,
+        namespace: &Arc<str>,
+        on_sent: impl FnOnce(),
+        parse: fn(&[u8], usize, bool) -> Result<T, AnswerError>,
+    ) -> Result<T, SourceError> {
+        let key = QueryDigest::new(endpoint.query);
+        let mut attempt = match self.breaker.enter(&key).await {
+            Ok(attempt) => attempt,
+            Err(error) => {
+                on_sent();
+                return Err(error);
+            }
+        };
+        let _permit = self.permits.acquire(namespace).await;
+        on_sent();
+        attempt.start()?;
+        let settings = &*self.settings;
+        let answer = timeout(settings.timeout, self.send(endpoint, parse)).await;
+        let answer = answer.unwrap_or_else(|_| Err(RequestError::Timeout(settings.timeout).into()));
+        let server = &*settings.name;
+        match attempt.end(&ending(&answer)) {
+            Some(Change::Opened) => tracing::warn!(server, "metric source is down, probing it once a second"),
+            Some(Change::Closed) => tracing::info!(server, "metric source recovered"),
+            None => {}
         }
-        answer => Ok(answer?),
+        answer
+    }
+
+    async fn send<T>(
+        &self,
+        Endpoint { path, query, fields }: Endpoint<'_>,
+        parse: fn(&[u8], usize, bool) -> Result<T, AnswerError>,
+    ) -> Result<T, SourceError> {
+        let settings = &*self.settings;
+        let url = format!("{}{path}", settings.url.to_string().trim_end_matches('/'));
+        let form = format!(
+            "query={}&timeout={}ms{fields}",
+            utf8_percent_encode(query, NON_ALPHANUMERIC),
+            settings.timeout.as_millis()
+        );
+        let response = self.http.post_form(&url, form, settings.bearer_token_file.as_deref()).await?;
+        let status = response.status;
+        let body = response.whole(settings.max_bytes).await?;
+        match parse(&body, settings.max_series, settings.allow_partial) {
+            // A proxy or a server that is down answers with a text of its own.
+            Err(AnswerError::Malformed(_)) if !status.is_success() => {
+                Err(RequestError::Status(status).into())
+            }
+            answer => Ok(answer?),
+        }
     }
 }

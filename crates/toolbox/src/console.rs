@@ -10,6 +10,7 @@ mod inspect;
 mod object;
 mod past;
 mod patch;
+mod prometheus;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,7 @@ use crate::why::{Refusals, client_options};
 use clock::SharedClock;
 use cluster::client::{ClientError, Clients};
 use cluster::kubeconfig::{self, KubeconfigError};
+use sources::{FileError, Sources};
 
 /// The reason why the console failed. Exit code 1.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,9 @@ pub enum ConsoleError {
     /// The flags that explanations assume are invalid.
     #[error(transparent)]
     Flags(#[from] FlagError),
+    /// The file of `--metric-sources-file` cannot be used.
+    #[error("--metric-sources-file: {0}")]
+    Sources(#[from] FileError),
     /// The port cannot be bound.
     #[error("cannot listen on {address} (--port): {source}; omit the flag to use a free port")]
     Listen {
@@ -81,6 +86,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) leaders: Vec<Leader>,
     /// The flags of the controller that explanations assume.
     pub(crate) flags: DecisionFlags,
+    /// The servers of `--metric-sources-file`, whose values *what if* plays.
+    pub(crate) sources: Option<Arc<Sources>>,
     /// The process of the controller, which resolves its flags.
     pub(crate) process: Process,
     /// The local time of day.
@@ -137,6 +144,8 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), ConsoleError> {
     let user = kubeconfig::load_for_user(&options.cluster)?;
+    let sources = options.metric_sources_file.clone().map(|path| Sources::new(path, None)).transpose()?;
+    let sources = sources.map(Arc::new);
     let refusals = Refusals::new();
     let clients = crate::options::cluster::clients(&user, client_options(&refusals))?;
     let scene = Scene {
@@ -145,6 +154,7 @@ pub async fn run(
         namespace: options.cluster.namespace.as_deref(),
         leaders: options.leaders.clone(),
         flags: DecisionFlags::default(),
+        sources,
         process,
         clock,
     };

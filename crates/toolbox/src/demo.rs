@@ -208,8 +208,16 @@ async fn console(files: &Files, process: Process, clock: SharedClock) -> Result<
     let refusals = Refusals::new();
     let clients = crate::options::cluster::clients(&user, client_options(&refusals))?;
     let flags = world::decision_flags(process)?;
-    let scene =
-        Scene { clients: &clients, refusals, namespace: None, leaders: Vec::new(), flags, process, clock };
+    let scene = Scene {
+        clients: &clients,
+        refusals,
+        namespace: None,
+        leaders: Vec::new(),
+        flags,
+        sources: None,
+        process,
+        clock,
+    };
     Listening::start(scene, 0).await
 }
 

@@ -25,6 +25,7 @@ use crate::why::situation::{EventContent, RecentEvent};
 use crate::why::{Question, Reader, Refusals, Scope, Situation, WhyError, output, render};
 use clock::SharedClock;
 use cluster::client::Clients;
+use sources::Sources;
 
 /// Explains HPAs, one at a time.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub(super) struct Explainer {
     pub(super) refusals: Arc<Mutex<Arc<Refusals>>>,
     leaders: Vec<Leader>,
     flags: DecisionFlags,
+    /// The servers whose values *what if* plays.
+    pub(super) sources: Option<Arc<Sources>>,
     pub(super) process: Process,
     clock: SharedClock,
 }
@@ -83,6 +86,7 @@ impl Explainer {
             refusals: Arc::new(Mutex::new(scene.refusals)),
             leaders: scene.leaders,
             flags: scene.flags,
+            sources: scene.sources,
             process: scene.process,
             clock: scene.clock,
         }

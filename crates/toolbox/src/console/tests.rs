@@ -1,3 +1,5 @@
+mod prometheus;
+
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -18,19 +20,24 @@ async fn explanation(cluster: &Cluster) -> String {
     answer(cluster, "").await
 }
 
-/// Returns the body of the response to a path after that of the explanation of `shop/web`.
-async fn answer(cluster: &Cluster, rest: &str) -> String {
-    let refusals = Refusals::new();
-    let clients = Clients::over(cluster.connector(), &client_options(&refusals)).unwrap();
-    let scene = Scene {
-        clients: &clients,
+fn scene(clients: &Clients, refusals: Arc<Refusals>) -> Scene<'_> {
+    Scene {
+        clients,
         refusals,
         namespace: None,
         leaders: Vec::new(),
         flags: DecisionFlags::default(),
+        sources: None,
         process: FAKE,
         clock: Arc::new(SystemClock),
-    };
+    }
+}
+
+/// Returns the body of the response to a path after that of the explanation of `shop/web`.
+async fn answer(cluster: &Cluster, rest: &str) -> String {
+    let refusals = Refusals::new();
+    let clients = Clients::over(cluster.connector(), &client_options(&refusals)).unwrap();
+    let scene = scene(&clients, refusals);
     let listening = Listening::start(scene, 0).await.unwrap();
     let (host, path) = listening.url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let request =

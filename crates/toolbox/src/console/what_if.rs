@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::explain::Explainer;
 use super::form::{self, Asked};
-use super::{past, patch};
+use super::{past, patch, prometheus};
 use crate::pointer::at;
 use crate::simulate::what_if::{self, Objects, play};
 use crate::why::Situation;
@@ -52,10 +52,14 @@ impl Explainer {
         let situation = &answer.situation;
         let past = past::past(situation, answer.record.as_ref(), &subject)
             .ok_or_else(|| WhatIfError::general("the HPA was not read"))?;
+        let length = SignedDuration::from_hours(hours.into());
+        let range = what_if::range(&past, length);
+        let sources = prometheus::past(situation, self.sources.as_deref(), range).await;
         let question = what_if::Question {
             objects,
             past,
-            length: SignedDuration::from_hours(hours.into()),
+            length,
+            sources,
             changed: after.clone(),
             flags: flags(situation),
             process: self.process,

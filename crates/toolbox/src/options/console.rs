@@ -1,5 +1,7 @@
 //! The command line of `console`.
 
+use std::path::PathBuf;
+
 use clap::{ArgMatches, Command, value_parser};
 
 use super::answer::{Logging, option};
@@ -19,6 +21,8 @@ pub struct ConsoleOptions {
     pub opens_browser: bool,
     /// `--leader`: the Leases of controllers whose records are read. Empty with `--record=off`.
     pub leaders: Vec<Leader>,
+    /// `--metric-sources-file`: the servers whose values *what if* plays.
+    pub metric_sources_file: Option<PathBuf>,
     /// `-v`
     pub logging: Logging,
 }
@@ -50,6 +54,15 @@ pub(crate) fn command(program: &str) -> Command {
             &["auto", "off"],
             "Whether to open the page in a browser; auto does so on a terminal",
         ))
+        .arg(
+            option(
+                "metric-sources-file",
+                "file",
+                "Prometheus servers whose past values What if plays for metrics that a scaling policy reads from them; \
+                 the format is that of --metric-sources of the controller, with addresses that this machine can reach",
+            )
+            .value_parser(value_parser!(PathBuf)),
+        )
         .arg(answer::verbosity())
         .arg(why::record())
         .arg(why::leader());
@@ -62,6 +75,7 @@ fn options(matches: &ArgMatches) -> ConsoleOptions {
         port: matches.get_one::<u16>("port").copied().unwrap_or(0),
         opens_browser: matches.get_one::<String>("browser").is_none_or(|browser| browser != "off"),
         leaders: why::leaders(matches),
+        metric_sources_file: matches.get_one::<PathBuf>("metric-sources-file").cloned(),
         logging: answer::logging(matches),
     }
 }
@@ -88,10 +102,20 @@ mod tests {
 
     #[test]
     fn flags_are_read() {
-        let words = ["-n", "shop", "--port=8080", "--browser=off", "--record=off", "-v", "1"];
+        let words = [
+            "-n",
+            "shop",
+            "--port=8080",
+            "--browser=off",
+            "--record=off",
+            "-v",
+            "1",
+            "--metric-sources-file=a",
+        ];
         let options = read(&words).unwrap();
         assert_eq!(options.cluster.namespace.as_deref(), Some("shop"));
         assert_eq!((options.port, options.opens_browser), (8080, false));
+        assert_eq!(options.metric_sources_file, Some(PathBuf::from("a")));
         assert_eq!((options.leaders.len(), options.logging.verbosity), (0, 1));
         for wrong in ["--port=70000", "--browser=maybe", "--address=0.0.0.0", "web"] {
             assert!(read(&[wrong]).is_err(), "{wrong}");

@@ -1,18 +1,21 @@
 //! Runs the recent past of an HPA with its fields as they are and with others.
 //!
-//! The scenario is that of `simulate --from-cluster`. Its load follows the recorded values of the HPA's metrics where
-//! they are known, and is constant otherwise. The run with the fields as they are shows how well the scenario agrees
+//! The scenario is that of `simulate --from-cluster`. Its load follows the values of the HPA's metrics in Prometheus or
+//! in the record where they are known, and is constant otherwise. The run with the fields as they are shows how well the scenario agrees
 //! with what happened.
+
+mod loads;
 
 use std::thread;
 use std::time::Duration;
 
-use autoscaling::spec::{MetricSource, ResourceTarget};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use self::loads::Loads;
+pub(crate) use self::loads::{MetricLoad, SourceLoads};
 use super::from_cluster::{self, ClusterObjects, FromClusterError};
 use super::past::Past;
 use super::run::{HpaRun, Run, Scores};
@@ -21,9 +24,10 @@ use super::scenario::{Node, Problem, Scenario};
 use super::table::SCORES;
 use super::text;
 use super::timeline::{self, Drawing};
-use crate::pointer;
 use crate::process::Process;
+use crate::words;
 use cluster::client::Clients;
+use sources::TimeRange;
 
 /// The shortest past that is played.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
@@ -41,6 +45,8 @@ pub(crate) struct Question {
     pub(crate) past: Past,
     /// The time to play, which ends at the end of the past.
     pub(crate) length: SignedDuration,
+    /// What Prometheus has of the past.
+    pub(crate) sources: SourceLoads,
     /// The HPA with other fields.
     pub(crate) changed: Value,
     /// Flags of the controller, with values as on a command line.
@@ -58,6 +64,8 @@ pub(crate) struct Answer {
     pub(crate) heads: Vec<(&'static str, &'static str)>,
     /// The scores of each run. A score of what happened may be unknown.
     pub(crate) rows: Vec<ScoreRow>,
+    /// Where the load of each metric comes from, in the order of the spec.
+    pub(crate) loads: Vec<MetricLoad>,
     /// What the scenario assumes.
     pub(crate) notes: Vec<String>,
 }
@@ -98,7 +106,7 @@ impl Objects {
 
 /// Plays the past with both sets of fields. `stop` ends the runs.
 pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answer, PlayError> {
-    let Plan { document, changed, start, length, mut notes, is_past } = Plan::new(question);
+    let Plan { document, changed, start, length, mut notes, origins, is_past } = Plan::new(question);
     let scenario = |document: &Node, name| Scenario::read(document, name, None, question.process);
     let scenarios = [scenario(&document, "as it is")?, scenario(&changed, "with these fields")?];
     notes.extend(scenarios.iter().flat_map(|scenario| scenario.notes.values().cloned()));
@@ -129,7 +137,7 @@ pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answ
         _ => String::new(),
     };
     let heads = SCORES.iter().map(|score| (score.title, score.meaning)).collect();
-    Ok(Answer { sentence, drawing: timeline::compare(&runs), heads, rows, notes })
+    Ok(Answer { sentence, drawing: timeline::compare(&runs), heads, rows, loads: origins, notes })
 }
 
 /// The difference between two runs: the costs first, then the harm.
@@ -151,6 +159,36 @@ fn difference(before: &Scores, after: &Scores, run: &Run) -> String {
     )
 }
 
+/// The time to play.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: Timestamp,
+    length: SignedDuration,
+    /// The length of the known past.
+    known: SignedDuration,
+    asked: SignedDuration,
+    /// Whether enough of the past is known.
+    is_known: bool,
+}
+
+impl Span {
+    fn new(past: &Past, length: SignedDuration) -> Self {
+        let known = past.to.duration_since(past.since());
+        let asked = length.clamp(SHORTEST, LONGEST);
+        let is_known = known >= SHORTEST;
+        let length = if is_known { asked.min(known) } else { asked };
+        let start = past.to.checked_sub(length).unwrap_or(past.to);
+        let start = Timestamp::from_second(start.as_second()).unwrap_or(start);
+        Self { start, length, known, asked, is_known }
+    }
+}
+
+/// The time of which the load is played, for a question about `length`. `None` if too little of the past is known.
+pub(crate) fn range(past: &Past, length: SignedDuration) -> Option<TimeRange> {
+    let span = Span::new(past, length);
+    span.is_known.then_some(TimeRange { start: span.start, end: past.to })
+}
+
 /// The scenarios and what they assume.
 struct Plan {
     document: Node,
@@ -158,40 +196,38 @@ struct Plan {
     start: Timestamp,
     length: SignedDuration,
     notes: Vec<String>,
+    /// Where the load of each metric comes from.
+    origins: Vec<MetricLoad>,
     /// Whether the load follows the past.
     is_past: bool,
 }
 
 impl Plan {
     fn new(question: &Question) -> Self {
-        let Question { objects: Objects(objects), past, changed, flags, .. } = question;
-        let known = past.to.duration_since(past.since());
-        let asked = question.length.clamp(SHORTEST, LONGEST);
+        let Question { objects: Objects(objects), past, changed, flags, sources, .. } = question;
+        let Span { start, length, known, asked, is_known } = Span::new(past, question.length);
         let mut notes = objects.policies.notes.clone();
-        let mut is_past = known >= SHORTEST;
-        let length = if is_past { asked.min(known) } else { asked };
-        let start = past.to.checked_sub(length).unwrap_or(past.to);
-        let start = Timestamp::from_second(start.as_second()).unwrap_or(start);
         let mut document = from_cluster::scenario(objects, past.to);
         let plain = document.json();
+        let loads = Loads { past, sources, start, plain: &plain, is_known };
+        let (origins, loads) = loads.read();
+        let followed: Vec<&str> =
+            origins.iter().filter(|load| load.origin.is_past()).map(|load| load.metric.as_str()).collect();
+        let is_past = !followed.is_empty();
         if is_past {
-            let loads = Loads { past, start, plain: &plain };
-            let (followed, loads) = loads.read();
-            is_past = followed.is_some();
-            if let Some(metrics) = followed {
-                put(&mut document, "load", &loads);
-                notes.push(format!(
-                    "The load follows the recorded values of {metrics}; between two records it changes evenly. A value \
-                     that the pods limit, such as cpu at its limit, hides the load beyond it."
-                ));
-            }
-        }
-        if !is_past {
+            put(&mut document, "load", &loads);
+            notes.push(format!(
+                "The load follows the recorded values of {}; between two values it changes evenly. A value that the \
+                 pods limit, such as cpu at its limit, hides the load beyond it.",
+                words::listed(&followed, 3)
+            ));
+        } else {
             notes.push(
                 "The load is constant, as in simulate --from-cluster: no values of the past are known."
                     .to_owned(),
             );
-        } else if known < asked {
+        }
+        if is_past && known < asked {
             let covered = Duration::try_from(known).unwrap_or_default();
             notes.push(format!("The known past covers {} only.", text::span(covered)));
         }
@@ -212,98 +248,12 @@ impl Plan {
         if let Some(hpas) = from_cluster::scenario(&other, past.to).get("hpas") {
             with_changes.put("hpas", hpas.clone());
         }
-        Self { document, changed: with_changes, start, length, notes, is_past }
+        Self { document, changed: with_changes, start, length, notes, origins, is_past }
     }
 }
 
 fn put(document: &mut Node, name: &str, value: &Value) {
     document.put(name, Node::from_json(&"the scenario from the cluster".into(), value));
-}
-
-/// The loads of a scenario, with curves of the past.
-struct Loads<'a> {
-    past: &'a Past,
-    start: Timestamp,
-    /// The scenario with constant loads.
-    plain: &'a Value,
-}
-
-impl Loads<'_> {
-    /// The loads, and the metrics that they follow. `None` if they are all constant.
-    fn read(&self) -> (Option<String>, Value) {
-        let mut followed = Vec::new();
-        let mut loads: Vec<Value> = pointer::list(self.plain, "/load").to_vec();
-        if loads.is_empty() && self.cpu().is_some() {
-            // The usage of the pods cannot be read, but the HPA has shown it.
-            loads.push(json!({"cpu": "0"}));
-        }
-        for load in &mut loads {
-            let is_cpu = load.get("cpu").is_some();
-            let name = pointer::text(load, "/metrics/0/name").to_owned();
-            let found = if is_cpu { self.cpu() } else { self.custom(&name) };
-            let Some((index, factor)) = found else { continue };
-            let Some(points) = self.points(index, factor) else { continue };
-            if let Some(fields) = load.as_object_mut() {
-                fields.insert(if is_cpu { "cpu" } else { "demand" }.to_owned(), json!({ "points": points }));
-            }
-            if let Some(metric) = self.past.spec.metrics.get(index) {
-                followed.push(metric.subject().to_string());
-            }
-        }
-        let names: Vec<&str> = followed.iter().map(String::as_str).collect();
-        ((!names.is_empty()).then(|| crate::words::listed(&names, 3)), Value::Array(loads))
-    }
-
-    /// The index of the first metric of cpu, and the cores of one unit of its total.
-    fn cpu(&self) -> Option<(usize, f64)> {
-        let containers = pointer::list(self.plain, "/workloads/0/containers");
-        let request = |only: Option<&str>| {
-            let requests = containers
-                .iter()
-                .filter(|container| only.is_none_or(|name| pointer::text(container, "/name") == name))
-                .filter_map(|container| pointer::quantity(pointer::at(container, "/requests/cpu")));
-            Some(requests.sum::<f64>()).filter(|cores| *cores > 0.0)
-        };
-        let cores = |target: &ResourceTarget, only: Option<&str>| match target {
-            ResourceTarget::Utilization(_) => request(only).map(|cores| cores / 100.0),
-            ResourceTarget::AverageValue(_) => Some(1.0),
-        };
-        self.past.spec.metrics.iter().enumerate().find_map(|(index, metric)| match metric {
-            MetricSource::Resource { resource, target } if &**resource == "cpu" => {
-                Some((index, cores(target, None)?))
-            }
-            MetricSource::ContainerResource { resource, container, target } if &**resource == "cpu" => {
-                Some((index, cores(target, Some(&**container))?))
-            }
-            _ => None,
-        })
-    }
-
-    fn custom(&self, name: &str) -> Option<(usize, f64)> {
-        let has_name = |metric: &MetricSource| match metric {
-            MetricSource::Pods { metric, .. }
-            | MetricSource::Object { metric, .. }
-            | MetricSource::External { metric, .. } => &*metric.name == name,
-            _ => false,
-        };
-        self.past.spec.metrics.iter().position(has_name).map(|index| (index, 1.0))
-    }
-
-    /// The curve of a metric's total. `None` without two values.
-    fn points(&self, index: usize, factor: f64) -> Option<Vec<Value>> {
-        let totals = self.past.totals(index);
-        let before = totals.iter().rev().find(|(at, _)| *at <= self.start).map(|(_, total)| (0, *total));
-        let later = totals.iter().filter(|(at, _)| *at > self.start);
-        let later = later.map(|(at, total)| (at.duration_since(self.start).as_secs(), *total));
-        let mut points: Vec<(i64, f64)> = before.into_iter().chain(later).collect();
-        points.dedup_by_key(|(second, _)| *second);
-        let rounded = |total: f64| (total * factor * 1e6).round() / 1e6;
-        let points = points
-            .iter()
-            .map(|(second, total)| json!({"at": format!("{second}s"), "value": rounded(*total)}));
-        let points: Vec<_> = points.collect();
-        (points.len() >= 2).then_some(points)
-    }
 }
 
 /// Stops runs.

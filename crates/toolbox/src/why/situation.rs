@@ -36,7 +36,7 @@ pub struct Situation {
     /// The time of the decision, by the server's clock if the local clock is off by more than [`SKEW`], else
     /// by the local clock.
     pub at: Timestamp,
-    /// The HPA as read. `None` if the source is a controller's record.
+    /// The HPA as read. `None` if only a controller's record was read.
     pub hpa: Option<Arc<HpaRecord>>,
     /// The field manager of the last write to the HPA's status: `kube-controller-manager`, `concertina`, ...
     pub status_writer: Option<FieldManager>,

@@ -29,6 +29,10 @@ pub(super) fn of_controller(own: Situation, record: Option<&DecisionList>, from:
     let skew = own.skew.unwrap_or_default();
     let Ok(recorded) = from::situation(own.key.clone(), record, from, skew) else { return own };
     Situation {
+        hpa: own.hpa,
+        rules: own.rules,
+        pods: own.pods,
+        owners: own.owners,
         status_writer: own.status_writer,
         in_charge: own.in_charge,
         target: own.target,

@@ -3,8 +3,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::super::past::tests::{ago, decision, past};
+use super::loads::LoadOrigin;
 use super::*;
 use crate::process::fake::FAKE;
+use sources::PastReading;
 
 fn hpa() -> Value {
     json!({
@@ -36,6 +38,7 @@ fn question(past: Past) -> Question {
         objects: objects(),
         past,
         length: SignedDuration::from_hours(6),
+        sources: SourceLoads::default(),
         changed: hpa(),
         flags: vec![("horizontal-pod-autoscaler-sync-period", "15s".to_owned())],
         process: FAKE,
@@ -104,8 +107,8 @@ fn load_without_readable_usage_comes_from_the_values_of_the_hpa() {
     assert_eq!(cell(&answer, "as it is", "peak"), Some("8"), "{:?}", answer.rows);
 }
 
-#[test]
-fn custom_metric_drives_its_load() {
+/// The question about an HPA with an external metric. The HPA has shown up to 25 jobs of its 4 pods.
+fn question_about_jobs() -> Question {
     let mut question = question(two_hours());
     let metric = json!([{"type": "External", "external": {"metric": {"name": "jobs"}, "target": {"type": "AverageValue", "averageValue": "10"}}}]);
     for hpa in [&mut question.changed, &mut question.objects.0.hpa] {
@@ -122,9 +125,60 @@ fn custom_metric_drives_its_load() {
             values: vec![Some(value)],
         })
         .into();
-    let answer = play(&question, &CancellationToken::new()).unwrap();
+    question
+}
+
+#[test]
+fn custom_metric_drives_its_load() {
+    let answer = play(&question_about_jobs(), &CancellationToken::new()).unwrap();
     assert!(answer.notes.iter().any(|note| note.contains("recorded values of jobs")), "{:?}", answer.notes);
     assert_eq!(cell(&answer, "as it is", "peak"), Some("10"), "{:?}", answer.rows);
+    let load = MetricLoad { metric: "jobs".to_owned(), origin: LoadOrigin::Seen, problem: None };
+    assert_eq!(answer.loads, [load]);
+}
+
+#[test]
+fn load_from_prometheus_replaces_the_shape_of_recorded_values() {
+    let mut question = question_about_jobs();
+    let totals = [(7_300, 40.0), (3_600, 70.0), (0, 40.0)].map(|(seconds, total)| (ago(seconds), total));
+    let reading = PastReading { server: "main".to_owned(), totals: totals.into() };
+    question.sources.by_metric.insert(0, Ok(reading));
+    let answer = play(&question, &CancellationToken::new()).unwrap();
+    assert_eq!(cell(&answer, "as it is", "peak"), Some("7"), "{:?}", answer.rows);
+    assert_eq!(answer.loads[0].origin.to_string(), "Prometheus server main");
+    assert_eq!(answer.loads[0].problem, None);
+}
+
+#[test]
+fn problem_of_prometheus_is_shown_and_the_recorded_values_are_played() {
+    for (reading, expected) in [
+        (Err("prometheus \"main\", query \"sum(jobs)\": the server answers 503".to_owned()), "answers 503"),
+        (
+            Ok(PastReading { server: "main".to_owned(), totals: vec![(ago(60), 40.0)] }),
+            "fewer than two values",
+        ),
+    ] {
+        let mut question = question_about_jobs();
+        question.sources.by_metric.insert(0, reading);
+        let answer = play(&question, &CancellationToken::new()).unwrap();
+        assert_eq!(cell(&answer, "as it is", "peak"), Some("10"), "{:?}", answer.rows);
+        assert_eq!(answer.loads[0].origin, LoadOrigin::Seen);
+        let problem = answer.loads[0].problem.as_deref().unwrap();
+        assert!(problem.contains(expected), "{problem}");
+    }
+}
+
+#[test]
+fn origin_of_each_load_is_named() {
+    let answer = play(&question(two_hours()), &CancellationToken::new()).unwrap();
+    let loads = serde_json::to_value(&answer.loads).unwrap();
+    assert_eq!(loads, json!([{"metric": "cpu", "origin": "the record of the controller", "problem": null}]));
+    let unknown = question(past(vec![decision(300, 0, (4, 4), 60)]));
+    assert_eq!(range(&unknown.past, SignedDuration::from_hours(1)), None);
+    let answer = play(&unknown, &CancellationToken::new()).unwrap();
+    assert_eq!(answer.loads[0].origin, LoadOrigin::Constant);
+    let range = range(&two_hours(), SignedDuration::from_hours(24)).unwrap();
+    assert_eq!((range.start, range.end), (ago(7_200), ago(0)));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use policies::resolve::resolve;
 use policies::steps::Step;
 
 use super::{Change, Situation, Threshold};
+use crate::why::situation::Source;
 use controller::shadow::scaled_metrics::at_level;
 use controller::store::HpaRecord;
 
@@ -58,6 +59,10 @@ impl<'a> Trial<'a> {
     /// Creates a trial. Returns `None` if the inputs of the decision are missing, or do not reproduce the
     /// explained decision.
     pub(super) fn new(situation: &'a Situation) -> Option<Self> {
+        if matches!(situation.source, Source::Record { .. }) {
+            // A record has no answers of metrics APIs.
+            return None;
+        }
         let explanation = &situation.explanation;
         // The pods are already selected. A decision only checks that the selector is present.
         let scale = Scale::new(explanation.current, explanation.status_replicas, "selected=already").ok()?;

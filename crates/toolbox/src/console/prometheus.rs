@@ -1,0 +1,73 @@
+//! The past of an HPA's metrics in the Prometheus servers that its scaling policy names.
+
+use std::collections::BTreeMap;
+
+use autoscaling::spec::MetricSource;
+use futures::future::join_all;
+use policies::spec::{MetricOrigin, MetricRule};
+use sources::{Form, PastReading, PastTarget, Sources, TimeRange};
+
+use crate::simulate::what_if::SourceLoads;
+use crate::why::Situation;
+
+/// Maximum number of metrics whose past is read for one question.
+const MAX_METRICS: usize = 10;
+
+/// Reads the past of the metrics whose scaling policy names a Prometheus server. `sources`: the servers of
+/// `--metric-sources-file`. `range`: the time. `None` if there is no past to play.
+pub(super) async fn past(
+    situation: &Situation,
+    sources: Option<&Sources>,
+    range: Option<TimeRange>,
+) -> SourceLoads {
+    let (Some(hpa), Some(rules), Some(range)) = (&situation.hpa, &situation.rules, range) else {
+        return SourceLoads::default();
+    };
+    let reference = &hpa.spec.target;
+    let target =
+        PastTarget { namespace: &situation.key.namespace, kind: &reference.kind, name: &reference.name };
+    let rules = rules.policy.spec.metrics.as_deref().unwrap_or_default();
+    let metrics = hpa.spec.metrics.iter().enumerate();
+    let found = metrics.filter_map(|(index, metric)| Some((index, rule_of(rules, metric)?)));
+    let reads = found.enumerate().map(async |(position, (index, (rule, form)))| {
+        let read = match sources {
+            None => Some(Err(no_file(rule))),
+            Some(_) if position >= MAX_METRICS => {
+                Some(Err(format!("the past of at most {MAX_METRICS} metrics is read from Prometheus")))
+            }
+            Some(sources) => read(sources, rule, form, &target, range).await,
+        };
+        Some((index, read?))
+    });
+    let by_metric: BTreeMap<_, _> = join_all(reads).await.into_iter().flatten().collect();
+    SourceLoads { by_metric }
+}
+
+async fn read(
+    sources: &Sources,
+    rule: &MetricRule,
+    form: Form,
+    target: &PastTarget<'_>,
+    range: TimeRange,
+) -> Option<Result<PastReading, String>> {
+    let read = sources.past(rule, form, target, range).await?;
+    Some(read.map_err(|failure| failure.to_string()))
+}
+
+fn no_file(rule: &MetricRule) -> String {
+    let source = sources::described(&rule.origin);
+    format!("{source}: name the server in the file of --metric-sources-file to play its values")
+}
+
+/// The rule with a Prometheus server for a metric, and the form of its numbers. The rules of a sync: the first one with
+/// the name decides.
+fn rule_of<'a>(rules: &'a [MetricRule], metric: &MetricSource) -> Option<(&'a MetricRule, Form)> {
+    let (identifier, form) = match metric {
+        MetricSource::Pods { metric, .. } => (metric, Form::PerPod),
+        MetricSource::Object { metric, .. } | MetricSource::External { metric, .. } => (metric, Form::Single),
+        _ => return None,
+    };
+    let mut rules = rules.iter().filter(|rule| rule.origin != MetricOrigin::Kubelet);
+    let rule = rules.find(|rule| *rule.metric == *identifier.name)?;
+    matches!(rule.origin, MetricOrigin::Prometheus { .. }).then_some((rule, form))
+}

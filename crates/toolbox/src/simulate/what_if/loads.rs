@@ -1,0 +1,177 @@
+//! The loads of a scenario of the past, and where they come from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use autoscaling::spec::{MetricSource, ResourceTarget};
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+use sources::PastReading;
+
+use crate::pointer;
+use crate::simulate::past::Past;
+
+/// What Prometheus has of the past of metrics, by their index in the spec. A problem is a sentence.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SourceLoads {
+    pub(crate) by_metric: BTreeMap<usize, Result<PastReading, String>>,
+}
+
+/// Where the load of a metric comes from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct MetricLoad {
+    /// The short name of the metric.
+    pub(crate) metric: String,
+    pub(crate) origin: LoadOrigin,
+    /// Why it does not come from Prometheus, which its scaling policy names.
+    pub(crate) problem: Option<String>,
+}
+
+/// The origin of the load of a metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LoadOrigin {
+    /// A range query to a server. Holds its name.
+    Prometheus(String),
+    /// The recorded decisions of the controller.
+    Record,
+    /// The shape of the values that the HPA has shown since the command started.
+    Seen,
+    /// No value of the past is known.
+    Constant,
+}
+
+impl LoadOrigin {
+    /// Whether the load follows the past.
+    pub(crate) fn is_past(&self) -> bool {
+        *self != Self::Constant
+    }
+}
+
+impl fmt::Display for LoadOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prometheus(server) => write!(f, "Prometheus server {server}"),
+            Self::Record => f.write_str("the record of the controller"),
+            Self::Seen => f.write_str("the shape of its recorded values"),
+            Self::Constant => f.write_str("its current value, constant"),
+        }
+    }
+}
+
+impl Serialize for LoadOrigin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The loads of a scenario, with curves of the past.
+pub(super) struct Loads<'a> {
+    pub(super) past: &'a Past,
+    pub(super) sources: &'a SourceLoads,
+    pub(super) start: Timestamp,
+    /// The scenario with constant loads.
+    pub(super) plain: &'a Value,
+    /// Whether enough of the past is known.
+    pub(super) is_known: bool,
+}
+
+impl Loads<'_> {
+    /// Where the load of each metric comes from, and the loads.
+    pub(super) fn read(&self) -> (Vec<MetricLoad>, Value) {
+        let mut loads: Vec<Value> = pointer::list(self.plain, "/load").to_vec();
+        if loads.is_empty() && self.is_known && self.cpu().is_some() {
+            // The usage of the pods cannot be read, but the HPA has shown it.
+            loads.push(json!({"cpu": "0"}));
+        }
+        let mut origins: BTreeMap<usize, LoadOrigin> = BTreeMap::new();
+        for load in loads.iter_mut().filter(|_| self.is_known) {
+            let is_cpu = load.get("cpu").is_some();
+            let name = pointer::text(load, "/metrics/0/name").to_owned();
+            let found = if is_cpu { self.cpu() } else { self.custom(&name) };
+            let Some((index, factor)) = found else { continue };
+            let Some((origin, points)) = self.points(index, factor) else { continue };
+            if let Some(fields) = load.as_object_mut() {
+                fields.insert(if is_cpu { "cpu" } else { "demand" }.to_owned(), json!({ "points": points }));
+            }
+            origins.insert(index, origin);
+        }
+        let metrics = self.past.spec.metrics.iter().enumerate().map(|(index, metric)| {
+            let problem = match self.sources.by_metric.get(&index) {
+                Some(Err(problem)) => Some(problem.clone()),
+                Some(Ok(reading)) if !matches!(origins.get(&index), Some(LoadOrigin::Prometheus(_))) => {
+                    let server = &reading.server;
+                    Some(format!("prometheus {server:?} has fewer than two values in this time"))
+                }
+                _ => None,
+            };
+            let origin = origins.remove(&index).unwrap_or(LoadOrigin::Constant);
+            MetricLoad { metric: metric.subject().to_string(), origin, problem }
+        });
+        (metrics.collect(), Value::Array(loads))
+    }
+
+    /// The index of the first metric of cpu, and the cores of one unit of its total.
+    fn cpu(&self) -> Option<(usize, f64)> {
+        let containers = pointer::list(self.plain, "/workloads/0/containers");
+        let request = |only: Option<&str>| {
+            let requests = containers
+                .iter()
+                .filter(|container| only.is_none_or(|name| pointer::text(container, "/name") == name))
+                .filter_map(|container| pointer::quantity(pointer::at(container, "/requests/cpu")));
+            Some(requests.sum::<f64>()).filter(|cores| *cores > 0.0)
+        };
+        let cores = |target: &ResourceTarget, only: Option<&str>| match target {
+            ResourceTarget::Utilization(_) => request(only).map(|cores| cores / 100.0),
+            ResourceTarget::AverageValue(_) => Some(1.0),
+        };
+        self.past.spec.metrics.iter().enumerate().find_map(|(index, metric)| match metric {
+            MetricSource::Resource { resource, target } if &**resource == "cpu" => {
+                Some((index, cores(target, None)?))
+            }
+            MetricSource::ContainerResource { resource, container, target } if &**resource == "cpu" => {
+                Some((index, cores(target, Some(&**container))?))
+            }
+            _ => None,
+        })
+    }
+
+    fn custom(&self, name: &str) -> Option<(usize, f64)> {
+        let has_name = |metric: &MetricSource| match metric {
+            MetricSource::Pods { metric, .. }
+            | MetricSource::Object { metric, .. }
+            | MetricSource::External { metric, .. } => &*metric.name == name,
+            _ => false,
+        };
+        self.past.spec.metrics.iter().position(has_name).map(|index| (index, 1.0))
+    }
+
+    /// The curve of a metric's total, and where it comes from: Prometheus first, then the record. `None` without two
+    /// values.
+    fn points(&self, index: usize, factor: f64) -> Option<(LoadOrigin, Vec<Value>)> {
+        let from_source = self.sources.by_metric.get(&index).and_then(|reading| {
+            let PastReading { server, totals } = reading.as_ref().ok()?;
+            Some((LoadOrigin::Prometheus(server.clone()), self.curve(totals, factor)?))
+        });
+        from_source.or_else(|| {
+            let curve = self.curve(&self.past.totals(index), factor)?;
+            let origin = if self.past.decisions.is_empty() { LoadOrigin::Seen } else { LoadOrigin::Record };
+            Some((origin, curve))
+        })
+    }
+
+    fn curve(&self, totals: &[(Timestamp, f64)], factor: f64) -> Option<Vec<Value>> {
+        let usable = || totals.iter().filter(|(_, total)| total.is_finite() && *total >= 0.0);
+        let before = usable().rev().find(|(at, _)| *at <= self.start).map(|(_, total)| (0, *total));
+        let later = usable().filter(|(at, _)| *at > self.start);
+        let later = later.map(|(at, total)| (at.duration_since(self.start).as_secs(), *total));
+        let mut points: Vec<(i64, f64)> = before.into_iter().chain(later).collect();
+        points.dedup_by_key(|(second, _)| *second);
+        let rounded = |total: f64| (total * factor * 1e6).round() / 1e6;
+        let points = points
+            .iter()
+            .map(|(second, total)| json!({"at": format!("{second}s"), "value": rounded(*total)}));
+        let points: Vec<_> = points.collect();
+        (points.len() >= 2).then_some(points)
+    }
+}
