@@ -69,6 +69,7 @@ impl Rows {
         let explain = RecordExplain {
             controller: Arc::clone(&assembly.controller),
             decisions: assembly.decisions.clone(),
+            election: shown.election.as_ref().map(|(.., election)| election.clone()),
         };
         let watches = assembly.hpas.clone();
         Pages::new(self.store, watches, Arc::new(explain), Arc::new(OwnState::new(shown)))

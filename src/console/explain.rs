@@ -4,15 +4,24 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use ::console::{Explain, Subject};
+use findings::facts::{EventContent, HpaFacts, RecentEvent, Target};
+use findings::{Facts, Finding, findings};
 use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
+use autoscaling::event::EventKind;
+use autoscaling::settings::Settings;
 use autoscaling::status::Condition;
+use controller::election::LeaderState;
 use controller::reconcile::Controller;
 use controller::record::Decisions;
 use controller::record::wire::{DecisionEntry, Outcome};
 use controller::store::{HpaRecord, Key};
+
+/// Why the page has no fields to play with.
+const NO_WHAT_IF: &str = "What if is not available here: a simulation would delay the syncs of the leader";
 
 /// Explains HPAs from the record of this process.
 #[derive(Debug, Clone)]
@@ -20,6 +29,8 @@ pub(super) struct RecordExplain {
     pub(super) controller: Arc<Controller>,
     /// `None` if no decisions are recorded.
     pub(super) decisions: Option<Decisions>,
+    /// The state of the election. `None` without one.
+    pub(super) election: Option<watch::Receiver<LeaderState>>,
 }
 
 #[derive(Serialize)]
@@ -28,7 +39,8 @@ struct Explanation<'a> {
     sentence: String,
     /// The decisions, the latest first.
     text: String,
-    findings: [(); 0],
+    /// `None` without a decision.
+    findings: Option<Vec<Finding>>,
     conditions: &'a [Condition],
     recent_events: [(); 0],
     yaml: Option<String>,
@@ -40,14 +52,21 @@ impl RecordExplain {
         let missing = || format!("HPA {} not found in namespace {}", subject.name, subject.namespace);
         let record = self.controller.hpas.get(&key).ok_or_else(missing)?;
         let record = record.unpack().map_err(|error| format!("the stored HPA is damaged: {error}"))?;
-        let decisions = self.decisions.as_ref().map(|decisions| decisions.record().decisions(&record.uid));
-        let decisions = decisions.unwrap_or_default();
+        let standby = self.election.as_ref().and_then(|election| standby(&election.borrow()));
+        let decisions = match (&self.decisions, &standby) {
+            // The decisions of an earlier term are not those in force.
+            (None, _) | (_, Some(_)) => Vec::new(),
+            (Some(decisions), None) => decisions.record().decisions(&record.uid),
+        };
+        let sentence = match (standby, decisions.first()) {
+            (Some(standby), _) => standby,
+            (None, Some(last)) => last.result.sentence.clone(),
+            (None, None) => self.no_decision(),
+        };
         let explanation = Explanation {
-            sentence: decisions
-                .first()
-                .map_or_else(|| self.no_decision(), |last| last.result.sentence.clone()),
+            sentence,
             text: text(subject, &decisions),
-            findings: [],
+            findings: (!decisions.is_empty()).then(|| found(&record, &decisions, &self.controller.settings)),
             conditions: &record.status.conditions,
             recent_events: [],
             yaml: yaml(&record),
@@ -58,11 +77,65 @@ impl RecordExplain {
     fn no_decision(&self) -> String {
         match self.decisions {
             None => "No decisions are recorded: --decisions-per-hpa is 0.".to_owned(),
-            Some(_) => {
-                "This replica has not decided for this HPA: it is a standby, or has just started.".to_owned()
-            }
+            Some(_) => "This replica has not decided for this HPA: it has just started to lead.".to_owned(),
         }
     }
+}
+
+/// The findings about the last decision. The record has neither pods nor answers of metrics APIs. Other HPAs on the
+/// same pods are left out, because the client may not read them.
+fn found(record: &HpaRecord, decisions: &[DecisionEntry], settings: &Settings) -> Vec<Finding> {
+    let Some(last) = decisions.first() else { return Vec::new() };
+    let reference = &record.spec.target;
+    let target = Target {
+        api_version: reference.api_version.clone(),
+        kind: reference.kind.clone(),
+        name: reference.name.clone(),
+        object: None,
+    };
+    let hpa = HpaFacts {
+        spec: &record.spec,
+        raw: record.spec_raw.get(),
+        last_scale: record.status.last_scale_time,
+    };
+    let rescales = rescales(decisions);
+    findings(&Facts {
+        hpa: Some(hpa),
+        sources: &last.sources,
+        target: Some(&target),
+        recent_events: &rescales,
+        ..Facts::new(&record.key.namespace, last.last_at, &last.explanation, settings)
+    })
+}
+
+/// What a standby shows in place of decisions: the leader has them. `None` for the leader.
+fn standby(state: &LeaderState) -> Option<String> {
+    match state {
+        LeaderState::Leader { .. } => None,
+        LeaderState::Standby(Some(holder)) => Some(format!(
+            "This replica is a standby. The leader is {}, which has the decisions: open the page on its secure port.",
+            holder.identity
+        )),
+        LeaderState::Standby(None) => Some(
+            "This replica is a standby, and no leader is known. Decisions start with a leader.".to_owned(),
+        ),
+    }
+}
+
+/// The rescales of recorded decisions as the events that they sent, oldest first.
+fn rescales(decisions: &[DecisionEntry]) -> Vec<RecentEvent> {
+    let rescale = |decision: &DecisionEntry| {
+        let result = &decision.result;
+        let to = result.to.filter(|to| result.outcome == Outcome::Done && result.from != Some(*to))?;
+        let content = EventContent {
+            kind: EventKind::Normal,
+            reason: "SuccessfulRescale".to_owned(),
+            message: format!("New size: {to}; reason: {}", result.sentence),
+        };
+        let (first, last) = (decision.first_at, decision.first_at);
+        Some(RecentEvent { content, count: 1, first, last, reporter: String::new() })
+    };
+    decisions.iter().rev().filter_map(rescale).collect()
 }
 
 impl Explain for RecordExplain {
@@ -96,7 +169,7 @@ fn text(subject: &Subject, decisions: &[DecisionEntry]) -> String {
     }
     let _ = write!(
         text,
-        "\nFindings, and what would change the count: concertina why {} -n {}",
+        "\n{NO_WHAT_IF}. Use concertina console.\nWhat would change the count: concertina why {} -n {}",
         subject.name, subject.namespace
     );
     text
@@ -112,3 +185,6 @@ fn yaml(record: &HpaRecord) -> Option<String> {
     });
     serde_saphyr::to_string(&object).ok()
 }
+
+#[cfg(test)]
+mod tests;

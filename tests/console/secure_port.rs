@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clock::SystemClock;
 use fake_cluster::Cluster;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use super::{Browser, NAMES, four, serve, wait};
@@ -117,6 +117,13 @@ async fn controller_serves_the_page_to_the_users_of_its_cluster() {
             "document.querySelector('.answer').textContent.includes('concertina why alright -n shop')",
         )
         .await;
+        let answer = browser.evaluate("document.querySelector('.answer').innerText").await;
+        let answer = answer.as_str().unwrap();
+        // A finding with its fix, and no fields to play with.
+        for part in ["missing-target", "Correct spec.scaleTargetRef", "would delay the syncs of the leader"] {
+            assert!(answer.contains(part), "{part}: {answer}");
+        }
+        assert_eq!(browser.evaluate("document.querySelector('.whatif').offsetParent").await, Value::Null);
         browser.evaluate("location.hash = '#page=controller'").await;
         if token == "admin" {
             wait(&mut browser, "document.querySelectorAll('.controller table').length > 0").await;

@@ -144,12 +144,13 @@ function facts(row, now) {
 }
 
 /**
- * The findings, each with the fix.
+ * The findings, each with the fix. Nothing if there is no decision to have findings about.
  * @param {any} it
  * @returns {HTMLElement[]}
  */
 function findings(it) {
-  const found = (it.findings ?? []).map((/** @type {any} */ finding) =>
+  if (!it.findings) return [];
+  const found = it.findings.map((/** @type {any} */ finding) =>
     html("li", { class: finding.severity }, html("b", {}, `${finding.severity} · ${finding.code}`),
       html("p", {}, finding.message), html("p", { class: "advice" }, finding.advice)));
   return [html("h3", {}, "Findings"), found.length > 0 ? html("ul", { class: "findings" }, ...found) : html("p", {}, "None.")];

@@ -63,6 +63,7 @@ pub mod merge;
 pub mod metrics;
 pub mod mode;
 pub mod next;
+pub mod reading;
 pub mod resolve;
 pub mod schedule;
 pub mod settings;

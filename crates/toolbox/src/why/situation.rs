@@ -6,15 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::WriteOutcome;
-use autoscaling::event::EventKind;
 use autoscaling::explanation::Explanation;
 use autoscaling::history::History;
 use autoscaling::pod::Pod;
 use autoscaling::query::{Answer, Api, QueryError};
 use autoscaling::settings::Settings;
 use autoscaling::status::Condition;
+use findings::Facts;
+use findings::facts::HpaFacts;
+pub use findings::facts::{
+    EventContent, FieldManager, Owner, RecentEvent, Refused, SKEW, Target, TargetObject,
+};
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::Serialize;
 
 use controller::handover::scope::BUILT_IN;
 use controller::reconcile::SourceReading;
@@ -22,9 +26,6 @@ use controller::record::wire::Comparison;
 use controller::store::{HpaRecord, Key};
 use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
-
-/// Clock difference above which decisions use the server's clock. The difference is then reported.
-pub const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 /// The state of one HPA at one time.
 #[derive(Debug, Clone)]
@@ -206,107 +207,6 @@ pub struct LastDecision {
     pub since: Timestamp,
 }
 
-/// A scale target.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Target {
-    /// The `apiVersion`, as in the HPA.
-    pub api_version: String,
-    /// The kind of the target.
-    pub kind: String,
-    /// The name of the target.
-    pub name: String,
-    /// The target's object. `None` if it could not be read. The target's Scale may still be readable.
-    #[serde(skip)]
-    pub object: Option<TargetObject>,
-}
-
-/// The scaled object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TargetObject {
-    /// `metadata.uid`.
-    pub uid: String,
-    /// All `metadata.ownerReferences`.
-    pub owners: Vec<Owner>,
-    /// The field managers of `spec.replicas`.
-    pub replicas_owners: Vec<FieldManager>,
-}
-
-/// An entry of `metadata.ownerReferences`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Owner {
-    /// `apiVersion`.
-    pub api_version: String,
-    /// `kind`.
-    pub kind: String,
-    /// `name`.
-    pub name: String,
-    /// `uid`.
-    pub uid: String,
-    /// Whether the owner is the managing controller.
-    pub controller: Option<bool>,
-}
-
-/// An entry of `metadata.managedFields`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldManager {
-    /// `manager`.
-    pub manager: String,
-    /// `operation`: `Apply` or `Update`.
-    pub operation: String,
-    /// `subresource`: empty, `scale` or `status`.
-    pub subresource: String,
-    /// `time` of the last change.
-    pub time: Option<Timestamp>,
-}
-
-/// The content of an event that a controller would send or has sent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct EventContent {
-    /// Normal or Warning.
-    #[serde(rename = "type", serialize_with = "event_kind")]
-    pub kind: EventKind,
-    /// `SuccessfulRescale`, `FailedGetScale`, ...
-    pub reason: String,
-    /// The message of the event.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-fn event_kind<S: Serializer>(kind: &EventKind, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(kind.as_str())
-}
-
-/// An event in the cluster, read from the fields of core/v1 or of events.k8s.io.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecentEvent {
-    /// The content of the event.
-    pub content: EventContent,
-    /// The number of occurrences, at least 1.
-    pub count: u32,
-    /// The time of the first occurrence.
-    pub first: Timestamp,
-    /// The time of the last occurrence.
-    pub last: Timestamp,
-    /// The component that sent the event.
-    pub reporter: String,
-}
-
-impl RecentEvent {
-    /// Returns the size in `New size: 8; reason: ...`, and whether the event is a combined one. Returns
-    /// `None` if the event is not about a rescale. A combined event covers several rescales and contains only
-    /// the size of the last one.
-    pub(super) fn new_size(&self) -> Option<(i32, bool)> {
-        let message = Some(&*self.content.message).filter(|_| self.content.reason == "SuccessfulRescale")?;
-        let combined = message.strip_prefix("(combined from similar events): ");
-        let text = combined.unwrap_or(message).strip_prefix("New size: ")?;
-        let size = text.split(';').next()?.trim().parse().ok()?;
-        Some((size, combined.is_some()))
-    }
-}
-
 /// The known history of an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Past {
@@ -406,29 +306,34 @@ pub enum FlagOrigin {
     Record,
 }
 
-/// A read that the server refused with 403.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refused {
-    /// `get` or `list`.
-    pub verb: &'static str,
-    /// The API group. Empty for the core group.
-    pub group: String,
-    /// The resource as RBAC names it, such as `pods` or `deployments/scale`.
-    pub resource: String,
-    /// The namespace. `None` if the read was for the whole cluster.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// The object's name, for a `get`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The server's error.
-    #[serde(rename = "message")]
-    pub text: String,
-    /// Whether the decision needed the read. If so, the explained decision is not the controller's.
-    pub decides: bool,
-}
-
 impl Situation {
+    /// Returns what is known, for the findings.
+    pub fn facts(&self) -> Facts<'_> {
+        let hpa = self.hpa.as_deref().map(|hpa| HpaFacts {
+            spec: &hpa.spec,
+            raw: hpa.spec_raw.get(),
+            last_scale: hpa.status.last_scale_time,
+        });
+        Facts {
+            namespace: &self.key.namespace,
+            at: self.at,
+            explanation: &self.explanation,
+            settings: &self.settings,
+            is_recorded: matches!(self.source, Source::Record { .. }),
+            hpa,
+            metrics: &self.metrics,
+            sources: &self.sources,
+            pods: &self.pods,
+            owners: &self.owners,
+            target: self.target.as_ref(),
+            sharing: self.sharing.iter().map(|key| &*key.name).collect(),
+            recent_events: &self.recent_events,
+            refused: &self.refused,
+            missing_apis: &self.missing_apis,
+            skew: self.skew,
+        }
+    }
+
     /// Returns the refused reads that the decision needed. With any such read, the explained decision is not
     /// the controller's.
     pub fn blind(&self) -> impl Iterator<Item = &Refused> {

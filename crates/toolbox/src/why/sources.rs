@@ -1,20 +1,12 @@
-//! What a sync read from the sources that a scaling policy names: the step of the answer, and its findings.
+//! What a sync read from the sources that a scaling policy names: the step of the answer, and the situation of the
+//! controller that read them.
 
 use controller::reconcile::{NO_SOURCES, SourceReading, SourceValue};
 use controller::record::wire::DecisionList;
 
 use super::Situation;
-use super::findings::{Finding, FindingId};
 use super::from;
-use super::situation::Source;
 use crate::explain::{Line, Step};
-
-/// The age from which on numbers are reported, in seconds. Sources are read at least once a minute.
-const STALE_SECONDS: f64 = 60.0;
-/// The reasons that need a change of the source file.
-const NOT_ALLOWED: &str = "NotAllowed";
-/// The reason of a number beyond `maxAgeSeconds`.
-const TOO_OLD: &str = "TooOld";
 
 /// Returns the situation of the controller's record if the controller read sources, which this command cannot
 /// reach. Otherwise returns the own one. `from`: the pod of the controller.
@@ -84,80 +76,16 @@ fn numbers(reading: &SourceReading) -> String {
     }
 }
 
-/// Whether a source failed for a metric, which has a finding here.
-pub(super) fn is_failed(situation: &Situation, metric: &str) -> bool {
-    let failed = |reading: &SourceReading| {
-        reading.age_seconds.is_none() && reading.reason.as_deref() != Some(NO_SOURCES)
-    };
-    situation.sources.iter().any(|reading| reading.metric == metric && failed(reading))
-}
-
-/// Finds sources that are absent, failing, incomplete or stale.
-pub(super) fn findings(situation: &Situation) -> Vec<Finding> {
-    situation.sources.iter().filter_map(|reading| finding(situation, reading)).collect()
-}
-
-fn finding(situation: &Situation, reading: &SourceReading) -> Option<Finding> {
-    let SourceReading { metric, source, age_seconds, reason, problem, .. } = reading;
-    match (age_seconds, reason.as_deref(), problem) {
-        (None, Some(NO_SOURCES), _) => Some(absent(situation, reading)),
-        (None, Some(NOT_ALLOWED), Some(problem)) => Some(Finding::error(
-            FindingId::AbsentSource,
-            format!("{metric} comes from {source} by the scaling policy: {problem}"),
-            "Correct the source in the policy, or ask the operator to add it to the file of --metric-sources, with this \
-             namespace.",
-        )),
-        (None, Some(TOO_OLD), Some(problem)) => Some(Finding::error(
-            FindingId::StaleSource,
-            format!("{metric} from {source} cannot be used: {problem}"),
-            "Check whether the source is slow, or raise maxAgeSeconds of the metric in the policy above its interval.",
-        )),
-        (None, _, Some(problem)) => Some(Finding::error(
-            FindingId::FailedSource,
-            format!("{metric} from {source} cannot be read: {problem}"),
-            "While it fails, nothing is scaled down, and this metric cannot scale up. The text comes from the source; a \
-             fallback of the policy bridges the time.",
-        )),
-        (Some(_), _, Some(problem)) => Some(Finding::warning(
-            FindingId::IncompleteSource,
-            format!("{metric} has no number of at least one pod: {problem}"),
-            "Such a pod counts with its target for a scale-down, and with 0 for a scale-up. Check its port and page, and \
-             whether a NetworkPolicy admits Concertina.",
-        )),
-        (Some(age), _, None) if *age > STALE_SECONDS => Some(Finding::warning(
-            FindingId::StaleSource,
-            format!("the oldest number of {metric} from {source} is {age:.0} s old"),
-            "The decision uses it as if it were fresh. Shorten intervalSeconds, or set maxAgeSeconds in the policy.",
-        )),
-        _ => None,
-    }
-}
-
-/// The finding for a policy with a source in a process that has none.
-fn absent(situation: &Situation, reading: &SourceReading) -> Finding {
-    let SourceReading { metric, source, .. } = reading;
-    match situation.source {
-        Source::Record { .. } => Finding::error(
-            FindingId::AbsentSource,
-            format!("{metric} comes from {source} by the scaling policy, but the controller has no sources"),
-            "Set --metric-sources on the controller. Until then, the metrics API answers.",
-        ),
-        Source::Cluster { .. } => Finding::warning(
-            FindingId::AbsentSource,
-            format!("{metric} comes from {source} by the scaling policy, which this command does not read"),
-            "The value is that of the metrics API. The record of the controller has the number of the source: allow \
-             pods/portforward on its pod, or use --from.",
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::explain::Style;
+    use crate::why::findings::findings;
     use crate::why::render;
     use crate::why::scene::{Scene, pods_metric};
-    use crate::why::situation::{Recorded, Situation};
+    use crate::why::situation::{Recorded, Situation, Source};
 
     fn reading(age_seconds: Option<f64>, reason: Option<&str>, problem: Option<&str>) -> SourceReading {
         let values = age_seconds.map(|_| SourceValue { pod: Some("web-1".to_owned()), value: 2.5 });
@@ -213,12 +141,43 @@ mod tests {
     }
 
     #[test]
+    fn record_of_a_controller_that_reads_sources_keeps_the_object_as_read() {
+        let own = Scene::cpu(5, 400).situation();
+        let at = own.at;
+        let record = |sources: serde_json::Value| -> DecisionList {
+            let controller = json!({
+                "version": "0.1.0", "syncPeriod": "15s",
+                "settings": {"emulatedVersion": "1.37", "tolerance": 0.1, "downscaleStabilization": "5m0s",
+                    "cpuInitializationPeriod": "5m0s", "initialReadinessDelay": "30s",
+                    "featureGates": {"HPAScaleToZero": true, "HPAGeneration": true, "HPAConfigurableTolerance": true}},
+            });
+            let entry = json!({
+                "firstAt": at, "lastAt": at, "syncs": 1, "sentence": "stays", "action": "none", "limitingStep": null,
+                "winner": null, "from": 5, "to": 5, "outcome": "notNeeded", "sources": sources,
+                "explanation": own.explanation,
+            });
+            serde_json::from_value(json!({
+                "apiVersion": "concertina/v1", "kind": "DecisionList", "controller": controller, "now": at,
+                "metadata": {"namespace": "shop", "name": "web", "uid": "a"},
+                "history": {"recommendations": [], "scaleUps": [], "scaleDowns": []}, "decisions": [entry],
+            }))
+            .unwrap()
+        };
+        let read = record(json!([reading(Some(0.4), None, None)]));
+        let situation = of_controller(own.clone(), Some(&read), "pod x");
+        assert!(matches!(situation.source, Source::Record { .. }));
+        assert_eq!(situation.hpa.map(|hpa| hpa.key.clone()), Some(own.key.clone()));
+        assert_eq!((situation.pods.len(), situation.sources.len()), (own.pods.len(), 1));
+        let absent = record(json!([reading(None, Some(NO_SOURCES), Some("--metric-sources is not set"))]));
+        assert!(matches!(of_controller(own.clone(), Some(&absent), "pod x").source, Source::Cluster { .. }));
+    }
+
+    #[test]
     fn failed_source_is_reported_once() {
         let failed = reading(None, Some("Request"), Some("the server answers 503"));
         let mut shown = Scene::cpu(5, 200).and(pods_metric("waiting", "30"), Err("prometheus")).situation();
         shown.sources = vec![failed];
-        let codes: Vec<_> =
-            super::super::findings::findings(&shown).iter().map(|finding| finding.code.as_str()).collect();
+        let codes: Vec<_> = findings(&shown).iter().map(|finding| finding.code.as_str()).collect();
         assert_eq!(codes, ["failed-source"]);
     }
 }

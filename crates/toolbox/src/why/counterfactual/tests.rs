@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::explain::Zone;
 use crate::why::scene::{Scene, external, external_metric, pods_metric, starting, usage, usages};
+use crate::why::situation::Source;
 
 fn lines(situation: &Situation) -> Vec<String> {
     let found = counterfactual(situation).unwrap();
@@ -187,6 +188,16 @@ fn missing_inputs_have_no_counterfactual() {
     let mut recorded = Scene::cpu(5, 430).situation();
     recorded.hpa = None;
     recorded.metrics.clear();
+    assert_eq!(counterfactual(&recorded), None);
+    // A record has no samples, also if the HPA was read.
+    let mut recorded = Scene::cpu(5, 430).situation();
+    recorded.source = Source::Record {
+        url: "pod x".to_owned(),
+        read_at: recorded.at,
+        since: recorded.at,
+        syncs: 1,
+        version: "0.1.0".to_owned(),
+    };
     assert_eq!(counterfactual(&recorded), None);
     // Samples from another time do not reproduce this decision.
     let mut other = Scene::cpu(5, 900).situation();

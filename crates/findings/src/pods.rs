@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 
 use autoscaling::explanation::{MetricReading, PodGroup};
 
-use super::super::situation::{Owner, Target};
-use super::{Finding, FindingId, Situation, counted, listed, target_name};
+use crate::facts::{Owner, Target};
+use crate::{Facts, Finding, FindingId, counted, listed, target_name};
 
 /// Maximum number of foreign pods to name per owner.
 const NAMED: usize = 3;
 
 /// Finds pods that the selector matches and the target does not own.
-pub(super) fn foreign(situation: &Situation) -> Option<Finding> {
-    let target = situation.target.as_ref()?;
+pub(crate) fn foreign(facts: &Facts<'_>) -> Option<Finding> {
+    let target = facts.target?;
     let mut own = 0usize;
     let mut foreign: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for pod in &situation.pods {
+    for pod in facts.pods {
         // The owner of a pod without a chain is unknown.
-        let Some(chain) = situation.owners.get(&pod.name) else {
+        let Some(chain) = facts.owners.get(&pod.name) else {
             continue;
         };
         if chain.iter().any(|owner| is_target(owner, target)) {
             own += 1;
-        } else if !may_continue(situation, chain) {
+        } else if !may_continue(facts, chain) {
             let owner = match chain.last() {
                 Some(owner) => format!("{}/{}", owner.kind, owner.name),
                 None => "without a controller".to_owned(),
@@ -41,7 +41,7 @@ pub(super) fn foreign(situation: &Situation) -> Option<Finding> {
             format!("{} {owner} ({})", pods.len(), listed(pods, NAMED))
         })
         .collect();
-    let name = target_name(situation);
+    let name = target_name(facts);
     let owners = owners.join(", ");
     if own == 0 {
         return Some(Finding::info(
@@ -75,20 +75,20 @@ fn is_target(owner: &Owner, target: &Target) -> bool {
 }
 
 /// Returns whether the chain may continue with an owner that could not be read.
-fn may_continue(situation: &Situation, chain: &[Owner]) -> bool {
+fn may_continue(facts: &Facts<'_>, chain: &[Owner]) -> bool {
     let Some(last) = chain.last() else {
         return false;
     };
     let group = last.api_version.split_once('/').map_or("", |(group, _)| group);
-    situation.refused.iter().any(|refused| {
+    facts.refused.iter().any(|refused| {
         refused.group == group
             && refused.resource.to_ascii_lowercase().starts_with(&last.kind.to_ascii_lowercase())
     })
 }
 
 /// Finds a metric with at least half of its pods not ready.
-pub(super) fn unready(situation: &Situation) -> Option<Finding> {
-    uncounted(situation, PodGroup::is_unready, |reading, number, all| {
+pub(crate) fn unready(facts: &Facts<'_>) -> Option<Finding> {
+    uncounted(facts, PodGroup::is_unready, |reading, number, all| {
         let subject = &reading.subject;
         let starting = reading.count(|group| {
             matches!(
@@ -113,9 +113,9 @@ pub(super) fn unready(situation: &Situation) -> Option<Finding> {
 }
 
 /// Finds a metric with at least half of its pods without a sample.
-pub(super) fn missing(situation: &Situation) -> Option<Finding> {
+pub(crate) fn missing(facts: &Facts<'_>) -> Option<Finding> {
     uncounted(
-        situation,
+        facts,
         |group| group == PodGroup::Missing,
         |reading, number, all| {
             Finding::warning(
@@ -130,11 +130,11 @@ pub(super) fn missing(situation: &Situation) -> Option<Finding> {
 
 /// Creates the finding for the first metric with at least half of its pods in a group.
 fn uncounted(
-    situation: &Situation,
+    facts: &Facts<'_>,
     is_in: impl Fn(PodGroup) -> bool,
     finding: impl Fn(&MetricReading, usize, usize) -> Finding,
 ) -> Option<Finding> {
-    let mut readings = situation.explanation.metrics.iter().filter_map(|metric| metric.reading());
+    let mut readings = facts.explanation.metrics.iter().filter_map(|metric| metric.reading());
     readings.find_map(|reading| {
         let all = reading.count(|group| !group.is_ignored());
         let number = reading.count(&is_in);

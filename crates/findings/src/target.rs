@@ -3,13 +3,13 @@
 use autoscaling::explanation::{DecisionPath, Span};
 use autoscaling::failure::ScaleFailureClass;
 
-use super::super::situation::FieldManager;
-use super::{Finding, FindingId, Situation, target_name};
+use crate::facts::FieldManager;
+use crate::{Facts, Finding, FindingId, target_name};
 
 /// Finds a Scale that cannot be read or has no selector.
-pub(super) fn scale(situation: &Situation) -> Option<Finding> {
-    let explanation = &situation.explanation;
-    let target = target_name(situation);
+pub(crate) fn scale(facts: &Facts<'_>) -> Option<Finding> {
+    let explanation = &facts.explanation;
+    let target = target_name(facts);
     let failure = explanation.failure.as_deref().unwrap_or_default();
     match explanation.path {
         DecisionPath::NoSelector => Some(Finding::error(
@@ -19,7 +19,7 @@ pub(super) fn scale(situation: &Situation) -> Option<Finding> {
              its controller set that field.",
         )),
         // A refused read has a separate finding.
-        DecisionPath::NoScale if situation.blind().next().is_some() => None,
+        DecisionPath::NoScale if facts.blind().next().is_some() => None,
         DecisionPath::NoScale => Some(match explanation.scale_failure() {
             ScaleFailureClass::NoMatchForKind => Finding::error(
                 FindingId::UnknownTargetKind,
@@ -46,31 +46,31 @@ pub(super) fn scale(situation: &Situation) -> Option<Finding> {
 }
 
 /// Finds a target at zero replicas, which the HPA does not change.
-pub(super) fn paused(situation: &Situation) -> Option<Finding> {
-    (situation.explanation.path == DecisionPath::Disabled).then(|| {
-        let target = target_name(situation);
+pub(crate) fn paused(facts: &Facts<'_>) -> Option<Finding> {
+    (facts.explanation.path == DecisionPath::Disabled).then(|| {
+        let target = target_name(facts);
         Finding::warning(
             FindingId::Paused,
             format!("{target} is set to 0 replicas, which disables autoscaling"),
             format!(
                 "To enable it again: kubectl -n {} scale {target} --replicas={}.",
-                situation.key.namespace,
-                situation.explanation.min.max(1)
+                facts.namespace,
+                facts.explanation.min.max(1)
             ),
         )
     })
 }
 
 /// Finds several HPAs on the same pods.
-pub(super) fn shared(situation: &Situation) -> Option<Finding> {
-    let stopped = situation.explanation.path == DecisionPath::Ambiguous;
-    let names: Vec<&str> = situation.sharing.iter().map(|key| &*key.name).collect();
+pub(crate) fn shared(facts: &Facts<'_>) -> Option<Finding> {
+    let stopped = facts.explanation.path == DecisionPath::Ambiguous;
+    let names = &facts.sharing;
     if names.is_empty() && !stopped {
         return None;
     }
-    let others = match (&names[..], situation.explanation.failure.as_deref()) {
+    let others = match (names.as_slice(), facts.explanation.failure.as_deref()) {
         ([], Some(failure)) => failure.to_owned(),
-        (names, _) => super::listed(names, 5),
+        (names, _) => crate::listed(names, 5),
     };
     let advice = "Keep one HPA for these pods: put all metrics into it (the highest proposal counts), or give the pods of \
                   each target distinct labels.";
@@ -85,8 +85,8 @@ pub(super) fn shared(situation: &Situation) -> Option<Finding> {
 /// Finds field managers that set `spec.replicas` outside of the scale subresource. A count from the creation
 /// of the target is harmless. A manager that applies the field, or that set it after the HPA's last rescale,
 /// is not.
-pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
-    let object = situation.target.as_ref()?.object.as_ref()?;
+pub(crate) fn field_managers(facts: &Facts<'_>) -> Option<Finding> {
+    let object = facts.target?.object.as_ref()?;
     let mut managers: Vec<&FieldManager> =
         object.replicas_owners.iter().filter(|owner| owner.subresource != "scale").collect();
     managers.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.manager.cmp(&b.manager)));
@@ -95,23 +95,23 @@ pub(super) fn field_managers(situation: &Situation) -> Option<Finding> {
     let named: Vec<String> = managers
         .iter()
         .map(|manager| {
-            let since = manager.time.map(|time| format!(" {} ago", Span::between(time, situation.at)));
+            let since = manager.time.map(|time| format!(" {} ago", Span::between(time, facts.at)));
             format!("{}{}", manager.manager, since.unwrap_or_default())
         })
         .collect();
     let tool_name = tool.map(|tool| format!(" ({})", tool.name)).unwrap_or_default();
     let more = tool.map_or("", |tool| tool.advice);
-    let scaled = situation.hpa.as_ref().and_then(|hpa| hpa.status.last_scale_time);
+    let scaled = facts.hpa.and_then(|hpa| hpa.last_scale);
     let recurs = managers.iter().any(|manager| {
         let after = scaled.zip(manager.time).is_some_and(|(scaled, set)| set > scaled);
         manager.operation == "Apply" || tool_of(&manager.manager).is_some() || after
     });
     let message = format!(
         "spec.replicas of {} is also set by {}{tool_name}: the next such write resets the count",
-        target_name(situation),
+        target_name(facts),
         named.join(", ")
     );
-    let advice = format!("Remove replicas from the manifest of {}.{more}", target_name(situation));
+    let advice = format!("Remove replicas from the manifest of {}.{more}", target_name(facts));
     let finding = if recurs { Finding::warning } else { Finding::info };
     Some(finding(FindingId::ReplicasAlsoSet, message, advice))
 }

@@ -3,12 +3,12 @@
 use autoscaling::explanation::Span;
 use autoscaling::query::Api;
 
-use super::super::situation::{Refused, SKEW};
-use super::{Finding, FindingId, Situation};
+use crate::facts::{Refused, SKEW};
+use crate::{Facts, Finding, FindingId};
 
 /// Finds metrics APIs that the cluster does not serve.
-pub(super) fn missing_apis(situation: &Situation) -> Vec<Finding> {
-    let mut apis = situation.missing_apis.clone();
+pub(crate) fn missing_apis(facts: &Facts<'_>) -> Vec<Finding> {
+    let mut apis = facts.missing_apis.to_vec();
     apis.sort_unstable();
     apis.dedup();
     apis.into_iter()
@@ -35,8 +35,8 @@ pub(super) fn missing_apis(situation: &Situation) -> Vec<Finding> {
 }
 
 /// Finds reads that the server refuses to the current user.
-pub(super) fn refused(situation: &Situation) -> Vec<Finding> {
-    situation
+pub(crate) fn refused(facts: &Facts<'_>) -> Vec<Finding> {
+    facts
         .refused
         .iter()
         .map(|refused| {
@@ -78,8 +78,8 @@ fn what(refused: &Refused) -> String {
 }
 
 /// Finds a difference between the clocks of this machine and of the API server.
-pub(super) fn skew(situation: &Situation) -> Option<Finding> {
-    let skew = situation.skew.filter(|skew| skew.abs() > SKEW)?;
+pub(crate) fn skew(facts: &Facts<'_>) -> Option<Finding> {
+    let skew = facts.skew.filter(|skew| skew.abs() > SKEW)?;
     let by = Span::seconds(skew.abs().as_secs());
     let which = if skew.is_positive() { "behind" } else { "ahead of" };
     Some(Finding::warning(

@@ -5,11 +5,11 @@ use autoscaling::explanation::{MetricExplanation, MetricReading, PodGroup, Propo
 use autoscaling::spec::{Behavior, PolicyKind, ScalingRules};
 use serde_json::Value;
 
-use super::{Finding, FindingId, Situation};
+use crate::{Facts, Finding, FindingId};
 
 /// Finds a maxReplicas that keeps the count below the proposal of the metrics.
-pub(super) fn maximum(situation: &Situation) -> Option<Finding> {
-    let explanation = &situation.explanation;
+pub(crate) fn maximum(facts: &Facts<'_>) -> Option<Finding> {
+    let explanation = &facts.explanation;
     let limit = explanation.limit.as_ref().filter(|limit| limit.limit == Limit::Maximum)?;
     if limit.before <= limit.after || explanation.metrics.is_empty() {
         return None;
@@ -27,9 +27,9 @@ pub(super) fn maximum(situation: &Situation) -> Option<Finding> {
 }
 
 /// Finds a minReplicas and maxReplicas that allow a single count.
-pub(super) fn fixed(situation: &Situation) -> Option<Finding> {
-    let (min, max) = (situation.explanation.min, situation.explanation.max);
-    (situation.hpa.is_some() && min >= max).then(|| {
+pub(crate) fn fixed(facts: &Facts<'_>) -> Option<Finding> {
+    let (min, max) = (facts.explanation.min, facts.explanation.max);
+    (facts.hpa.is_some() && min >= max).then(|| {
         Finding::info(
             FindingId::FixedSize,
             format!("minReplicas {min} and maxReplicas {max} leave nothing to scale"),
@@ -39,8 +39,8 @@ pub(super) fn fixed(situation: &Situation) -> Option<Finding> {
 }
 
 /// Finds a tolerance that prevents a change of the count.
-pub(super) fn tolerance(situation: &Situation) -> Option<Finding> {
-    let explanation = &situation.explanation;
+pub(crate) fn tolerance(facts: &Facts<'_>) -> Option<Finding> {
+    let explanation = &facts.explanation;
     let reading = explanation.winning_metric().and_then(MetricExplanation::reading)?;
     let without = without_tolerance(reading, explanation.current)?;
     let bounded = without.clamp(f64::from(explanation.min), f64::from(explanation.max));
@@ -93,20 +93,20 @@ fn without_tolerance(reading: &MetricReading, current: i32) -> Option<f64> {
 }
 
 /// Finds invalid or disabled fields of the behavior.
-pub(super) fn behavior(situation: &Situation) -> Vec<Finding> {
-    let Some(hpa) = &situation.hpa else {
+pub(crate) fn behavior(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(hpa) = facts.hpa else {
         return Vec::new();
     };
     let Some(behavior) = &hpa.spec.behavior else {
         return Vec::new();
     };
     // The typed spec drops invalid values, so the raw spec is checked.
-    let raw: Value = serde_json::from_str(hpa.spec_raw.get()).unwrap_or_default();
+    let raw: Value = serde_json::from_str(hpa.raw).unwrap_or_default();
     let mut found = Vec::new();
     for (field, rules) in [("scaleUp", &behavior.scale_up), ("scaleDown", &behavior.scale_down)] {
         found.extend(unknown_words(field, rules, &raw));
     }
-    if !situation.settings.configurable_tolerance && has_tolerance(behavior) {
+    if !facts.settings.configurable_tolerance && has_tolerance(behavior) {
         found.push(Finding::warning(
             FindingId::ToleranceIgnored,
             "behavior sets a tolerance, but the gate HPAConfigurableTolerance is off, so it is ignored",

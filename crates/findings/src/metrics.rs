@@ -9,15 +9,15 @@ use autoscaling::query::{Answer, Api};
 use autoscaling::spec::{MetricSource, ResourceTarget};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Finding, FindingId, Situation, counted, listed, target_name};
-use crate::why::sources;
+use crate::sources;
+use crate::{Facts, Finding, FindingId, counted, listed, target_name};
 
 /// Maximum delay of a sample after its window. Metrics APIs collect at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
 
 /// Finds containers without the request that a target in percent needs.
-pub(super) fn requests(situation: &Situation) -> Vec<Finding> {
-    let Some(hpa) = &situation.hpa else {
+pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
+    let Some(hpa) = facts.hpa else {
         return Vec::new();
     };
     let mut found = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn requests(situation: &Situation) -> Vec<Finding> {
         // the pods without the container.
         let mut without: BTreeMap<&str, usize> = BTreeMap::new();
         let mut absent = 0usize;
-        for pod in &situation.pods {
+        for pod in facts.pods {
             let containers =
                 long_running(&pod.requests).filter(|each| only.is_none_or(|only| &*each.name == only));
             let mut any = false;
@@ -47,8 +47,8 @@ pub(super) fn requests(situation: &Situation) -> Vec<Finding> {
             }
             absent += usize::from(!any);
         }
-        let pods = situation.pods.len();
-        let target = target_name(situation);
+        let pods = facts.pods.len();
+        let target = target_name(facts);
         if !without.is_empty() {
             let names: Vec<&str> = without.keys().copied().collect();
             let most = without.values().copied().max().unwrap_or(0);
@@ -91,19 +91,19 @@ fn has_pod_level(pod: &Pod) -> bool {
 }
 
 /// Finds failed metrics, except for failures with a separate finding.
-pub(super) fn failed(situation: &Situation) -> Vec<Finding> {
-    let metrics = situation.explanation.metrics.iter();
+pub(crate) fn failed(facts: &Facts<'_>) -> Vec<Finding> {
+    let metrics = facts.explanation.metrics.iter();
     let failed = metrics.filter_map(|metric| match metric {
         MetricExplanation::Failed(failed) => Some(failed),
         MetricExplanation::Valid(_) => None,
     });
     failed
-        .filter(|failed| !sources::is_failed(situation, &failed.subject.name))
-        .filter_map(|failed| failure(situation, failed))
+        .filter(|failed| !sources::is_failed(facts, &failed.subject.name))
+        .filter_map(|failed| failure(facts, failed))
         .collect()
 }
 
-fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
+fn failure(facts: &Facts<'_>, failed: &FailedMetric) -> Option<Finding> {
     let (subject, cause, class) = (&failed.subject, failed.cause(), failed.class());
     let error =
         |id, advice: &str| Some(Finding::error(id, format!("{subject} cannot be read: {cause}"), advice));
@@ -117,7 +117,7 @@ fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
     match class {
         MetricFailureClass::MissingRequest | MetricFailureClass::NoContainer => {
             // A record contains no pods, but the error names one of them.
-            let has_pods = !situation.pods.is_empty() && situation.hpa.is_some();
+            let has_pods = !facts.pods.is_empty() && facts.hpa.is_some();
             let advice = "Set the request, or use a target of type AverageValue.";
             return if has_pods { None } else { error(FindingId::MissingRequest, advice) };
         }
@@ -129,7 +129,7 @@ fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
         }
         _ => {}
     }
-    if situation.missing_apis.contains(&api) || situation.blind().any(|refused| refused.group == group) {
+    if facts.missing_apis.contains(&api) || facts.blind().any(|refused| refused.group == group) {
         return None;
     }
     match class {
@@ -161,7 +161,7 @@ fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
             FindingId::NoPods,
             &format!(
                 "Find out why {} has no pods with kubectl describe, also on its newest ReplicaSet.",
-                target_name(situation)
+                target_name(facts)
             ),
         ),
         _ => error(
@@ -173,21 +173,21 @@ fn failure(situation: &Situation, failed: &FailedMetric) -> Option<Finding> {
 }
 
 /// Finds samples that are older than their window and [`DELAY`].
-pub(super) fn stale(situation: &Situation) -> Vec<Finding> {
+pub(crate) fn stale(facts: &Facts<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (metric, answer) in situation.explanation.metrics.iter().zip(&situation.metrics) {
+    for (metric, answer) in facts.explanation.metrics.iter().zip(facts.metrics) {
         let Some(Ok(answer)) = answer else {
             continue;
         };
-        let samples = samples(situation, answer);
+        let samples = samples(facts, answer);
         let number = samples.len();
         let mut old: Vec<Sample<'_>> =
-            samples.into_iter().filter(|sample| sample.is_stale(situation.at)).collect();
+            samples.into_iter().filter(|sample| sample.is_stale(facts.at)).collect();
         old.sort_by_key(|sample| sample.taken);
         let Some(oldest) = old.first() else {
             continue;
         };
-        let age = Span::between(oldest.taken, situation.at);
+        let age = Span::between(oldest.taken, facts.at);
         let source = oldest.source.map(|source| format!(" ({source})")).unwrap_or_default();
         found.push(Finding::warning(
             FindingId::StaleMetric,
@@ -219,10 +219,10 @@ impl Sample<'_> {
 }
 
 /// Returns the samples with a time, without samples of pods that are being deleted.
-fn samples<'a>(situation: &'a Situation, answer: &'a Answer) -> Vec<Sample<'a>> {
+fn samples<'a>(facts: &'a Facts<'_>, answer: &'a Answer) -> Vec<Sample<'a>> {
     let is_ending = |name: &str| {
-        let at = situation.pods.binary_search_by(|pod| (*pod.name).cmp(name)).ok();
-        at.and_then(|at| situation.pods.get(at)).is_some_and(|pod| pod.terminating)
+        let at = facts.pods.binary_search_by(|pod| (*pod.name).cmp(name)).ok();
+        at.and_then(|at| facts.pods.get(at)).is_some_and(|pod| pod.terminating)
     };
     match answer {
         Answer::Resource(usages) => usages

@@ -4,8 +4,8 @@ use autoscaling::explanation::Span;
 use autoscaling::flapping::{FLAPPING, direction_changes};
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::situation::RecentEvent;
-use super::{Finding, FindingId, Situation};
+use crate::facts::RecentEvent;
+use crate::{Facts, Finding, FindingId};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// Maximum number of counts to show. The newest counts are shown.
@@ -14,13 +14,13 @@ const SHOWN: usize = 8;
 const OCCURRENCES: u32 = 240;
 
 /// Finds a count that changes direction repeatedly.
-pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
-    let since = situation.at.checked_sub(HOUR).unwrap_or(Timestamp::MIN);
-    let mut sizes: Vec<(Timestamp, i32)> = situation
+pub(crate) fn flapping(facts: &Facts<'_>) -> Option<Finding> {
+    let since = facts.at.checked_sub(HOUR).unwrap_or(Timestamp::MIN);
+    let mut sizes: Vec<(Timestamp, i32)> = facts
         .recent_events
         .iter()
         .flat_map(occurrences)
-        .filter(|(at, _)| *at >= since && *at <= situation.at)
+        .filter(|(at, _)| *at >= since && *at <= facts.at)
         .collect();
     sizes.sort_unstable();
     sizes.dedup_by_key(|(_, size)| *size);
@@ -30,7 +30,7 @@ pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
     }
     let newest: Vec<String> =
         sizes.iter().rev().take(SHOWN).rev().map(|(_, size)| size.to_string()).collect();
-    let window = situation.explanation.stabilization.as_ref().map(|step| step.down_window_seconds);
+    let window = facts.explanation.stabilization.as_ref().map(|step| step.down_window_seconds);
     let now = window.map(|window| format!(" (now {})", Span::seconds(window))).unwrap_or_default();
     Some(Finding::warning(
         FindingId::Flapping,
@@ -44,7 +44,7 @@ pub(super) fn flapping(situation: &Situation) -> Option<Finding> {
 
 /// Returns the occurrences of an event, each with its time and size. A repeated event has only the times of
 /// its first and last occurrence. The other occurrences are assumed to lie evenly in between.
-pub(crate) fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
+pub fn occurrences(event: &RecentEvent) -> Vec<(Timestamp, i32)> {
     // A combined event covers rescales to different sizes.
     let Some((size, false)) = event.new_size() else {
         return Vec::new();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::Severity;
+use crate::Severity;
 
 /// A row of the reference page.
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,38 @@
+//! What a sync read from the sources that a policy names.
+
+use serde::{Deserialize, Serialize};
+
+/// What a sync read from a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceReading {
+    /// The name of the metric.
+    pub metric: String,
+    /// The source, with the query or the series.
+    pub source: String,
+    /// Seconds since the oldest number was requested. `null` without a number.
+    pub age_seconds: Option<f64>,
+    /// How many numbers the source returned for the target.
+    pub numbers: usize,
+    /// The first numbers, by the name of the pod, as the source returned them.
+    #[serde(default)]
+    pub values: Vec<SourceValue>,
+    /// The cause of `problem` in one word, as in `concertina_metric_source_errors_total`.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Why the source has no number, or why one of the pods has none.
+    pub problem: Option<String>,
+}
+
+/// A number of a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceValue {
+    /// The pod. `null` for the only number of an Object or External metric.
+    pub pod: Option<String>,
+    /// The number, before the target and the state of the pod count.
+    pub value: f64,
+}
+
+/// The reason of a [`SourceReading`] if the process has no source file.
+pub const NO_SOURCES: &str = "NoSources";
