@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::Scene;
 use super::form::Form;
+use super::leaders::LeaderChanges;
 use super::object::{self, Mark};
 use super::past;
 use crate::explain::{Style, Zone};
@@ -34,6 +35,7 @@ pub(super) struct Explainer {
     /// Locked during an explanation, because the refusals are those of one explanation.
     pub(super) refusals: Arc<Mutex<Arc<Refusals>>>,
     leaders: Vec<Leader>,
+    pub(super) changes: LeaderChanges,
     flags: DecisionFlags,
     /// The servers whose values *what if* plays.
     pub(super) sources: Option<Arc<Sources>>,
@@ -80,11 +82,12 @@ struct Event<'a> {
 }
 
 impl Explainer {
-    pub(super) fn new(scene: Scene<'_>) -> Self {
+    pub(super) fn new(scene: Scene<'_>, changes: LeaderChanges) -> Self {
         Self {
             clients: scene.clients.clone(),
             refusals: Arc::new(Mutex::new(scene.refusals)),
             leaders: scene.leaders,
+            changes,
             flags: scene.flags,
             sources: scene.sources,
             process: scene.process,
@@ -96,7 +99,8 @@ impl Explainer {
         let refusals = self.refusals.lock().await;
         let answer = self.situation(&refusals, &subject).await?;
         drop(refusals);
-        encode(&answer, &subject).map_err(|error| format!("failed to encode the explanation: {error}"))
+        encode(&answer, &subject, &self.changes)
+            .map_err(|error| format!("failed to encode the explanation: {error}"))
     }
 
     /// Reads the state of an HPA, and the controller's record where it can be read.
@@ -126,11 +130,15 @@ impl Explainer {
         });
         let (situation, record) = explained.await.map_err(|error: WhyError| error.to_string())?;
         let situation = situation.ok_or_else(|| "the HPA has been deleted".to_owned())?;
+        self.changes.read(&self.clients.core.unobserved(), &self.leaders).await;
+        if let Some(at) = record.as_ref().and_then(|record| record.history.inherited) {
+            self.changes.add(at, None);
+        }
         Ok(Answer { situation, record })
     }
 }
 
-fn encode(answer: &Answer, subject: &Subject) -> Result<Vec<u8>, serde_json::Error> {
+fn encode(answer: &Answer, subject: &Subject, changes: &LeaderChanges) -> Result<Vec<u8>, serde_json::Error> {
     let (situation, record) = (&answer.situation, answer.record.as_ref());
     let found = findings(situation);
     let mut recent: Vec<&RecentEvent> = situation.recent_events.iter().collect();
@@ -145,7 +153,7 @@ fn encode(answer: &Answer, subject: &Subject) -> Result<Vec<u8>, serde_json::Err
     let yaml = object.as_ref().and_then(|object| serde_saphyr::to_string(object).ok());
     let marks = object.as_ref().zip(yaml.as_ref());
     let marks = marks.map(|(object, yaml)| object::marks(situation, object, yaml));
-    let past = past::past(situation, record, subject);
+    let past = past::past(situation, record, subject, changes);
     serde_json::to_vec(&Explanation {
         why: output::document(std::iter::once((situation, found.as_slice())), true)?,
         text: render::whole(situation, &found, Style { colours: false, width: None }, &Zone::utc()),

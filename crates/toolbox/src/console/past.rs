@@ -8,6 +8,7 @@ use autoscaling::event::EventKind;
 use controller::record::wire::{DecisionEntry, DecisionList, Outcome};
 use jiff::{SignedDuration, Timestamp};
 
+use super::leaders::LeaderChanges;
 use crate::simulate::past::{Past, PastDecision, PastStatus};
 use crate::why::Situation;
 use crate::why::findings::occurrences;
@@ -27,7 +28,12 @@ pub(super) fn longest(record: Option<&DecisionList>) -> SignedDuration {
 }
 
 /// Collects the past. `None` if the HPA itself was not read.
-pub(super) fn past(situation: &Situation, record: Option<&DecisionList>, subject: &Subject) -> Option<Past> {
+pub(super) fn past(
+    situation: &Situation,
+    record: Option<&DecisionList>,
+    subject: &Subject,
+    changes: &LeaderChanges,
+) -> Option<Past> {
     let hpa = situation.hpa.as_ref()?;
     let reference = &hpa.spec.target;
     let entries = record.map(|record| record.decisions.as_slice()).unwrap_or_default();
@@ -41,9 +47,7 @@ pub(super) fn past(situation: &Situation, record: Option<&DecisionList>, subject
         ratios: Vec::new(),
     };
     let mut happenings = writers(situation);
-    if let Some(at) = record.and_then(|record| record.history.inherited) {
-        happenings.push((at, "leader change".to_owned()));
-    }
+    happenings.extend(changes.marks());
     happenings.sort();
     Some(Past {
         namespace: situation.key.namespace.to_string(),

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::leaders::LeaderChanges;
 use crate::forward::{Connection, ForwardError, WITHIN, Which};
 use crate::options::why::Leader;
 use cluster::call::Call;
@@ -39,15 +40,24 @@ pub(super) struct LeaderRecord {
     candidates: Vec<Which>,
     /// The namespace. `None` reads all namespaces.
     namespace: Option<String>,
+    leaders: Vec<Leader>,
+    changes: LeaderChanges,
     connection: Arc<Mutex<Option<Connection>>>,
 }
 
 impl LeaderRecord {
-    pub(super) fn new(clients: &Clients, leaders: &[Leader], namespace: Option<&str>) -> Self {
+    pub(super) fn new(
+        clients: &Clients,
+        leaders: &[Leader],
+        namespace: Option<&str>,
+        changes: LeaderChanges,
+    ) -> Self {
         Self {
             clients: clients.clone(),
             candidates: leaders.iter().map(Which::leader).collect(),
             namespace: namespace.map(str::to_owned),
+            leaders: leaders.to_vec(),
+            changes,
             connection: Arc::default(),
         }
     }
@@ -56,6 +66,8 @@ impl LeaderRecord {
         if self.candidates.is_empty() || !Connection::is_possible(&self.clients) {
             return Ok(None);
         }
+        // Also if the record cannot be read: a change of the leader is often the reason.
+        self.changes.read(&self.clients.core.unobserved(), &self.leaders).await;
         self.pages().await.map(Some).map_err(|error| error.to_string())
     }
 

@@ -50,7 +50,7 @@ impl Explainer {
         let before = objects.hpa().clone();
         let Asked { hpa: after, hours } = form::apply(&before, &fields)?;
         let situation = &answer.situation;
-        let past = past::past(situation, answer.record.as_ref(), &subject)
+        let past = past::past(situation, answer.record.as_ref(), &subject, &self.changes)
             .ok_or_else(|| WhatIfError::general("the HPA was not read"))?;
         let length = SignedDuration::from_hours(hours.into());
         let range = what_if::range(&past, length);

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use sources::{Dial, Io, Sources};
 
 use super::super::explain::Explainer;
+use super::super::leaders::LeaderChanges;
 use super::*;
 
 /// Connections to servers in memory.
@@ -59,7 +60,7 @@ fn with_jobs() -> Cluster {
 async fn ask(cluster: &Cluster, sources: Option<Arc<Sources>>) -> Value {
     let refusals = Refusals::new();
     let clients = Clients::over(cluster.connector(), &client_options(&refusals)).unwrap();
-    let explainer = Explainer::new(Scene { sources, ..scene(&clients, refusals) });
+    let explainer = Explainer::new(Scene { sources, ..scene(&clients, refusals) }, LeaderChanges::default());
     let now = SystemClock.now();
     let observations = [3_000, 1_800, 600].map(|seconds| Observation {
         at: now - Duration::from_secs(seconds),
