@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use clock::SystemClock;
+use clock::{Clock as _, SystemClock};
 use fake_cluster::Cluster;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{Browser, World, assert_quiet, four, wait};
@@ -141,6 +142,47 @@ async fn every_part_of_the_controller_is_drawn_and_escaped() {
         assert_quiet(&browser, &world);
         browser.stop().await;
     }
+}
+
+/// A controller in the middle of a migration, for the picture of the guide.
+fn migrating() -> Value {
+    let mut state = whole("kube-controller-manager");
+    let ago =
+        |hours| json!(SystemClock.now() - SignedDuration::from_hours(hours) - SignedDuration::from_secs(2));
+    state["lease"]["acquired"] = ago(26);
+    state["lease"]["renewed"] = ago(0);
+    state["replicas"][0]["started"] = ago(72);
+    state["numbers"]["started"] = (SystemClock.now().as_second() - 72 * 3_600).into();
+    state["replicas"][0]["node"] = "node-1".into();
+    let mut standby = state["replicas"][0].clone();
+    for (field, value) in [("pod", json!("concertina-b")), ("node", json!("node-2")), ("leads", json!(false))]
+    {
+        standby[field] = value;
+    }
+    state["replicas"][1] = standby;
+    state["numbers"]["requests"][1]["resource"] = "horizontalpodautoscalers/status".into();
+    state["numbers"]["takeover"] = "active".into();
+    state["numbers"]["clockSkewSeconds"] = 0.into();
+    state["parity"]["differences"][0]["sentence"] =
+        "goes from 3 to 5: cpu is at 130 % of its requests, the target is 80 %".into();
+    state["handover"]["guard"] =
+        json!({"kind": "webhook", "state": "proven", "reason": null, "since": ago(26)});
+    state["missing"] = json!([]);
+    state
+}
+
+/// Writes the picture of this page to the folder that `PICTURES` names.
+#[tokio::test]
+#[ignore = "writes a picture for a person to look at"]
+async fn picture_of_the_controller() {
+    let folder = std::env::var("PICTURES").unwrap_or_else(|_| env!("CARGO_TARGET_TMPDIR").to_owned());
+    let world = World::start("picture", four()).await;
+    let mut browser = world.open("picture", 1280, 980).await;
+    answer_with(&mut browser, &migrating()).await;
+    browser.evaluate("location.hash = '#page=controller'").await;
+    wait(&mut browser, "document.querySelectorAll('.controller table').length >= 6").await;
+    browser.picture(&format!("{folder}/console-controller.png")).await;
+    browser.stop().await;
 }
 
 #[tokio::test]

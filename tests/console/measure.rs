@@ -1,16 +1,90 @@
-//! The figures of docs/internals/console.md. Nothing asserts them, because a machine under load is slow:
+//! The tables of docs/internals/console.md, as that page has them. Nothing asserts the figures, because a machine under
+//! load is slow:
 //!
 //! `cargo test --release --test console measure -- --ignored --nocapture --test-threads=1`
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Browser, World, condition, fine, hpa, wait};
+use super::questions::Answered;
+use super::{Browser, World, condition, fine, hpa, one_hpa, questions, wait};
 
 /// Changes whose way to the screen is measured.
 const CHANGES: usize = 20;
+
+/// The rows of the first table, each with its goal.
+const ROWS: [(&str, &str); 9] = [
+    ("first paint", "1 s"),
+    ("all rows in the page", ""),
+    ("a change in the cluster is on the screen, median / longest of 20", "500 ms after its event"),
+    ("frame while scrolling, median / longest of 299", "16.7 ms"),
+    ("frames above 17.5 ms", ""),
+    ("work of the page per frame, median / longest of 200", ""),
+    ("memory of the tab", "200 MB"),
+    ("memory of the server, with / without HPAs", "100 MB above its stores"),
+    ("size of the page", "300 kB"),
+];
+
+/// The size of what the page loads, without events.
+const SIZE: &str = "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]\
+    .filter((it) => it.entryType === 'navigation' || /[.](js|css)$/.test(new URL(it.name).pathname))\
+    .reduce((sum, it) => sum + it.decodedBodySize, 0)";
+
+/// A time of the page: `172 ms`, `1.4 s`.
+fn time(milliseconds: f64) -> String {
+    if milliseconds < 1_000.0 {
+        format!("{milliseconds:.0} ms")
+    } else {
+        format!("{:.1} s", milliseconds / 1_000.0)
+    }
+}
+
+/// A part of a frame: `1.3`, `25`.
+fn short(milliseconds: f64) -> String {
+    if milliseconds < 20.0 { format!("{milliseconds:.1}") } else { format!("{milliseconds:.0}") }
+}
+
+/// The first table, with the figures of each size in the order of [`ROWS`].
+fn table(columns: &[Vec<String>; 2]) -> String {
+    let mut text = "| | 5,000 HPAs | 20,000 HPAs | goal |\n|---|---|---|---|\n".to_owned();
+    for (index, (name, goal)) in ROWS.iter().enumerate() {
+        let [first, second] = columns.each_ref().map(|column| column[index].as_str());
+        // The page has one size.
+        let second = if *name == "size of the page" { "" } else { second };
+        text += &format!("| {name} | {first} | {second} | {goal} |\n").replace("|  |", "| |");
+    }
+    text
+}
+
+/// The second table: the questions of an operator at night.
+fn night_table(answers: &[Answered]) -> String {
+    let mut text = "| question | clicks | time to the answer |\n|---|---|---|\n".to_owned();
+    for Answered { question, clicks, took } in answers {
+        let took = time(took.as_secs_f64() * 1_000.0);
+        let _ = writeln!(text, "| {question} | {clicks} | {took} |");
+    }
+    text
+}
+
+#[test]
+fn tables_have_the_form_of_the_page() {
+    let page = std::fs::read_to_string("docs/internals/console.md").unwrap();
+    let columns = [vec!["x".to_owned(); ROWS.len()], vec!["y".to_owned(); ROWS.len()]];
+    let shape = |text: &str| -> Vec<(String, String)> {
+        let rows = text.lines().filter(|line| line.starts_with('|'));
+        let cells = rows.map(|line| {
+            line.trim_matches('|').split('|').map(str::trim).map(str::to_owned).collect::<Vec<_>>()
+        });
+        cells.filter(|cells| cells.len() == 4).map(|cells| (cells[0].clone(), cells[3].clone())).collect()
+    };
+    assert_eq!(shape(&table(&columns)), shape(&page));
+    let answered = Answered { question: "Why?", clicks: 2, took: Duration::from_millis(1_250) };
+    let expected = "| question | clicks | time to the answer |\n|---|---|---|\n| Why? | 2 | 1.2 s |\n";
+    assert_eq!(night_table(&[answered]), expected);
+}
 
 /// The resident memory of a process, in megabytes.
 fn resident(id: u32) -> f64 {
@@ -46,7 +120,7 @@ async fn paint(browser: &mut Browser) -> f64 {
     browser.evaluate(entry).await.as_f64().unwrap()
 }
 
-async fn measure(count: usize) {
+async fn measure(count: usize) -> Vec<String> {
     let empty = World::start(&format!("measure-{count}-empty"), []).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let without = resident(empty.console.id().unwrap());
@@ -102,26 +176,29 @@ async fn measure(count: usize) {
     browser.call("HeapProfiler.collectGarbage", serde_json::json!({})).await;
     let heap = browser.call("Runtime.getHeapUsage", serde_json::json!({})).await;
     let server = resident(world.console.id().unwrap());
-    eprintln!(
-        "{count} HPAs: first paint {painted:.0} ms, all rows after {shown:.0} ms; a change is visible after {change:.0} ms \
-         (median; longest {slowest:.0} ms); frame {frame:.1} ms (median; longest {longest:.1} ms; {late} of {} above 17.5 ms); \
-         work of a frame {drawn:.1} ms (median; longest {most:.1} ms); tab {:.0} MB (heap {:.0} MB); \
-         server {server:.0} MB, {without:.0} MB without HPAs",
-        frames.len(),
-        browser.memory() as f64 / 1024.0,
-        heap["usedSize"].as_f64().unwrap() / 1e6,
-    );
+    let size = browser.evaluate(SIZE).await.as_f64().unwrap();
+    let tab = browser.memory() as f64 / 1024.0;
     browser.stop().await;
+    assert_eq!((CHANGES, frames.len()), (20, 299));
+    vec![
+        time(painted),
+        time(shown),
+        format!("{change:.0} / {slowest:.0} ms"),
+        format!("{} / {} ms", short(frame), short(longest)),
+        late.to_string(),
+        format!("{} / {} ms", short(drawn), short(most)),
+        format!("{tab:.0} MB, heap {:.0} MB", heap["usedSize"].as_f64().unwrap() / 1e6),
+        format!("{server:.0} / {without:.0} MB"),
+        format!("{:.0} kB", size / 1e3),
+    ]
 }
 
 #[tokio::test]
 #[ignore = "needs Chromium, and prints figures"]
-async fn measure_five_thousand_hpas() {
-    measure(5_000).await;
-}
-
-#[tokio::test]
-#[ignore = "needs Chromium, and prints figures"]
-async fn measure_twenty_thousand_hpas() {
-    measure(20_000).await;
+async fn measure_prints_both_tables() {
+    let columns = [measure(5_000).await, measure(20_000).await];
+    let mut answers = one_hpa::night_questions("measure-night").await;
+    answers.insert(2, questions::limit("measure-limit").await);
+    answers.push(questions::writer("measure-writer").await);
+    eprintln!("\n{}\n{}", table(&columns), night_table(&answers));
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::browser::Browser;
+use super::questions::{Answered, answered};
 use super::{World, assert_quiet, condition, fine, hpa, wait};
 use fake_cluster::{FaultAction, FaultRule};
 
@@ -189,14 +190,19 @@ async fn fill(browser: &mut Browser, name: &str, value: &str) {
 #[tokio::test]
 #[ignore = "needs Chromium"]
 async fn night_questions_take_at_most_three_clicks() {
-    let world = recorded("night").await;
-    let mut browser = world.open("night", 1280, 900).await;
+    night_questions("night").await;
+}
+
+/// The questions that need a record.
+pub(crate) async fn night_questions(name: &str) -> Vec<Answered> {
+    let world = recorded(name).await;
+    let mut browser = world.open(name, 1280, 900).await;
     let start = Instant::now();
     // Why did web stop at 12? The row says it before the first click.
     wait(&mut browser, "document.querySelector('.rows .reason').innerText.includes('maxReplicas')").await;
     let reason = browser.evaluate("document.querySelector('.rows .reason').innerText").await;
     assert_eq!(reason, "stays at 12: cpu asks for 18, but maxReplicas is 12");
-    eprintln!("why did web stop at 12: 0 clicks, {:?}", start.elapsed());
+    let why = answered("Why did web stop at 12?", 0, start, reason.as_str().unwrap());
 
     // What scaled at 03:10, and why? The row, and the drawing at that time.
     let start = Instant::now();
@@ -208,7 +214,7 @@ async fn night_questions_take_at_most_three_clicks() {
     assert!(moment.contains("03:10:"), "{moment}");
     assert!(moment.contains("goes from 4 to 8: cpu is at 120 %"), "{moment}");
     assert!(moment.contains("desired 8"), "{moment}");
-    eprintln!("what scaled at 03:10 and why: 2 clicks, {:?}", start.elapsed());
+    let scaled = answered("What scaled at 03:10, and why?", 2, start, moment);
 
     // Would a window of 60 s have hurt yesterday? What if, the field, and Play.
     let start = Instant::now();
@@ -239,13 +245,11 @@ async fn night_questions_take_at_most_three_clicks() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    eprintln!(
-        "would a window of 60 s have hurt: 3 clicks, {:?}: {}",
-        start.elapsed(),
-        browser.evaluate("document.querySelector('.result .sentence').textContent").await
-    );
+    let sentence = browser.evaluate("document.querySelector('.result .sentence').textContent").await;
+    let hurt = answered("Would a window of 60 s have hurt yesterday?", 3, start, sentence.as_str().unwrap());
     assert_quiet(&browser, &world);
     browser.stop().await;
+    vec![why, scaled, hurt]
 }
 
 #[tokio::test]
@@ -328,6 +332,21 @@ async fn deleted_hpa_and_lost_api_server_keep_the_last_view() {
     click(&mut browser, ".whatif [type=submit]").await;
     wait(&mut browser, "!document.querySelector('#whatif-error').hidden").await;
     assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .s-desired').length > 0").await, true);
+    world.cluster.faults().clear();
+    // The watch goes on, and the explanation of the changed HPA fails.
+    for verb in ["get", "list"] {
+        world.cluster.faults().add(FaultRule::new(FaultAction::Close).verb(verb));
+    }
+    let mut changed = web();
+    changed["status"]["currentReplicas"] = 11.into();
+    world.cluster.put_raw(changed);
+    wait(&mut browser, "document.querySelector('.one > .failure')?.textContent.length > 0").await;
+    for kept in
+        [".facts dl", ".answer .sentence", ".answer .timeline .s-desired", ".answer .whatif", ".rest details"]
+    {
+        let count = format!("document.querySelectorAll({kept:?}).length > 0");
+        assert_eq!(browser.evaluate(&count).await, true, "{kept}");
+    }
     world.cluster.faults().clear();
     world.cluster.delete("autoscaling/horizontalpodautoscalers", "shop", "web").unwrap();
     wait(&mut browser, "document.querySelector('.gone') !== null").await;

@@ -1,6 +1,8 @@
 //! The questions of an operator at night, each answered in at most three clicks. The tests print the time from the
 //! open page to the answer.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -42,10 +44,21 @@ async fn click(browser: &mut Browser, clicks: &mut u32, selector: &str) {
     *clicks += 1;
 }
 
+/// A question with its answer.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) question: &'static str,
+    pub(crate) clicks: u32,
+    /// The time from the open page to the answer.
+    pub(crate) took: Duration,
+}
+
 /// Prints the answer, and checks the number of clicks.
-fn answered(question: &str, clicks: u32, start: Instant, answer: &str) {
-    eprintln!("{question} {clicks} clicks, {} ms: {answer}", start.elapsed().as_millis());
+pub(crate) fn answered(question: &'static str, clicks: u32, start: Instant, answer: &str) -> Answered {
+    let took = start.elapsed();
+    eprintln!("{question} {clicks} clicks, {} ms: {answer}", took.as_millis());
     assert!(clicks <= 3, "{question}: {clicks} clicks");
+    Answered { question, clicks, took }
 }
 
 #[tokio::test]
@@ -71,23 +84,32 @@ async fn why_did_web_stop_at_12() {
 #[tokio::test]
 #[ignore = "needs Chromium"]
 async fn which_hpas_are_at_their_limit() {
-    let world = night("question-limit").await;
-    let mut browser = world.open("question-limit", 1280, 800).await;
+    limit("question-limit").await;
+}
+
+pub(crate) async fn limit(name: &str) -> Answered {
+    let world = night(name).await;
+    let mut browser = world.open(name, 1280, 800).await;
     wait(&mut browser, "document.getElementById('summary').textContent.startsWith('403 ')").await;
     let (start, mut clicks) = (Instant::now(), 0);
     click(&mut browser, &mut clicks, "button.chip.maximum").await;
     wait(&mut browser, "document.querySelectorAll('.rows .row').length === 2").await;
     let names = browser.evaluate(super::NAMES).await;
     assert_eq!(names, "search web");
-    answered("Which HPAs are at their limit?", clicks, start, names.as_str().unwrap());
+    let answered = answered("Which HPAs are at their limit?", clicks, start, names.as_str().unwrap());
     browser.stop().await;
+    answered
 }
 
 #[tokio::test]
 #[ignore = "needs Chromium"]
 async fn is_another_controller_writing() {
-    let world = night("question-writer").await;
-    let mut browser = world.open("question-writer", 1280, 800).await;
+    writer("question-writer").await;
+}
+
+pub(crate) async fn writer(name: &str) -> Answered {
+    let world = night(name).await;
+    let mut browser = world.open(name, 1280, 800).await;
     wait(&mut browser, "document.getElementById('summary').textContent.startsWith('403 ')").await;
     let (start, mut clicks) = (Instant::now(), 0);
     click(&mut browser, &mut clicks, "button.chip.contested").await;
@@ -95,6 +117,7 @@ async fn is_another_controller_writing() {
     let reason = browser.evaluate("document.querySelector('.rows .reason').innerText").await;
     let reason = reason.as_str().unwrap();
     assert_eq!(reason, "concertina and kube-controller-manager wrote the status within two minutes");
-    answered("Is another controller writing?", clicks, start, reason);
+    let answered = answered("Is another controller writing?", clicks, start, reason);
     browser.stop().await;
+    answered
 }
