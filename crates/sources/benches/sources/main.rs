@@ -22,10 +22,14 @@ use std::time::Duration;
 
 type Failure = Box<dyn Error>;
 
+/// The allocator of the image.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Environment variables that select the part to measure, and its size.
 const PART: &str = "SOURCES_BENCH_PART";
 const SHORT: &str = "SOURCES_BENCH_SHORT";
-const PARTS: [&str; 3] = ["cost", "pods", "hostile"];
+const PARTS: [&str; 4] = ["cost", "pods-2-kb", "pods-20-kb", "hostile"];
 
 /// How much a part measures.
 #[derive(Debug, Clone, Copy)]
@@ -49,14 +53,18 @@ fn main() -> Result<(), Failure> {
     };
     match std::env::var(PART).as_deref() {
         Ok("cost") => return cost::measure(size),
-        Ok("pods") => return pods::measure(size),
+        Ok("pods-2-kb") => return pods::measure(size, 2 << 10),
+        Ok("pods-20-kb") => return pods::measure(size, 20 << 10),
         Ok("hostile") => return hostile::measure(size),
         _ => {}
     }
     let chosen: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let short = !std::env::args().any(|argument| argument == "--bench");
-    for part in PARTS.iter().filter(|part| chosen.is_empty() || chosen.iter().any(|one| one == **part)) {
+    for part in PARTS
+        .iter()
+        .filter(|part| chosen.is_empty() || chosen.iter().any(|one| part.starts_with(one.as_str())))
+    {
         let mut command = Command::new(std::env::current_exe()?);
         command.env(PART, part);
         if short {
