@@ -1,6 +1,6 @@
-//! Backends of the three metrics APIs of a [`Cluster`](super::Cluster).
+//! Backends of the three metrics APIs of a [`Cluster`].
 //!
-//! A cluster calls its [`MetricsBackend`](super::MetricsBackend). This module contains [`StaticMetrics`],
+//! A cluster calls its [`MetricsBackend`]. This module contains [`StaticMetrics`],
 //! with answers that the caller sets in the form of the conformance recordings.
 //! [`LoadMetrics`](super::load::LoadMetrics) is the backend that follows a load model.
 

@@ -1,4 +1,4 @@
-//! Findings about an HPA in addition to its decision, by [`findings`](::findings).
+//! Findings about an HPA in addition to its decision, by [`findings::findings`].
 
 #[cfg(test)]
 mod tests;
