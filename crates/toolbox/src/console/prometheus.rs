@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use autoscaling::spec::MetricSource;
 use futures::future::join_all;
 use policies::spec::{MetricOrigin, MetricRule};
-use sources::{Form, PastReading, PastTarget, Sources, TimeRange};
+use sources::{Form, PastTarget, Sources, TimeRange};
 
-use crate::simulate::what_if::SourceLoads;
+use crate::simulate::what_if::{PastError, SourceLoads};
 use crate::why::Situation;
 
 /// Maximum number of metrics whose past is read for one question.
@@ -31,32 +31,17 @@ pub(super) async fn past(
     let found = metrics.filter_map(|(index, metric)| Some((index, rule_of(rules, metric)?)));
     let reads = found.enumerate().map(async |(position, (index, (rule, form)))| {
         let read = match sources {
-            None => Some(Err(no_file(rule))),
-            Some(_) if position >= MAX_METRICS => {
-                Some(Err(format!("the past of at most {MAX_METRICS} metrics is read from Prometheus")))
+            None => Some(Err(PastError::NoFile(sources::described(&rule.origin)))),
+            Some(_) if position >= MAX_METRICS => Some(Err(PastError::TooManyMetrics(MAX_METRICS))),
+            Some(sources) => {
+                let read = sources.past(rule, form, &target, range).await;
+                read.map(|read| read.map_err(PastError::from))
             }
-            Some(sources) => read(sources, rule, form, &target, range).await,
         };
         Some((index, read?))
     });
     let by_metric: BTreeMap<_, _> = join_all(reads).await.into_iter().flatten().collect();
     SourceLoads { by_metric }
-}
-
-async fn read(
-    sources: &Sources,
-    rule: &MetricRule,
-    form: Form,
-    target: &PastTarget<'_>,
-    range: TimeRange,
-) -> Option<Result<PastReading, String>> {
-    let read = sources.past(rule, form, target, range).await?;
-    Some(read.map_err(|failure| failure.to_string()))
-}
-
-fn no_file(rule: &MetricRule) -> String {
-    let source = sources::described(&rule.origin);
-    format!("{source}: name the server in the file of --metric-sources-file to play its values")
 }
 
 /// The rule with a Prometheus server for a metric, and the form of its numbers. The rules of a sync: the first one with

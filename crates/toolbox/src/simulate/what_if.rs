@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::loads::Loads;
-pub(crate) use self::loads::{MetricLoad, SourceLoads};
+pub(crate) use self::loads::{MetricLoad, PastError, SourceLoads};
 use super::from_cluster::{self, ClusterObjects, FromClusterError};
 use super::past::Past;
 use super::run::{HpaRun, Run, Scores};

@@ -12,10 +12,24 @@ use sources::PastReading;
 use crate::pointer;
 use crate::simulate::past::Past;
 
-/// What Prometheus has of the past of metrics, by their index in the spec. A problem is a sentence.
+/// What Prometheus has of the past of metrics, by their index in the spec.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SourceLoads {
-    pub(crate) by_metric: BTreeMap<usize, Result<PastReading, String>>,
+    pub(crate) by_metric: BTreeMap<usize, Result<PastReading, PastError>>,
+}
+
+/// Why Prometheus does not give the load of a metric, although its scaling policy names a server.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum PastError {
+    /// The command has no source file. Holds the source.
+    #[error("{0}: name the server in the file of --metric-sources-file to play its values")]
+    NoFile(String),
+    /// Too many metrics. Holds the limit.
+    #[error("the past of at most {0} metrics is read from Prometheus")]
+    TooManyMetrics(usize),
+    /// The source has no past of the metric.
+    #[error("{0}")]
+    Source(#[from] sources::Failure),
 }
 
 /// Where the load of a metric comes from.
@@ -98,7 +112,7 @@ impl Loads<'_> {
         }
         let metrics = self.past.spec.metrics.iter().enumerate().map(|(index, metric)| {
             let problem = match self.sources.by_metric.get(&index) {
-                Some(Err(problem)) => Some(problem.clone()),
+                Some(Err(problem)) => Some(problem.to_string()),
                 Some(Ok(reading)) if !matches!(origins.get(&index), Some(LoadOrigin::Prometheus(_))) => {
                     let server = &reading.server;
                     Some(format!("prometheus {server:?} has fewer than two values in this time"))

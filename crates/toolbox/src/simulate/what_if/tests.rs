@@ -152,7 +152,7 @@ fn load_from_prometheus_replaces_the_shape_of_recorded_values() {
 #[test]
 fn problem_of_prometheus_is_shown_and_the_recorded_values_are_played() {
     for (reading, expected) in [
-        (Err("prometheus \"main\", query \"sum(jobs)\": the server answers 503".to_owned()), "answers 503"),
+        (Err(PastError::NoFile("prometheus \"main\"".to_owned())), "in the file of --metric-sources-file"),
         (
             Ok(PastReading { server: "main".to_owned(), totals: vec![(ago(60), 40.0)] }),
             "fewer than two values",
