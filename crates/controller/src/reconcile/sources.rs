@@ -77,8 +77,7 @@ fn rule_of<'a>(rules: &'a [MetricRule], query: &Query) -> Option<(&'a MetricRule
         Query::Pods { metric, .. } => (metric, Form::PerPod),
         Query::Object { metric, .. } | Query::External { metric, .. } => (metric, Form::Single),
     };
-    let is_rule = |rule: &&MetricRule| rule.metric == *name && rule.origin != MetricOrigin::Kubelet;
-    rules.iter().find(is_rule).map(|rule| (rule, form))
+    MetricRule::find(rules, name).map(|rule| (rule, form))
 }
 
 /// Whether a source answers a query, and not a metrics API.

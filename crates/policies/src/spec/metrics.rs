@@ -34,6 +34,13 @@ pub struct MetricRule {
     pub origin: MetricOrigin,
 }
 
+impl MetricRule {
+    /// The rule for a metric of type Pods, Object or External: the first one with its name.
+    pub fn find<'a>(rules: &'a [Self], metric: &str) -> Option<&'a Self> {
+        rules.iter().find(|rule| *rule.metric == *metric && rule.origin != MetricOrigin::Kubelet)
+    }
+}
+
 /// The origin of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MetricOrigin {

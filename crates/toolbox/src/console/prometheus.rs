@@ -44,15 +44,13 @@ pub(super) async fn past(
     SourceLoads { by_metric }
 }
 
-/// The rule with a Prometheus server for a metric, and the form of its numbers. The rules of a sync: the first one with
-/// the name decides.
+/// The rule with a Prometheus server for a metric, and the form of its numbers.
 fn rule_of<'a>(rules: &'a [MetricRule], metric: &MetricSource) -> Option<(&'a MetricRule, Form)> {
     let (identifier, form) = match metric {
         MetricSource::Pods { metric, .. } => (metric, Form::PerPod),
         MetricSource::Object { metric, .. } | MetricSource::External { metric, .. } => (metric, Form::Single),
         _ => return None,
     };
-    let mut rules = rules.iter().filter(|rule| rule.origin != MetricOrigin::Kubelet);
-    let rule = rules.find(|rule| *rule.metric == *identifier.name)?;
+    let rule = MetricRule::find(rules, &identifier.name)?;
     matches!(rule.origin, MetricOrigin::Prometheus { .. }).then_some((rule, form))
 }

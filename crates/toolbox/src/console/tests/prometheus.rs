@@ -1,6 +1,5 @@
 //! What if with the past from a Prometheus server in memory.
 
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,34 +8,21 @@ use ::console::observations::Observation;
 use ::console::whatif::{Field, Question, WhatIf as _};
 use clock::Clock as _;
 use fake_cluster::pages::{PageResponse, PageServers};
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-use http::Uri;
 use jiff::Timestamp;
-use sources::{Dial, Io, Sources};
+use sources::{InMemory, Sources};
 
 use super::super::explain::Explainer;
 use super::super::leaders::LeaderChanges;
 use super::*;
-
-/// Connections to servers in memory.
-#[derive(Debug)]
-struct InMemory(PageServers);
-
-impl Dial for InMemory {
-    fn dial(&self, to: Uri) -> BoxFuture<'static, io::Result<Box<dyn Io>>> {
-        let address = to.authority().map(ToString::to_string).unwrap_or_default();
-        let stream = self.0.dial(&address).map(|stream| Box::new(stream) as Box<dyn Io>);
-        futures::future::ready(stream).boxed()
-    }
-}
 
 /// Reads a source file with one server. The servers are those of the test.
 fn sources(name: &str, servers: &PageServers) -> Arc<Sources> {
     let path: PathBuf = std::env::temp_dir().join(format!("console-{name}-{}.yaml", std::process::id()));
     let file = "prometheus: [{name: main, url: 'http://prometheus:9090', enforceNamespaceLabel: namespace}]";
     std::fs::write(&path, file).unwrap();
-    let sources = Sources::new(path.clone(), Some(Arc::new(InMemory(servers.clone()))));
+    let servers = servers.clone();
+    let dial = InMemory::new(move |address: &str| servers.dial(address));
+    let sources = Sources::new(path.clone(), Some(Arc::new(dial)));
     std::fs::remove_file(&path).unwrap();
     Arc::new(sources.unwrap())
 }
