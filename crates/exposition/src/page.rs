@@ -1,6 +1,6 @@
 //! Reads a page in pieces, with bounded memory.
 
-use memchr::memchr_iter;
+use memchr::{memchr, memchr_iter};
 
 use crate::entry::{self, Entry, Failure, MetricType, Series, Spans};
 use crate::error::PageError;
@@ -8,7 +8,7 @@ use crate::format::Format;
 use crate::lexer::Lexer;
 use crate::line::Lines;
 
-/// Pieces are copied in parts of this size, so that a page in one piece is not copied as a whole.
+/// The longest part of a piece that is added to an incomplete entry at once.
 const PART: usize = 16 << 10;
 /// The bytes of an invalid line that an error shows.
 const SHOWN: usize = 64;
@@ -62,6 +62,7 @@ impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
 pub struct Page {
     format: Format,
     limits: Limits,
+    /// The start of an entry whose end has not arrived.
     buffer: Vec<u8>,
     /// The length of the buffer from which on an incomplete entry is read again. It grows with the entry, so
     /// that a page that arrives byte by byte costs a constant factor more.
@@ -109,10 +110,22 @@ impl Page {
         if self.received > self.limits.bytes {
             return Err(PageError::TooLarge(self.limits.bytes));
         }
-        for part in piece.chunks(PART) {
+        let mut rest = piece;
+        while !rest.is_empty() {
+            if self.buffer.is_empty() {
+                let read = self.read(rest, false, receiver)?;
+                self.buffer.extend_from_slice(rest.get(read..).unwrap_or_default());
+                self.check_line()?;
+                break;
+            }
+            // Most entries end with the next line break.
+            let part = rest.get(..PART).unwrap_or(rest);
+            let length = memchr(b'\n', part).map_or(part.len(), |line_break| line_break + 1);
+            let (part, later) = rest.split_at_checked(length).unwrap_or_default();
             self.buffer.extend_from_slice(part);
+            rest = later;
             if self.buffer.len() >= self.retry {
-                self.read(false, receiver)?;
+                self.read_buffer(false, receiver)?;
             }
         }
         Ok(())
@@ -123,14 +136,34 @@ impl Page {
         if self.format == Format::Prometheus && self.buffer.last() != Some(&b'\n') {
             self.buffer.push(b'\n');
         }
-        self.read(true, receiver)
+        self.read_buffer(true, receiver)
     }
 
-    fn read(&mut self, complete: bool, receiver: &mut impl Receiver) -> Result<(), PageError> {
+    /// Reads the entries in the buffer, and leaves what is incomplete.
+    fn read_buffer(&mut self, complete: bool, receiver: &mut impl Receiver) -> Result<(), PageError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let read = self.read(&buffer, complete, receiver)?;
+        buffer.drain(..read.min(buffer.len()));
+        self.buffer = buffer;
+        self.check_line()
+    }
+
+    /// Checks the length of the incomplete entry, and delays its next reading.
+    fn check_line(&mut self) -> Result<(), PageError> {
+        let length = self.buffer.len();
+        if length > self.limits.line {
+            return Err(PageError::LineTooLong { line: self.line, limit: self.limits.line });
+        }
+        self.retry = length + length / 2;
+        Ok(())
+    }
+
+    /// Reads the entries at the start of `all`. Returns their length.
+    fn read(&mut self, all: &[u8], complete: bool, receiver: &mut impl Receiver) -> Result<usize, PageError> {
         let mut start = 0;
         let mut lines = Lines::default();
         while !self.ended {
-            let bytes = self.buffer.get(start..).unwrap_or_default();
+            let bytes = all.get(start..).unwrap_or_default();
             let line = lines.read(
                 bytes,
                 (self.format, &self.limits),
@@ -184,16 +217,7 @@ impl Page {
             self.line += line_breaks;
             start += length;
         }
-        if self.ended {
-            self.buffer.clear();
-            self.retry = 0;
-            return Ok(());
-        }
-        self.buffer.drain(..start.min(self.buffer.len()));
-        if self.buffer.len() > self.limits.line {
-            return Err(PageError::LineTooLong { line: self.line, limit: self.limits.line });
-        }
-        self.retry = self.buffer.len() + self.buffer.len() / 2;
-        Ok(())
+        // What follows the end is dropped.
+        Ok(if self.ended { all.len() } else { start })
     }
 }

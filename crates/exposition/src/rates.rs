@@ -12,55 +12,51 @@ const MAX_SCRAPES: usize = 128;
 
 /// The counters of one pod within a window.
 ///
-/// The memory is 32 bytes for each series and scrape in the window, and 100 bytes for each series. Labels are kept as
+/// The memory is 8 bytes for each series and scrape in the window, and 100 bytes for each series. Labels are kept as
 /// their hash.
 #[derive(Debug, Clone)]
 pub struct Rates {
     window: Duration,
+    /// The times of the scrapes, oldest first.
+    times: VecDeque<Duration>,
+    /// Those of the last scrape. Each has values at the last ones of the times.
     series: BTreeMap<LabelsHash, Counter>,
 }
 
 #[derive(Debug, Clone)]
 struct Counter {
     last: f64,
-    /// Times, and the increase since the first scrape, without resets.
-    points: VecDeque<(Duration, f64)>,
+    /// The increase from the first scrape to each one in the window, without resets.
+    increases: VecDeque<f64>,
+    /// The last scrape that had it.
+    seen: Duration,
 }
 
 impl Rates {
     /// Counters without scrapes. `window` is the time over which a rate is computed.
     pub const fn new(window: Duration) -> Self {
-        Self { window, series: BTreeMap::new() }
+        Self { window, times: VecDeque::new(), series: BTreeMap::new() }
     }
 
     /// Adds a scrape at `now`, the time since any fixed instant. Series that the scrape lacks are dropped. A
     /// scrape that is not later than the last one replaces nothing and is ignored.
-    pub fn record(&mut self, now: Duration, samples: Vec<Sample>) -> Result<(), InvalidValue> {
+    pub fn record(&mut self, now: Duration, samples: &[Sample]) -> Result<(), InvalidValue> {
         if let Some(sample) = samples.iter().find(|sample| !sample.value.is_finite()) {
             return Err(InvalidValue(sample.value));
         }
-        let newest =
-            self.series.values().filter_map(|counter| counter.points.back()).map(|(at, _)| *at).max();
-        if newest.is_some_and(|newest| newest >= now) {
+        if self.times.back().is_some_and(|newest| *newest >= now) {
             return Ok(());
         }
         let start = now.saturating_sub(self.window);
-        let mut earlier = std::mem::take(&mut self.series);
-        for Sample { labels, value, .. } in samples {
-            let mut counter =
-                earlier.remove(&labels).unwrap_or_else(|| Counter { last: value, points: VecDeque::new() });
-            let increased = counter.points.back().map_or(0.0, |(_, increased)| *increased);
-            // A counter that falls has started again at 0, so all of its value is new.
-            let increase = if value < counter.last { value } else { value - counter.last };
-            counter.last = value;
-            counter.points.push_back((now, increased + increase));
-            while counter.points.len() > MAX_SCRAPES
-                || counter.points.front().is_some_and(|(at, _)| *at < start)
-            {
-                counter.points.pop_front();
-            }
-            self.series.insert(labels, counter);
+        self.times.push_back(now);
+        while self.times.len() > MAX_SCRAPES || self.times.front().is_some_and(|at| *at < start) {
+            self.times.pop_front();
         }
+        for Sample { labels, value, .. } in samples {
+            let counter = self.series.entry(*labels).or_insert_with(|| Counter::new(*value, now));
+            counter.add(*value, now, self.times.len());
+        }
+        self.series.retain(|_, counter| counter.seen == now);
         Ok(())
     }
 
@@ -68,10 +64,29 @@ impl Rates {
     /// scrapes within the window. A series with one scrape does not count.
     pub fn rate(&self, reduce: Reduce) -> Result<Option<f64>, InvalidValue> {
         reduce.values(self.series.values().filter_map(|counter| {
-            let ((first, from), (last, to)) = (counter.points.front()?, counter.points.back()?);
-            let seconds = last.checked_sub(*first)?.as_secs_f64();
+            let (from, to) = (counter.increases.front()?, counter.increases.back()?);
+            let first = self.times.len().checked_sub(counter.increases.len())?;
+            let seconds = self.times.back()?.checked_sub(*self.times.get(first)?)?.as_secs_f64();
             (seconds > 0.0).then(|| (to - from) / seconds)
         }))
+    }
+}
+
+impl Counter {
+    const fn new(value: f64, now: Duration) -> Self {
+        Self { last: value, increases: VecDeque::new(), seen: now }
+    }
+
+    /// Adds the value of a scrape. `scrapes`: those in the window.
+    fn add(&mut self, value: f64, now: Duration, scrapes: usize) {
+        let increased = self.increases.back().copied().unwrap_or_default();
+        // A counter that falls has started again at 0, so all of its value is new.
+        let increase = if value < self.last { value } else { value - self.last };
+        self.increases.push_back(increased + increase);
+        while self.increases.len() > scrapes {
+            self.increases.pop_front();
+        }
+        (self.last, self.seen) = (value, now);
     }
 }
 
@@ -88,8 +103,8 @@ mod tests {
     fn rate(scrapes: &[(u64, &[(&str, f64)])], reduce: Reduce) -> Option<f64> {
         let mut rates = Rates::new(Duration::from_secs(10));
         for (second, samples) in scrapes {
-            let samples = samples.iter().map(|(label, value)| sample(label, *value)).collect();
-            rates.record(Duration::from_secs(*second), samples).unwrap();
+            let samples: Vec<_> = samples.iter().map(|(label, value)| sample(label, *value)).collect();
+            rates.record(Duration::from_secs(*second), &samples).unwrap();
         }
         rates.rate(reduce).unwrap()
     }
@@ -122,7 +137,7 @@ mod tests {
     #[test]
     fn counters_that_are_no_numbers_are_refused() {
         let mut rates = Rates::new(Duration::from_secs(10));
-        assert!(rates.record(Duration::ZERO, vec![sample("a", f64::NAN)]).is_err());
+        assert!(rates.record(Duration::ZERO, &[sample("a", f64::NAN)]).is_err());
         assert_eq!(rates.rate(Reduce::Sum), Ok(None));
     }
 
@@ -130,9 +145,9 @@ mod tests {
     fn scrapes_of_a_series_are_bounded() {
         let mut rates = Rates::new(Duration::from_secs(1_000));
         for second in 0..1_000_u32 {
-            rates.record(Duration::from_secs(second.into()), vec![sample("a", f64::from(second))]).unwrap();
+            rates.record(Duration::from_secs(second.into()), &[sample("a", f64::from(second))]).unwrap();
         }
-        assert_eq!(rates.series.values().map(|counter| counter.points.len()).sum::<usize>(), MAX_SCRAPES);
+        assert_eq!(rates.series.values().map(|counter| counter.increases.len()).sum::<usize>(), MAX_SCRAPES);
         assert_eq!(rates.rate(Reduce::Sum), Ok(Some(1.0)));
     }
 }

@@ -31,9 +31,8 @@ use tower::Service;
 const IDLE: Duration = Duration::from_secs(30);
 /// Bytes of response headers.
 const MAX_HEADERS: usize = 32 << 10;
-/// The same for pods. It bounds the buffer of each connection, of which there is one for each pod, and is the least
-/// that hyper allows.
-const MAX_HEADERS_OF_POD: usize = 8 << 10;
+/// `User-Agent`.
+pub(crate) const USER: HeaderValue = HeaderValue::from_static("concertina");
 /// Bytes of a token file.
 const MAX_TOKEN: u64 = 64 << 10;
 /// Bytes of an error's text that are shown.
@@ -324,39 +323,16 @@ pub(crate) struct Http {
 impl Http {
     /// A client that keeps at most `idle` idle connections for each host.
     pub(crate) fn new(dial: Arc<dyn Dial>, idle: usize) -> Self {
-        Self::with_buffers(dial, idle, MAX_HEADERS)
-    }
-
-    /// A client that keeps one idle connection for each pod.
-    pub(crate) fn for_pods(dial: Arc<dyn Dial>) -> Self {
-        Self::with_buffers(dial, 1, MAX_HEADERS_OF_POD)
-    }
-
-    fn with_buffers(dial: Arc<dyn Dial>, idle: usize, max_buffer: usize) -> Self {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(idle)
-            .http1_max_buf_size(max_buffer)
+            .http1_max_buf_size(MAX_HEADERS)
             .build(Connector(dial));
         Self { client }
     }
 
-    /// Sends a GET request. Returns after the headers of the response. A redirect is an error.
-    pub(crate) async fn get(
-        &self,
-        url: &str,
-        accept: &str,
-        authorization: Option<&HeaderValue>,
-    ) -> Result<Response, RequestError> {
-        let mut request = Request::get(url).header(ACCEPT, accept);
-        if let Some(authorization) = authorization {
-            request = request.header(AUTHORIZATION, authorization);
-        }
-        self.send(request, Bytes::new()).await
-    }
-
-    /// Sends a GET request with the token of a file.
+    /// Sends a GET request with the token of a file. Returns after the headers of the response. A redirect is an error.
     pub(crate) async fn get_authorized(
         &self,
         url: &str,
@@ -387,7 +363,7 @@ impl Http {
     }
 
     async fn send(&self, request: request::Builder, body: Bytes) -> Result<Response, RequestError> {
-        let request = request.header(USER_AGENT, "concertina").body(Full::new(body));
+        let request = request.header(USER_AGENT, USER).body(Full::new(body));
         let request = request.map_err(|error| RequestError::Invalid(error.to_string()))?;
         let sent = self.client.request(request).await;
         let (parts, body) = sent.map_err(|error| RequestError::Connection(chain(&error)))?.into_parts();
@@ -419,7 +395,7 @@ pub(crate) fn bearer_of(token: &str) -> Option<HeaderValue> {
 }
 
 /// An error with its causes, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -2,6 +2,7 @@
 //! from it. A rate needs scrapes between two syncs, so pages are scraped again as long as an HPA asks for them.
 
 mod pages;
+mod request;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,26 +11,27 @@ use std::time::Duration;
 
 use cluster::fair::{FairSemaphore, Share};
 use cluster::metrics::flight::Flights;
-use exposition::{Format, Limits, Samples, Scrape, SeriesSelector};
+use exposition::{Format, Limits, Scrape, SeriesSelector};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use policies::spec::{PodPort, PodSeries};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use self::pages::{PageKey, Reading, State};
+use self::pages::{PageKey, Reading, Scraped, State};
+use self::request::IdleConnection;
 use crate::error::SourceError;
 use crate::file::PodSettings;
-use crate::http::{Dial, Http, RequestError};
+use crate::http::{Dial, RequestError};
 use crate::transports::Transports;
 use crate::{Numbers, Target, shared_for};
 
 /// The longest time that a sync waits for pages.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of a page that are read before others have their turn.
+const TURN: usize = 64 << 10;
 /// Pages that one sync waits for at once.
 const AT_ONCE: usize = 256;
-/// The formats that the parser reads, the simpler one preferred: it needs no `# EOF`.
-const ACCEPT: &str = "text/plain;version=0.0.4;q=0.9,application/openmetrics-text;version=1.0.0;q=0.5";
 
 /// A pod of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +104,7 @@ impl PodAddress {
 #[derive(Debug)]
 pub(crate) struct Scraper {
     settings: PodSettings,
-    http: Http,
+    dial: Arc<dyn Dial>,
     transports: Transports,
     permits: Arc<FairSemaphore>,
     epoch: Instant,
@@ -113,8 +115,8 @@ pub(crate) struct Scraper {
 impl Scraper {
     pub(crate) fn new(settings: PodSettings, dial: Arc<dyn Dial>) -> Self {
         Self {
-            http: Http::for_pods(Arc::clone(&dial)),
-            transports: Transports::new(dial),
+            transports: Transports::new(Arc::clone(&dial)),
+            dial,
             permits: Arc::new(FairSemaphore::new(settings.concurrency, Share::AsFree)),
             settings,
             epoch: Instant::now(),
@@ -227,26 +229,30 @@ impl Scraper {
                 let _permit = scraper.permits.acquire(&page.namespace).await;
                 sent.now();
                 let started = Instant::now();
-                let metrics = scraper.state.lock().begin(&page, started);
-                let samples = timeout(scraper.settings.timeout, scraper.request(&page, &metrics)).await;
-                let samples =
-                    samples.unwrap_or_else(|_| Err(RequestError::Timeout(scraper.settings.timeout).into()));
-                scraper.state.lock().record(&page, &metrics, started, scraper.epoch, samples);
+                let (metrics, idle) = scraper.state.lock().begin(&page, started);
+                let request = scraper.request(&page, &metrics, idle);
+                let result = timeout(scraper.settings.timeout, request).await;
+                let result =
+                    result.unwrap_or_else(|_| Err(RequestError::Timeout(scraper.settings.timeout).into()));
+                scraper.state.lock().record(&page, &metrics, started, scraper.epoch, result);
                 Ok(())
             }
             .boxed()
         })
     }
 
-    /// Requests a page. Returns the samples of each metric.
-    async fn request(&self, page: &PageKey, metrics: &[Arc<PodSeries>]) -> Result<Vec<Samples>, SourceError> {
-        let (http, token) = match &page.transport {
-            None => (self.http.clone(), None),
+    /// Requests a page. Returns the samples of each metric, and the connection for the next scrape.
+    async fn request(
+        &self,
+        page: &PageKey,
+        metrics: &[Arc<PodSeries>],
+        idle: Option<IdleConnection>,
+    ) -> Result<Scraped, SourceError> {
+        let (dial, token) = match &page.transport {
+            None => (Arc::clone(&self.dial), None),
             Some(transport) => self.transports.client(&page.namespace, transport)?,
         };
-        // The client of the transport adds TLS.
-        let url = format!("http://{}{}", page.address, page.path);
-        let mut response = http.get(&url, ACCEPT, token.as_ref()).await?;
+        let mut response = request::get(dial, idle, page, token.as_ref()).await?;
         if response.status != http::StatusCode::OK {
             return Err(RequestError::Status(response.status).into());
         }
@@ -260,10 +266,17 @@ impl Scraper {
             labels: Arc::clone(&series.labels),
         };
         let mut scrape = Scrape::new(format, limits, metrics.iter().map(selector));
+        let mut turn = 0;
         while let Some(piece) = response.piece().await? {
             scrape.push(&piece)?;
+            turn += piece.len();
+            // Large pages leave others their turn.
+            if turn >= TURN {
+                turn = 0;
+                tokio::task::yield_now().await;
+            }
         }
-        Ok(scrape.finish()?)
+        Ok(Scraped { samples: scrape.finish()?, idle: response.into_idle().await })
     }
 
     /// Scrapes the pages that are due, and drops those that no HPA asks for any more. Returns the scrapes.

@@ -1,4 +1,4 @@
-//! Clients for pages over TLS. A sync prepares the client of its metric, and scrapes between syncs use it.
+//! Settings of connections for pages over TLS. A sync prepares those of its metric, and scrapes between syncs use them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use policies::spec::{Authorities, PodTransport};
 use tokio::time::Instant;
 
 use crate::error::SourceError;
-use crate::http::{Dial, Http, TlsDial, bearer_of};
+use crate::http::{Dial, TlsDial, bearer_of};
 use crate::secrets::{SecretProblem, Secrets};
 
 /// How long a client is kept after the last sync that has prepared it. As long as pages are scraped.
@@ -23,7 +23,8 @@ const MAX_CLIENTS: usize = 16;
 #[derive(Debug)]
 struct Prepared {
     authorities: Option<Vec<u8>>,
-    http: Http,
+    /// Another one after a change, which no earlier connection has.
+    dial: Arc<dyn Dial>,
     token: Option<HeaderValue>,
     at: Instant,
 }
@@ -68,8 +69,8 @@ impl Transports {
         let name = transport.server_name.as_deref();
         let dial = TlsDial::new(Arc::clone(&self.dial), authorities.as_deref(), name);
         let dial = dial.map_err(SourceError::Authorities)?;
-        let http = Http::for_pods(Arc::new(dial));
-        clients.insert(Arc::clone(transport), Prepared { authorities, http, token, at: now });
+        let dial = Arc::new(dial);
+        clients.insert(Arc::clone(transport), Prepared { authorities, dial, token, at: now });
         Ok(())
     }
 
@@ -106,11 +107,11 @@ impl Transports {
         &self,
         namespace: &str,
         transport: &Arc<PodTransport>,
-    ) -> Result<(Http, Option<HeaderValue>), SourceError> {
+    ) -> Result<(Arc<dyn Dial>, Option<HeaderValue>), SourceError> {
         let clients = self.clients.lock();
         let prepared = clients.get(namespace).and_then(|clients| clients.get(transport));
         let prepared = prepared.ok_or(SourceError::NotPrepared)?;
-        Ok((prepared.http.clone(), prepared.token.clone()))
+        Ok((Arc::clone(&prepared.dial), prepared.token.clone()))
     }
 
     /// Drops what no sync has used lately.

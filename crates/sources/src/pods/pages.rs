@@ -9,6 +9,7 @@ use exposition::{Rates, Reduce, Samples};
 use policies::spec::{PodSeries, PodTransport, Reduction};
 use tokio::time::Instant;
 
+use super::request::IdleConnection;
 use crate::error::SourceError;
 use crate::file::PodSettings;
 
@@ -18,7 +19,7 @@ const WANTED: Duration = Duration::from_mins(3);
 const SWEEP: Duration = Duration::from_secs(5);
 /// Metrics of one page.
 const MAX_METRICS: usize = 16;
-/// Scrapes of counters that are kept for a namespace, and in total. Each takes 32 bytes.
+/// Scrapes of counters that are kept for a namespace, and in total. Each takes 8 bytes, and 16 while they grow.
 const MAX_POINTS_OF_NAMESPACE: usize = 1 << 20;
 const MAX_POINTS: usize = 8 << 20;
 /// Scrapes that `Rates` keeps for a series.
@@ -41,6 +42,8 @@ struct WantedPage {
     next: Option<Instant>,
     /// Alive while such a scrape waits or is in flight.
     queued: Weak<()>,
+    /// The connection of the last scrape. `None` during a scrape, and if the pod has closed it.
+    idle: Option<IdleConnection>,
     /// The number of metrics that were added. A scrape of fewer metrics does not answer for all.
     added: u64,
 }
@@ -60,6 +63,15 @@ pub(super) struct Wanted {
 pub(super) struct Reading {
     pub(super) at: Instant,
     pub(super) value: Result<Option<f64>, SourceError>,
+}
+
+/// A page that was scraped.
+#[derive(Debug)]
+pub(super) struct Scraped {
+    /// The samples of each metric.
+    pub(super) samples: Vec<Samples>,
+    /// The connection. `None` if the pod has closed it.
+    pub(super) idle: Option<IdleConnection>,
 }
 
 #[derive(Debug, Default)]
@@ -127,28 +139,35 @@ impl State {
         Ok((wanted, page.added))
     }
 
-    /// Starts a scrape. Returns the metrics that it reads.
-    pub(super) fn begin(&mut self, key: &PageKey, now: Instant) -> Vec<Arc<PodSeries>> {
-        let Some(page) = self.pages.get_mut(key) else { return Vec::new() };
+    /// Starts a scrape. Returns the metrics that it reads, and the connection of the last scrape.
+    pub(super) fn begin(
+        &mut self,
+        key: &PageKey,
+        now: Instant,
+    ) -> (Vec<Arc<PodSeries>>, Option<IdleConnection>) {
+        let Some(page) = self.pages.get_mut(key) else { return (Vec::new(), None) };
         if page.queued.strong_count() == 0 {
             page.next = page.interval().map(|interval| now + interval);
         }
-        page.metrics.keys().cloned().collect()
+        (page.metrics.keys().cloned().collect(), page.idle.take())
     }
 
-    /// Stores the numbers of a scrape.
+    /// Stores the numbers and the connection of a scrape.
     pub(super) fn record(
         &mut self,
         key: &PageKey,
         metrics: &[Arc<PodSeries>],
         at: Instant,
         epoch: Instant,
-        samples: Result<Vec<Samples>, SourceError>,
+        scraped: Result<Scraped, SourceError>,
     ) {
         let Some(page) = self.pages.get_mut(key) else { return };
         let usage = self.namespaces.entry(Arc::clone(&key.namespace)).or_default();
-        let (mut samples, failed) = match samples {
-            Ok(samples) => (samples.into_iter(), None),
+        let (mut samples, failed) = match scraped {
+            Ok(Scraped { samples, idle }) => {
+                page.idle = idle;
+                (samples.into_iter(), None)
+            }
             Err(error) => (Vec::new().into_iter(), Some(error)),
         };
         for series in metrics {
@@ -185,7 +204,10 @@ impl State {
                             Err(SourceError::TooManyCounters(limit))
                         } else {
                             let since = at.saturating_duration_since(epoch);
-                            rates.record(since, samples).and_then(|()| rates.rate(reduce)).map_err(Into::into)
+                            rates
+                                .record(since, &samples)
+                                .and_then(|()| rates.rate(reduce))
+                                .map_err(Into::into)
                         }
                     }
                 },
