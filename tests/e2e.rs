@@ -34,6 +34,8 @@ mod assertions;
 mod audit;
 #[path = "e2e/conditions.rs"]
 mod conditions;
+#[path = "e2e/console.rs"]
+mod console;
 #[path = "e2e/controlplane.rs"]
 mod controlplane;
 #[path = "e2e/election.rs"]
@@ -224,6 +226,12 @@ async fn only_the_leader_writes_under_every_fault() -> Outcome {
 #[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
 async fn windows_and_rates_survive_a_failover() -> Outcome {
     replication::survives_a_failover(&Fixture::start().await?).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs KUBEBUILDER_ASSETS: run tests/controlplane/build.sh"]
+async fn console_shows_the_changes_of_the_leader() -> Outcome {
+    console::shows_changes_of_the_leader(&Fixture::start().await?).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -22,7 +22,7 @@ use crate::world::{self, APP, Autoscaler, DECISION_FLAGS, Fixture, World, cpu_ut
 
 /// The namespace of the replicas' accounts. The audit log records their requests.
 pub(crate) const ACCOUNTS: &str = "replicas";
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
+pub(crate) const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
 /// Lease expiry, plus one sync, plus the delay of a busy machine.
 pub(crate) const CRASH: Duration = Duration::from_secs(25);
 /// The number of HPAs that keep the leader writing.

@@ -7,11 +7,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::controlplane::{Keys, free_port};
+use crate::election::LEASE;
 use crate::outcome::{Context as _, Failure, Outcome, ensure, eventually};
 use crate::process::Process;
 use crate::world::{APP, Autoscaler, Fixture, SOON, World, binary, cpu_utilization};
 
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/concertina";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings";
@@ -153,7 +153,13 @@ async fn user(stage: &Fixture) -> Outcome<PathBuf> {
     Ok(kubeconfig)
 }
 
-async fn grant(stage: &Fixture, role: &str, account: &str, namespace: &str, rules: &Value) -> Outcome {
+pub(crate) async fn grant(
+    stage: &Fixture,
+    role: &str,
+    account: &str,
+    namespace: &str,
+    rules: &Value,
+) -> Outcome {
     let admin = &stage.plane.admin;
     admin.create(ROLES, &json!({"metadata": {"name": role}, "rules": rules})).await?;
     let binding = json!({

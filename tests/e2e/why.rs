@@ -267,7 +267,7 @@ async fn viewer(stage: &Fixture) -> Outcome<PathBuf> {
     Ok(kubeconfig)
 }
 
-async fn bind(stage: &Fixture, account: &str, role: &str) -> Outcome {
+pub(crate) async fn bind(stage: &Fixture, account: &str, role: &str) -> Outcome {
     let binding = json!({
         "metadata": {"name": format!("{account}-{}", role.replace(':', "-"))},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
