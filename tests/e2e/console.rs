@@ -1,4 +1,4 @@
-//! `concertina console` beside real replicas: it shows who leads, and the changes of the leader while it runs.
+//! `concertina console` next to real replicas: it shows the leader, and each change of the leader while it runs.
 
 use std::process::Command;
 
