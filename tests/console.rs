@@ -20,6 +20,8 @@ mod measure;
 mod one_hpa;
 #[path = "console/process.rs"]
 mod process;
+#[path = "console/prometheus.rs"]
+mod prometheus;
 #[path = "console/questions.rs"]
 mod questions;
 #[path = "console/record.rs"]
@@ -77,11 +79,12 @@ impl World {
         Self { cluster, url, kubeconfig, console, _stop: stop }
     }
 
-    /// Starts the console of a cluster in which a controller serves the given documents, by path.
+    /// Starts the console, with further flags, of a cluster in which a controller serves the given documents, by path.
     async fn recorded(
         name: &str,
         hpas: impl IntoIterator<Item = Value>,
         documents: BTreeMap<String, Value>,
+        flags: &[&str],
     ) -> Self {
         let cluster = Cluster::new(Arc::new(SystemClock));
         for hpa in hpas {
@@ -93,7 +96,7 @@ impl World {
         let serving = ApiServer::new(&cluster, documents).serve(listener);
         tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
         let kubeconfig = kubeconfig(name, &server);
-        let mut console = program(&kubeconfig).spawn().unwrap();
+        let mut console = program(&kubeconfig).args(flags).spawn().unwrap();
         let url = url(&mut console).await;
         Self { cluster, url, kubeconfig, console, _stop: stop.drop_guard() }
     }

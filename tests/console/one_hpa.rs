@@ -1,6 +1,7 @@
 //! The page of one HPA: its timeline, what would have happened with other fields, and what goes wrong.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use clock::{Clock as _, SystemClock};
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +14,7 @@ use super::{World, assert_quiet, condition, fine, hpa, wait};
 use fake_cluster::{FaultAction, FaultRule};
 
 /// The end of the record: now, in whole seconds.
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_second(SystemClock.now().as_second()).unwrap()
 }
 
@@ -59,7 +60,7 @@ fn entry(first: Timestamp, last: Timestamp, (from, to): (i32, i32), percent: i32
 }
 
 /// The record of `shop/web`: a rescale at 03:10, and another one half an hour ago that stopped at 12.
-fn documents() -> BTreeMap<String, Value> {
+pub(crate) fn documents() -> BTreeMap<String, Value> {
     let (now, night) = (now(), ten_past_three());
     let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
     let second = SignedDuration::from_secs(15);
@@ -107,7 +108,7 @@ fn documents() -> BTreeMap<String, Value> {
     BTreeMap::from([("/decisions".to_owned(), summaries), ("/decisions/shop/web".to_owned(), decisions)])
 }
 
-fn deployment(name: &str, replicas: i32) -> Value {
+pub(crate) fn deployment(name: &str, replicas: i32) -> Value {
     let requests = json!({"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}});
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": name, "uid": "d"},
@@ -118,7 +119,7 @@ fn deployment(name: &str, replicas: i32) -> Value {
 }
 
 /// `shop/web` with a target of 60 % and 12 replicas.
-fn web() -> Value {
+pub(crate) fn web() -> Value {
     let mut web = hpa(
         "shop",
         "web",
@@ -136,11 +137,11 @@ fn web() -> Value {
 }
 
 async fn recorded(name: &str) -> World {
-    World::recorded(name, [deployment("web", 12), web()], documents()).await
+    World::recorded(name, [deployment("web", 12), web()], documents(), &[]).await
 }
 
 /// Clicks an element with the pointer, as a person does. A click elsewhere fails.
-async fn click(browser: &mut Browser, selector: &str) {
+pub(crate) async fn click(browser: &mut Browser, selector: &str) {
     let find = format!(
         "(() => {{ const it = document.querySelector({selector:?}); it.scrollIntoView({{block: 'center'}}); \
          const box = it.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2] }})()"
@@ -170,16 +171,16 @@ async fn click_at(browser: &mut Browser, at: Timestamp) {
 }
 
 const MOMENT: &str = "document.querySelector('.timeline .moment').innerText";
-const SIMULATED: &str =
+pub(crate) const SIMULATED: &str =
     "document.querySelector('.result table') !== null || !document.querySelector('#whatif-error').hidden";
 
-async fn open(browser: &mut Browser) {
+pub(crate) async fn open(browser: &mut Browser) {
     click(browser, ".rows a").await;
     wait(browser, "document.querySelector('.timeline .course') !== null").await;
 }
 
 /// Types a value into a field of the form.
-async fn fill(browser: &mut Browser, name: &str, value: &str) {
+pub(crate) async fn fill(browser: &mut Browser, name: &str, value: &str) {
     let fill = format!(
         "{{ const it = document.querySelector('.whatif [name={name}]'); it.focus(); it.value = {value:?}; \
          it.dispatchEvent(new Event('input', {{bubbles: true}})); null }}"
@@ -428,6 +429,7 @@ async fn timeline_without_record_has_what_the_command_has_seen() {
 #[ignore = "writes pictures for a person to look at"]
 async fn pictures() {
     let folder = std::env::var("PICTURES").unwrap_or_else(|_| env!("CARGO_TARGET_TMPDIR").to_owned());
+    let folder = Path::new(&folder);
     let world = recorded("pictures").await;
     for (name, width, scheme) in [("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 390, "light")]
     {
@@ -435,17 +437,17 @@ async fn pictures() {
         browser.emulate("screen", scheme).await;
         wait(&mut browser, "document.querySelector('.rows .reason')?.textContent.includes('maxReplicas')")
             .await;
-        picture(&mut browser, &folder, &format!("console-list-{name}")).await;
+        picture(&mut browser, folder, &format!("console-list-{name}")).await;
         open(&mut browser).await;
         click_at(&mut browser, ten_past_three()).await;
-        picture(&mut browser, &folder, &format!("console-timeline-{name}")).await;
+        picture(&mut browser, folder, &format!("console-timeline-{name}")).await;
         browser.evaluate("document.querySelector('.timeline .course').focus()").await;
         browser.press("Escape").await;
         click(&mut browser, "details.card > summary").await;
         fill(&mut browser, "downWindow", "60").await;
         fill(&mut browser, "max", "20").await;
         browser.evaluate("document.querySelector('details.card').scrollIntoView()").await;
-        picture(&mut browser, &folder, &format!("console-form-{name}")).await;
+        picture(&mut browser, folder, &format!("console-form-{name}")).await;
         click(&mut browser, ".whatif [type=submit]").await;
         for _ in 0..6 {
             let wait = format!(
@@ -456,16 +458,16 @@ async fn pictures() {
             }
         }
         browser.evaluate("document.querySelector('.actions').scrollIntoView()").await;
-        picture(&mut browser, &folder, &format!("console-whatif-{name}")).await;
+        picture(&mut browser, folder, &format!("console-whatif-{name}")).await;
         browser.evaluate("{ const it = [...document.querySelectorAll('.rest details')].at(-1); it.open = true; it.scrollIntoView(); null }").await;
-        picture(&mut browser, &folder, &format!("console-yaml-{name}")).await;
+        picture(&mut browser, folder, &format!("console-yaml-{name}")).await;
         browser.stop().await;
     }
 }
 
-async fn picture(browser: &mut Browser, folder: &str, name: &str) {
+pub(crate) async fn picture(browser: &mut Browser, folder: &Path, name: &str) {
     use base64::Engine as _;
     let answer = browser.call("Page.captureScreenshot", json!({"format": "png"})).await;
     let bytes = base64::engine::general_purpose::STANDARD.decode(answer["data"].as_str().unwrap()).unwrap();
-    std::fs::write(format!("{folder}/{name}.png"), bytes).unwrap();
+    std::fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
 }

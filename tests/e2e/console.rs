@@ -28,10 +28,10 @@ pub(crate) async fn shows_changes_of_the_leader(stage: &Fixture) -> Outcome {
 
     let (process, page) = start(stage).await?;
     // Without the right, the page says which one is missing, and the rest of it is there.
-    let state = page.get("/controller").await?;
-    let refused = state["missing"].to_string();
-    let names_right = refused.contains("leases.coordination.k8s.io") && state["lease"].is_null();
-    ensure(names_right, || format!("without the right to read the Lease: {state}"))?;
+    let shown = page.get("/controller").await?;
+    let names_right = shown["missing"].to_string().contains("leases.coordination.k8s.io");
+    let is_partial = names_right && shown["lease"].is_null();
+    ensure(is_partial, || format!("without the right to read the Lease: {shown}"))?;
     let marks = marks(&page).await?;
     ensure(marks.is_empty(), || format!("without the right to read the Lease: {marks:?}"))?;
 
