@@ -23,8 +23,9 @@ async fn waiting_pod(world: &World, app: &str, name: &str) -> Outcome<String> {
 pub(super) async fn pending_pods(world: &World) -> Outcome {
     let web = world.deployments("web");
     policy(world, "guard", &json!({"guards": {"pendingPods": {"maximum": 0}}})).await?;
-    world.deployment("web", 2, APP).await?;
+    // Before the Deployment becomes ready, so that the first sync of the HPA finds it in the cache.
     let waiting = waiting_pod(world, "web", "waiting").await?;
+    world.deployment("web", 2, APP).await?;
     world.external("web", &["60"]);
     let spec =
         json!({"minReplicas": 1, "maxReplicas": 10, "metrics": [external("web", "AverageValue", "10")]});
