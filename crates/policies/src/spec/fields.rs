@@ -52,10 +52,13 @@ pub fn parse(text: &str, level: Level) -> Parsed {
     if text.len() > MAX_BYTES {
         return whole(ProblemReason::TooLarge { bytes: text.len(), maximum: MAX_BYTES });
     }
-    match serde_saphyr::from_str::<Value>(text) {
+    let mut options = serde_saphyr::Options::default();
+    // The text around an error is not shown, and to render it takes longer than to parse it.
+    options.with_snippet = false;
+    match serde_saphyr::from_str_with_options::<Value>(text, options) {
         Ok(value) => read(value, level),
         Err(error) => {
-            let error = error.to_string();
+            let error = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
             let line: String = error.lines().next().unwrap_or_default().chars().take(200).collect();
             whole(ProblemReason::Unreadable(line))
         }

@@ -125,6 +125,18 @@ fn invalid_field_is_reported_and_the_others_stand() {
 }
 
 #[test]
+fn text_that_is_no_yaml_is_reported_with_its_place() {
+    for (text, expected) in [
+        ("mode: [Auto", "unclosed bracket '[' at line 1, column 7"),
+        ("a: 1\n  b: 2", "mapping values are not allowed in this context at line 2, column 4"),
+        ("{mode: Auto, mode: Paused}", "duplicate mapping key: mode not allowed here at line 1, column 14"),
+    ] {
+        let expected = format!("the policy cannot be read: {expected}; the policy is ignored");
+        assert_eq!(problems(text, Level::Annotation), [expected], "{text}");
+    }
+}
+
+#[test]
 fn invalid_entry_of_a_list_is_ignored_as_a_whole() {
     for (entry, expected) in [
         (

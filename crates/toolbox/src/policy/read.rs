@@ -55,7 +55,7 @@ fn documents(path: &Path, text: &str) -> Result<Vec<FileObject>, PolicyError> {
     options.with_snippet = false;
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
         let line = error.location().map_or(0, |location| location.line());
-        let problem = error.to_string();
+        let problem = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         PolicyError::Form {
             path: path.to_owned(),
             document: document_of(text, line),

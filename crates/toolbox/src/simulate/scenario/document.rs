@@ -96,7 +96,7 @@ impl Node {
             }
             Err(error) => {
                 let line = error.location().map_or(0, |location| location.line());
-                let text = error.to_string();
+                let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
                 let message = text.lines().next().unwrap_or_default();
                 Err(Problem::new(Location { source: Arc::clone(source), line }, "", message))
             }
