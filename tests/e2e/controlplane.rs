@@ -8,6 +8,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -281,9 +282,21 @@ fn audit_policy() -> String {
     .to_string()
 }
 
-/// A port that was free when this function returned.
+/// A port that was free when this function returned, and that it returns once. Ports of outgoing connections start
+/// at 32768: none of another test takes this port before its server does.
 pub(crate) fn free_port() -> Outcome<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 22_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..COUNT {
+        // Other processes start elsewhere.
+        let number = std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT)?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    Err(Failure(format!("no free port of the {COUNT} from {FIRST}")))
 }
 
 /// A folder that is removed on drop, unless `CONCERTINA_E2E_KEEP` is set.
