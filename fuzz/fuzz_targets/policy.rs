@@ -20,7 +20,9 @@ fuzz_target!(|input: &[u8]| {
     for level in [Level::Annotation, Level::Namespaced, Level::Cluster] {
         let parsed = parse(text, level);
         check(&parsed, now);
-        assert_eq!(parse(text, level), parsed);
+        if level == Level::Annotation {
+            assert_eq!(parse(text, level), parsed);
+        }
         if let Ok(value @ Value::Object(_)) = serde_json::from_str::<Value>(text) {
             let mut further = value;
             if let Some(fields) = further.as_object_mut()
