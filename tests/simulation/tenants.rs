@@ -49,30 +49,32 @@ pub(crate) fn start(cluster: &Cluster, number: usize, fault: &Fault) {
             _ => format!("app={name}"),
         };
         cluster.put_scale(&path(&name), BareScale { spec_replicas: 1, status_replicas: 1, selector });
-        let metrics: Vec<_> = (0..metrics).map(|metric| metric_spec(fault.kind, &name, metric)).collect();
-        let object = json!({
-            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
-            "metadata": {"namespace": NAMESPACE, "name": name},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-                "minReplicas": 1, "maxReplicas": 2, "metrics": metrics,
-            },
-        });
+        let object = object(fault.kind, &name, metrics, 1);
         cluster.create(object).unwrap_or_else(|status| panic!("{status:?}"));
     }
 }
 
+/// An HPA of a tenant with a number of metrics.
+fn object(kind: FaultKind, name: &str, metrics: usize, least: usize) -> Value {
+    let metrics: Vec<_> = (0..metrics).map(|metric| metric_spec(kind, name, metric)).collect();
+    json!({
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"namespace": NAMESPACE, "name": name},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": least, "maxReplicas": least + 1, "metrics": metrics,
+        },
+    })
+}
+
 /// Edits the HPAs of a tenant. Every edit of an HPA without metrics makes the controller scale its target.
 pub(crate) fn edit(cluster: &Cluster, number: usize, fault: &Fault, second: u64) {
-    let Some(Behavior { hpas, edits: true, .. }) = behavior(fault.kind) else { return };
+    let Some(Behavior { hpas, metrics, edits: true }) = behavior(fault.kind) else { return };
+    let least = if second.is_multiple_of(2) { 1 } else { 5 };
     for hpa in 0..hpas {
+        let edited = cluster.update(object(fault.kind, &name(number, hpa), metrics, least));
         // A restore of etcd removes HPAs, and brings them back after the tenant was removed.
-        if let Some(mut object) = cluster.get(HPAS, NAMESPACE, &name(number, hpa)) {
-            let least = if second.is_multiple_of(2) { 1 } else { 5 };
-            object["spec"]["minReplicas"] = least.into();
-            object["spec"]["maxReplicas"] = (least + 1).into();
-            cluster.update(object).unwrap_or_else(|status| panic!("{status:?}"));
-        }
+        edited.or_else(|status| if status.code == 404 { Ok(()) } else { Err(status) }).unwrap();
     }
 }
 

@@ -235,19 +235,19 @@ impl Cluster {
     }
 
     /// Updates an object, by the rules of a PUT.
-    pub fn update(&self, object: Value) -> Result<Value, Status> {
+    pub fn update(&self, object: Value) -> Result<(), Status> {
         let ty = type_of(&object)?;
         let (namespace, name) = (namespace_of(ty, &object), object::meta(&object, "name").to_owned());
-        let stored = write::update(&mut self.lock(), ty, &namespace, &name, object, &self.write())?;
-        Ok(stored.value())
+        write::update(&mut self.lock(), ty, &namespace, &name, object, &self.write())?;
+        Ok(())
     }
 
     /// Updates the status of an object, by the rules of a PUT of the status subresource.
-    pub fn update_status(&self, object: Value) -> Result<Value, Status> {
+    pub fn update_status(&self, object: Value) -> Result<(), Status> {
         let ty = type_of(&object)?;
         let (namespace, name) = (namespace_of(ty, &object), object::meta(&object, "name").to_owned());
-        let stored = write::update_status(&mut self.lock(), ty, &namespace, &name, object, &self.write())?;
-        Ok(stored.value())
+        write::update_status(&mut self.lock(), ty, &namespace, &name, object, &self.write())?;
+        Ok(())
     }
 
     /// Returns an object. `resource` is `group/resource`, or the resource alone in the core group:

@@ -15,7 +15,7 @@ use super::store::{State, StoredObject};
 use super::{defaults, hpa, validation};
 
 use self::metadata::{
-    SYSTEM_FIELDS, check_name, check_namespace, check_open, check_version, desired_state, identify,
+    SYSTEM_FIELDS, check_name, check_namespace, check_open, check_version, have_same_desired_state, identify,
     keep_system_fields, prepare, record_manager, taken_metadata,
 };
 pub(crate) use self::removal::{DeleteOptions, delete};
@@ -98,7 +98,7 @@ pub(crate) fn update(
     }
     keep_system_fields(&mut object, &old);
     prepare(ty, &mut object)?;
-    if ty.generation && desired_state(ty, &object) != desired_state(ty, &old) {
+    if ty.generation && !have_same_desired_state(ty, &object, &old) {
         let generation = object::int(&old, &["metadata", "generation"]).unwrap_or(0) + 1;
         object::section(&mut object, "metadata").insert("generation".to_owned(), generation.into());
     }

@@ -183,10 +183,12 @@ impl World {
             let app = state.apps.get(number).filter(answers)?;
             (app.namespace.clone(), app.name.clone())
         };
-        let mut hpa = cluster.get("autoscaling/horizontalpodautoscalers", &namespace, &name)?;
+        let stored = || cluster.get("autoscaling/horizontalpodautoscalers", &namespace, &name);
+        let mut hpa = stored()?;
         let maximum = hpa.pointer_mut("/spec/maxReplicas")?;
         *maximum = Value::from(maximum.as_i64()? + 1);
-        cluster.update(hpa).ok()?.pointer("/metadata/generation")?.as_i64()
+        cluster.update(hpa).ok()?;
+        stored()?.pointer("/metadata/generation")?.as_i64()
     }
 
     /// Doubles the load of every tenth HPA. Returns their keys.

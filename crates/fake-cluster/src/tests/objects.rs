@@ -91,10 +91,13 @@ async fn update_from_an_old_version_conflicts() {
 async fn update_without_changes_keeps_the_version() {
     let cluster = cluster();
     let created = cluster.create(hpa("web")).unwrap();
-    assert_eq!(cluster.update(created.clone()).unwrap(), created);
+    cluster.update(created.clone()).unwrap();
+    let stored = || cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
+    assert_eq!(stored(), created);
     let mut relabelled = created.clone();
     relabelled["metadata"]["labels"]["team"] = json!("b");
-    let updated = cluster.update(relabelled).unwrap();
+    cluster.update(relabelled).unwrap();
+    let updated = stored();
     assert_ne!(updated["metadata"]["resourceVersion"], created["metadata"]["resourceVersion"]);
     assert_eq!(updated["metadata"]["generation"], 1);
 }
@@ -118,7 +121,8 @@ async fn status_put_keeps_the_spec_and_takes_the_metadata() {
     let mut spec = now;
     spec["status"] = json!({});
     spec["spec"]["maxReplicas"] = json!(11);
-    let now = cluster.update(spec).unwrap();
+    cluster.update(spec).unwrap();
+    let now = cluster.get("autoscaling/horizontalpodautoscalers", "default", "web").unwrap();
     assert_eq!((&now["status"]["desiredReplicas"], &now["metadata"]["generation"]), (&json!(2), &json!(2)));
 }
 

@@ -85,7 +85,8 @@ async fn filtered_watch_reports_objects_that_start_or_stop_matching() {
     let mut a = cluster.create(pod("a", &json!({ "app": "db" }))).unwrap();
     for app in ["web", "web2"] {
         a["metadata"]["labels"]["app"] = json!(app);
-        a = cluster.update(a).unwrap();
+        cluster.update(a).unwrap();
+        a = cluster.get("pods", "default", "a").unwrap();
     }
     assert_eq!(watch.next_summary().await, "ADDED a");
     let left = watch.next().await.unwrap();

@@ -76,7 +76,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -210,7 +209,7 @@ impl Workloads {
     pub fn restart(&self, resource: &str, namespace: &str, name: &str) -> Result<(), Status> {
         let object = self.cluster.get(resource, namespace, name);
         let object = object.ok_or_else(|| Status::not_found("", resource, name))?;
-        self.cluster.update(restarted(object, self.clock.now())).map(|_: Value| ())
+        self.cluster.update(restarted(object, self.clock.now()))
     }
 }
 

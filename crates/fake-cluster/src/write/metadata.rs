@@ -165,16 +165,19 @@ fn drop_empty_metadata(object: &mut Value) {
     });
 }
 
-/// Returns the part that the generation counts: the spec, or all except metadata and status for custom
-/// resources.
-pub(super) fn desired_state(ty: &ResourceType, object: &Value) -> Value {
+/// Whether two objects have equal parts that the generation counts: the spec, or all except metadata and status for
+/// custom resources.
+pub(super) fn have_same_desired_state(ty: &ResourceType, one: &Value, other: &Value) -> bool {
     if !ty.custom {
-        return object.get("spec").cloned().unwrap_or_default();
+        return one.get("spec").unwrap_or(&Value::Null) == other.get("spec").unwrap_or(&Value::Null);
     }
-    let mut fields: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
-    fields.remove("metadata");
-    fields.remove("status");
-    Value::Object(fields)
+    let [one, other] = [one, other].map(|object| {
+        let mut fields: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
+        fields.remove("metadata");
+        fields.remove("status");
+        fields
+    });
+    one == other
 }
 
 /// Adds a short `managedFields` record: manager, subresource and time, without the fields.
