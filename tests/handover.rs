@@ -39,7 +39,7 @@ use crate::links::PlantedBug;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Number of seeds that are tried for each planted bug.
-const SEARCHED: u64 = if cfg!(debug_assertions) { 60 } else { 2000 };
+const SEARCHED: u64 = 2000;
 
 #[test]
 fn every_hpa_has_one_writer_under_any_schedule() {
@@ -48,12 +48,12 @@ fn every_hpa_has_one_writer_under_any_schedule() {
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "needs more seeds than run without optimisation")]
 fn every_planted_bug_is_found() {
     let chosen = std::env::var("HANDOVER_PLANT").ok();
     let bugs = PlantedBug::ALL.iter().filter(|bug| chosen.as_ref().is_none_or(|name| name == bug.name()));
     let missed: Vec<_> = bugs.filter(|bug| seeds::first_failure(**bug, SEARCHED).is_none()).collect();
-    // Without optimisation too few seeds run to find the rare ones.
-    assert!(cfg!(debug_assertions) || missed.is_empty(), "not found: {missed:?}");
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ use crate::bugs::PlantedBug;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Number of seeds that are tried for each planted bug.
-const SEARCHED: u64 = if cfg!(debug_assertions) { 20 } else { 500 };
+const SEARCHED: u64 = 500;
 
 #[test]
 fn every_write_follows_the_policies_of_its_hpa() {
@@ -45,12 +45,12 @@ fn every_write_follows_the_policies_of_its_hpa() {
 }
 
 #[test]
+#[cfg_attr(debug_assertions, ignore = "needs more seeds than run without optimisation")]
 fn every_planted_bug_is_found() {
     let chosen = std::env::var("POLICY_PLANT").ok();
     let bugs = PlantedBug::ALL.iter().filter(|bug| chosen.as_ref().is_none_or(|name| name == bug.name()));
     let missed: Vec<_> = bugs.filter(|bug| seeds::first_failure(**bug, SEARCHED).is_none()).collect();
-    // Without optimisation too few seeds run to find the rare ones.
-    assert!(cfg!(debug_assertions) || missed.is_empty(), "not found: {missed:?}");
+    assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
 #[test]
