@@ -119,8 +119,8 @@ pub(super) async fn check(config: &Config, client: &Client) -> Result<(), AppErr
             Err(error) if error.is_not_found() || error.is_forbidden() => {
                 tracing::warn!(
                     %error,
-                    "cannot read the user of this process; it must be none of --built-in-users, whose writes the guard \
-                     refuses"
+                    "failed to read the user of this process; it must not be one of --built-in-users, whose writes the \
+                     guard refuses"
                 );
                 return Ok(());
             }

@@ -20,7 +20,7 @@ use controller::record::Decisions;
 use controller::record::wire::{DecisionEntry, Outcome};
 use controller::store::{HpaRecord, Key};
 
-/// Why the page has no fields to play with.
+/// The reason why the page offers no simulation.
 const NO_WHAT_IF: &str = "What if is not available here: a simulation would delay the syncs of the leader";
 
 /// Explains HPAs from the record of this process.
@@ -108,7 +108,7 @@ fn found(record: &HpaRecord, decisions: &[DecisionEntry], settings: &Settings) -
     })
 }
 
-/// What a standby shows in place of decisions: the leader has them. `None` for the leader.
+/// The text that a standby shows in place of decisions, which only the leader has. `None` for the leader.
 fn standby(state: &LeaderState) -> Option<String> {
     match state {
         LeaderState::Leader { .. } => None,

@@ -27,13 +27,13 @@ use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 
 const DAY: Duration = Duration::from_hours(24);
-/// Life of an authority.
+/// Lifetime of an authority.
 const LIFE: Duration = Duration::from_hours(365 * 24);
 /// Age of an authority at which its successor is created.
 const SUCCESSION: Duration = Duration::from_hours(243 * 24);
 /// Age from which an authority signs.
 const ACTIVATION: Duration = Duration::from_mins(10);
-/// Life of a serving certificate. It is renewed after two thirds of it.
+/// Lifetime of a serving certificate, which is renewed after two thirds of this time.
 const SERVING_LIFE: Duration = Duration::from_hours(30 * 24);
 /// Second of the end of the year 9998.
 const MAX_SECOND: u64 = 253_370_764_799;

@@ -249,7 +249,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, answers: &Answers, s
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "connection of the webhook failed");
+        tracing::debug!(%error, "webhook connection failed");
     }
 }
 

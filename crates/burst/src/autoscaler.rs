@@ -130,7 +130,7 @@ impl Autoscaler {
         let Some(Panic { since, last_over }) = self.panicking else {
             return (Mode::Stable, stable.replicas, Limit::Stable(stable.clamp));
         };
-        // The stable window can ask for more: after a peak, or while samples are missing.
+        // The stable window can propose more: after a peak, or while samples are missing.
         let (higher, mut limit) = if panic.replicas > stable.replicas {
             (panic.replicas, Limit::Panic(panic.clamp))
         } else {

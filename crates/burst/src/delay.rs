@@ -28,7 +28,8 @@ impl Delay {
         while self.highest.pop_back_if(|(_, earlier)| *earlier <= result).is_some() {}
         let length = i64::try_from(self.intervals).unwrap_or(i64::MAX);
         while self.highest.pop_front_if(|(at, _)| interval.saturating_sub(*at) >= length).is_some() {}
-        // A higher result of the same interval, or of a later one if the clock went back, stands for this one.
+        // A higher result of the same interval covers this one, as does that of a later interval if the clock was set
+        // back.
         if self.highest.back().is_none_or(|(at, _)| *at < interval) {
             self.highest.push_back((interval, result));
         }

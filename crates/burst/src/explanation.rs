@@ -12,9 +12,9 @@ pub struct Explanation {
     pub ready: i32,
     /// The lowest and the highest count that the rates permit.
     pub limits: (i32, i32),
-    /// What the stable window asks for.
+    /// The proposal of the stable window.
     pub stable: Proposal,
-    /// What the panic window asks for. Used in panic mode only.
+    /// The proposal of the panic window. Used in panic mode only.
     pub panic: Proposal,
     /// The mode of the decision.
     pub mode: Mode,
@@ -26,7 +26,7 @@ pub struct Explanation {
     pub replicas: i32,
 }
 
-/// The count that one window asks for.
+/// The count that one window proposes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Proposal {
@@ -38,11 +38,11 @@ pub struct Proposal {
     pub desired: i32,
     /// [`Self::desired`] within the rates and the activation scale.
     pub replicas: i32,
-    /// What changed [`Self::desired`].
+    /// The rule that changed [`Self::desired`].
     pub clamp: Clamp,
 }
 
-/// What changed the count that a window asks for.
+/// The rule that changed the proposal of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Clamp {
@@ -67,8 +67,8 @@ pub enum Mode {
     Panic {
         /// The start of the panic mode.
         since: i64,
-        /// The last time at which the panic window asked for too many pods. The mode ends once this is longer
-        /// ago than the stable window.
+        /// The last time at which the panic window was above the threshold. The mode ends once this time is older than
+        /// the stable window.
         last_over: i64,
         /// The highest count since the start.
         highest: i32,

@@ -16,8 +16,8 @@ pub struct Settings {
     pub stable_window: u32,
     /// The length of the panic window, in seconds, from 1 to the stable window.
     pub panic_window: u32,
-    /// The panic mode starts where the panic window asks for this many times the ready pods. At least 1. 2
-    /// means 200 %.
+    /// The panic mode starts when the panic window needs at least this multiple of the ready pods. At least 1. 2 means
+    /// 200 %.
     pub panic_threshold: f64,
     /// Largest factor of a step up, relative to the ready pods. Above 1.
     pub max_scale_up_rate: f64,

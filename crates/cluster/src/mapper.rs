@@ -142,7 +142,8 @@ impl Version {
     }
 }
 
-/// The `apiVersion` of a scale subresource. Without a complete one of its own, it has that of its resource.
+/// The `apiVersion` of a scale subresource. Unless discovery states group and version of the subresource, it is that of
+/// the resource.
 fn scale_version(group: &str, version: &str, scale: &APIResource) -> String {
     let own = scale.group.as_deref().zip(scale.version.as_deref());
     match own.filter(|(group, version)| !group.is_empty() && !version.is_empty()) {

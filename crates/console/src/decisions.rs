@@ -1,7 +1,7 @@
 //! The last decisions of a controller's record, for the rows of all HPAs.
 //!
-//! One read per interval, and only while a page is open. A record that cannot be read costs nothing but its next
-//! attempt: rows then show what the HPA itself says.
+//! One read per interval, and only while a page is open. A record that cannot be read costs only the next attempt.
+//! Until then, rows show the status of the HPA alone.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -44,7 +44,7 @@ impl LastDecision {
     /// Creates the decision of an entry of the record. `last` is the time of its last sync, and `now` the
     /// controller's time of day.
     pub fn new(sentence: &str, first: Timestamp, last: Timestamp, now: Timestamp, period: Duration) -> Self {
-        // The rest of a wait changes with each sync. The row shows how long the decision has held instead.
+        // The remaining time of a wait changes with each sync. The row shows how long the decision has held instead.
         let sentence = sentence.split_once(", for another ").map_or(sentence, |(lasting, _)| lasting);
         let period = SignedDuration::try_from(period).unwrap_or(SignedDuration::MAX);
         let is_late = now.duration_since(last) > period.saturating_mul(LATE_AFTER);

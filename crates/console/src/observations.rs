@@ -51,7 +51,7 @@ impl Observations {
         let old = points.iter().take_while(|other| other.at < start).count().saturating_sub(1);
         points.drain(..old);
         let spacing = HISTORY.as_secs() / i64::try_from(most).unwrap_or(i64::MAX) + 1;
-        // An observation between two others with the same count can go.
+        // An observation between two others with the same count can be dropped.
         let replaces = match points.as_slice() {
             [.., before, last] => {
                 let is_same = before.desired == last.desired && last.desired == observation.desired;

@@ -31,7 +31,7 @@ const CONTEST: SignedDuration = SignedDuration::from_mins(2);
 pub enum State {
     /// The target or every metric cannot be read, so the HPA does not scale.
     Unable,
-    /// The metrics ask for more than maxReplicas.
+    /// The metrics propose more than maxReplicas.
     Maximum,
     /// The count changes direction repeatedly.
     Flapping,
@@ -255,7 +255,7 @@ fn diagnose(
     }
     let is_window = |able: &&Condition| matches!(&*able.reason, "ScaleUpStabilized" | "ScaleDownStabilized");
     if let Some(able) = able.filter(is_window) {
-        // The condition is true with other reasons too, so its time says nothing about this one.
+        // The condition is also true with other reasons, so its time is not that of this reason.
         return Diagnosis { since: None, ..of(State::Held, able) };
     }
     match (limited, active, able) {

@@ -116,7 +116,7 @@ impl Console {
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection of the console");
+                    tracing::warn!(%error, "failed to accept a console connection");
                     stop.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await;
                 }
             }
@@ -137,7 +137,7 @@ impl Console {
             .serve_connection(TokioIo::new(stream), service)
             .await;
         if let Err(error) = served {
-            tracing::debug!(%client, %error, "connection of the console ended");
+            tracing::debug!(%client, %error, "console connection closed");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The responses to questions what an HPA would have done: one simulation at a time.
+//! Responds to what-if questions about HPAs: one simulation at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Simulations {
         }
     }
 
-    /// Simulates. The connection owns the simulation: it ends with it.
+    /// Runs a simulation. The connection owns it, so a closed connection stops it.
     pub(crate) async fn respond(&self, subject: Subject, query: &str) -> Response<Body> {
         let answering = async {
             let fields = whatif::fields(query)?;

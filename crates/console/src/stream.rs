@@ -140,7 +140,7 @@ impl Client {
             }
             tokio::select! {
                 biased;
-                // The first tick is at once, so that nothing is sent before the first review.
+                // The first tick is immediate, so that nothing is sent before the first review.
                 _ = self.reviews.tick() => {
                     self.review().await?;
                     if self.version.is_none() {
@@ -150,7 +150,7 @@ impl Client {
                 }
                 _ = self.checks.tick() => self.check(),
                 changed = self.versions.changed() => {
-                    // The store has the sender, and this client has the store.
+                    // Never fails: the store holds the sender, and this client holds the store.
                     if changed.is_ok() {
                         tokio::time::sleep(COALESCE).await;
                         self.read();
@@ -221,7 +221,7 @@ impl Client {
         // JSON of a value has no line breaks outside of texts, where they are escaped.
         match serde_json::to_string(data) {
             Ok(data) => self.queue.push_back(format!("event: {event}\ndata: {data}\n\n").into()),
-            Err(error) => tracing::error!(%error, "failed to encode an event of the console"),
+            Err(error) => tracing::error!(%error, "failed to encode a console event"),
         }
     }
 }

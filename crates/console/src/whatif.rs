@@ -1,5 +1,5 @@
-//! The question what an HPA would have done with other fields: the fields of a query, and the seam behind which the
-//! simulation is.
+//! What-if questions: what an HPA would have done with other fields. Defines the fields of a query and the interface to
+//! the simulation.
 //!
 //! The question is a GET with the fields in its query, so that the rules of [`crate::access`] hold for it: a page of
 //! another origin has no token, and no request has a body. The limit of a request's headers bounds its size. One
@@ -56,7 +56,7 @@ impl WhatIfError {
     }
 }
 
-/// Answers what an HPA would have done with other fields. It writes nothing.
+/// Simulates what an HPA would have done with other fields. It writes nothing.
 pub trait WhatIf: Debug + Send + Sync + 'static {
     /// Returns the answer as a JSON document. Dropping the future stops the simulation.
     fn ask(&self, question: Question) -> BoxFuture<'static, Result<Vec<u8>, WhatIfError>>;

@@ -38,7 +38,7 @@ const MAX_MESSAGE: usize = 1024;
 pub(crate) struct Parts {
     /// Sends the events.
     pub(crate) events: Recorder,
-    /// While it refuses writes, nothing is recorded.
+    /// No event is recorded while the gate refuses writes.
     pub(crate) gate: Arc<Gate>,
     /// The permissions for single HPAs. `None` permits all.
     pub(crate) permits: Option<Arc<dyn Permits>>,
@@ -137,7 +137,7 @@ impl State {
     /// Whether an outcome is to be reported now. `is_new`: the HPA has no status yet.
     fn changes(&mut self, uid: &Arc<str>, outcome: &Outcome, is_new: bool, now: Instant) -> bool {
         let Some(reported) = self.reported.get_mut(uid) else {
-            // What a previous leader decided about HPAs is no change. Otherwise a failover would report all HPAs.
+            // The first outcome of an HPA with a status is no change. Otherwise a new leader would report all HPAs.
             let is_reported = is_new && self.budget.take(now);
             if is_reported || !is_new {
                 let at = is_reported.then_some(now);

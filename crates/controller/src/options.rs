@@ -59,7 +59,7 @@ pub struct Options {
     pub decision_events: bool,
     /// `--decisions-per-hpa`: the number of decisions recorded per HPA; 0 disables the record.
     pub decisions_per_hpa: usize,
-    /// `--metric-sources`: where metrics come from if a policy says so. `None`: from the metrics APIs only.
+    /// `--metric-sources`: the sources of metrics that policies may name. `None`: from the metrics APIs only.
     pub metric_sources: Option<MetricSources>,
 }
 

@@ -61,34 +61,34 @@ pub enum SyntaxError {
     /// A text or a value that is not UTF-8.
     #[error("text that is not UTF-8")]
     Utf8,
-    /// Something else where a label name is expected.
+    /// Another token where a label name is expected.
     #[error("expected the name of a label")]
     LabelName,
-    /// Something else where `=` is expected.
+    /// Another token where `=` is expected.
     #[error("expected = after the name of a label")]
     Equal,
-    /// Something else where a label value is expected.
+    /// Another token where a label value is expected.
     #[error("expected the quoted value of a label")]
     LabelValue,
-    /// Something else where a comma or brace is expected.
+    /// Another token where a comma or brace is expected.
     #[error("expected a comma or a closing brace after the value of a label")]
     Comma,
     /// Two metric names, or none.
     #[error("expected one name of a metric")]
     MetricName,
-    /// Something else where a value is expected.
+    /// Another token where a value is expected.
     #[error("expected a number")]
     Value,
     /// An invalid timestamp.
     #[error("expected a timestamp")]
     Timestamp,
-    /// Something else where a line shall end.
+    /// Another token where the end of a line is expected.
     #[error("expected the end of the line")]
     LineEnd,
     /// The page of OpenMetrics is incomplete.
     #[error("the page does not end with # EOF, so it is incomplete")]
     MissingEof,
-    /// Something follows the end of OpenMetrics.
+    /// The page continues after the end marker of OpenMetrics.
     #[error("data after # EOF")]
     AfterEof,
 }

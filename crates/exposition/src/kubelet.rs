@@ -164,7 +164,7 @@ pub struct PodUsage {
     pub time: i64,
     /// The span over which the cpu of that container is averaged.
     pub window: Duration,
-    /// The usage of each container. Containers whose counters went back are left out.
+    /// The usage of each container. Containers with a decreased counter are left out.
     pub containers: BTreeMap<Box<str>, Usage>,
     /// The time of the first scrape with these counters, as passed to [`Storage::store`].
     pub scraped: Duration,
@@ -208,7 +208,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// An empty storage. `interval` is the interval of scrapes: a container that is younger has usage since its
+    /// An empty storage. `interval` is the interval of scrapes: the usage of a younger container is averaged since its
     /// start.
     pub fn new(interval: Duration) -> Self {
         let interval = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX);
@@ -278,15 +278,15 @@ impl Storage {
         Some(PodUsage { time, window, containers, scraped: last.scraped })
     }
 
-    /// The usage of a pod, as [`Self::usage`] returns it. `None` also for a pod with a container that was measured
-    /// once and scraped twice since: metrics-server averages its cpu over the longest span, to almost nothing.
+    /// The usage of a pod, as [`Self::usage`] returns it. `None` also for a pod with a container that was measured once
+    /// and scraped twice since: metrics-server averages its cpu over the longest span, so it is close to 0.
     pub fn measured(&self, pod: &PodKey) -> Option<PodUsage> {
         let previous = self.previous.get(pod)?;
         previous.0.iter().all(|(_, point)| point.time.is_some()).then(|| self.usage(pod)).flatten()
     }
 }
 
-/// Usage, time and window. `None` if the start or the counter went back.
+/// Usage, time and window. `None` if the start or the counter decreased.
 fn usage(last: &Point, previous: &Point) -> Option<(Usage, i64, i64)> {
     if last.start < previous.start {
         return None;

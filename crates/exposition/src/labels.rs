@@ -6,9 +6,9 @@ use std::hash::{DefaultHasher, Hasher};
 /// A hash of a set of labels. Equal sets have equal hashes, in any order of their labels. A label with an empty value
 /// counts as absent, as in Prometheus.
 ///
-/// It stands for the labels, which may be 64 KiB for each series. Of the 1,000 series that a scrape keeps by default,
-/// two different ones have the same hash with a probability of 1,000² / 2¹²⁹, less than 2 in 10³³. Their page would be
-/// refused, or one of their rates would be wrong, for the HPAs of the pod that serves them.
+/// The hash replaces the labels, which may be 64 KiB for each series. Of the 1,000 series that a scrape keeps by
+/// default, two different ones have the same hash with a probability of 1,000² / 2¹²⁹, less than 2 in 10³³. Their page
+/// would be refused, or one of their rates would be wrong, for the HPAs of the pod that serves them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelsHash([u64; 2]);
 
@@ -20,7 +20,7 @@ impl LabelsHash {
         let mut text = Vec::with_capacity(256);
         for (name, value) in &labels {
             for part in [name, value.as_bytes()] {
-                // With its length, so that no other parts have the same text.
+                // The length precedes the part, so that different parts never give the same text.
                 text.extend_from_slice(&part.len().to_ne_bytes());
                 text.extend_from_slice(part);
             }

@@ -16,7 +16,7 @@ const PLAIN_NUMBER: usize = 300;
 /// A timestamp of at most this length is in the range of integers.
 const TIMESTAMP: usize = 18;
 
-/// What the lines of one buffer share.
+/// The state that the lines of one buffer share.
 #[derive(Debug, Default)]
 pub(crate) struct Lines<'b> {
     /// The previous series up to the end of its last label value, or up to the byte after its name. Empty if the

@@ -56,8 +56,8 @@ impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
 
 /// A page that arrives in pieces of any size.
 ///
-/// It holds at most one line and 16 KiB. A page is only valid as a whole: if [`Self::push`] or [`Self::finish`]
-/// fails, what was passed on before must be dropped.
+/// It holds at most one line and 16 KiB. A page is only valid as a whole: if [`Self::push`] or [`Self::finish`] fails,
+/// the series that were passed on must be dropped.
 #[derive(Debug)]
 pub struct Page {
     format: Format,
@@ -139,7 +139,7 @@ impl Page {
         self.read_buffer(true, receiver)
     }
 
-    /// Reads the entries in the buffer, and leaves what is incomplete.
+    /// Reads the complete entries in the buffer, and keeps the rest.
     fn read_buffer(&mut self, complete: bool, receiver: &mut impl Receiver) -> Result<(), PageError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let read = self.read(&buffer, complete, receiver)?;

@@ -19,7 +19,7 @@ pub struct Rates {
     window: Duration,
     /// The times of the scrapes, oldest first.
     times: VecDeque<Duration>,
-    /// Those of the last scrape. Each has values at the last ones of the times.
+    /// The series of the last scrape. The values of each series belong to the last of the times.
     series: BTreeMap<LabelsHash, Counter>,
 }
 
@@ -38,8 +38,8 @@ impl Rates {
         Self { window, times: VecDeque::new(), series: BTreeMap::new() }
     }
 
-    /// Adds a scrape at `now`, the time since any fixed instant. Series that the scrape lacks are dropped. A
-    /// scrape that is not later than the last one replaces nothing and is ignored.
+    /// Adds a scrape at `now`, the time since any fixed instant. Series that the scrape lacks are dropped. A scrape
+    /// that is not later than the last one is ignored.
     pub fn record(&mut self, now: Duration, samples: &[Sample]) -> Result<(), InvalidValue> {
         if let Some(sample) = samples.iter().find(|sample| !sample.value.is_finite()) {
             return Err(InvalidValue(sample.value));

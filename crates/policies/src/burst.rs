@@ -24,7 +24,7 @@ pub struct BurstSpec {
     pub window_seconds: u32,
     /// `stableWindowSeconds`.
     pub stable_window_seconds: u32,
-    /// `thresholdPercent`: of the ready pods, from which on the panic mode starts.
+    /// `thresholdPercent`: the start of the panic mode, in percent of the ready pods.
     pub threshold_percent: u32,
     /// `scaleDownDelaySeconds`.
     pub scale_down_delay_seconds: u32,
@@ -104,7 +104,7 @@ pub struct BurstWindow {
     pub average_milli: i64,
     /// The seconds that the average covers.
     pub seconds: u32,
-    /// The count that the window asks for.
+    /// The count that the window proposes.
     pub replicas: i32,
 }
 

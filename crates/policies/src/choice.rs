@@ -1,6 +1,6 @@
 //! The choice among the proposals of metrics: corrections, fallbacks, then `combine`.
 //!
-//! Without a rule that changes the result there is no choice, and the reference decides.
+//! If no rule changes the result, the reference decides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ pub fn choose(
         }
     }
     let Some(highest) = proposals.iter().map(|proposal| proposal.replicas).max() else {
-        // Nothing follows from ignored metrics alone.
+        // Ignored metrics alone determine no count.
         return chosen;
     };
     let is_lowest = policy.combine.unwrap_or_default() == Combine::Min;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::metrics::{MetricState, Outcome};
 use crate::spec::{Cause, Fallback};
 
-/// Metrics that drop to 0 within this time drop at once. Metrics of different adapters are not read at the same time.
+/// Metrics that drop to 0 within this time count as dropping at once. Metrics of different adapters are not read at the
+/// same time.
 const AT_ONCE: SignedDuration = SignedDuration::from_mins(2);
 
 /// The metrics of earlier syncs. Bounded by the number of metrics of the HPA.
@@ -38,7 +39,7 @@ pub struct MetricHistory {
 }
 
 impl PolicyHistory {
-    /// The history after a sync that evaluated these metrics. Metrics that the HPA has no longer are dropped.
+    /// The history after a sync that evaluated these metrics. Metrics that the HPA no longer has are dropped.
     #[must_use]
     pub fn observe(&self, states: &[MetricState], now: Timestamp) -> Self {
         let mut metrics = BTreeMap::new();
@@ -54,7 +55,7 @@ impl PolicyHistory {
                     }
                 }
                 Outcome::Failed(cause) => {
-                    // A clock that went back must not prolong the wait.
+                    // A clock that was set back must not prolong the wait.
                     let since = metric.failing.map_or(now, |(since, _)| since.min(now));
                     metric.failing = Some((since, cause));
                 }

@@ -129,7 +129,7 @@ impl Calendar {
 
     /// The last time of an expression that is not after `now`, as local time.
     fn last(&self, cron: &Cron, now: Timestamp) -> Option<DateTime> {
-        // In the second pass through repeated local times, the later ones took place already.
+        // In the second pass through repeated local times, the later ones have already occurred.
         let mut local = self.zone.to_datetime(now).checked_add(self.repeated_before(now)).ok()?;
         let mut is_first = true;
         loop {
@@ -160,7 +160,7 @@ impl Calendar {
             AmbiguousOffset::Fold { before, .. } => return before.to_timestamp(local).ok(),
             AmbiguousOffset::Gap { before, after } => (before, after),
         };
-        // By the offset of after the change, a skipped local time is before the change.
+        // With the offset that follows the change, a skipped local time is before the change.
         let earlier = after.to_timestamp(local).ok()?;
         let change = self.zone.following(earlier).next().map(|change| change.timestamp());
         Some(

@@ -1,4 +1,4 @@
-//! The names of the pods that a workload has had: `$pods` of the past, when the pods of today did not exist yet.
+//! The names of the pods that a workload has had: the value of `$pods` for times before the current pods existed.
 
 /// How the names of pods follow from that of their workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

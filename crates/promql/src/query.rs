@@ -89,7 +89,7 @@ impl Query {
     pub fn parse(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {
         check_size(query)?;
         check_numbers(query)?;
-        // promql-parser panics on some numbers. A query of a tenant must not end the caller.
+        // promql-parser panics on some numbers. A query of a tenant must not crash the caller.
         std::panic::catch_unwind(|| Self::parse_checked(query, tenant)).unwrap_or(Err(QueryError::Parser))
     }
 
@@ -106,7 +106,7 @@ impl Query {
         let namespace = tenant.map(|tenant| Matcher::new(MatchOp::Equal, tenant.label, tenant.namespace));
         restrict(&mut expression, namespace.as_ref())?;
         let text = expression.to_string();
-        // What is sent is the printed text. If it reads as another expression, the restriction may be lost.
+        // The printed text is sent. If it parses to another expression, the restriction may be lost.
         if text.len() > MAX_TEXT || parser::parse(&text).as_ref() != Ok(&expression) {
             return Err(QueryError::Unprintable);
         }
@@ -179,7 +179,7 @@ fn check_size(query: &str) -> Result<(), QueryError> {
     if query.len() > MAX_QUERY {
         return Err(QueryError::TooLong(query.len()));
     }
-    // Counted in strings and selectors, too: no second reading of strings can then differ from the parser's.
+    // Strings and selectors count too, so the check does not depend on where the parser ends a string.
     let symbols = query.bytes().filter(|byte| b"([+-*/%^=!<>".contains(byte)).count();
     let lower = query.to_ascii_lowercase();
     let words: usize = ["and", "or", "unless", "atan2"].iter().map(|word| lower.matches(word).count()).sum();
@@ -192,9 +192,9 @@ fn check_size(query: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Checks that numbers outside of strings are no longer than a time in milliseconds needs.
+/// Checks that no number outside of strings has more digits than a time in milliseconds.
 fn check_numbers(query: &str) -> Result<(), QueryError> {
-    // Quotes alternate: a query in which an escaped quote changes that is checked in other places.
+    // Every second part is outside of strings. With escaped quotes, the check may cover other parts.
     for part in query.split(['"', '\'', '`']).step_by(2) {
         let words =
             part.split(|letter: char| !letter.is_ascii_alphanumeric() && !matches!(letter, '_' | '.'));

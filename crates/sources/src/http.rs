@@ -83,7 +83,7 @@ pub enum TlsProblem {
     /// The authorities are refused. Holds the cause.
     #[error("{0}")]
     Refused(String),
-    /// The name of the server is not one that certificates have.
+    /// Certificates cannot contain the name of the server.
     #[error("serverName is no name for TLS")]
     ServerName,
 }
@@ -113,7 +113,7 @@ impl Network {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut config = kube::Config::new(Uri::default());
         config.accept_invalid_certs = accepts_any;
-        // The system need not have authorities that are not used.
+        // Without verification, the system needs no authorities.
         config.root_cert = accepts_any.then(Vec::new);
         if let Some(path) = authorities {
             let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
@@ -280,7 +280,7 @@ pub enum RequestError {
 pub(crate) struct Response {
     /// The status.
     pub(crate) status: StatusCode,
-    /// `Content-Type`, or nothing.
+    /// `Content-Type`, or empty.
     pub(crate) content_type: String,
     body: Incoming,
 }

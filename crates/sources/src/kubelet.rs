@@ -1,5 +1,5 @@
-//! The scraper of kubelets: one for all HPAs. The page of a node is scraped once per interval while an HPA asks for
-//! the usage of a pod on it. The numbers are those of metrics-server, which reads the same page.
+//! The scraper of kubelets: one for all HPAs. The page of a node is scraped once per interval while an HPA needs the
+//! usage of a pod on it. The numbers are those of metrics-server, which reads the same page.
 //!
 //! Requests go from here to the kubelet, not through the API server: its node proxy needs `nodes/proxy`, which also
 //! permits commands in containers. The token is that of an account of its own, because each node receives it.
@@ -32,7 +32,7 @@ use crate::error::SourceError;
 use crate::http::{Dial, Http, RequestError};
 use crate::{Target, shared_for};
 
-/// The longest time that a sync waits for a page. The node's last page stands until the scrape ends.
+/// The longest time that a sync waits for a page. The last page of the node is used until the scrape ends.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Nodes that one sync waits for at once.
 const AT_ONCE: usize = 256;
@@ -44,7 +44,8 @@ const NANOSECONDS: i64 = 1_000_000_000;
 pub struct Usage {
     /// The pods that have usage, by name.
     pub pods: Vec<PodUsage>,
-    /// When the page with the oldest counters was requested. A kubelet may return them again and again.
+    /// The time at which the page with the oldest counters was requested. A kubelet may return the same counters
+    /// repeatedly.
     pub oldest: Instant,
     /// When the newest page was requested.
     pub scraped: Instant,
@@ -107,7 +108,7 @@ impl Kubelets {
             self.started.lock().push(scrape.clone());
             scrapes.push(timeout_at(deadline, scrape));
         }
-        // The results are in the state, also those of scrapes that end later.
+        // The state receives all results, including those of scrapes that finish later.
         stream::iter(scrapes).buffer_unordered(AT_ONCE).for_each(|_| std::future::ready(())).await;
         self.usage(target)
     }
@@ -188,7 +189,7 @@ impl Kubelets {
         Ok(page.finish()?)
     }
 
-    /// Scrapes the nodes that are due, and drops those that no HPA asks for any more. Returns the scrapes.
+    /// Scrapes the nodes that are due, and drops those that no HPA needs any more. Returns the scrapes.
     pub(crate) fn due(self: &Arc<Self>) -> Vec<Scrape> {
         let due = self.state.lock().due(Instant::now(), self.settings.interval);
         let mut scrapes = std::mem::take(&mut *self.started.lock());

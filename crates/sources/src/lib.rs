@@ -94,7 +94,7 @@ pub enum Values {
 }
 
 /// The age up to which a number is shared. Less than the interval, so that syncs with the period of the source each
-/// read another number, although their distance is not exact.
+/// read another number, although the time between them varies.
 pub(crate) fn shared_for(interval: Duration) -> Duration {
     interval * 9 / 10
 }

@@ -1,5 +1,5 @@
-//! The scraper of pods: one for all HPAs. Each page is scraped once per interval, for all metrics that HPAs read
-//! from it. A rate needs scrapes between two syncs, so pages are scraped again as long as an HPA asks for them.
+//! The scraper of pods: one for all HPAs. Each page is scraped once per interval, for all metrics that HPAs read from
+//! it. A rate needs scrapes between two syncs, so pages are scraped repeatedly as long as an HPA needs them.
 
 mod pages;
 mod request;
@@ -28,7 +28,7 @@ use crate::{Numbers, Target, shared_for};
 
 /// The longest time that a sync waits for pages.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of a page that are read before others have their turn.
+/// Number of bytes of a page to read before other tasks get a turn.
 const TURN: usize = 64 << 10;
 /// Pages that one sync waits for at once.
 const AT_ONCE: usize = 256;
@@ -40,7 +40,7 @@ pub struct PodTarget {
     pub name: Arc<str>,
     /// Whether the pod runs and is not terminating.
     pub running: bool,
-    /// Its address and ports. `None` until it has one.
+    /// The address and ports. `None` until the pod has an address.
     pub address: Option<Arc<PodAddress>>,
 }
 
@@ -53,7 +53,7 @@ pub struct PodAddress {
     pub is_of_node: bool,
     /// `status.hostIP`: the address of the node.
     pub node: Option<IpAddr>,
-    /// The TCP ports, each with its name or nothing.
+    /// The TCP ports, each with its name, if it has one.
     pub ports: Box<[(Option<Box<str>>, u16)]>,
 }
 
@@ -65,7 +65,7 @@ impl PodTarget {
     }
 }
 
-/// Whether an address is none of a network of pods or nodes.
+/// Whether an address is outside of every network of pods or nodes.
 fn is_outside(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
@@ -279,7 +279,7 @@ impl Scraper {
         Ok(Scraped { samples: scrape.finish()?, idle: response.into_idle().await })
     }
 
-    /// Scrapes the pages that are due, and drops those that no HPA asks for any more. Returns the scrapes.
+    /// Scrapes the pages that are due, and drops those that no HPA needs any more. Returns the scrapes.
     pub(crate) fn due(self: &Arc<Self>) -> Vec<impl Future<Output = Result<(), SourceError>> + Send + use<>> {
         let now = Instant::now();
         self.transports.sweep(now);

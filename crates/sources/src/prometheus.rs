@@ -79,7 +79,7 @@ impl StoredText for SourceError {
     }
 }
 
-/// What the result of a query says about its server.
+/// The state of the server that follows from the result of a query.
 fn ending<T>(answer: &Result<T, SourceError>) -> AttemptResult<'_, SourceError> {
     let Err(error) = answer else { return AttemptResult::Answered };
     match error {

@@ -28,7 +28,7 @@ pub trait SourceObserver: Send + Sync {
     fn reloaded(&self, usable: bool);
 
     /// Reports the state of a server or an API group. `Some(true)`: it fails as a whole, and gets one query per second.
-    /// `None`: the file names it no longer.
+    /// `None`: the file no longer names it.
     fn down(&self, server: &str, down: Option<bool>);
 }
 

@@ -127,7 +127,7 @@ impl Secrets {
         Ok(())
     }
 
-    /// Drops what is older than its life.
+    /// Drops entries that are older than [`LIFE`].
     pub(crate) fn sweep(&self, now: Instant) {
         self.flights.sweep(now);
         self.used.lock().retain(|_, names| {

@@ -14,7 +14,8 @@ use crate::error::SourceError;
 use crate::http::{Dial, TlsDial, bearer_of};
 use crate::secrets::{SecretProblem, Secrets};
 
-/// How long a client is kept after the last sync that has prepared it. As long as pages are scraped.
+/// The time for which a client is kept after the last sync that prepared it. Equal to the time for which pages are
+/// scraped.
 const KEPT: Duration = Duration::from_mins(3);
 /// Clients of a namespace.
 const MAX_CLIENTS: usize = 16;
@@ -23,7 +24,7 @@ const MAX_CLIENTS: usize = 16;
 #[derive(Debug)]
 struct Prepared {
     authorities: Option<Vec<u8>>,
-    /// Another one after a change, which no earlier connection has.
+    /// Replaced after a change, so that no earlier connection is reused.
     dial: Arc<dyn Dial>,
     token: Option<HeaderValue>,
     at: Instant,

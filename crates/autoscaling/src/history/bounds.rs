@@ -58,7 +58,7 @@ fn unsurpassed(entries: &[Recommendation], beyond: impl Fn(i32, i32) -> bool) ->
     kept
 }
 
-/// Merges each pair of neighbors. The result has the count of the older entry, which goes further, and the
+/// Merges each pair of neighbors. The result has the count of the older entry, which is the more extreme one, and the
 /// time of the newer entry.
 fn merged(entries: &[Recommendation]) -> Vec<Recommendation> {
     let pairs = entries.chunks(2);

@@ -1,6 +1,6 @@
 //! Hostile tenants and clients: what they cost the controller and all other HPAs.
 //!
-//! Each way has a cluster of its own with 1,500 HPAs in 50 namespaces, a fifth of them by external metrics. The
+//! Each kind of load has a separate cluster with 1,500 HPAs in 50 namespaces, a fifth of them by external metrics. The
 //! controller runs at default flags. It is measured first without the tenant, then with the tenant, in the same
 //! process, so that the two are comparable on a busy machine.
 

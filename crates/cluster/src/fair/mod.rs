@@ -1,8 +1,7 @@
 //! Fairness between namespaces: everything that waits for a limited resource takes turns by namespace.
 //!
-//! Within a namespace the order is that of positions. Between namespaces it is round robin: a namespace that
-//! was served goes behind all others. Without contention the order is that of arrival. An idle namespace
-//! keeps no state.
+//! Within a namespace the order is that of positions. Between namespaces it is round robin: a namespace that was served
+//! moves behind all others. Without contention the order is that of arrival. An idle namespace keeps no state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -266,8 +266,8 @@ pub fn decide(request: &Request, facts: &Facts<'_>) -> Verdict {
     if !facts.leader_is_alive {
         return Verdict::Allow(Allowed::NoLeader);
     }
-    // Each replica checks the guard. Without this rule a broken guard could stop the built-in controller, through a
-    // standby, and the leader at once.
+    // Each replica checks the guard. Without this rule, a broken guard could stop both controllers: a standby would
+    // refuse the built-in controller, while the leader writes nothing.
     if matches!(charges.guard_proof(), GuardProof::Broken { .. }) {
         return Verdict::Allow(Allowed::GuardBroken);
     }

@@ -147,7 +147,7 @@ impl Controller {
             }
         }
         for error in &failures {
-            tracing::debug!(hpa = %record.key, %error, "failed to read for a guard");
+            tracing::debug!(hpa = %record.key, %error, "failed to read the state that a guard needs");
         }
         reads.failures = failures;
         permit.acquire(&record.key.namespace).await;

@@ -110,7 +110,7 @@ impl Controller {
         // Boxed, because the future is large, and has completed before the writes.
         let decided = Box::pin(self.decide(record, policy, before, permit));
         let Some(decided) = self.decisions_end.run_until_cancelled(decided).await else {
-            tracing::debug!(hpa = %key, "abandoned a sync that had not decided, because the controller stops");
+            tracing::debug!(hpa = %key, "abandoned an undecided sync, because the controller is shutting down");
             return Next::Period;
         };
         let Some((evaluated, target)) = decided else {

@@ -91,7 +91,7 @@ fn pause(source: &mut Source<'_>, policy: &mut ScalingPolicy) {
     }
 }
 
-/// KEDA reads every value that Go does not parse as false as true.
+/// KEDA treats a value as true unless Go parses it as false.
 fn is_true(field: &Field<'_>) -> bool {
     let Some(value) = field.value() else { return false };
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

@@ -140,7 +140,7 @@ impl ScalingPolicy {
         self.spec.replicas = replicas;
     }
 
-    /// Adds a schedule, or notes why a policy cannot have it. Returns whether it was added.
+    /// Adds a schedule, or notes why a policy cannot contain it. Returns whether it was added.
     pub(super) fn add_schedule(
         &mut self,
         source: &mut Source<'_>,
@@ -157,7 +157,7 @@ impl ScalingPolicy {
         is_valid
     }
 
-    /// Adds a fallback, or notes why a policy cannot have it. Returns whether it was added.
+    /// Adds a fallback, or notes why a policy cannot contain it. Returns whether it was added.
     pub(super) fn add_fallback(
         &mut self,
         source: &mut Source<'_>,
@@ -173,7 +173,7 @@ impl ScalingPolicy {
         is_valid
     }
 
-    /// Adds a metric, or notes why a policy cannot have it. A name that occurs twice has one query.
+    /// Adds a metric, or notes why a policy cannot contain it. A name that occurs twice has one query.
     pub(super) fn add_metric(&mut self, source: &mut Source<'_>, field: &Field<'_>, metric: Metric) {
         if let Some(other) = self.spec.metrics.iter().find(|other| other.metric == metric.metric) {
             if *other != metric {

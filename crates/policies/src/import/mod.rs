@@ -289,7 +289,7 @@ impl<'a> Field<'a> {
         self.value.is_some()
     }
 
-    /// A field of a mapping. A name such as that of an annotation stands in brackets.
+    /// A field of a mapping. A name with a dot or a slash, such as that of an annotation, is in brackets.
     fn at(&self, name: &str) -> Self {
         let value = self.value.and_then(|value| value.get(name)).filter(|value| !value.is_null());
         let path = match name.contains(['.', '/']) {

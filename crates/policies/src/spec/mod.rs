@@ -213,14 +213,14 @@ pub struct Limits {
 /// What the controller may do with the replica count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Mode {
-    /// Everything.
+    /// All changes.
     #[default]
     Auto,
-    /// Nothing.
+    /// No changes.
     Paused,
-    /// Scale up only.
+    /// Scale-ups only.
     ScaleUpOnly,
-    /// Scale down only.
+    /// Scale-downs only.
     ScaleDownOnly,
     /// Keep a fixed count.
     Pinned,

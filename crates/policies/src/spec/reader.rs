@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a nested mapping. Its valid fields stand.
+    /// Reads a nested mapping. Its valid fields apply.
     pub(super) fn group<T>(
         &mut self,
         field: &'static str,

@@ -1,4 +1,4 @@
-//! The nodes that HPAs ask for, and their last pages.
+//! The nodes that HPAs need, and their last pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,14 +13,15 @@ use super::PATIENCE;
 use crate::error::SourceError;
 use crate::http::RequestError;
 
-/// How long a node is scraped, and the pods of a namespace are kept, after an HPA has asked for them. Longer than the
-/// usual sync periods.
+/// The time for which a node is scraped, and the pods of a namespace are kept, after the last request of an HPA. Longer
+/// than the usual sync periods.
 const WANTED: Duration = Duration::from_mins(3);
-/// How long the counters of a node stay without a page. A longer span hides what the pods use now.
+/// The time for which the counters of a node are kept without a new page. An average over a longer span would hide the
+/// current usage.
 const KEPT: Duration = Duration::from_mins(1);
-/// metrics-server's interval in its manifest. A container that is younger has usage since its start.
+/// The interval of metrics-server in its manifest. The usage of a younger container is averaged since its start.
 const YOUNG: Duration = Duration::from_secs(15);
-/// Nodes that are scraped. Larger than any cluster.
+/// Maximum number of nodes to scrape, above the size of any cluster.
 const MAX_NODES: usize = 20_000;
 
 /// The nodes.
@@ -28,7 +29,7 @@ const MAX_NODES: usize = 20_000;
 pub(super) struct State {
     epoch: Instant,
     nodes: BTreeMap<IpAddr, Node>,
-    /// When an HPA of a namespace has asked. Other pods are not kept.
+    /// The time of the last request by an HPA of a namespace. Pods of other namespaces are not kept.
     namespaces: BTreeMap<Arc<str>, Instant>,
     /// The time of day at an instant.
     clock: Option<(Instant, Timestamp)>,
@@ -56,7 +57,8 @@ impl State {
         self.nodes.len()
     }
 
-    /// Notes that an HPA of a namespace asks for nodes. Returns those whose last page is older than `age`.
+    /// Notes that an HPA of a namespace needs nodes. Returns the nodes without a finished scrape of less than this
+    /// `age`.
     pub(super) fn want(
         &mut self,
         namespace: &Arc<str>,
@@ -91,7 +93,7 @@ impl State {
         due
     }
 
-    /// Starts a scrape. Returns the time of day. `None` if no HPA asks for the node any more.
+    /// Starts a scrape. Returns the time of day. `None` if no HPA needs the node any more.
     pub(super) fn begin(&mut self, address: IpAddr, now: Instant) -> Option<Timestamp> {
         let (at, time) = self.clock?;
         self.nodes.get_mut(&address)?.started = Some(now);
@@ -139,7 +141,7 @@ impl State {
         }
     }
 
-    /// The nodes to scrape now. Drops what no HPA has asked for lately.
+    /// The nodes to scrape now. Drops nodes and namespaces that no HPA has requested lately.
     pub(super) fn due(&mut self, now: Instant, interval: Duration) -> Vec<IpAddr> {
         let is_wanted = |asked: Instant| now.saturating_duration_since(asked) < WANTED;
         self.namespaces.retain(|_, asked| is_wanted(*asked));

@@ -13,9 +13,9 @@ use super::request::IdleConnection;
 use crate::error::SourceError;
 use crate::file::PodSettings;
 
-/// How long a page is scraped after an HPA has asked for it. Longer than the usual sync periods.
+/// The time for which a page is scraped after the last request of an HPA. Longer than the usual sync periods.
 const WANTED: Duration = Duration::from_mins(3);
-/// The time between two searches for pages that no HPA asks for.
+/// The time between two searches for unused pages.
 const SWEEP: Duration = Duration::from_secs(5);
 /// Metrics of one page.
 const MAX_METRICS: usize = 16;
@@ -38,7 +38,7 @@ pub(super) struct PageKey {
 #[derive(Debug, Default)]
 struct WantedPage {
     metrics: BTreeMap<Arc<PodSeries>, Wanted>,
-    /// When the next scrape starts that no sync asks for. `None` until the first scrape.
+    /// The start of the next scrape between syncs. `None` until the first scrape.
     next: Option<Instant>,
     /// Alive while such a scrape waits or is in flight.
     queued: Weak<()>,
@@ -80,7 +80,7 @@ pub(super) struct State {
     /// Pages and kept scrapes of counters, by namespace.
     namespaces: BTreeMap<Arc<str>, Usage>,
     points: usize,
-    /// The last search for pages that no HPA asks for.
+    /// The last search for unused pages.
     swept: Option<Instant>,
 }
 
@@ -216,7 +216,7 @@ impl State {
         }
     }
 
-    /// The pages to scrape now. Drops what no HPA has asked for lately.
+    /// The pages to scrape now. Drops pages that no HPA has requested lately.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(PageKey, u64, Arc<()>)> {
         if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP) {
             self.swept = Some(now);
@@ -231,7 +231,7 @@ impl State {
             {
                 let queued = Arc::new(());
                 page.queued = Arc::downgrade(&queued);
-                // From the time at which it was due, so that ticks do not lengthen the interval.
+                // The interval starts at the due time, so that ticks do not lengthen it.
                 page.next = Some(next + interval).filter(|next| *next > now).or(Some(now + interval));
                 due.push((key.clone(), page.added, queued));
             }
@@ -239,7 +239,7 @@ impl State {
         due
     }
 
-    /// Drops what no HPA has asked for lately.
+    /// Drops pages and metrics that no HPA has requested lately.
     fn sweep(&mut self, now: Instant) {
         let (namespaces, total) = (&mut self.namespaces, &mut self.points);
         self.pages.retain(|key, page| {

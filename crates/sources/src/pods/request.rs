@@ -1,7 +1,7 @@
 //! Requests for pages of pods.
 //!
-//! A connection without a request in flight is its socket alone. hyper's buffers, 40 KiB for each connection, exist
-//! during a request, so their number is that of the requests in flight and not that of the pods.
+//! Without a request in flight, a connection consists of its socket alone. hyper's buffers, 40 KiB for each connection,
+//! exist only during a request, so their number depends on the requests in flight, not on the pods.
 
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -24,7 +24,7 @@ use crate::http::{Dial, Io, RequestError, USER, chain};
 
 /// How long a connection is kept without a request.
 const IDLE: Duration = Duration::from_secs(30);
-/// Bytes that are read at once, which is most pages as a whole, and the maximum size of the headers.
+/// Maximum size of one read, which covers most pages, and maximum size of the headers, in bytes.
 const BUFFER: usize = 32 << 10;
 /// The formats that the parser reads, the simpler one preferred: it needs no `# EOF`.
 const FORMATS: HeaderValue = HeaderValue::from_static(
@@ -34,7 +34,7 @@ const FORMATS: HeaderValue = HeaderValue::from_static(
 /// A connection without a request in flight.
 pub(super) struct IdleConnection {
     io: Box<dyn Io>,
-    /// Its settings. Others need another connection.
+    /// The settings of the connection. Other settings require another connection.
     dial: Arc<dyn Dial>,
     since: Instant,
 }
@@ -48,7 +48,7 @@ impl fmt::Debug for IdleConnection {
 /// A response whose body is read in pieces.
 pub(super) struct Response {
     pub(super) status: StatusCode,
-    /// `Content-Type`, or nothing.
+    /// `Content-Type`, or empty.
     pub(super) content_type: String,
     body: Incoming,
     exchange: Exchange,
@@ -58,7 +58,7 @@ pub(super) struct Response {
 /// A connection with one request.
 struct Exchange {
     connection: Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>,
-    /// Without it the connection closes after the response.
+    /// The connection closes after the response if the sender is dropped.
     sender: SendRequest<Empty<Bytes>>,
     has_ended: bool,
 }
@@ -73,7 +73,7 @@ pub(super) async fn get(
 ) -> Result<Response, RequestError> {
     let known = idle.filter(|idle| Arc::ptr_eq(&idle.dial, &dial) && idle.since.elapsed() < IDLE);
     if let Some(idle) = known {
-        // The pod may have closed it meanwhile. A GET request can be repeated.
+        // The pod may have closed the connection. A GET request can be repeated.
         if let Ok(response) = send(idle.io, &dial, request(page, token)?).await {
             return Ok(response);
         }
@@ -108,7 +108,7 @@ async fn send(
     let mut sending = pin!(exchange.sender.send_request(request));
     let (connection, has_ended) = (&mut exchange.connection, &mut exchange.has_ended);
     let response = poll_fn(|cx| {
-        // What the connection reads before the request is sent is the end of an idle one.
+        // A read before the request is sent detects that the pod has closed an idle connection.
         drive(connection, has_ended, cx);
         sending.as_mut().poll(cx)
     });
@@ -126,7 +126,7 @@ async fn send(
     })
 }
 
-/// Reads and writes what is possible now. What fails, fails the request or the body, too.
+/// Reads and writes without waiting. A failure also fails the request or the body.
 fn drive(
     connection: &mut Connection<TokioIo<Box<dyn Io>>, Empty<Bytes>>,
     has_ended: &mut bool,
@@ -153,7 +153,7 @@ impl Response {
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let mut body = Pin::new(&mut self.body);
-        // The connection reads only what the body has asked for.
+        // The connection reads only what the body has requested.
         if let Poll::Ready(frame) = body.as_mut().poll_frame(cx) {
             return Poll::Ready(frame);
         }

@@ -16,7 +16,7 @@ use crate::pointer::{at, list, text};
 
 /// Maximum number of rate policies of a direction.
 const MAX_POLICIES: usize = 16;
-/// The time to play, in hours.
+/// The time to simulate, in hours.
 const HOURS: std::ops::RangeInclusive<u32> = 1..=24;
 
 /// The values of the fields.
@@ -52,7 +52,7 @@ struct RuleFields {
     policies: String,
 }
 
-/// What a question asks: an HPA with other fields, and the time to play.
+/// The content of a question: an HPA with other fields, and the time to simulate.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Asked {
     pub(super) hpa: Value,

@@ -14,7 +14,7 @@ use crate::why::Situation;
 const MAX_METRICS: usize = 10;
 
 /// Reads the past of the metrics whose scaling policy names a Prometheus server. `sources`: the servers of
-/// `--metric-sources-file`. `range`: the time. `None` if there is no past to play.
+/// `--metric-sources-file`. `range`: the time. `None` without a past to simulate.
 pub(super) async fn past(
     situation: &Situation,
     sources: Option<&Sources>,

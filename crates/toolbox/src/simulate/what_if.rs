@@ -29,9 +29,9 @@ use crate::words;
 use cluster::client::Clients;
 use sources::TimeRange;
 
-/// The shortest past that is played.
+/// The shortest past that is simulated.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
-/// The longest time that is played.
+/// The longest time that is simulated.
 pub(crate) const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
 /// The objects of a cluster that the scenario needs.
@@ -43,9 +43,9 @@ pub(crate) struct Objects(ClusterObjects);
 pub(crate) struct Question {
     pub(crate) objects: Objects,
     pub(crate) past: Past,
-    /// The time to play, which ends at the end of the past.
+    /// The time to simulate, which ends at the end of the past.
     pub(crate) length: SignedDuration,
-    /// What Prometheus has of the past.
+    /// The load of the past, from Prometheus.
     pub(crate) sources: SourceLoads,
     /// The HPA with other fields.
     pub(crate) changed: Value,
@@ -104,7 +104,7 @@ impl Objects {
     }
 }
 
-/// Plays the past with both sets of fields. `stop` ends the runs.
+/// Simulates the past with both sets of fields. `stop` cancels the runs.
 pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answer, PlayError> {
     let Plan { document, changed, start, length, mut notes, origins, is_past } = Plan::new(question);
     let scenario = |document: &Node, name| Scenario::read(document, name, None, question.process);
@@ -159,7 +159,7 @@ fn difference(before: &Scores, after: &Scores, run: &Run) -> String {
     )
 }
 
-/// The time to play.
+/// The time to simulate.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: Timestamp,
@@ -183,7 +183,7 @@ impl Span {
     }
 }
 
-/// The time of which the load is played, for a question about `length`. `None` if too little of the past is known.
+/// The time range of the simulated load, for a question about `length`. `None` if too little of the past is known.
 pub(crate) fn range(past: &Past, length: SignedDuration) -> Option<TimeRange> {
     let span = Span::new(past, length);
     span.is_known.then_some(TimeRange { start: span.start, end: past.to })

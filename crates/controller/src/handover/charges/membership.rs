@@ -21,7 +21,7 @@ pub enum Placement {
     },
     /// Not in the store.
     Outside,
-    /// Nowhere else than before, because the version is older than the known one.
+    /// Not moved, because the version is older than the known one.
     Unchanged,
 }
 

@@ -9,12 +9,12 @@ use crate::import::Field;
 pub(super) struct Selection {
     /// The only name, if the query states one.
     name: Option<String>,
-    /// What the name of a series must match, and whether it must.
+    /// The patterns for the name of a series. `true`: the name must match. `false`: it must not.
     names: Vec<(Regex, bool)>,
 }
 
 impl Selection {
-    /// Reads the selection. The error is the invalid filter, or nothing for an invalid query.
+    /// Reads the selection. The error is the invalid filter, or `None` for an invalid query.
     pub(super) fn read<'a>(query: &str, filters: &Field<'a>) -> Result<Self, Option<Field<'a>>> {
         let is_name = |byte: char| byte.is_ascii_alphanumeric() || byte == '_' || byte == ':';
         let name: String = query.trim().chars().take_while(|byte| is_name(*byte)).collect();
@@ -66,7 +66,7 @@ fn invert(pattern: &str, renamed: &str, metric: &str) -> Option<String> {
         let whole = captures.get(0)?;
         expression.push_str(&regex::escape(renamed.get(end..whole.start())?));
         end = whole.end();
-        // The name of a group that does not exist stands for nothing.
+        // A reference to a group that does not exist expands to the empty text.
         if let Some(group) = number(&captures) {
             expression.push_str("(.*)");
             groups.push(group);
