@@ -101,6 +101,8 @@ async fn run_faults(stage: &mut Fixture) -> Outcome<Timestamp> {
     let code = replicas.get("b")?.wait_for_exit(CRASH).await?;
     ensure(code == Some(1), || format!("a stopped leader exited with {code:?} after SIGCONT"))?;
     replicas.start(stage, "b").await?;
+    // A standby that has not read the Lease yet creates it, like the first replica of all.
+    sleep(Duration::from_secs(3)).await;
 
     let deleted = now();
     stage.plane.admin.delete(LEASE).await?;
