@@ -18,3 +18,4 @@ pub mod process;
 pub mod simulate;
 pub mod why;
 mod words;
+mod yaml;

@@ -9,6 +9,7 @@ use policies::import::Object;
 use serde_json::Value;
 
 use super::PolicyError;
+use crate::yaml::{self, YamlError};
 
 /// Maximum bytes of a file.
 pub(super) const MAX_BYTES: usize = 16 << 20;
@@ -51,16 +52,8 @@ fn text(path: &Path) -> Result<String, PolicyError> {
 }
 
 fn documents(path: &Path, text: &str) -> Result<Vec<FileObject>, PolicyError> {
-    let mut options = serde_saphyr::Options::default();
-    options.with_snippet = false;
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        let line = error.location().map_or(0, |location| location.line());
-        let problem = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-        PolicyError::Form {
-            path: path.to_owned(),
-            document: document_of(text, line),
-            problem: problem.lines().next().unwrap_or_default().to_owned(),
-        }
+    let documents: Vec<Value> = yaml::documents(text).map_err(|YamlError { line, message }| {
+        PolicyError::Form { path: path.to_owned(), document: document_of(text, line), problem: message }
     })?;
     let name = path.display();
     let is_single = documents.len() == 1;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Number, Value};
-use serde_saphyr::{Options, Spanned};
+use serde_saphyr::Spanned;
 
 use super::problem::Problem;
+use crate::yaml::{self, YamlError};
 
 /// The location of a value: a file and a line, or a source without lines, such as a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,22 +86,13 @@ impl Node {
 
     /// Reads all documents of a text.
     pub(crate) fn read_all(source: &Arc<str>, text: &str) -> Result<Vec<Self>, Problem> {
-        let mut options = Options::default();
-        options.with_snippet = false;
-        match serde_saphyr::from_multiple_with_options::<Self>(text, options) {
-            Ok(mut documents) => {
-                for document in &mut documents {
-                    document.change_locations(&|location| location.source = Arc::clone(source));
-                }
-                Ok(documents)
-            }
-            Err(error) => {
-                let line = error.location().map_or(0, |location| location.line());
-                let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-                let message = text.lines().next().unwrap_or_default();
-                Err(Problem::new(Location { source: Arc::clone(source), line }, "", message))
-            }
+        let mut documents: Vec<Self> = yaml::documents(text).map_err(|YamlError { line, message }| {
+            Problem::new(Location { source: Arc::clone(source), line }, "", message)
+        })?;
+        for document in &mut documents {
+            document.change_locations(&|location| location.source = Arc::clone(source));
         }
+        Ok(documents)
     }
 
     /// Converts a value from a source without lines.
