@@ -1,5 +1,5 @@
-//! Judges a run by the model: every write sets a count that the inputs of its time allow, and while nothing happens, the
-//! count is one that they keep.
+//! Judges a run by the model. Every write must set a count that the inputs at its time allow. While the inputs do not
+//! change, the rules must keep the count.
 
 use crate::model::{Inputs, Subject};
 use crate::plan::{Event, Metric, NAMES, Plan};
@@ -7,14 +7,14 @@ use crate::world::Write;
 
 /// Events reach the controller within this time.
 const WINDOW: i64 = 200;
-/// The time of a start or a failover, from the death of a leader to the first syncs of another one.
+/// The duration of a start or a failover, from the death of a leader to the first syncs of the next leader.
 const FAILOVER: i64 = 40_000;
-/// The time of a sync beyond its period.
+/// The maximum duration of a sync beyond its period.
 const SLACK: i64 = 3_000;
 /// The longest delay of a sync at the end of a mode, or at the start or end of a schedule.
 const EDGE: i64 = 1_000;
-/// A failure that a standby may not know when its leader dies: it receives histories about once a second, and the first
-/// sync that fails comes up to a period after the failure.
+/// The maximum age of a failure that a standby may not know when its leader dies. The standby receives histories about
+/// once a second, and the first sync that fails comes up to a period after the failure.
 const UNKNOWN: i64 = 25_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,15 +32,17 @@ struct Followed<'a> {
     /// The state before the last event, and the time of the event.
     before: (Subject, i64),
     count: i64,
-    /// The last time at which something happened, and how long the count may be another one afterwards.
+    /// The time of the last event, edge or write, and the time after it in which the count may still change.
     quiet: (i64, i64),
-    /// The last event or edge that is no write.
+    /// The time of the last event or edge.
     disturbed: i64,
     died: Vec<i64>,
+    /// The sync periods, each with the time from which it applies.
+    periods: Vec<(i64, i64)>,
     /// The first time from which each metric may have failed, because a short recovery may have been missed.
     failing_earliest: [Option<i64>; 2],
     recovered: [i64; 2],
-    /// The time since which there are fallbacks.
+    /// The time since which a policy has fallbacks.
     fallbacks_since: Option<i64>,
     /// The end of the last time with a count out of bounds. The algorithm reads no metrics in that time.
     unread_to: i64,
@@ -70,6 +72,7 @@ impl<'a> Followed<'a> {
             plan,
             hpa,
             before: (subject.clone(), i64::MIN / 2),
+            periods: vec![(i64::MIN / 2, subject.inputs(0).period)],
             subject,
             count: crate::world::FIRST_COUNT,
             quiet: (0, FAILOVER),
@@ -136,6 +139,9 @@ impl<'a> Followed<'a> {
                 _ => {}
             }
         }
+        if new.period != old.period {
+            self.periods.push((at, new.period));
+        }
         self.drop_to_zero(at, event, &old, &new);
         self.fallbacks_since = if new.has_fallbacks() { self.fallbacks_since.or(Some(at)) } else { None };
         // Several events within the window count as one.
@@ -191,12 +197,12 @@ impl<'a> Followed<'a> {
     fn happens(&mut self, at: i64, allowance: i64) {
         let until_now = self.quiet.0 + self.quiet.1;
         let failover = self.last_death() + FAILOVER + allowance - at;
-        // What happened before may still have its time, except that an edge at rest is on time.
+        // Earlier changes keep their remaining time, except at an edge that follows a quiet time.
         let rest = if allowance == EDGE { 0 } else { until_now - at };
         self.quiet = (at, allowance.max(failover.min(FAILOVER + allowance)).max(rest));
     }
 
-    /// Checks the count before `next`, if it had enough time since something happened.
+    /// Checks the count before `next`, if enough time has passed since the last change.
     fn is_settled(&self, next: i64, judged: &mut u64) -> Result<(), Violation> {
         let (since, allowance) = self.quiet;
         if next - since <= allowance {
@@ -207,7 +213,7 @@ impl<'a> Followed<'a> {
         let kept = |at: i64| {
             self.complete(self.subject.inputs(last), at).next_counts(self.count).contains(&self.count)
         };
-        // A fallback that has just started is seen with the next sync.
+        // A fallback that has just started takes effect with the next sync.
         let period = self.subject.inputs(last).period * 1000 + SLACK;
         if kept(last) || kept((last - period).max(since)) {
             return Ok(());
@@ -232,12 +238,19 @@ impl<'a> Followed<'a> {
             let unknown_to = |died: &i64| *died >= known - FAILOVER && *died <= known + UNKNOWN;
             let restarted = self.died.iter().filter(|died| unknown_to(died)).map(|died| died + FAILOVER);
             let latest = restarted.max().map_or(known, |restarted| known.max(restarted));
-            let certain = latest + duration + inputs.period * 1000 + SLACK;
+            // The sync that reads the failure first may be due by the period of that time.
+            let period = inputs.period.max(self.period_at(known));
+            let certain = latest + duration + period * 1000 + SLACK;
             inputs.replaced[metric] = (at + WINDOW >= earliest, at < certain);
         }
         let has_load = inputs.metrics.iter().any(|metric| matches!(metric, Metric::Value(1..)));
         inputs.held = (inputs.zero && !has_load, !(self.has_dropped && inputs.is_zero()));
         inputs
+    }
+
+    fn period_at(&self, at: i64) -> i64 {
+        let reached = self.periods.iter().rev().find(|(from, _)| *from <= at);
+        reached.map_or(0, |(_, period)| *period)
     }
 
     fn last_death(&self) -> i64 {
