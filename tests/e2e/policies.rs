@@ -39,6 +39,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("until", |world| Box::pin(fields::until(world))),
     ("schedules", |world| Box::pin(fields::schedules(world))),
     ("settings", |world| Box::pin(fields::settings(world))),
+    ("starting-pods", |world| Box::pin(fields::starting_pods(world))),
     ("fallback", |world| Box::pin(fields::fallback(world))),
     ("combine", |world| Box::pin(fields::combine(world))),
     ("corrections", |world| Box::pin(fields::corrections(world))),
@@ -90,8 +91,8 @@ pub(crate) async fn absent_kinds(stage: &Fixture) -> Outcome {
     paused.await.context(process.tail(30))
 }
 
-/// Definitions of an older release, without `burst` and without `matched` in the status. What they know has its effect,
-/// and the definitions of this release add the rest.
+/// Definitions of an older release, without `burst` and without `matched` in the status. The fields that they define
+/// take effect, and the definitions of this release add the rest.
 pub(crate) async fn older_kinds(stage: &Fixture) -> Outcome {
     define_as(stage, |schema| {
         for (part, field) in [("spec", "burst"), ("status", "matched")] {
@@ -112,7 +113,7 @@ pub(crate) async fn older_kinds(stage: &Fixture) -> Outcome {
             "spec": {"mode": "Paused", "burst": {"windowSeconds": 6}},
         })
     };
-    // kubectl asks for strict validation, and other clients for a warning.
+    // kubectl requests strict validation, and other clients request warnings.
     let path = format!("{base}?fieldValidation=Strict");
     let strict = world.api.send(Method::POST, &path, &[], Some(&body("strict"))).await?;
     ensure(strict.code == 400 && strict.text.contains(r#"unknown field \"spec.burst\""#), || {
@@ -237,7 +238,7 @@ async fn policy(world: &World, name: &str, spec: &Value) -> Outcome {
     put(world, "ScalingPolicy", &path, name, spec).await
 }
 
-/// The same for a ClusterScalingPolicy, which applies to the namespace only.
+/// Like [`policy`], but for a ClusterScalingPolicy that applies to the namespace only.
 async fn cluster_policy(world: &World, name: &str, spec: &Value) -> Outcome {
     let mut spec = spec.clone();
     spec["namespaceSelector"] = json!({"matchLabels": {"kubernetes.io/metadata.name": world.namespace}});
@@ -257,7 +258,7 @@ async fn put(world: &World, kind: &str, path: &str, name: &str, spec: &Value) ->
     ensure(answer.code == 200, || format!("PATCH {object}: {} {}", answer.code, answer.text))
 }
 
-/// The condition of an HPA's policies starts with a reason.
+/// Checks that the condition of an HPA's policies starts with a reason.
 async fn active(world: &World, hpa: &str, reason: &str) -> Outcome {
     let start = format!("ScalingPolicyActive=True {reason}: ");
     world.any_condition(hpa, &start, |condition| condition.starts_with(&start)).await

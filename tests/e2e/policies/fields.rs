@@ -89,7 +89,7 @@ pub(super) async fn settings(world: &World) -> Outcome {
     annotate(world, "tolerant", "tolerance: 1.5").await?;
     // A window that is longer than the test.
     annotate(world, "late", "downscaleStabilizationSeconds: 3600").await?;
-    // A sync for a change may be as late as 8 s after it, if the HPA has changed before.
+    // The sync for a change may be up to 8 s late if the HPA has changed before.
     world.replicas_stay(&rare, 2, Duration::from_secs(9)).await?;
     world.external("rare", &["60"]);
     world.external("tolerant", &["40"]);
@@ -105,6 +105,35 @@ pub(super) async fn settings(world: &World) -> Outcome {
     world.replicas_stay(&world.deployments("late"), 6, WITHHELD).await?;
     annotate(world, "late", "downscaleStabilizationSeconds: 0").await?;
     world.replicas_become(&world.deployments("late"), 2).await
+}
+
+/// Pods that started a minute ago and are unready since then: the flags count them, the settings of the policy do not.
+pub(super) async fn starting_pods(world: &World) -> Outcome {
+    let unready = json!({"status": {
+        "startTime": at(-60),
+        "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": at(0)}],
+    }});
+    let spec = json!({"minReplicas": 1, "maxReplicas": 10, "metrics": [cpu_utilization(50)]});
+    for (name, field) in
+        [("early", "cpuInitializationPeriodSeconds"), ("slow", "initialReadinessDelaySeconds")]
+    {
+        let deployment = world.deployments(name);
+        world.deployment(name, 2, APP).await?;
+        world.cpu(name, 200);
+        let pods = format!("/api/v1/namespaces/{}/pods", world.namespace);
+        for pod in world.api.list(&format!("{pods}?labelSelector=app%3D{name}")).await? {
+            let pod = pod["metadata"]["name"].as_str().unwrap_or_default();
+            world.api.merge(&format!("{pods}/{pod}/status"), &unready).await?;
+        }
+        policy(world, "settings", &json!({field: 3600})).await?;
+        world.hpa(name, ("apps/v1", "Deployment", name), spec.clone()).await?;
+        let failed = "ScalingActive=False FailedGetResourceMetric";
+        world.any_condition(name, failed, |condition| condition.starts_with(failed)).await?;
+        world.replicas_stay(&deployment, 2, WITHHELD).await?;
+        policy(world, "settings", &json!({field: 1})).await?;
+        world.replicas_become(&deployment, 4).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn fallback(world: &World) -> Outcome {
