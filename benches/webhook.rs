@@ -1,9 +1,9 @@
 //! The latency of the handover webhook: `cargo bench --bench webhook`.
 //!
-//! The webhook runs as in the product, over TLS on a thread of its own, with 10,000 HPAs in scope. A client on
-//! another thread sends 1,000 requests a second over 16 connections. The time that a request waits for the response
-//! before it counts. Rounds with reviews alternate with rounds of `GET /livez`, which the port
-//! answers with 404: what TLS, HTTP and the machine cost without a decision. The last column is the ratio to it.
+//! The webhook runs as in the product, over TLS on a thread of its own, with 10,000 HPAs in scope. A client on another
+//! thread sends 1,000 requests a second over 16 connections. The latency of a request includes its wait for the
+//! previous response. Rounds with reviews alternate with rounds of `GET /livez`, which the port answers with 404. These
+//! rounds show the cost of TLS, HTTP and the machine without a decision. The last column is the ratio to that cost.
 
 #![allow(
     clippy::expect_used,
@@ -157,7 +157,7 @@ async fn measure(address: SocketAddr, bundle: &str) {
 
 impl Kind {
     fn new(name: &'static str, request: impl Fn(usize) -> Vec<u8>) -> Self {
-        // Other HPAs for each request, as in a cluster.
+        // Each request is about another HPA, as in a cluster.
         let requests = (0..1009).map(|number| request(number * 7919 % HPAS)).collect();
         Self { name, requests, latencies: Vec::new() }
     }
@@ -190,8 +190,8 @@ async fn play(
                     return (stream, latencies);
                 }
                 let planned = start + after;
-                // A request that waits for the response before it counts from its planned time. The timer of any
-                // other one has a resolution of a millisecond.
+                // If a request waits for the previous response, its latency counts from the planned time. Otherwise it
+                // counts from the send, because the timer has a resolution of a millisecond.
                 let is_late = Instant::now() > planned;
                 tokio::time::sleep_until(planned.into()).await;
                 let sent = if is_late { planned } else { Instant::now() };

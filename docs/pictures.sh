@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes the pictures of the documents: runs the examples and lets headless Chromium draw their reports.
+# Makes the pictures of the documents: runs the examples and renders their reports in headless Chromium.
 #
 #   docs/pictures.sh [FOLDER]     default: docs/pictures
 #
-# Needs Chromium (`CHROMIUM` may name it) and DejaVu's fonts, which make the pictures the same everywhere.
+# Needs Chromium (`CHROMIUM` may name it) and the DejaVu fonts, with which the pictures are the same everywhere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -31,7 +31,7 @@ use controller::telemetry::metrics::Metrics;
 #[derive(Debug, Clone)]
 pub struct Rows {
     store: Store,
-    /// The UID of each row, because a recreated HPA arrives before the previous one ends.
+    /// The UID of each row, because a recreated HPA arrives before the deletion of the previous HPA.
     uids: Arc<Mutex<BTreeMap<Key, Arc<str>>>>,
 }
 
@@ -47,7 +47,7 @@ pub struct Shown<'a> {
     pub parity: JsonPage,
     /// The identity of this replica.
     pub identity: String,
-    /// The Lease, and the state of the election. `None` without one.
+    /// The Lease, and the state of the election. `None` without an election.
     pub election: Option<(String, Arc<str>, watch::Receiver<LeaderState>)>,
 }
 
@@ -96,7 +96,7 @@ impl Observer for Rows {
     }
 }
 
-/// The record in the form of the watch.
+/// The record as an object of the watch.
 fn object(record: &HpaRecord) -> HpaObject {
     let writers = record.status_writers.iter().map(|writer| (writer.manager.to_string(), writer.at));
     HpaObject {

@@ -21,7 +21,7 @@ use clock::SharedClock;
 pub struct LogOptions {
     /// `--logging-format`.
     pub format: LogFormat,
-    /// `-v`: 0 to 3 for events that operators need, from 4 on details of each sync, from 6 on everything.
+    /// `-v`: 0 to 3 logs events that operators need, 4 and 5 add details of each sync, 6 and above log all events.
     pub verbosity: u32,
 }
 
@@ -49,8 +49,8 @@ impl LogOptions {
         }
     }
 
-    /// Selects the logged events. Libraries log details only from verbosity 8 on. kube's client logs errors
-    /// only, because it would otherwise print whole responses of the API server.
+    /// Selects the logged events. Libraries log details only at verbosity 8 and above. kube's client logs errors only,
+    /// because it would otherwise print whole responses of the API server.
     fn filter(self) -> Targets {
         let libraries = if self.verbosity >= 8 { LevelFilter::TRACE } else { LevelFilter::WARN };
         Targets::new()
@@ -122,7 +122,8 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// Escapes the text of an error, which may contain text of the cluster, for a terminal. Its lines remain.
+/// Escapes the text of an error for a terminal, because the error may contain text from the cluster. Line breaks
+/// remain.
 pub fn for_terminal(error: &str) -> String {
     escape(error, |character| character != '\n' && breaks_out(character))
 }

@@ -58,7 +58,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns whether a person has typed the command line. A pod with a terminal is no such case.
+/// Returns [`Start::BareOnTerminal`] if a user typed the command line. A terminal in a pod does not count.
 fn start() -> Start {
     let typed = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if typed && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
@@ -68,7 +68,7 @@ fn start() -> Start {
     }
 }
 
-/// Writes `text` to standard output. A reader that has read enough, such as `head`, is no failure.
+/// Writes `text` to standard output. A reader that closes the pipe early, such as `head`, is not an error.
 pub(crate) fn print(text: &str) -> ExitCode {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -85,7 +85,7 @@ fn controller(config: &Config) -> ExitCode {
     until_stopped(|stop| crate::app::run(config, clock, Vec::new(), stop))
 }
 
-/// Runs `run` until it returns or a signal requests the stop.
+/// Runs `run` to completion. A signal cancels the token that `run` receives.
 pub(crate) fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
 where
     F: Future<Output = Result<T, E>>,
@@ -95,8 +95,8 @@ where
     // Pins the provider in case another crate adds a second one. An error means that a provider is already
     // installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Syncs mostly wait. A single thread takes a sixth less CPU time for them than two threads that wake each
-    // other.
+    // Syncs spend most of their time waiting. A single thread needs a sixth less CPU time than two threads that wake
+    // each other.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
@@ -119,7 +119,7 @@ where
 fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
     let mut requests = StopRequests::listen()?;
     let stop = stop.clone();
-    // Not supervised, because nothing in it can panic.
+    // Not supervised, because the task cannot panic.
     tokio::spawn(async move {
         for last in [false, true] {
             requests.next().await;

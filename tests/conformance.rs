@@ -89,7 +89,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            // The recordings of another autoscaler, which the test `kpa` replays.
+            // The test `kpa` replays these recordings of another autoscaler.
             if !path.ends_with("kpa") {
                 collect(&path, files);
             }

@@ -79,7 +79,7 @@ impl World {
         Self { cluster, url, kubeconfig, console, _stop: stop }
     }
 
-    /// Starts the console, with further flags, of a cluster in which a controller serves the given documents, by path.
+    /// Starts the console, with further flags, of a cluster whose controller serves the given documents by path.
     async fn recorded(
         name: &str,
         hpas: impl IntoIterator<Item = Value>,
@@ -464,7 +464,7 @@ async fn axe_finds_nothing_in_any_view() {
                 _ => "main > section",
             };
             wait(&mut browser, &format!("document.querySelector({shown:?}) !== null")).await;
-            // The form, the object and a moment of the drawing are part of the view.
+            // Also check the open form, the open object and a selected time of the drawing.
             browser
                 .evaluate(
                     "for (const it of document.querySelectorAll('details')) it.open = true; \

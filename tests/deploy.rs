@@ -2,7 +2,8 @@
 //! them, and the alerts, the dashboard and the runbook name existing metrics.
 //!
 //! `cargo test --test deploy -- --ignored` runs the tests that need tools: `kubectl` on the PATH, `HELM`
-//! (tests/helm/build.sh), `PROMTOOL` (tests/prometheus/build.sh promtool) and `KUBEBUILDER_ASSETS` (tests/controlplane/build.sh).
+//! (tests/helm/build.sh), `PROMTOOL` (tests/prometheus/build.sh promtool) and `KUBEBUILDER_ASSETS`
+//! (tests/controlplane/build.sh).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![allow(dead_code, reason = "tests/e2e.rs shares the control plane modules and uses all of them")]
@@ -279,7 +280,7 @@ fn chart_values_take_effect_in_the_objects() {
     assert_eq!(account_of_the_chart["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
     let account = helm("concertina", "shop", &["serviceAccount.name=scaler", "serviceAccount.create=true"]);
     assert!(only(&account, "ServiceAccount")["metadata"].get("annotations").is_none());
-    // Without client certificates no right outside of the namespace of the release, except for the ClusterRole.
+    // Without client certificates, all namespaced objects are in the namespace of the release.
     let alone = helm("concertina", "shop", &["clientCertificates=false"]);
     assert!(alone.keys().all(|name| name.namespace.as_deref().is_none_or(|namespace| namespace == "shop")));
     let flags = rendered::flags(&only(&alone, "Deployment"));

@@ -41,7 +41,7 @@ fn named_paths(text: &str) -> BTreeSet<&str> {
     spans
         .filter(|span| FOLDERS.iter().any(|folder| span.starts_with(folder)))
         .filter(|span| !span.contains([' ', '*', '{', '<', '$', '…', '\n']))
-        // The folders are generated and ignored.
+        // These folders are generated, and git ignores them.
         .filter(|span| !span.starts_with("fuzz/grown") && !span.starts_with("fuzz/unpacked"))
         .filter(|span| !span.starts_with("fuzz/artifacts") && !span.starts_with("fuzz/target"))
         .map(|span| span.trim_end_matches('/'))

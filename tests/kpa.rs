@@ -1,7 +1,7 @@
 //! Replays recorded decisions of Knative's Autoscaler through the crate `burst`.
 //!
-//! `CONCERTINA_KPA=folder` replays the recordings of another folder and its subfolders. `tests/kpa` makes
-//! others. The test fails if the folder is missing or contains no recording.
+//! `CONCERTINA_KPA=folder` replays the recordings of another folder and its subfolders. `tests/kpa` creates recordings.
+//! The test fails if the folder is missing or contains no recording.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Scaling policies that are created, edited, contradict each other, expire and are deleted, in virtual time and under
-//! random schedules, while leaders die. A model of the rules judges every write and every quiet time.
+//! Scaling policies that are created, edited and deleted, that expire and that contradict each other, in virtual time
+//! and under random schedules, while leaders die. A model of the rules judges every write and every quiet time.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! `concertina simulate`: scenario files and their errors, repeatable runs, examples that show what they
-//! claim, and the recordings of kube-controller-manager that a scenario can express.
+//! `concertina simulate`: scenario files and their errors, repeatable runs, examples that support their claims, and the
+//! recordings of kube-controller-manager that a scenario can express.
 
 #![allow(
     clippy::unwrap_used,
@@ -77,7 +77,7 @@ fn program_exits_with_0_or_locates_the_error() {
     let output = program(&[wrong.to_str().unwrap()]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(error.contains("program-wrong.yaml:12: duration: \"soon\" is not a duration"), "{error}");
+    assert!(error.contains("program-wrong.yaml:12: duration: invalid duration \"soon\""), "{error}");
 
     assert_eq!(program(&["--speed"]).status.code(), Some(2));
 }

@@ -1,7 +1,7 @@
 //! Generated worlds on a real API server, once under kube-controller-manager and once under Concertina.
 //! Statuses, conditions, events and writes of Scales must be equal.
 //!
-//! The worlds hold what recordings cannot: faults between controller and API server, deletions and
+//! The worlds contain inputs that recordings cannot contain: faults between controller and API server, deletions and
 //! recreations, conflicts, odd names, phases and quantities.
 //!
 //! - `CONCERTINA_WORLDS=0..32` selects the seeds, each a world.
@@ -65,7 +65,7 @@ use crate::plan::generate;
 use crate::player::{Controller, Stage};
 use crate::trace::{INTENDED, compare};
 
-/// Worlds that live at the same time.
+/// The number of worlds that run at the same time.
 const BATCH: usize = 50;
 
 /// The number of worlds that show every intended difference.

@@ -12,7 +12,7 @@ use super::objects::{PER_NAMESPACE, app, hpa, namespace, status, uid};
 use super::resident_bytes;
 
 const HPAS: usize = 10_000;
-/// HPAs of each ScalingPolicy.
+/// Number of HPAs that each ScalingPolicy matches.
 const PER_POLICY: usize = 10;
 /// Maximum memory of the match of an HPA, in bytes.
 const BYTES_PER_MATCH: usize = 300;
@@ -32,7 +32,7 @@ pub(super) fn measure() -> Result<(), Box<dyn Error>> {
         policies.apply_object(Kind::Namespaced.decode(policy(number).as_bytes())?);
     }
     let stored = resident_bytes()?;
-    // Ten HPAs share a merged policy. The first one of them makes it.
+    // Ten HPAs share a merged policy. The first of them to match creates the merged policy.
     let matched = |offset: usize| {
         hpas.iter().skip(offset).step_by(PER_POLICY).filter(|hpa| policies.applies_to(hpa)).count()
     };

@@ -163,7 +163,7 @@ async fn connect(port: u16) -> io::Result<TokioIo<TcpStream>> {
     Ok(TokioIo::new(stream))
 }
 
-/// The CPU time at the end of the list, and the number of events that are left.
+/// The CPU time at the end of the list, and the number of remaining events.
 struct Progress {
     listed: OnceLock<f64>,
     left: AtomicUsize,

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use self::server::Server;
 
-/// As in the image.
+/// The allocator of the image.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -211,7 +211,7 @@ struct Condition<S> {
     last_transition_time: Option<Timestamp>,
 }
 
-/// A JSON object as pairs, which is less work than a map.
+/// A JSON object as pairs, which are cheaper to build than a map.
 #[derive(Debug, Clone)]
 struct Pairs<K, V>(Vec<(K, V)>);
 

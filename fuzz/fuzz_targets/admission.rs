@@ -1,5 +1,5 @@
-//! The webhook of the handover. For any body there is an error or a verdict, and a write is refused only if every
-//! field that the decision needs names a write of the built-in loop about an HPA in scope.
+//! The webhook of the handover. Any body gives an error or a verdict. A write is refused only if every field that the
+//! decision needs matches a write of the built-in loop about an HPA in scope.
 //!
 //! The input is one byte with the state of the replica, and the body.
 
@@ -54,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(is_synced && leader_is_alive && !is_broken);
     assert_eq!(namespace, "shop");
     assert!(["web-hpa", "mouse-hpa"].contains(&hpa.as_str()));
-    // A plain reader finds the same, where no key occurs twice.
+    // If no key occurs twice, a plain JSON reader finds the same values.
     if !once::every_key(body) {
         return;
     }

@@ -1,5 +1,5 @@
-//! Pages of metrics. The result is the same for every split. A series, printed with quoted names, reads as
-//! itself. A kubelet's page is within the same limits.
+//! Pages of metrics. The result is the same for every split. A series that is printed with quoted names parses to an
+//! equal series. A kubelet's page is read within the same limits.
 //!
 //! The input is cuts and bytes (`cuts::parts`). Bytes that end with `# EOF` are also read as OpenMetrics.
 
@@ -13,7 +13,7 @@ use exposition::{Format, Limits, Page, PageError, Series};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { bytes: 4 << 10, line: 1 << 10, labels: 8, series: 10 };
-/// Escapes double a text at most, and numbers in full are long.
+/// Larger, because escapes can double a text, and numbers are printed in full.
 const PRINTED: Limits = Limits { bytes: 8 << 10, line: 8 << 10, ..LIMITS };
 
 /// Name, labels and value.
@@ -31,9 +31,9 @@ fuzz_target!(|input: &[u8]| {
                 all
             });
         }
-        // A page that is too large can have another error before.
+        // A page that is too large can also have an earlier error.
         if bytes.len() <= LIMITS.bytes {
-            // Of several errors of a line, the pieces decide which one is found first.
+            // If a line has several errors, the split decides which error is found first.
             assert_eq!(format!("{:?}", whole.as_ref().ok()), format!("{:?}", cut.ok()));
         }
         for one in whole.iter().flatten() {

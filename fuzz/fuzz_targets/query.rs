@@ -1,5 +1,5 @@
-//! Queries of tenants, and answers. A restricted query has the namespace in every selector, and restricted again
-//! it is the same. Variables change it only within strings. The values of an answer are finite.
+//! Queries of tenants, and answers. A restricted query has the namespace in every selector, and a second restriction
+//! does not change it. Variables change a query only within strings. The values of an answer are finite.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
     let planted = plant::planted("query") && printed.matches(MATCHER).count() > 2;
     assert_eq!(if planted { Some("planted") } else { unlabelled.next() }, None, "{printed}");
     match Query::parse(printed, Some(TENANT)) {
-        // The matchers of the namespace count, too.
+        // The matchers of the namespace also count against the limits.
         Err(QueryError::TooLong(_) | QueryError::TooComplex) => {}
         again => assert_eq!(again.as_ref().map(Query::template), Ok(printed)),
     }

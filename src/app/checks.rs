@@ -22,8 +22,8 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-/// Time without an event or a bookmark after which a cache does not count as current. A silent watch is replaced
-/// after 90 s, so this is a replacement that did not help.
+/// Time without an event or a bookmark after which a cache does not count as current. A silent watch is replaced after
+/// 90 s, so by this time the replacement has not helped.
 const MAX_CACHE_AGE: Duration = Duration::from_mins(2);
 
 /// Adds the health checks. A standby replica is ready, because it has the same caches as the leader.
@@ -52,8 +52,7 @@ pub(super) fn add(
             _ => Ok(()),
         }
     });
-    // A replica that holds writes back is ready, because its caches are current and it computes every
-    // decision.
+    // A replica that withholds writes is ready, because its caches are current and it computes every decision.
     if let Some(guard) = guard {
         let takeover = guard.takeover();
         health.note("takeover", Scope::Ready, move || Ok(takeover.detail()));
@@ -100,9 +99,9 @@ fn problem(status: &WatchStatus) -> Option<String> {
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Asks the API server for the user of `client`, and repeats a failed request. The guards `webhook` and `policy`
-/// refuse the writes of `--built-in-users`, so they would refuse those of a process that runs as one of them. An API
-/// server without this review (before 1.28) leaves the user unknown, which is logged.
+/// Reads the user of `client` from the API server, and retries failed requests. The guards `webhook` and `policy`
+/// refuse writes by `--built-in-users`, so a process that runs as such a user could not write. If the API server does
+/// not serve this review (before 1.28), the user stays unknown, and a warning is logged.
 ///
 /// # Errors
 /// Returns [`AppError::BuiltInUser`] if the guard refuses the writes of this user.

@@ -42,15 +42,15 @@ pub enum AppError {
     #[error("lost leadership: the candidate exited: {0}")]
     CandidateExited(String),
     /// The thread of the election could not start.
-    #[error("failed to start the thread of the election: {0}; raise the limit on threads")]
+    #[error("failed to start the election thread: {0}; raise the thread limit")]
     ElectionThread(#[source] std::io::Error),
     /// The thread of the webhook could not start.
-    #[error("failed to start the thread of the handover webhook: {0}; raise the limit on threads")]
+    #[error("failed to start the webhook thread: {0}; raise the thread limit")]
     WebhookThread(#[source] std::io::Error),
     /// The guard refuses the writes of this process.
     #[error(
-        "cannot use --handover-guard={guard}: this process runs as {user}, one of --built-in-users, so the guard refuses \
-         its writes, too; run the pods as a ServiceAccount of their own, as the manifests do"
+        "cannot use --handover-guard={guard}: this process runs as {user}, one of --built-in-users, so the guard \
+         also refuses its writes; run the pods as a separate ServiceAccount, as in the manifests"
     )]
     BuiltInUser {
         /// The user of this process.
@@ -58,8 +58,8 @@ pub enum AppError {
         /// `--handover-guard`.
         guard: &'static str,
     },
-    /// The Lease was not released, so the next leader has to wait until it expires.
-    #[error("failed to release Lease {0}; the next leader has to wait until it expires")]
+    /// The Lease was not released, so the next leader must wait until it expires.
+    #[error("failed to release Lease {0}; the next leader must wait until the Lease expires")]
     LeaseNotReleased(String),
     /// A task that the controller depends on has failed. The controller shut down in order.
     #[error(transparent)]

@@ -1,6 +1,6 @@
-//! The guard of this process, with `--scope=labelled`: the webhook, its certificate, and the check of the
-//! guard's objects. Every replica has them, from the start of the process to its end. The handover of
-//! single HPAs starts with the first synced caches.
+//! The guard of this process, with `--scope=labelled`: the webhook, its certificate, and the check of the guard's
+//! objects. Every replica runs all three until the process stops. The handover of individual HPAs starts when the
+//! caches are synced.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub(super) struct GuardSetup {
 }
 
 impl GuardSetup {
-    /// Binds the port of the webhook. `None` without a guard that this program checks, and for a dry run, which is in
-    /// charge of no HPA.
+    /// Binds the port of the webhook. Returns `None` if the configured guard is not checked, and for a dry run, which
+    /// is in charge of no HPA.
     ///
     /// # Errors
     /// Returns [`AppError::Serve`] if the port is unavailable or the certificate's files are invalid.
@@ -72,8 +72,8 @@ impl GuardSetup {
         Ok(Some(Self { objects, webhook, provider }))
     }
 
-    /// Starts the guard, which runs until `stop`. A thread of its own serves the webhook, so that no other work of the
-    /// process delays an answer.
+    /// Starts the guard, which runs until `stop`. A separate thread serves the webhook, so no other work of the process
+    /// delays an answer.
     ///
     /// # Errors
     /// Returns [`AppError::WebhookThread`] if the thread cannot start.
@@ -133,7 +133,7 @@ impl GuardSetup {
     }
 }
 
-/// The handover before its start. Until then no HPA is written.
+/// The handover before its start. No HPA is written before the start.
 #[derive(Debug)]
 pub(super) struct HandoverSetup {
     handover: Arc<Handover>,
@@ -188,8 +188,8 @@ impl HandoverSetup {
 }
 
 impl RunningHandover {
-    /// Records that this replica leads. `after`: the time since another replica led, if one did. A dry run is
-    /// in charge of no HPA.
+    /// Records that this replica is the leader. `after` is the time since another replica was the leader, if any. A dry
+    /// run is in charge of no HPA.
     pub(super) fn leads(&self, after: Option<Duration>) {
         if !self.is_dry_run {
             self.handover.leads(after, self.lease);

@@ -21,7 +21,7 @@ use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, Lea
 use controller::history::replica::transport::PeerTransport;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// The grace period on top of the Lease duration, after which a leader that has not renewed counts as stuck.
+/// The grace period in addition to the Lease duration. A leader that has not renewed its Lease by then counts as stuck.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
 /// The runtime of the election.
@@ -68,7 +68,7 @@ pub(super) struct Renewal {
 }
 
 impl ElectionRuntime {
-    /// Starts a task on this runtime. `name` is that of a separate thread. The receiver gets the result.
+    /// Starts a task on this runtime. `name` is the name of a separate thread. The receiver gets the result.
     pub(super) fn start<T: Send + 'static>(
         self,
         name: &str,
@@ -147,7 +147,7 @@ impl LeaderElection {
         self.leader_state.clone()
     }
 
-    /// Whether any replica leads.
+    /// Returns a handle that shows whether any replica is the leader.
     pub(super) fn lease_life(&self) -> LeaseLife {
         self.candidate.lease_life()
     }

@@ -259,8 +259,7 @@ pub async fn run_with(
     }
 }
 
-/// Runs `work`, and requests `stop` when a task fails. After a panic in `work` itself, the tasks have the
-/// failure.
+/// Runs `work`, and requests `stop` when a task fails. A panic in `work` itself counts as the failure of a task.
 async fn supervised(
     tasks: &Tasks,
     work: impl Future<Output = Result<(), AppError>>,
@@ -351,7 +350,7 @@ async fn sync_until(
         // Boxed, because the future is large and completes long before the syncs end.
         Some(restore) => match Box::pin(restore).await {
             Some(checkpoint) => checkpoint,
-            // The restore did not finish, so the next leader has to restore the histories.
+            // The restore did not finish, so the next leader must restore the histories.
             None => return false,
         },
     };
@@ -383,7 +382,7 @@ async fn sync_until(
     in_order
 }
 
-/// Derives a seed from the time and the identity, so that it differs between processes.
+/// Derives a seed from the time and the identity. The seed differs between processes.
 fn seed(clock: &SharedClock, identity: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (clock.now().as_nanosecond(), identity).hash(&mut hasher);

@@ -20,8 +20,8 @@ use controller::history::restore;
 use controller::reconcile::Controller;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// Maximum time for which a leader that shuts down waits for standby replicas to copy its histories. A
-/// handover takes at most 2 s.
+/// Maximum time for which a leader that shuts down waits for standby replicas to copy its histories. The limit keeps a
+/// handover below 2 s.
 const HAND_OVER: Duration = Duration::from_millis(1500);
 
 /// Both sides of the replication: the source for other replicas, and the follower of the current leader.

@@ -1,8 +1,8 @@
 //! Takeover safety of this process.
 //!
-//! [`TakeoverSetup::prepare`] builds takeover safety before the first watch, and [`TakeoverSetup::start`]
-//! starts it with the first synced caches. The process calls [`TakeOver::leads`] when this replica becomes
-//! the leader.
+//! [`TakeoverSetup::prepare`] builds takeover safety before the first watch, and [`TakeoverSetup::start`] starts
+//! takeover safety when the caches are synced. The process calls [`TakeOver::leads`] when this replica becomes the
+//! leader.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! One record of comma-separated values, read and written like Go's `encoding/csv`, which pflag uses.
 
-/// The reason why a text contains no record, with Go's text.
+/// The reason why a text contains no record, in the words of Go.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CsvError {
     /// The text has no line with content.
@@ -23,7 +23,7 @@ pub(super) enum CsvError {
 /// An error in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
-    /// A value without quotes contains one.
+    /// An unquoted value contains a quote.
     #[error("bare \" in non-quoted-field")]
     BareQuote,
     /// Text follows a closing quote, or the closing quote is missing.

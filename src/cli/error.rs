@@ -21,7 +21,7 @@ pub enum CliError {
     /// The arguments of a subcommand are invalid.
     #[error("{0}")]
     Subcommand(String),
-    /// The first argument is no command.
+    /// The first argument is not a command.
     #[error("unknown command {} for \"{program}\"{}", go::quote(.word), suggestion(.similar.as_deref()))]
     UnknownCommand {
         /// The argument.
@@ -101,7 +101,7 @@ impl From<clap::Error> for FlagError {
         };
         match (error.kind(), text(ContextKind::InvalidArg), error.source()) {
             (ErrorKind::UnknownArgument, Some(flag), _) => {
-                // clap also suggests names that share a few letters only.
+                // clap also suggests names that share only a few letters.
                 let start = flag.get(.."--xx".len());
                 let similar = text(ContextKind::SuggestedArg);
                 Self::Unknown {
@@ -111,7 +111,7 @@ impl From<clap::Error> for FlagError {
             }
             (ErrorKind::ValueValidation, Some(flag), Some(source)) => Self::Invalid {
                 value: text(ContextKind::InvalidValue).unwrap_or_default(),
-                // clap adds the placeholder of the value.
+                // clap appends the value's placeholder.
                 flag: flag.split([' ', '[', '=']).next().unwrap_or_default().to_owned(),
                 reason: Reason::Text(source.to_string()),
             },
@@ -130,7 +130,7 @@ pub enum Reason {
     /// The value does not have the type of the flag, with the parser's text.
     #[error("{0}")]
     Text(String),
-    /// The value is outside of its bounds, or is none of the allowed words.
+    /// The value is out of bounds, or is not one of the allowed words.
     #[error("must be {0}")]
     MustBe(&'static str),
     /// The flag requires another flag.
@@ -138,8 +138,8 @@ pub enum Reason {
     Needs(&'static str),
     /// The guard would refuse the writes of this controller itself.
     #[error(
-        "cannot be used with --handover-guard=webhook and --handover-guard=policy: they refuse writes of {0}, as \
-         which this controller would write too; run it as a ServiceAccount of its own"
+        "cannot be used with --handover-guard=webhook and --handover-guard=policy: the guards refuse writes by \
+         {0}, and this controller would write as that user; run the controller as a separate ServiceAccount"
     )]
     GuardRefuses(String),
     /// A namespace has an invalid name.

@@ -68,7 +68,7 @@ pub enum GateError {
 /// The stage of a gate at a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Not defined at the version, and so off.
+    /// Not defined at the version, and therefore off.
     PreAlpha,
     /// Off by default.
     Alpha,

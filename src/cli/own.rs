@@ -31,14 +31,14 @@ pub fn flags() -> Vec<Flag> {
         .help(AUTOSCALING, "Value of the label concertina.dev/controller that puts an HPA in scope."),
         flag("handover-guard", TEXT, "", guard, |d| &mut d.guard).help(
             AUTOSCALING,
-            "What keeps the built-in controller from writing HPAs in scope: webhook or policy (with \
+            "Guard that keeps the built-in controller from writing HPAs in scope: webhook or policy (with \
                  --scope=labelled), rbac or flag (with --scope=all), or none; if empty, webhook with \
                  --scope=labelled, otherwise none.",
         ),
         flag("built-in-users", STRINGS, BUILT_IN_USERS_TEXT, built_in_users, |d| {
             &mut d.config.handover.built_in_users
         })
-        .help(AUTOSCALING, "Users as which the built-in controller writes, for --handover-guard."),
+        .help(AUTOSCALING, "User names of the built-in controller, whose writes the handover guard refuses."),
         flag("shadow-others", BOOL, "false", Ok, |d| &mut d.config.controller.shadow_others)
             .help(AUTOSCALING, "With --scope=labelled, decide for HPAs out of scope too, compare with the other controller (/parity), \
                  and write nothing; metrics are then not shared between HPAs."),

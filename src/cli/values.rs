@@ -80,7 +80,7 @@ pub(super) const INT32S: Type<Vec<i64>> = list(
     |text| text.split(',').map(|item| parse_int(item, 32)).collect(),
     |numbers| format!("[{}]", numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
 );
-/// Comma-separated `key=value` pairs. A text with one `=` is one pair, whatever else it contains.
+/// Comma-separated `key=value` pairs. A text with exactly one `=` is one pair, even if it contains commas.
 pub(super) const STRING_MAP: Type<BTreeMap<String, String>> = Type {
     placeholder: "key=value,...",
     form: Form::List,

@@ -21,7 +21,8 @@ use controller::record::wire::{DecisionEntry, Outcome};
 use controller::store::{HpaRecord, Key};
 
 /// The reason why the page offers no simulation.
-const NO_WHAT_IF: &str = "What if is not available here: a simulation would delay the syncs of the leader";
+const NO_WHAT_IF: &str =
+    "The What if simulation is not available here: it would delay the syncs of the leader";
 
 /// Explains HPAs from the record of this process.
 #[derive(Debug, Clone)]
@@ -29,7 +30,7 @@ pub(super) struct RecordExplain {
     pub(super) controller: Arc<Controller>,
     /// `None` if no decisions are recorded.
     pub(super) decisions: Option<Decisions>,
-    /// The state of the election. `None` without one.
+    /// The state of the election. `None` without an election.
     pub(super) election: Option<watch::Receiver<LeaderState>>,
 }
 
@@ -54,7 +55,7 @@ impl RecordExplain {
         let record = record.unpack().map_err(|error| format!("the stored HPA is damaged: {error}"))?;
         let standby = self.election.as_ref().and_then(|election| standby(&election.borrow()));
         let decisions = match (&self.decisions, &standby) {
-            // The decisions of an earlier term are not those in force.
+            // A standby has only decisions of an earlier term, which no longer apply.
             (None, _) | (_, Some(_)) => Vec::new(),
             (Some(decisions), None) => decisions.record().decisions(&record.uid),
         };
@@ -83,7 +84,7 @@ impl RecordExplain {
 }
 
 /// The findings about the last decision. The record has neither pods nor answers of metrics APIs. Other HPAs on the
-/// same pods are left out, because the client may not read them.
+/// same pods are omitted, because the client may lack the permission to read them.
 fn found(record: &HpaRecord, decisions: &[DecisionEntry], settings: &Settings) -> Vec<Finding> {
     let Some(last) = decisions.first() else { return Vec::new() };
     let reference = &record.spec.target;
@@ -113,16 +114,16 @@ fn standby(state: &LeaderState) -> Option<String> {
     match state {
         LeaderState::Leader { .. } => None,
         LeaderState::Standby(Some(holder)) => Some(format!(
-            "This replica is a standby. The leader is {}, which has the decisions: open the page on its secure port.",
+            "This replica is a standby. The leader, {}, has the decisions: open the page on the leader's secure port.",
             holder.identity
         )),
         LeaderState::Standby(None) => Some(
-            "This replica is a standby, and no leader is known. Decisions start with a leader.".to_owned(),
+            "This replica is a standby, and no leader is known. Decisions start when a replica becomes the leader.".to_owned(),
         ),
     }
 }
 
-/// The rescales of recorded decisions as the events that they sent, oldest first.
+/// The rescales of recorded decisions, as the events that were sent about them, oldest first.
 fn rescales(decisions: &[DecisionEntry]) -> Vec<RecentEvent> {
     let rescale = |decision: &DecisionEntry| {
         let result = &decision.result;
@@ -148,7 +149,7 @@ impl Explain for RecordExplain {
     }
 }
 
-/// The decisions, one in a line, and where to read more.
+/// The decisions, one per line, and the place of further details.
 fn text(subject: &Subject, decisions: &[DecisionEntry]) -> String {
     let mut text = String::new();
     for DecisionEntry { first_at, last_at, syncs, result, error, .. } in decisions {

@@ -12,7 +12,6 @@ use controller::election::LeaderState;
 use controller::page::JsonPage;
 use controller::telemetry::metrics::Metrics;
 
-/// The state of this replica.
 pub(super) struct OwnState {
     telemetry: Metrics,
     handover: JsonPage,

@@ -1,9 +1,9 @@
 //! The certificate authorities of the webhook, and the serving certificates that they sign. No I/O.
 //!
-//! All replicas share the authorities through a Secret. Each replica has a serving certificate of its own, which
-//! never leaves the process. An authority signs from ten minutes after its creation, when the API server has its
-//! certificate, except for the first one. Its successor is created when two thirds of its validity are over, and
-//! until then the API server trusts both.
+//! All replicas share the authorities through a Secret. Each replica has a separate serving certificate, which never
+//! leaves the process. An authority other than the first one starts to sign ten minutes after its creation, when the
+//! API server has its certificate. Its successor is created after two thirds of its lifetime. The API server trusts
+//! both for the rest of this lifetime.
 
 #![allow(
     clippy::indexing_slicing,
@@ -31,11 +31,11 @@ const DAY: Duration = Duration::from_hours(24);
 const LIFE: Duration = Duration::from_hours(365 * 24);
 /// Age of an authority at which its successor is created.
 const SUCCESSION: Duration = Duration::from_hours(243 * 24);
-/// Age from which an authority signs.
+/// Age at which an authority starts to sign.
 const ACTIVATION: Duration = Duration::from_mins(10);
 /// Lifetime of a serving certificate, which is renewed after two thirds of this time.
 const SERVING_LIFE: Duration = Duration::from_hours(30 * 24);
-/// Second of the end of the year 9998.
+/// The last second of the year 9998, in seconds since 1970.
 const MAX_SECOND: u64 = 253_370_764_799;
 /// Maximum number of authorities.
 const MAX: usize = 8;
@@ -54,7 +54,7 @@ pub enum AuthorityError {
 /// A certificate authority with its key.
 #[derive(Clone, PartialEq, Eq)]
 struct Authority {
-    /// Second of the creation.
+    /// Time of the creation, in seconds since 1970.
     created: i64,
     /// DER.
     certificate: Vec<u8>,
@@ -67,7 +67,7 @@ struct Authority {
 pub struct Authorities(Vec<Authority>);
 
 impl std::fmt::Debug for Authorities {
-    /// Without keys.
+    /// Prints no keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|authority| authority.created)).finish()
     }
@@ -78,14 +78,14 @@ impl std::fmt::Debug for Authorities {
 pub struct Serving {
     /// The certificate and its key.
     pub key: Arc<CertifiedKey>,
-    /// The authority that signed it.
+    /// The creation time of the authority that signed the certificate.
     issued_by: i64,
-    /// Second from which it is renewed.
+    /// Time of the renewal, in seconds since 1970.
     renewal: i64,
 }
 
 impl Authorities {
-    /// Reads the contents of the Secret. Empty contents have no authority.
+    /// Reads the contents of the Secret. Empty contents contain no authorities.
     ///
     /// # Errors
     /// Returns [`AuthorityError::Invalid`] for contents that this program did not write.
@@ -129,7 +129,7 @@ impl Authorities {
         json!({"authorities": list}).to_string().into_bytes()
     }
 
-    /// Returns the authorities with a successor and without expired ones. `None` if nothing changes.
+    /// Returns the authorities with a due successor and without expired authorities. `None` if nothing changes.
     ///
     /// # Errors
     /// Returns [`AuthorityError::Generate`] if no authority can be made.
@@ -167,7 +167,7 @@ impl Authorities {
     /// Signs a serving certificate for the names. `None` without an authority.
     ///
     /// # Errors
-    /// Returns [`AuthorityError`] if the authority's key is invalid or the names are.
+    /// Returns [`AuthorityError`] if the authority's key or one of the names is invalid.
     pub fn sign(
         &self,
         names: &[String],
@@ -210,7 +210,7 @@ impl Authority {
     }
 }
 
-/// The parameters of an authority's certificate, which follow from its creation.
+/// The parameters of an authority's certificate. They depend only on its creation time.
 fn parameters(created: i64) -> Result<CertificateParams, AuthorityError> {
     let mut params =
         CertificateParams::new(Vec::new()).map_err(|error| AuthorityError::Generate(error.to_string()))?;
@@ -218,7 +218,7 @@ fn parameters(created: i64) -> Result<CertificateParams, AuthorityError> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.not_before = date_time_ymd(1970, 1, 1) + since_epoch(created.saturating_sub(seconds(DAY)));
-    // A serving certificate never outlives its authority by more than its own validity.
+    // The certificate of an authority outlives all serving certificates that the authority signs within [`LIFE`].
     let end = created.saturating_add(seconds(LIFE)).saturating_add(seconds(SERVING_LIFE));
     params.not_after = date_time_ymd(1970, 1, 1) + since_epoch(end);
     Ok(params)
@@ -234,7 +234,7 @@ fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The time since 1970, of a second up to the year 9999.
+/// The time since 1970. Seconds after [`MAX_SECOND`] are capped.
 fn since_epoch(second: i64) -> Duration {
     Duration::from_secs(u64::try_from(second).unwrap_or(0).min(MAX_SECOND))
 }

@@ -1,8 +1,8 @@
 //! The serving certificate of the webhook: signed by authorities in a Secret, or read from files.
 //!
-//! The manifests contain the Secret without data. The first replica fills it. Every update has the
-//! resourceVersion of the last read, so of several replicas at once one succeeds and the others read its
-//! result. Whether the API server accepts a certificate is checked with the authorities of its bundle.
+//! The manifests contain the Secret without data. The first replica fills it. Every update sends the resourceVersion of
+//! the last read. If several replicas update the Secret at once, one update succeeds, and the other replicas read its
+//! result. Like the API server, a replica verifies the certificate with the authorities in `caBundle`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +33,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 /// The key of the Secret's data.
 pub const SECRET_KEY: &str = "authorities";
-/// The interval between reads of the Secret. The API server and the other replicas learn of a new authority
-/// within a fraction of the time until it signs.
+/// The interval between reads of the Secret. The API server and the other replicas receive a new authority long before
+/// the authority signs.
 const REREAD: Duration = Duration::from_mins(1);
 /// The interval between reads until a certificate exists.
 const RETRY: Duration = Duration::from_secs(5);
@@ -103,7 +103,7 @@ impl Certificate {
         clock: SharedClock,
         provider: Arc<CryptoProvider>,
     ) -> Arc<Self> {
-        // The local names serve an API server on the same host, with a URL instead of a Service.
+        // The local names are for an API server on the same host that uses a URL instead of a Service.
         let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         Arc::new(Self::Signed(Box::new(Signed {
             client: client.clone(),
@@ -204,7 +204,7 @@ impl Signed {
                     tracing::info!(secret = name(), "created a certificate authority for the webhook");
                     break renewed;
                 }
-                // Another replica was faster.
+                // Another replica updated the Secret first.
                 Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(of_api(error)),
             }

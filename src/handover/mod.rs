@@ -2,7 +2,7 @@
 //!
 //! | part | where it runs |
 //! |---|---|
-//! | [`review`]: the decision of the webhook, from memory | every replica, on a thread of its own |
+//! | [`review`]: the decision of the webhook, from memory | every replica, on a separate thread |
 //! | [`certificate`]: the webhook's certificate and its authorities | every replica |
 //! | [`proof`]: check of the guard's objects | every replica |
 //! | [`proof`]: `caBundle` of the webhook configuration | the leader |

@@ -45,17 +45,17 @@ pub enum CheckedGuard {
     Policy,
 }
 
-/// What the checks depend on.
+/// The inputs of the checks.
 pub struct Check {
-    /// The objects as they should be.
+    /// The expected objects.
     pub objects: GuardObjects,
     /// The guard.
     pub guard: CheckedGuard,
     /// Reads the objects, and writes `caBundle`.
     pub client: Client,
-    /// Gets the results.
+    /// Receives the results.
     pub charges: Arc<Charges>,
-    /// Whether this replica leads. The leader writes `caBundle`.
+    /// Whether this replica is the leader. The leader writes `caBundle`.
     pub leads: Box<dyn Fn() -> bool + Send + Sync>,
     /// The time of day.
     pub clock: SharedClock,
@@ -84,7 +84,7 @@ enum CheckError {
 }
 
 impl Check {
-    /// Checks the objects until the future is dropped. A failed request is no result.
+    /// Checks the objects until the future is dropped. A failed request does not change the last result.
     pub async fn run(self) {
         let mut proven_since = None;
         let mut last = None;
@@ -140,7 +140,7 @@ impl Check {
             let replaced = api.replace(&name, &PostParams::default(), configuration).await;
             match replaced.map_err(ApiError::from) {
                 Ok(_) => tracing::info!(configuration = name, "wrote caBundle"),
-                // The next check reads the other change.
+                // After a conflict, the next check reads the current object.
                 Err(error) => return Err(CheckError::Api(error)),
             }
         }
@@ -210,7 +210,7 @@ fn set_bundle(configuration: &mut ValidatingWebhookConfiguration, bundle: &str) 
     changed
 }
 
-/// The PEM text of a `caBundle`, which JSON has in base64.
+/// The PEM text of a `caBundle`. In JSON, the text is encoded in base64.
 fn decoded(bundle: &str) -> String {
     use base64::Engine;
     let bytes = base64::engine::general_purpose::STANDARD.decode(bundle).unwrap_or_default();

@@ -26,14 +26,14 @@ const BUILT_IN: [(&str, &str, &str); 4] = [
     ("", "ReplicationController", "replicationcontrollers"),
 ];
 
-/// What the decisions depend on.
+/// The inputs of the decisions.
 #[derive(Debug)]
 pub struct Review {
     /// The HPAs in scope.
     pub charges: Arc<Charges>,
     /// `--built-in-users`.
     pub built_in_users: BTreeSet<String>,
-    /// Whether a replica leads. `None` without leader election: this process leads.
+    /// Whether any replica is the leader. `None` without leader election, where this process acts as the leader.
     pub lease: Option<LeaseLife>,
     /// The resources of the kinds in scope.
     pub plurals: Arc<Plurals>,
@@ -66,7 +66,7 @@ impl Review {
     }
 }
 
-/// The resources of kinds, known before a request needs them.
+/// The resources of each kind, mapped before a request needs them.
 #[derive(Debug, Default)]
 pub struct Plurals(RwLock<BTreeMap<(String, String), Vec<String>>>);
 

@@ -23,7 +23,7 @@ const NAMESPACE: &str = "concertina-system";
 const NAME: &str = "concertina-handover";
 const CONFIGURATIONS: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
 
-/// A clock on which a minute of tokio's clock takes a day.
+/// A clock that advances by a day per minute of tokio's clock.
 #[derive(Debug)]
 struct FastClock(VirtualClock, Timestamp);
 
@@ -228,7 +228,7 @@ async fn changed_or_unreadable_webhook_is_seen_within_half_a_minute() {
     sleep(half_a_minute).await;
     assert!(is_proven(&charges), "the leader writes the bundle again");
 
-    // An unreachable API server is no proof of a broken guard.
+    // An unreachable API server does not prove a broken guard.
     let unavailable = Status::new(503, "ServiceUnavailable", "later");
     world.cluster.faults().add(FaultRule::new(FaultAction::Status(unavailable)));
     sleep(half_a_minute).await;

@@ -36,7 +36,8 @@ impl Invocation {
         Self::parse(Program::Concertina, words, Start::Bare)
     }
 
-    /// Parses the arguments after the name of `program`. `start` limits what runs the controller.
+    /// Parses the arguments after the name of `program`. `start` determines whether the bare form may run the
+    /// controller.
     pub fn parse(
         program: Program,
         words: impl IntoIterator<Item = OsString>,
@@ -68,7 +69,7 @@ impl Invocation {
         }
     }
 
-    /// `help` lists the commands, `help COMMAND` prints the help of one.
+    /// `help` lists the commands. `help COMMAND` prints the help of one command.
     fn help(program: Program, words: &[String], start: Start) -> Result<Self, CliError> {
         match words {
             [] => Ok(Self::Help(overview(program))),
@@ -120,7 +121,7 @@ impl Invocation {
     }
 }
 
-/// What runs the controller.
+/// The form of the command line, which determines whether the controller runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// The command `controller`.
@@ -131,7 +132,7 @@ pub enum Start {
     BareOnTerminal,
 }
 
-/// The command line of `controller`, which is also the one without a command.
+/// The command line of `controller`, also used without a command.
 pub(crate) fn controller_command(program: Program, flags: &FlagSet) -> Command {
     let command =
         Command::new("controller").about(ABOUT).override_usage(format!("{program} [controller] [flags]"));
@@ -150,7 +151,7 @@ fn overview(program: Program) -> String {
     format!("{ABOUT}\n\nUsage: {program} COMMAND [flags]\n\n{}", commands_help(program))
 }
 
-/// Returns the command with the most similar name, if one differs by a typing mistake.
+/// Returns the command with the most similar name, if `word` is probably a misspelling.
 fn similar_command(word: &str) -> Option<&'static str> {
     let names = COMMANDS.iter().chain(tools::COMMANDS).map(|(name, _)| *name);
     let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));

@@ -1,9 +1,8 @@
 //! Checks with the API server whether the needed permissions are granted, and logs the missing ones.
 //!
-//! A failed review does not count as a missing permission: the API server may be starting or may serve no
-//! reviews. A missing essential permission makes the process unready. An upgrade that needs a permission that
-//! is not granted therefore stops at its first replica. Other missing permissions are logged, and the
-//! affected HPAs report them.
+//! A failed review does not count as a missing permission: the API server may be starting or may serve no reviews. A
+//! missing essential permission makes the process unready. An upgrade with a missing essential permission therefore
+//! stops at its first replica. Other missing permissions are logged, and the affected HPAs report them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -174,7 +173,7 @@ fn log_changes(known: &[Missing], missing: &[Missing]) {
     let new: Vec<_> = missing.iter().filter(|missing| !known.contains(missing)).collect();
     for missing in &new {
         let Permission { why, without, .. } = &missing.permission;
-        tracing::warn!("{missing}, {why}: {without}");
+        tracing::warn!("{missing}; needed {why}; without this permission, {without}");
     }
     if !new.is_empty() {
         tracing::warn!("to grant missing permissions, apply the output of concertina rbac with these flags");

@@ -236,8 +236,8 @@ fn guard_permissions(config: &Config) -> Vec<Permission> {
     };
     let check = Permission {
         why: "to check that the guard refuses writes of the built-in controller",
-        without: "an HPA in scope is in charge only after two quiet periods, and a broken guard is seen only by \
-                  writes of the built-in controller",
+        without: "the controller takes charge of an HPA in scope only after two quiet periods, and detects a broken \
+                  guard only by writes of the built-in controller",
         ..row(GROUP, "", &["get"])
     };
     match config.handover.guard {
@@ -249,7 +249,7 @@ fn guard_permissions(config: &Config) -> Vec<Permission> {
                     namespace: Some(namespace.clone()),
                     names: vec![objects.name()],
                     why: "to share the certificate authorities of the webhook with the other replicas",
-                    without: "the webhook has no certificate, so the built-in controller goes on writing HPAs in scope",
+                    without: "the webhook has no certificate, so the built-in controller continues to write HPAs in scope",
                     ..row("", "secrets", &["get", "update"])
                 });
             }
@@ -288,8 +288,8 @@ fn checkpoint_permissions(config: &Config) -> Vec<Permission> {
     row.into_iter().collect()
 }
 
-/// Returns the permissions on the Lease. A dry run needs none: an election would write the Lease, so a dry
-/// run takes part in none.
+/// Returns the permissions on the Lease. A dry run needs none: an election would write the Lease, so a dry run does not
+/// take part.
 fn lease_permissions(config: &Config) -> Vec<Permission> {
     let Some(election) = config.election.as_ref().filter(|_| !config.controller.dry_run) else {
         return Vec::new();

@@ -13,7 +13,7 @@ use cluster::limit::TokenBucket;
 const PER_SECOND: f32 = 50.0;
 /// Handshakes without a wait.
 const BURST: u32 = 50;
-/// Maximum number of connections that wait. At the rate above, none waits longer than about 5 s.
+/// Maximum number of connections that wait. At [`PER_SECOND`], no connection waits longer than about 5 s.
 const MAX_WAITING: usize = 256;
 
 /// Connections that wait for a handshake.
@@ -38,7 +38,7 @@ impl<S> Admission<S> {
         Self { bucket: None, waiting: BTreeMap::new(), turns: VecDeque::new(), count: 0 }
     }
 
-    /// Adds a connection. At the maximum, drops the newest connection of the address with most connections.
+    /// Adds a connection. At the maximum, drops the newest connection of the address with the most connections.
     pub(super) fn add(&mut self, source: IpAddr, stream: S) {
         let source = network(source);
         let waiting = self.waiting.entry(source).or_default();

@@ -29,7 +29,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Pause after a failed accept. While the process has no free file descriptors, another accept would fail at
 /// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
-/// Maximum number of connections that the system queues until they are accepted. Linux lowers it to its own
+/// Maximum number of connections that the system queues until they are accepted. Linux caps this number at its own
 /// maximum.
 const BACKLOG: i32 = 1024;
 
@@ -99,7 +99,7 @@ pub(super) async fn accept<F>(
                 let connection = open.add(abort.child_token());
                 let activity = Arc::clone(&connection.activity);
                 let served = serve(Watched { stream, activity: Arc::clone(&activity) });
-                // A panic ends this connection only.
+                // A panic closes only this connection.
                 tasks.spawn(async move {
                     tokio::select! {
                         biased;
@@ -249,7 +249,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         written
     }
 
-    // The parts of a response are written from where they are, so that a large one is not copied.
+    // Vectored writes avoid a copy of a large response.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

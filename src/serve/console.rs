@@ -1,8 +1,8 @@
 //! The page with all HPAs below `/console`, for authorized clients of the secure port.
 //!
-//! The page needs the permission to get `/console`. Its data need those of the API: rows appear for the namespaces
-//! in which the client may list HPAs, an explanation for an HPA that it may get, and the state of the controller for
-//! a client that may get `/metrics` and list all HPAs. A stream of events is reviewed again every half minute.
+//! The page needs the permission to get `/console`. Its data needs the permissions of the API: the client sees the rows
+//! of namespaces in which it may list HPAs, the explanations of HPAs that it may get, and the state of the controller
+//! if it may get `/metrics` and list all HPAs. A stream of events is reviewed again every half minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,7 +24,7 @@ use cluster::reviews::{Action, User};
 
 /// The path of the page.
 pub(super) const CONSOLE: &str = "/console";
-/// Maximum number of streams of events. Each one keeps a connection, and 256 are accepted.
+/// Maximum number of streams of events. Each stream keeps a connection open, and the port accepts 256 connections.
 const MAX_STREAMS: usize = connections::MAX_CONNECTIONS / 8;
 /// Maximum number of streams of one user.
 const MAX_STREAMS_OF_USER: usize = 8;
@@ -171,7 +171,7 @@ impl Viewer {
         Ok(Visible::Namespaces { names, unreviewed: namespaces.len().saturating_sub(MAX_NAMESPACES) })
     }
 
-    /// Whether the user may list the HPAs of a namespace, or of all.
+    /// Whether the user may list the HPAs of a namespace, or of all namespaces.
     async fn may_list(&self, user: &User, namespace: &str) -> Result<bool, Denial> {
         match self.access.allow(user, &of_hpas("list", namespace, "")).await {
             Ok(()) => Ok(true),
@@ -192,8 +192,8 @@ impl Review for StreamReview {
     }
 }
 
-/// Whether a request comes from the page, or from a client that is no browser. Browsers state the origin of each
-/// request, and a proxy passes the header on.
+/// Whether a request comes from the page, or from a client other than a browser. Browsers state the origin of each
+/// request, and proxies forward the header.
 fn is_own_page(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get(HeaderName::from_static("sec-fetch-site")) {
         return site == "same-origin";

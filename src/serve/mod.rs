@@ -14,11 +14,11 @@
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | may list or get these HPAs |
 //! | `/parity` | the comparison of a dry run | may list all HPAs |
 //! | `/handover` | the state of each HPA in scope | may list all HPAs |
-//! | `/console` | the page with all HPAs, on the secure port | may get this path, with what else they may read |
+//! | `/console` | the page with all HPAs, on the secure port | may get this path; its data needs further permissions |
 //! | `/history` | the histories of the leader, for standby replicas | may list all HPAs |
 //!
-//! `docs/reference/decisions-api.md` describes the pages for decisions and comparisons,
-//! `docs/concepts/history.md` the histories. The first two are JSON.
+//! The pages for decisions and comparisons are JSON (`docs/reference/decisions-api.md`). `docs/concepts/history.md`
+//! describes the histories.
 //!
 //! The health paths accept `?verbose` and `?exclude=name`. Each check has a page (`/readyz/ping`), in the
 //! format of Kubernetes' components. In contrast to those components, a failed check shows its reason.
@@ -75,9 +75,9 @@ use controller::record::Answer;
 
 /// Time limit of a TLS handshake. A slower client is presumed hostile or broken.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time limit of a request header. The limit also closes idle connections, which hyper does not distinguish.
-/// A limit that exceeds most pauses between scrapes, and is not a multiple of them, keeps a scrape from
-/// coinciding with the end of its connection.
+/// Time limit of a request header. The limit also closes idle connections, which hyper does not distinguish. The limit
+/// exceeds most scrape intervals and is not a multiple of them, so a scrape rarely coincides with the end of its
+/// connection.
 const HEADER_TIMEOUT: Duration = IDLE;
 /// hyper's minimum buffer size. A ServiceAccount's token has 1 kB, an OpenID provider's token up to 4 kB.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
@@ -235,7 +235,7 @@ async fn serve_with(
                 && ConsolePages::contains(request.uri().path())
             {
                 let response = console.answer(guard, &request).await;
-                // A stream has no end. A client that does not read it is idle, which ends the connection.
+                // A stream never ends. If the client stops reading, the connection becomes idle and is closed.
                 return Ok::<_, Infallible>(response.map(|body| match body {
                     Either::Left(body) => Either::Left(sending.begin(body)),
                     Either::Right(events) => Either::Right(events),

@@ -89,8 +89,8 @@ impl Endpoints {
         self
     }
 
-    /// Returns the actions that a client must be allowed to perform to get a response, all of which are
-    /// required. Empty for a path without content, which every authenticated user may request.
+    /// Returns all actions that a client must be allowed to perform to get a response. Empty for a path without
+    /// content, which every authenticated user may request.
     pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
         match (Page::from_path(uri.path()), &self.watched) {
             (Some(Page::History), Some(watched)) => {

@@ -34,7 +34,7 @@ struct Unread {
     since: Option<Instant>,
 }
 
-/// A body that counts as unread until all of it was passed to the system.
+/// A body that counts as unread until the whole body was passed to the system.
 pub(super) struct UnreadBody {
     body: Full<Bytes>,
     response: Option<Response>,

@@ -122,7 +122,7 @@ async fn client_that_never_finishes_its_header_is_disconnected() {
     assert_eq!(start.elapsed(), HEADER_TIMEOUT);
 }
 
-/// The pages with a large one at `/large`, and whether its last response is still in memory.
+/// The pages, with a large page at `/large`, and whether the last response of that page is still in memory.
 fn with_large_page() -> (Endpoints, Arc<AtomicBool>) {
     struct Large(Arc<AtomicBool>);
     impl AsRef<[u8]> for Large {
@@ -152,7 +152,7 @@ async fn client_that_does_not_read_a_response_is_disconnected() {
     let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
     client.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let start = tokio::time::Instant::now();
-    // A byte now and then does not extend the time.
+    // Occasional reads of single bytes do not extend the time limit.
     while !server.is_finished() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(in_memory.load(Ordering::Relaxed), !server.is_finished());

@@ -1,10 +1,10 @@
-//! Serves the webhook that refuses writes of the built-in controller, on an HTTPS port of its own.
+//! Serves the webhook that refuses writes of the built-in controller, on a separate HTTPS port.
 //!
-//! The API server authenticates the webhook by its certificate, and sends no credentials of its own by default.
-//! Every client is therefore served, and every resource that a client can use is bounded: connections,
-//! handshakes per second, header size, the time of a handshake, a header and a body, the size of a body and of
-//! all bodies together. A request beyond a limit fails, and the API server then allows the write. Every request
-//! without an answer in time is counted, like on the other side by the API server.
+//! The API server authenticates the webhook by its certificate, and sends no credentials by default. The webhook
+//! therefore serves every client, and bounds every resource that a client can use: connections, handshakes per second,
+//! header size, the time of a handshake, a header and a body, the size of a body and of all bodies together. A request
+//! beyond a limit fails, and the API server then allows the write. The webhook counts every request without an answer
+//! in time, as does the API server.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -40,9 +40,9 @@ use super::{HANDSHAKE, HEADER_TIMEOUT, MAX_HEADER_BYTES, MAX_HEADERS, connection
 
 /// Time limit of a body. The API server waits one second for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the API server waits for a response if the request does not show it: `timeoutSeconds` as shipped.
+/// Wait of the API server for a response, if the request does not state it: `timeoutSeconds` as shipped.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest `timeoutSeconds` that the API server permits.
+/// The maximum `timeoutSeconds` that the API server permits.
 const LONGEST_PATIENCE: u64 = 30;
 /// Maximum size of all bodies in memory, in KiB.
 const MAX_BODIES: usize = 16 << 10;
@@ -90,8 +90,8 @@ impl Webhook {
         self.listener.local_addr().ok()
     }
 
-    /// Serves until `stop`. Then waits at most five seconds for the requests in flight.
-    /// Counts in `telemetry` what gets no answer in time.
+    /// Serves until `stop`. Then waits at most five seconds for the requests in flight. Counts requests without an
+    /// answer in time in `telemetry`.
     pub async fn run(self, reviewer: Arc<Reviewer>, telemetry: Telemetry, stop: CancellationToken) {
         let listener = match TcpListener::from_std(self.listener) {
             Ok(listener) => listener,
@@ -112,8 +112,10 @@ impl Webhook {
             async move {
                 match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
                     Ok(Ok(stream)) => return serve(stream, &answers, stop).await,
-                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake with the webhook failed"),
-                    Err(_) => tracing::debug!(limit = ?HANDSHAKE, "TLS handshake with the webhook timed out"),
+                    Ok(Err(error)) => tracing::debug!(%error, "TLS handshake of a webhook client failed"),
+                    Err(_) => {
+                        tracing::debug!(limit = ?HANDSHAKE, "TLS handshake of a webhook client timed out");
+                    }
                 }
                 Unanswered::Handshake.count(&answers.telemetry);
             }
@@ -122,7 +124,7 @@ impl Webhook {
     }
 }
 
-/// What the answers of one connection need.
+/// The inputs of the answers on one connection.
 struct Answers {
     reviewer: Arc<Reviewer>,
     /// Permits for the memory of bodies, in KiB.
@@ -130,14 +132,14 @@ struct Answers {
     telemetry: Telemetry,
 }
 
-/// Why a request has no answer that the API server uses. It then allows the write.
+/// The reason why the API server receives no usable answer. The API server then allows the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unanswered {
-    /// The TLS handshake failed, or did not end in time.
+    /// The TLS handshake failed or timed out.
     Handshake,
     /// The connection ended before the answer.
     Closed,
-    /// The answer was later than the API server waits.
+    /// The answer came after the wait of the API server.
     Late,
     /// The answer was an error.
     Error,
@@ -190,16 +192,16 @@ impl Drop for Open<'_> {
     }
 }
 
-/// How long the API server waits, by the parameter `timeout` of its request, such as `timeout=1s`.
+/// Wait of the API server, from the parameter `timeout` of its request, such as `timeout=1s`.
 fn patience(query: Option<&str>) -> Duration {
     let seconds = |parameter: &str| parameter.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok();
     let known = query.unwrap_or_default().split('&').find_map(seconds);
     known.filter(|seconds| (1..=LONGEST_PATIENCE).contains(seconds)).map_or(PATIENCE, Duration::from_secs)
 }
 
-/// Why a request has no review.
+/// The reason why a request has no review.
 enum Failure {
-    /// The body ended too early, with the connection.
+    /// The connection closed before the end of the body.
     Closed(hyper::Error),
     /// The status and the text of the answer.
     Answer(StatusCode, String),
@@ -207,7 +209,7 @@ enum Failure {
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, answers: &Answers, stop: CancellationToken) {
     let service = service_fn(|request: Request<Incoming>| {
-        // A connection that has ended already drops the future before its first step.
+        // Created outside of the future, because a closed connection may drop the future before its first poll.
         let open = Open::new(&answers.telemetry, &request);
         async move {
             let answer = answer(request, answers).await;
@@ -266,12 +268,12 @@ async fn answer(request: Request<Incoming>, answers: &Answers) -> Result<Vec<u8>
     let slow = || format!("the body took more than {BODY_TIMEOUT:?}");
     let (bytes, _permits) = read.map_err(|_| Failure::Answer(StatusCode::REQUEST_TIMEOUT, slow()))??;
     (answers.reviewer)(&bytes).map_err(|error| {
-        tracing::debug!(%error, "rejected a review");
+        tracing::debug!(%error, "failed to process an AdmissionReview, responding with an error");
         Failure::Answer(StatusCode::BAD_REQUEST, error.to_string())
     })
 }
 
-/// Reads a body within the limits. The permits belong to the bytes.
+/// Reads a body within the limits. The caller must hold the permits as long as the bytes.
 async fn read(
     headers: &HeaderMap,
     mut body: Incoming,

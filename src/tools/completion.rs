@@ -22,7 +22,7 @@ use crate::process::{failed, print};
 
 /// The environment variable that selects the shell to complete for.
 const VARIABLE: &str = "CONCERTINA_COMPLETE";
-/// The time for a list of HPAs. A key press must not wait for an unreachable cluster.
+/// Time limit for the list of HPAs. A key press must not wait long for an unreachable cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
 const SHELLS: [&str; 4] = ["bash", "zsh", "fish", "powershell"];
 
@@ -78,7 +78,7 @@ pub(crate) fn complete(program: Program, words: &[OsString]) -> Option<ExitCode>
     }
     std::env::var_os(VARIABLE)?;
     let called = OsString::from("concertina");
-    // After `--` follow the words of the line, the first of which is the program.
+    // The words of the line follow `--`. The first word is the program.
     let line: Vec<OsString> = words.iter().skip_while(|word| *word != "--").skip(2).cloned().collect();
     let environment = CompleteEnv::with_factory(|| tree(Program::Concertina, &line)).var(VARIABLE);
     let here = std::env::current_dir().ok();
@@ -147,7 +147,7 @@ fn names(line: Vec<String>) -> Vec<String> {
         return Vec::new();
     };
     let listing = async { tokio::time::timeout(PATIENCE, command::hpa_names(line)).await };
-    // A shell has no place for an error.
+    // A shell cannot display an error during completion.
     runtime.block_on(listing).ok().and_then(Result::ok).unwrap_or_default()
 }
 

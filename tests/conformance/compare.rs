@@ -56,8 +56,7 @@ fn list(value: &Value) -> Value {
     if value.is_null() { json!([]) } else { value.clone() }
 }
 
-/// With a text that names a random pod, the reference writes the status at random and hits a status fault at
-/// random.
+/// If a text names a random pod, chance decides whether the reference writes the status and hits a status fault.
 fn events(events: &Value, any_count: bool, is_random: bool) -> Value {
     let events = events.as_array().unwrap().iter();
     let kept = events.filter(|event| !(is_random && event["reason"] == "FailedUpdateStatus"));

@@ -84,7 +84,7 @@ async fn cluster_without_metrics_apis_explains_an_hpa() {
     browser.stop().await;
 }
 
-/// API servers before 1.34 may serve no streaming lists, and those before 1.37 set no generation.
+/// API servers before 1.34 may not serve streaming lists, and API servers before 1.37 do not set a generation.
 #[tokio::test]
 #[ignore = "needs Chromium"]
 async fn earlier_api_server_without_streaming_lists_is_listed() {

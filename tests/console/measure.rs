@@ -1,5 +1,4 @@
-//! The tables of docs/internals/console.md, as that page has them. Nothing asserts the figures, because a machine under
-//! load is slow:
+//! Prints the tables of docs/internals/console.md. No test asserts the figures, because a machine under load is slow:
 //!
 //! `cargo test --release --test console measure -- --ignored --nocapture --test-threads=1`
 
@@ -12,7 +11,7 @@ use tokio::time::Instant;
 use super::questions::Answered;
 use super::{Browser, World, condition, fine, hpa, one_hpa, questions, wait};
 
-/// Changes whose way to the screen is measured.
+/// Number of changes for which the time to the screen is measured.
 const CHANGES: usize = 20;
 
 /// The rows of the first table, each with its goal.
@@ -28,7 +27,7 @@ const ROWS: [(&str, &str); 9] = [
     ("size of the page", "300 kB"),
 ];
 
-/// The size of what the page loads, without events.
+/// The size of the resources that the page loads, without events.
 const SIZE: &str = "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]\
     .filter((it) => it.entryType === 'navigation' || /[.](js|css)$/.test(new URL(it.name).pathname))\
     .reduce((sum, it) => sum + it.decodedBodySize, 0)";
@@ -52,7 +51,7 @@ fn table(columns: &[Vec<String>; 2]) -> String {
     let mut text = "| | 5,000 HPAs | 20,000 HPAs | goal |\n|---|---|---|---|\n".to_owned();
     for (index, (name, goal)) in ROWS.iter().enumerate() {
         let [first, second] = columns.each_ref().map(|column| column[index].as_str());
-        // The page has one size.
+        // The size of the page does not depend on the number of HPAs.
         let second = if *name == "size of the page" { "" } else { second };
         text += &format!("| {name} | {first} | {second} | {goal} |\n").replace("|  |", "| |");
     }
@@ -129,7 +128,7 @@ async fn measure(count: usize) -> Vec<String> {
     let mut browser = world.open(&format!("measure-{count}"), 1280, 800).await;
     let all = format!("document.getElementById('summary').textContent.startsWith('{count} ')");
     wait(&mut browser, &all).await;
-    // The page again, with the list in the server.
+    // Load the page again, now that the server has the list.
     browser.visit("about:blank").await;
     browser.visit(&world.url).await;
     wait(&mut browser, &all).await;

@@ -1,4 +1,4 @@
-//! The page of one HPA: its timeline, what would have happened with other fields, and what goes wrong.
+//! The page of one HPA: its timeline, the simulation with other fields, and failures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn entry(first: Timestamp, last: Timestamp, (from, to): (i32, i32), percent: i32
     })
 }
 
-/// The record of `shop/web`: a rescale at 03:10, and another one half an hour ago that stopped at 12.
+/// The record of `shop/web`: a rescale at 03:10, and a rescale half an hour ago that stopped at 12.
 pub(crate) fn documents() -> BTreeMap<String, Value> {
     let (now, night) = (now(), ten_past_three());
     let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
@@ -140,7 +140,7 @@ async fn recorded(name: &str) -> World {
     World::recorded(name, [deployment("web", 12), web()], documents(), &[]).await
 }
 
-/// Clicks an element with the pointer, as a person does. A click elsewhere fails.
+/// Clicks the centre of an element with the pointer, as a user does.
 pub(crate) async fn click(browser: &mut Browser, selector: &str) {
     let find = format!(
         "(() => {{ const it = document.querySelector({selector:?}); it.scrollIntoView({{block: 'center'}}); \
@@ -159,7 +159,7 @@ async fn click_at(browser: &mut Browser, at: Timestamp) {
          return [box.left + ({} + course.period / 2 - course.start) / course.length * box.width, box.top + 40] }})()",
         at.as_second()
     );
-    // The data of a drawing is that of its response.
+    // The drawing shows the data of the response.
     browser
         .evaluate(
             "fetch('hpas/shop/web').then((it) => it.json()).then((it) => { \
@@ -199,13 +199,13 @@ pub(crate) async fn night_questions(name: &str) -> Vec<Answered> {
     let world = recorded(name).await;
     let mut browser = world.open(name, 1280, 900).await;
     let start = Instant::now();
-    // Why did web stop at 12? The row says it before the first click.
+    // Why did web stop at 12? The row shows the reason before the first click.
     wait(&mut browser, "document.querySelector('.rows .reason').innerText.includes('maxReplicas')").await;
     let reason = browser.evaluate("document.querySelector('.rows .reason').innerText").await;
     assert_eq!(reason, "stays at 12: cpu asks for 18, but maxReplicas is 12");
     let why = answered("Why did web stop at 12?", 0, start, reason.as_str().unwrap());
 
-    // What scaled at 03:10, and why? The row, and the drawing at that time.
+    // What scaled at 03:10, and why? The clicks: the row, and the drawing at that time.
     let start = Instant::now();
     open(&mut browser).await;
     let night = ten_past_three();
@@ -217,7 +217,7 @@ pub(crate) async fn night_questions(name: &str) -> Vec<Answered> {
     assert!(moment.contains("desired 8"), "{moment}");
     let scaled = answered("What scaled at 03:10, and why?", 2, start, moment);
 
-    // Would a window of 60 s have hurt yesterday? What if, the field, and Play.
+    // Would a window of 60 s have hurt yesterday? The clicks: What if, the field, and Play.
     let start = Instant::now();
     click(&mut browser, "details.card > summary").await;
     fill(&mut browser, "downWindow", "60").await;
@@ -274,7 +274,7 @@ async fn keyboard_moves_through_the_decisions_of_the_record() {
     let said = browser.evaluate("document.querySelector('.timeline [role=status]').textContent").await;
     assert!(said.as_str().unwrap().contains("12 desired"), "{said}");
     assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .cross').length > 1").await, true);
-    // Escape closes the moment first, and the page of the HPA next.
+    // The first Escape closes the selected time, the second one closes the page of the HPA.
     browser.press("Escape").await;
     assert_eq!(browser.evaluate("document.querySelector('.timeline .moment').hidden").await, true);
     assert_eq!(browser.evaluate("location.hash").await, "#hpa=shop%2Fweb");
@@ -293,7 +293,7 @@ async fn invalid_field_is_named_and_a_simulation_can_be_stopped() {
     click(&mut browser, "details.card > summary").await;
     for (field, value, message) in [
         ("max", "1", "spec.maxReplicas"),
-        ("max", "<img src=x onerror=alert(1)>", "give a whole number"),
+        ("max", "<img src=x onerror=alert(1)>", "must be a whole number"),
         ("downWindow", "9999", "stabilizationWindowSeconds"),
         ("upPolicies", "Pods:4", "TYPE:VALUE:SECONDS"),
         ("policy", "nothing: \u{202e}1", "nothing"),
@@ -315,7 +315,7 @@ async fn invalid_field_is_named_and_a_simulation_can_be_stopped() {
     click(&mut browser, ".whatif [type=submit]").await;
     click(&mut browser, ".actions button:nth-of-type(2)").await;
     assert_eq!(browser.evaluate("document.querySelector('.whatif .status').textContent").await, "stopped");
-    // The refused questions are answers with an error status, which the browser logs.
+    // The responses to refused questions have an error status, which the browser logs.
     browser.events.retain(|(method, _)| method != "Log.entryAdded");
     assert_quiet(&browser, &world);
     browser.stop().await;
@@ -334,7 +334,7 @@ async fn deleted_hpa_and_lost_api_server_keep_the_last_view() {
     wait(&mut browser, "!document.querySelector('#whatif-error').hidden").await;
     assert_eq!(browser.evaluate("document.querySelectorAll('.timeline .s-desired').length > 0").await, true);
     world.cluster.faults().clear();
-    // The watch goes on, and the explanation of the changed HPA fails.
+    // The watch continues, and the explanation of the changed HPA fails.
     for verb in ["get", "list"] {
         world.cluster.faults().add(FaultRule::new(FaultAction::Close).verb(verb));
     }
@@ -424,7 +424,7 @@ async fn timeline_without_record_has_what_the_command_has_seen() {
     browser.stop().await;
 }
 
-/// Writes pictures of the views to the folder that `PICTURES` names, by default one for temporary files.
+/// Writes pictures of the views to the folder that `PICTURES` names, by default the folder for temporary files.
 #[tokio::test]
 #[ignore = "writes pictures for a person to look at"]
 async fn pictures() {

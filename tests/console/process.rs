@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{World, four, program, serve, url};
 
-/// The maximum duration of an end. A machine under load is slow.
+/// The maximum time until the program exits. A machine under load is slow.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Sends SIGINT and returns the exit status.
@@ -73,7 +73,7 @@ async fn second_console_has_a_port_and_a_token_of_its_own() {
     for url in [&one, &other] {
         request(url, "", "<!doctype html>").await;
     }
-    // The token of one console opens no other.
+    // The token of one console does not open another console.
     let host = other.strip_prefix("http://").unwrap().split_once('/').unwrap().0;
     request(&format!("http://{host}/{}/", token(&one)), "", "the token is missing or wrong").await;
     assert!(interrupt(first).await.success());
@@ -105,7 +105,7 @@ async fn interrupt_ends_the_console_in_every_state() {
         second.write_all(text.as_bytes()).await.unwrap();
         assert!(interrupt(console).await.success(), "{path}");
     }
-    // While the API server is gone.
+    // While the API server is unavailable.
     let gone = cluster();
     gone.faults().add(FaultRule::new(FaultAction::Close));
     let (_, kubeconfig_of_gone, _stop) = serve("interrupt-gone", &gone).await;

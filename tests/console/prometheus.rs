@@ -1,4 +1,4 @@
-//! What if with the past that a real Prometheus has of a metric.
+//! The What if form, with the history of a metric in a real Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ const INTERVAL: i64 = 30;
 /// The age of the first sample, in minutes.
 const OLDEST: i64 = 25 * 60;
 
-/// A server with the past of two series of the same name. The program ends with the test.
+/// A server with the history of two series of the same name. The program exits with the test.
 struct Prometheus {
     url: String,
     folder: PathBuf,
@@ -32,13 +32,13 @@ impl Drop for Prometheus {
     }
 }
 
-/// The path of a program that a variable of the environment names.
+/// The path of a program, from an environment variable.
 fn program(variable: &str, name: &str) -> String {
     let advice = format!("{variable} is not set: run tests/prometheus/build.sh {name}");
     std::env::var(variable).expect(&advice)
 }
 
-/// The jobs at a time: 40, and for a quarter of an hour 300, which the record lacks.
+/// The number of jobs at a time: 40, except for a quarter of an hour with 300. The record lacks that peak.
 fn jobs(at: Timestamp) -> u32 {
     match now().duration_since(at).as_secs() / 60 {
         40..55 => 300,
@@ -149,14 +149,14 @@ fn record() -> BTreeMap<String, Value> {
     documents
 }
 
-/// Plays another maximum over the past of the metric in Prometheus, whose peak the record lacks. Writes a picture to
-/// the folder that `PICTURES` names.
+/// Plays another maximum over the history of the metric in Prometheus. The record lacks the peak of that history.
+/// Writes a picture to the folder that `PICTURES` names.
 #[tokio::test]
 #[ignore = "needs Chromium, PROMETHEUS and PROMTOOL: run tests/prometheus/build.sh for both"]
 async fn what_if_plays_the_past_of_a_real_prometheus() {
     let prometheus = Prometheus::start().await;
     let flag = format!("--metric-sources-file={}", prometheus.sources().display());
-    // 300 jobs are 30 replicas, and within the tolerance of 28.
+    // 300 jobs need 30 replicas. With the tolerance, 28 replicas suffice.
     for (name, flags, origin, peaks) in [
         ("record", &[][..], "The load of jobs comes from the record of the controller.", 4..=4),
         ("prometheus", &[flag.as_str()][..], "The load of jobs comes from Prometheus server main.", 28..=33),

@@ -1,5 +1,5 @@
-//! An API server with the pod of a controller: it forwards requests to the embedded cluster, and a port-forward to a
-//! pod that serves given documents over TLS.
+//! An API server with the pod of a controller. It forwards requests to the embedded cluster, and port-forwards to a pod
+//! that serves given documents over TLS.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -31,7 +31,6 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 const POD: &str = "concertina-7d9c5";
 
-/// The server.
 #[derive(Clone)]
 pub(crate) struct ApiServer {
     cluster: Cluster,

@@ -119,7 +119,7 @@ async fn controller_serves_the_page_to_the_users_of_its_cluster() {
         .await;
         let answer = browser.evaluate("document.querySelector('.answer').innerText").await;
         let answer = answer.as_str().unwrap();
-        // A finding with its fix, and no fields to play with.
+        // The page has a finding with its fix, and no form.
         for part in ["missing-target", "Correct spec.scaleTargetRef", "would delay the syncs of the leader"] {
             assert!(answer.contains(part), "{part}: {answer}");
         }

@@ -34,7 +34,7 @@ fn adapter(queue: &str) -> Arc<StaticMetrics> {
 }
 
 fn with_group(stage: Fixture, queue: &str) -> Fixture {
-    // The default API would answer, too.
+    // The default API has the metric, too.
     stage.external("queue", "80");
     stage.cluster.set_metrics_group(GROUP, &["v1beta1"], adapter(queue));
     stage

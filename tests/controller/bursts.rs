@@ -1,4 +1,4 @@
-//! HPAs that sync each second with their numbers, and whose proposals follow a stable and a panic window.
+//! HPAs that sync each second, when their numbers arrive, and proposals that follow a stable and a panic window.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -65,7 +65,7 @@ async fn decision_follows_the_arrival_of_its_number_within_100_ms() {
         stage.target(name, 2);
     }
     let rig = Harness::with(stage, &config);
-    // Each HPA has another place in the second.
+    // Each HPA syncs at another offset within the second.
     for name in names {
         let mut object = hpa(name, &[external("queue", "10")]);
         object["metadata"]["annotations"] = json!({ ANNOTATION: format!("syncPeriodSeconds: 1\n{QUEUE}") });
@@ -126,7 +126,7 @@ async fn burst_does_not_scale_down_in_panic_mode() {
         stage.create(without_delay(hpa("web", &[external("queue", "10")]), &policy));
         let rig = Harness::with(stage, &config);
         load.set(20);
-        // Beyond the panic mode of the start.
+        // Wait until the panic mode of the start is over.
         rig.pass(90.0).await;
         let reason = step(&rig)["reason"].clone();
         load.set(100);

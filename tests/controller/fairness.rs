@@ -34,8 +34,8 @@ fn add(stage: &Fixture, namespace: &str, name: &str, metrics: &[Value]) {
     }
 }
 
-/// A cluster with an empty hostile namespace, and with `count` HPAs on one external metric each in other
-/// namespaces, ten in each.
+/// A cluster with an empty hostile namespace, and with `count` HPAs in other namespaces, ten per namespace. Each HPA
+/// has one external metric.
 fn peaceful(count: usize) -> (Fixture, Vec<(String, String)>) {
     let stage = Fixture::new();
     let names: Vec<_> =

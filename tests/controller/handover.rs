@@ -217,7 +217,7 @@ async fn hpa_out_of_scope_on_the_same_pods_makes_both_ambiguous() {
     let condition = stage.condition("a", "ScalingActive");
     assert!(condition.contains("AmbiguousSelector") && condition.contains("shop/twin"), "{condition}");
     assert!(ours(&stage, "twin").is_empty());
-    // The other one is deleted.
+    // The HPA out of scope is deleted.
     stage.cluster.delete(crate::support::HPAS, SHOP, "twin").unwrap();
     stage.pass(31.0).await;
     assert!(
@@ -238,7 +238,7 @@ async fn without_a_guard_the_hpa_is_contested_and_others_are_unharmed() {
     replica.lead(None);
     move_for(&stage, &NAMES, 200).await;
     assert_eq!(replica.counts(), "outside 1 in_charge 2");
-    // Only a is no longer guarded.
+    // Only HPA `a` is unguarded.
     let begin = stage.now();
     let built_in = BuiltIn::start(&stage, Some(Guarded::by(&replica).except("a")));
     move_for(&stage, &NAMES, 300).await;
@@ -272,7 +272,7 @@ async fn unknown_guard_is_claimed_until_a_refusal_or_an_unanswered_change() {
     label(&stage, "a", Some("concertina"));
     move_for(&stage, &NAMES, 200).await;
     assert_eq!((ours(&stage, "a"), replica.state("a")), (vec![], "claiming"));
-    // The built-in controller ends, without any guard.
+    // The built-in controller stops. The HPAs never had a guard.
     drop(built_in);
     let last = *theirs(&stage, "a").last().unwrap();
     move_for(&stage, &NAMES, 60).await;

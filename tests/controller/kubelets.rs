@@ -57,7 +57,7 @@ fn serve(servers: &PageServers, address: &str, pods: usize, used: fn(f64) -> f64
     });
 }
 
-/// What a decision leaves in the status, without times.
+/// The status after a decision, without times.
 fn status(rig: &Harness) -> Value {
     let status = &rig.hpa("web")["status"];
     let conditions = status["conditions"].as_array().unwrap().iter();
@@ -169,7 +169,7 @@ async fn hundred_hpas_share_one_scrape_of_a_node() {
     }
     let rig = Harness::spread(stage, &config);
     rig.pass(60.0).await;
-    // One per five seconds, or a little earlier for a sync.
+    // The controller scrapes every five seconds, or slightly earlier for a sync.
     let requests = servers.requests().len();
     assert!((11..=14).contains(&requests), "{requests}");
     assert_eq!(servers.connections(), 1);
@@ -192,7 +192,7 @@ async fn without_a_file_the_metrics_api_answers() {
     };
     let plain = requests(&Config::default(), "syncPeriodSeconds: 15", None).await;
     assert_eq!(requests(&Config::default(), POLICY, Some(NO_SOURCES)).await, plain);
-    // With the file, and a policy about another metric.
+    // The controller has the file, but the policy is about another metric.
     let (with_file, _files) = with_kubelets(&servers);
     let other = "metrics: [{metric: cpu, prometheus: {server: main, query: up}}]";
     assert_eq!(requests(&with_file, other, None).await, plain);

@@ -347,10 +347,10 @@ async fn status_that_the_server_does_not_keep_is_written_again_after_ten_minutes
             stage.cluster.faults().add(FaultRule::new(answer).verb("patch").path_suffix("one/status"));
         let rig = Harness::with(stage, &with_objects());
         rig.pass(300.0).await;
-        // The second write is that of the first match.
+        // The first match may cause a second write.
         let writes = rig.count("patch", "/status");
         assert!((1..=2).contains(&writes), "{writes}");
-        // Another policy is not late.
+        // The status of another policy is not delayed.
         rig.create(policy("ScalingPolicy", "two", &json!({"tolerance": 0.3})));
         rig.pass(15.0).await;
         let status = |name: &str| {

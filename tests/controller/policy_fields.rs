@@ -134,7 +134,7 @@ async fn strategy_relates_the_fallback_to_the_current_count() {
     }
 }
 
-/// A workload `web` of a kind with 4 replicas, a demand of 8, and a guard for rollouts.
+/// A workload `web` of the given kind, with 4 replicas and a guard for rollouts. Its metric asks for 8 replicas.
 fn rolling(kind: &str, guard: &str, status: Value) -> Fixture {
     let stage = Fixture::new();
     let mut object = deployment("web", 4);
@@ -292,7 +292,7 @@ async fn each_field_of_max_step_bounds_one_sync() {
         let stage = demanding(&policy);
         stage.external("queue", load);
         let rig = Harness::start(stage);
-        // The first sync keeps the count, because its window starts with it.
+        // The first sync keeps the count, because the window starts with this sync.
         rig.pass(if step.contains("own") { 17.0 } else { 2.0 }).await;
         assert_eq!(rig.replicas("web"), expected, "{step}: {}", active(&rig));
     }

@@ -27,7 +27,7 @@ fn in_memory(servers: &PageServers) -> Arc<dyn Dial> {
     Arc::new(InMemory::new(move |address: &str| servers.dial(address)))
 }
 
-/// A file that is removed with the value.
+/// A file that is removed on drop.
 pub(crate) struct SourceFile(PathBuf);
 
 impl SourceFile {
@@ -85,7 +85,7 @@ fn metrics_requests(rig: &Harness) -> usize {
     rig.cluster.requests().count(|request| request.path.contains("metrics.k8s.io/v"))
 }
 
-/// How many ages of answers of metrics APIs were counted.
+/// Number of observed ages of metrics API responses.
 pub(crate) fn ages_of_apis(rig: &Harness) -> f64 {
     let series = |api: &str| rig.series(&format!("concertina_metrics_age_seconds_count{{api=\"{api}\"}}"));
     ["metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"].map(series).iter().sum()
@@ -152,7 +152,7 @@ async fn failed_source_is_a_failed_metric_and_holds_the_count() {
     let policy = "metrics: [{metric: queue, prometheus: {server: other, query: 'sum(queue)'}}]";
     let (config, _file) = config(&servers, FILE);
     let stage = stage(external("queue", "10"), policy);
-    // The metrics API would answer.
+    // The metrics API has the metric, too.
     stage.external("queue", "80");
     let rig = Harness::with(stage, &config);
     rig.pass(20.0).await;
@@ -273,7 +273,7 @@ async fn token_of_pods_appears_in_no_record() {
     assert_eq!(readings(&rig)[0].reason.as_deref(), Some("Credentials"));
     rig.cluster.put_raw(scrape_secret(TOKEN));
     rig.pass(60.0).await;
-    // The servers speak no TLS, so the token is read and never sent.
+    // The servers do not support TLS, so the controller reads the token and never sends it.
     let active = rig.condition("web", "ScalingActive");
     assert!(active.contains("none of 2 pods has a number; web-0000: the request failed: "), "{active}");
     assert_eq!(servers.requests(), []);

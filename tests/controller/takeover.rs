@@ -446,7 +446,7 @@ async fn conflicting_status_write_triggers_reads_of_the_hpa() {
     process.end().await;
 }
 
-/// Adds an entry for a foreign status write to an HPA, as every client can that may update the HPA.
+/// Adds an entry for a foreign status write to an HPA. Every client with permission to update the HPA can do so.
 /// `previous`: replaces the other entries.
 fn forge(stage: &Fixture, name: &str, time: &str, previous: Option<Value>) {
     let mut hpa = stage.hpa(name);

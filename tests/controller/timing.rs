@@ -1,4 +1,4 @@
-//! The times of syncs: of one HPA, of many HPAs with their rate of requests, and equal in equal runs.
+//! The times of syncs of one HPA, and of many HPAs with their request rate. Equal runs have equal times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -237,8 +237,8 @@ async fn check_restore(backup_at: f64) {
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
     rig.cluster.restore(backup);
-    // The watches resume at versions that the server has lost. They are silent. Two silent watches cause a
-    // list, or one before the first bookmark.
+    // The watches resume at versions that the server has lost, and stay silent. Two silent watches in a row cause a
+    // list. Before the first bookmark, one silent watch does.
     rig.pass(200.0).await;
     rig.external("queue", "60");
     rig.until("the target grows", 15.1, |stage| stage.replicas("web") == 6).await;

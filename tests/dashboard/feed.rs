@@ -1,4 +1,5 @@
-//! The demo, a shadow of its controller, a controller that holds on a second cluster, and a Prometheus that scrapes all.
+//! The demo, a shadow of its controller, a controller that holds on a second cluster, and a Prometheus that scrapes
+//! them.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -64,7 +64,7 @@ impl Dashboard {
         let list = self.0["templating"]["list"].as_array().unwrap();
         let mut values: Vec<_> =
             list.iter().filter_map(|it| Some((it["name"].as_str()?, it["allValue"].as_str()?))).collect();
-        // A name that starts with another name comes first.
+        // If one name starts with another, the longer name must come first.
         values.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         for (name, value) in values {
             text = text.replace(&format!("${name}"), value);

@@ -1,4 +1,4 @@
-//! promtool runs each alert over series with which it fires, and over similar ones with which it does not.
+//! Runs each alert with promtool over series for which it fires, and over similar series for which it does not fire.
 //! `tests/prometheus/build.sh promtool` builds promtool.
 
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ const REJECTED: &str = "apiserver_admission_webhook_rejection_count";
 const WEBHOOK: &str = r#"name="handover.concertina.dev",type="validating""#;
 const ALL: Series = ("concertina_sync_lateness_seconds_count", "", "0+100x400");
 
-/// Alerts, each at least once, with series with which it fires, and series with which it does not.
+/// Alerts, each at least once, with series for which it fires, and series for which it does not fire.
 const CASES: &[(&str, &[Series], &[Series])] = &[
     ("ConcertinaSyncsLate", &[(LATE, r#"le="1""#, "0+98x400"), ALL], &[(LATE, r#"le="1""#, "0+99x400"), ALL]),
     (
@@ -244,7 +244,7 @@ const CASES: &[(&str, &[Series], &[Series])] = &[
     (
         "ConcertinaHpaAtMaximum",
         &[("concertina_hpa_at_maximum", HPA, "1x400")],
-        // A series that ended, and one that is younger than the time of the alert.
+        // A series that ended, and a series that is younger than the `for` time of the alert.
         &[
             ("concertina_hpa_at_maximum", HPA, "1x380"),
             ("concertina_hpa_at_maximum", r#"hpa_name="api""#, "_x390 1x10"),

@@ -54,7 +54,7 @@ fn each_folder_builds_when_only_it_is_vendored() {
     for folder in ["base", "prometheus", "service-account", "namespace-role"] {
         assert!(!build(&vendored(test, folder)).is_empty(), "{folder}");
     }
-    // The overlays use the other folders of deploy/kustomize, and nothing outside of it.
+    // The overlays use the other folders of deploy/kustomize, but nothing outside of that folder.
     let all = vendored("vendored-kustomize", "");
     for name in names("overlays") {
         assert!(!build(&all.join("overlays").join(&name)).is_empty(), "{name}");
@@ -63,7 +63,7 @@ fn each_folder_builds_when_only_it_is_vendored() {
     fs::remove_dir_all(Path::new(env!("CARGO_TARGET_TMPDIR")).join(test)).unwrap();
 }
 
-/// The objects with the arguments of the Deployment in order of the alphabet.
+/// The objects with the arguments of the Deployment in alphabetical order.
 fn with_sorted_flags(mut objects: Objects) -> Objects {
     for (_, deployment) in objects.iter_mut().filter(|(key, _)| key.kind == "Deployment") {
         let arguments = &mut deployment["spec"]["template"]["spec"]["containers"][0]["args"];
@@ -72,7 +72,7 @@ fn with_sorted_flags(mut objects: Objects) -> Objects {
     objects
 }
 
-/// The objects with the rules of the ClusterRole in order of the alphabet.
+/// The objects with the rules of the ClusterRole in alphabetical order.
 fn with_sorted_rules(mut objects: Objects) -> Objects {
     for (_, role) in objects.iter_mut().filter(|(key, _)| key.kind == "ClusterRole") {
         role["rules"].as_array_mut().unwrap().sort_by_key(Value::to_string);
@@ -146,7 +146,7 @@ fn account_for_kubelets_may_only_read_metrics_of_nodes() {
     fs::remove_dir_all(all).unwrap();
 }
 
-/// Files that the chart and a folder of kustomize both need: neither can read outside of its folder.
+/// Files that the chart and a folder of kustomize both need, because neither can read outside of its folder.
 const SHARED: [(&str, &str); 3] = [
     ("prometheus-rule.yaml", "prometheus/prometheus-rule.yaml"),
     ("concertina.json", "prometheus/concertina.json"),

@@ -1,5 +1,5 @@
-//! The commands of the guides run against a real API server: each command of a page runs, or [`commands::SKIPPED`] has
-//! the reason. A command that a page no longer contains fails its test.
+//! Runs the commands of the guides against a real API server. A command of a page that does not run must have a reason
+//! in [`commands::SKIPPED`]. The test fails if it runs a command that the page no longer contains.
 
 #[path = "guides/commands.rs"]
 mod commands;
@@ -25,7 +25,7 @@ use self::commands::{SKIPPED, commands};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const ACCOUNT: &str = "system:serviceaccount:concertina-system:concertina";
 
-/// What the pages expect: a copy of the repository named `concertina`, and the program on the PATH.
+/// The environment that the pages expect: a copy of the repository named `concertina`, and the program on the PATH.
 struct Workspace<'a> {
     tools: &'a Tools,
     /// The copy of the repository.
@@ -89,7 +89,7 @@ impl Page<'_> {
         self.run_as(line, line)
     }
 
-    /// Runs `line` in place of the command `command` of the page, such as with names in place of placeholders.
+    /// Runs `line` in place of the command `command` of the page, for example with names in place of placeholders.
     fn run_as(&self, command: &str, line: &str) -> Outcome<String> {
         self.note(command)?;
         self.workspace.shell(line).context(self.name)
@@ -106,7 +106,7 @@ impl Page<'_> {
         self.workspace.shell_in(self.workspace.parent(), line).context(self.name)
     }
 
-    /// Marks a command that an earlier page ran.
+    /// Records that a command of the page ran.
     fn note(&self, command: &str) -> Outcome {
         ensure(commands(&self.text).contains(command), || {
             format!("{} does not contain the command: {command}", self.name)
@@ -115,7 +115,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Fails if a command of the page neither ran nor has a reason.
+    /// Fails if a command of the page neither ran nor is in [`SKIPPED`].
     fn is_complete(&self) -> Outcome {
         let ran = self.workspace.ran.borrow();
         let has_reason = |command: &str| {
@@ -144,7 +144,7 @@ fn skipped_commands_exist() {
     }
 }
 
-/// Both are read by users, so they must not diverge.
+/// Users read both the script and the page, so the two must not diverge.
 #[test]
 fn quick_start_script_has_the_commands_of_the_page() {
     let script = fs::read_to_string(format!("{ROOT}/examples/kind/quickstart.sh")).unwrap();
@@ -293,7 +293,7 @@ fn install_upgrade_uninstall(workspace: &Workspace<'_>) -> Outcome {
     install.is_complete()
 }
 
-/// With the release of [`install_upgrade_uninstall`], which it removes.
+/// Uses the release of [`install_upgrade_uninstall`], and uninstalls it.
 fn helm_and_monitoring(workspace: &Workspace<'_>) -> Outcome {
     for (kind, plural) in [("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")] {
         other_software::define(workspace, "monitoring.coreos.com", "v1", kind, plural)?;

@@ -194,7 +194,7 @@ async fn published_folder_is_complete_and_installs() -> Outcome {
     install(&folder, version).await
 }
 
-/// `.ci/image` tries its tree as the user and with the entry point of the Dockerfile.
+/// `.ci/image` runs its file tree with the user and the entry point of the Dockerfile.
 #[test]
 fn dockerfile_uses_the_pinned_toolchain_and_one_user() {
     let file = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();

@@ -1,5 +1,5 @@
-//! Compares the shipped roles with the roles that `concertina rbac` prints for the same flags. The objects
-//! of the guards in `deploy/kustomize/components` are those that the controller checks.
+//! Compares the shipped roles with the roles that `concertina rbac` prints for the same flags. Also compares the guard
+//! objects in `deploy/kustomize/components` with the objects that the controller checks.
 
 use std::collections::BTreeSet;
 use std::fs;

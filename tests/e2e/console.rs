@@ -27,7 +27,7 @@ pub(crate) async fn shows_changes_of_the_leader(stage: &Fixture) -> Outcome {
     let first = holder_other_than(stage, "").await.context(replicas.tails())?;
 
     let (process, page) = start(stage).await?;
-    // Without the right, the page says which one is missing, and the rest of it is there.
+    // Without the right to read the Lease, the page names that right and shows everything else.
     let shown = page.get("/controller").await?;
     let names_right = shown["missing"].to_string().contains("leases.coordination.k8s.io");
     let is_partial = names_right && shown["lease"].is_null();

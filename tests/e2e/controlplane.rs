@@ -66,7 +66,7 @@ impl ControlPlane {
         etcd.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         etcd.args(["--initial-cluster", &format!("default={peer}")]);
-        // The data does not outlive the test, so no write has to reach the disk.
+        // The data does not outlive the test, so no write needs to reach the disk.
         etcd.args(["--unsafe-no-fsync", "--log-level", "warn"]);
         self.spawn("etcd", etcd)?;
         Ok(client)
@@ -282,14 +282,14 @@ fn audit_policy() -> String {
     .to_string()
 }
 
-/// A port that was free when this function returned, and that it returns once. Ports of outgoing connections start
-/// at 32768: none of another test takes this port before its server does.
+/// A port that was free when this function returned. Each call returns another port. Ports of outgoing connections
+/// start at 32768, so no connection of another test takes this port before its server listens.
 pub(crate) fn free_port() -> Outcome<u16> {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 22_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..COUNT {
-        // Other processes start elsewhere.
+        // Each process starts at another port.
         let number = std::process::id().wrapping_mul(64).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(FIRST + number % COUNT)?;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

@@ -1,5 +1,5 @@
-//! Handover of labelled HPAs, with the HPA controller of the real kube-controller-manager at work all the time.
-//! The audit log shows which account wrote when, and which writes were refused.
+//! Handover of labelled HPAs, while the HPA controller of the real kube-controller-manager runs. The audit log shows
+//! which account wrote when, and which writes were refused.
 
 #[path = "handover/failures.rs"]
 mod failures;
@@ -52,7 +52,7 @@ pub(crate) async fn webhook(stage: &Fixture) -> Outcome {
     world.close().await
 }
 
-/// A replica that is stopped answers nothing in time: the API server allows the writes, and both sides count that.
+/// A stopped replica does not answer in time. The API server allows the writes, and both sides count these calls.
 async fn stopped_replica(stage: &Fixture, world: &World, ours: &Replica) -> Outcome {
     let (theirs, pages) = (&stage.plane.admin, Rest::new(&format!("http://127.0.0.1:{}", ours.pages), "")?);
     let failed_open = "apiserver_admission_webhook_fail_open_count{name=\"handover.concertina.dev\"";
@@ -66,7 +66,7 @@ async fn stopped_replica(stage: &Fixture, world: &World, ours: &Replica) -> Outc
             step += 1;
             world.cpu("a", 190 + 5 * (step % 4));
             let count = total(theirs, failed_open).await?;
-            // The first call without an answer may be that for an event, or for a write that conflicts.
+            // The first unanswered call may concern an event, or a write that conflicts.
             let written = Log::read(stage, &world.namespace, "a")?.by(false, stopped).len();
             ensure(count > before && written > 0, || {
                 format!("{count} calls after {before}, {written} writes")
@@ -136,12 +136,12 @@ async fn hand_over(stage: &Fixture, namespace: &str, ours: &Replica) -> Outcome<
     let first = first_write(stage, true, (namespace, "a"), labelled).await.context(ours.process.tail(20))?;
     let took = first.duration_since(labelled).unsigned_abs();
     eprintln!("    Concertina wrote {took:.2?} after the label was set");
-    // The silence before the first write, and the place of the HPA in the period.
+    // The limit includes the silence before the first write, and the offset of the HPA within the period.
     ensure(took <= PERIOD + Duration::from_secs(1) + SLACK, || format!("too late: {took:?}"))?;
     replicas(&world, "a", 4).await.context(ours.process.tail(20))?;
     replicas(&world, "b", 4).await.context(built_in.tail(20))?;
-    // Within the tolerance of four replicas. Each controller has a status to write in each period, except one whose
-    // syncs follow those of the other within the same load: so the load changes at other intervals than the period.
+    // The loads stay within the tolerance of four replicas. A controller that syncs after the other one under the same
+    // load has no status to write. The interval of the load changes therefore differs from the period.
     for step in 0..100 {
         for name in ["a", "b"] {
             world.cpu(name, 190 + 5 * (step % 4));
@@ -163,8 +163,8 @@ async fn hand_over(stage: &Fixture, namespace: &str, ours: &Replica) -> Outcome<
         written.len()
     );
     ensure(written.is_empty(), || format!("the built-in controller wrote {written:?}"))?;
-    // Once Concertina has written the status, the built-in controller decides the same and has nothing to write, or its
-    // status conflicts. Its events remain.
+    // Once Concertina has written the status, the built-in controller decides on an equal status and does not write it,
+    // or its write conflicts. It still sends events.
     let refused = a.refused.len() + a.refused_events;
     ensure(refused > 0, || format!("no write was refused\n{}", built_in.tail(20)))?;
     let b = Log::read(stage, namespace, "b")?;

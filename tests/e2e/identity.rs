@@ -71,7 +71,7 @@ async fn kubeadm(stage: &Fixture) -> Outcome {
     world.replicas_become(&world.deployments("web"), 4).await.context(process.tail(30))?;
     process.still_runs()?;
     let log = process.tail(100);
-    // The built-in role allows neither to list events, which only a restart needs, nor to watch targets.
+    // The built-in role allows neither lists of events, which only a restart needs, nor watches of targets.
     let expected = ["not allowed to list events", "not allowed to list, watch deployments.apps"];
     let mut missing = log.lines().filter(|line| line.contains("not allowed to"));
     ensure(missing.all(|line| expected.iter().any(|expected| line.contains(expected))), || log.clone())?;

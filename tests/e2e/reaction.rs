@@ -1,8 +1,8 @@
-//! The time from a step in the load of an HPA to the write of its Scale, on five ways of the number: kubelet and
-//! metrics-server to the built-in controller, the same to Concertina, the kubelet to Concertina, Prometheus to
-//! Concertina, and the pods' own pages to Concertina.
+//! The time from a step in the load of an HPA to the write of its Scale, on five paths of the number: kubelet and
+//! metrics-server to the built-in controller, kubelet and metrics-server to Concertina, kubelet to Concertina,
+//! Prometheus to Concertina, and the pods' own pages to Concertina.
 //!
-//! All of them run at the same time, next to each other, with equal HPAs and equal steps.
+//! All paths are measured at the same time, with equal HPAs and equal steps.
 
 #[path = "reaction/node.rs"]
 mod node;
@@ -28,7 +28,7 @@ use crate::world::{Autoscaler, Fixture, World};
 /// The default period of both controllers.
 const PERIOD_FLAG: &str = "--horizontal-pod-autoscaler-sync-period=15s";
 
-/// A way of the number from a pod to the controller.
+/// A path of the number from a pod to the controller.
 struct Way {
     source: Source,
     namespace: &'static str,
@@ -106,7 +106,7 @@ pub(crate) async fn to_steps_in_load(stage: &Fixture) -> Outcome {
     for way in [SAME, KUBELET, PROMETHEUS, PODS] {
         replica.all_are(stage, way.namespace, "in_charge", HPAS).await?;
     }
-    // The first syncs of all HPAs.
+    // Leave time for the first syncs of all HPAs.
     let load = Load::starting_in(Duration::from_secs(40));
     pages.show(load);
     node.show(load);
@@ -217,9 +217,9 @@ const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 50.0;
 const TOP: f64 = 20.0;
-/// The end of the axis of time, in seconds.
+/// The end of the time axis, in seconds.
 const SECONDS: u32 = 45;
-/// Colours that differ in brightness, too.
+/// Colours that also differ in brightness.
 const COLOURS: [&str; 5] = ["#7f1d1d", "#c2410c", "#15803d", "#6d28d9", "#0369a1"];
 
 /// Returns the chart as SVG.

@@ -112,7 +112,7 @@ const OLD: &[&str] = &["--emulated-version=1.36"];
 const NEW: &[&str] = &["--emulated-version=1.37"];
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// One HPA stays at its target throughout. The load of the other one rises in the middle of the update.
+/// One HPA stays at its target throughout. The load of the other HPA rises in the middle of the update.
 pub(crate) async fn rolls(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "rolling", Autoscaler::Concertina).await?;
     for name in ["steady", "rising"] {
@@ -170,7 +170,7 @@ async fn replace(
 }
 
 const CHECKPOINT: &str = "--history-checkpoint";
-/// A Lease that was not released has to expire first.
+/// A Lease that was not released must expire first.
 const EXPIRED: Duration = Duration::from_secs(25);
 
 /// The policy allows one additional pod per half hour, and the load requires two.

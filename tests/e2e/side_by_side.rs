@@ -60,9 +60,9 @@ fn loads(world: &World, percent: i64) {
     for app in ["behavior", "cpu", "requestless"] {
         world.cpu(app, percent);
     }
-    // Both programs stop sending events after some twenty-five warnings about one object. The HPA `partial`
-    // fails in part all the time, so all its reasons must come at once. It is below its target from the
-    // start, and on an API that stays available.
+    // Both programs stop sending events after some twenty-five warnings about one object. The HPA `partial` fails in
+    // part at every sync, so all its reasons must come at once. It is below its target from the start, and on an API
+    // that stays available.
     world.per_pod("partial", "requests", Load::Total(percent / 2, ""));
     world.usage("container", "app", "cpu", Load::Total(2 * percent, "m"));
     world.usage("container", "sidecar", "cpu", Load::Each(700, "m"));

@@ -206,7 +206,7 @@ pub(crate) async fn behavior_limits_the_rate(world: &World) -> Outcome {
     let limited = "ScalingLimited=True ScaleUpLimit: the desired replica count is increasing faster than the maximum scale rate";
     world.condition("slow", limited).await?;
     world.replicas_become(&slow, 4).await?;
-    // The limit is two pods per six seconds, so the next step has to wait and is no larger.
+    // The limit is two pods per six seconds, so the next step must wait and is no larger.
     world.replicas_stay(&slow, 4, Duration::from_secs(3)).await?;
     world.replicas_become(&slow, 6).await?;
     let cpu = "cpu resource utilization (percentage of request)";
@@ -268,7 +268,7 @@ pub(crate) async fn to_zero_and_back(world: &World) -> Outcome {
     world.condition("worker", not).await?;
     world.condition("worker", &found("external metric jobs(nil)")).await?;
 
-    // A user sets zero replicas, which disables scaling whatever the metric.
+    // A user sets zero replicas, which disables scaling regardless of the metric.
     world.api.merge(&format!("{worker}/scale"), &json!({"spec": {"replicas": 0}})).await?;
     let disabled = "ScalingActive=False ScalingDisabled: scaling is disabled since the replica count of the target is zero";
     world.condition("worker", disabled).await?;

@@ -1,6 +1,6 @@
-//! The fixture of a scenario (control plane, kubelet, metrics, a scalable custom resource, and the
-//! autoscaler, which is either of two programs under the same account and flags), and the namespace of one
-//! scenario: its objects and its loads. `assertions.rs` has the assertions.
+//! The fixture of the scenarios: control plane, kubelet, metrics, a scalable custom resource, and the autoscaler, which
+//! is one of two programs with the same account and flags. Also the namespace of one scenario, with its objects and
+//! loads. `assertions.rs` has the assertions.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! A model of the API servers in front of the webhook: the configuration decides which writes they ask about, and the
-//! code of a replica answers.
+//! A model of the API servers in front of the webhook. The configuration decides which writes they send to the webhook,
+//! and the code of a replica answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::support::objects::SHOP;
 
 /// The user of the built-in loop.
 pub(crate) const BUILT_IN: &str = BUILT_IN_USERS[0];
-/// The right value of `caBundle`.
+/// The correct value of `caBundle`.
 const BUNDLE: &str = "cmlnaHQ=";
 
 /// The API servers' view of the guard.
@@ -32,7 +32,7 @@ pub(crate) struct Guard {
 
 pub(crate) struct State {
     pub(crate) edit: Edit,
-    /// By API server.
+    /// Whether each API server reaches the webhook.
     pub(crate) reaches: [bool; 2],
     /// The replicas behind the Service.
     pub(crate) serving: Vec<Serving>,
@@ -85,14 +85,14 @@ impl Guard {
         Arc::new(Self { state: Mutex::new(state), objects })
     }
 
-    /// Checks the objects as a replica does. `Err` has the defect.
+    /// Checks the objects as a replica does. `Err` names the defect.
     pub(crate) fn check(&self) -> Result<(), String> {
         let configuration = self.configuration();
         let trusts = |bundle: &str| bundle == BUNDLE;
         proof::webhook(&self.objects, configuration.as_ref(), &trusts).map_err(|error| error.to_string())
     }
 
-    /// Asks the webhook about a write of `user` that an API server has got.
+    /// Asks the webhook about a write of `user` to an API server.
     pub(crate) fn admit(
         &self,
         server: usize,
@@ -163,7 +163,7 @@ impl Edit {
             }
     }
 
-    /// Whether the address and the authority are those of the webhook.
+    /// Whether the address and the authority lead to the webhook.
     fn is_reached(self) -> bool {
         !matches!(self, Self::OtherAuthority | Self::OtherService)
     }
@@ -174,7 +174,7 @@ impl Edit {
     }
 }
 
-/// The AdmissionReview of a write. `None` for a write that the rules do not have.
+/// The AdmissionReview of a write. `None` for a write that no rule matches.
 fn review(exchange: &Exchange, user: &str, is_dry_run: bool) -> Option<Value> {
     let operation = match exchange.verb {
         "update" | "patch" => "UPDATE",
@@ -212,7 +212,7 @@ fn review(exchange: &Exchange, user: &str, is_dry_run: bool) -> Option<Value> {
     })
 }
 
-/// A write of a Scale, for a dry run and for a user.
+/// A write of a Scale, for dry runs.
 pub(crate) fn scale_write(target: &str) -> Exchange {
     Exchange {
         method: http::Method::PUT,
@@ -227,7 +227,7 @@ pub(crate) fn scale_write(target: &str) -> Exchange {
     }
 }
 
-/// How long an API server waits for an answer.
+/// The time that an API server waits for an answer.
 pub(crate) fn wait(admission: Admission, unreached: Duration) -> Duration {
     if admission == Admission::Failed { unreached } else { Duration::ZERO }
 }

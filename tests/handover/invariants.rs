@@ -1,4 +1,4 @@
-//! What must hold in every run, by the journal of what happened alone.
+//! The invariants of every run, checked only on the journal of facts.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ const PERIOD: Duration = Duration::from_secs(15);
 const SETTLE: Duration = Duration::from_secs(1);
 /// Quiet time after which a contest ends without a refused write.
 const QUIET: Duration = Duration::from_secs(30);
-/// The longest time without a writer, while no leader ends. A writer writes once a period, so the time between two writes
-/// is a period longer.
+/// The longest time without a writer, while no leader ends. A writer writes once a period, so the time between two
+/// writes may be one period longer.
 const LONGEST: Duration = PERIOD.saturating_mul(2);
 
-/// A Scale does not show its writer. The status write of the same sync does, unless it conflicts with one of ours. While
-/// the API server waits for a webhook that it does not reach, that can repeat in every period, so the bound is what the
-/// outages of the schedules permit.
+/// A Scale does not show its writer. The status write of the same sync shows it, unless that write conflicts with one
+/// of ours. While the API server waits for a webhook that it does not reach, such a conflict can repeat in every
+/// period. The outages of the schedules permit at most this number.
 const UNSEEN: u32 = 8;
 
 /// A violated invariant.
@@ -37,14 +37,15 @@ pub(crate) struct Violation {
 pub(crate) struct Longest {
     /// Without a writer while no leader ended: the time between two writes, less the period that is usual between them.
     pub(crate) without_writer: Duration,
-    /// The same around the end of one leader.
+    /// Like `without_writer`, but around the end of one leader.
     pub(crate) without_leader: Duration,
-    /// From a status write of the built-in loop to the end of a write that a replica had sent before it could know.
+    /// From a status write of the built-in loop to the end of a write that a replica sent before it could know of the
+    /// status write.
     pub(crate) two_writers: Duration,
 }
 
 impl Longest {
-    /// The longer of both, each.
+    /// The maximum of each field.
     pub(crate) fn max(self, other: Self) -> Self {
         Self {
             without_writer: self.without_writer.max(other.without_writer),
@@ -61,7 +62,7 @@ pub(crate) fn check(plan: &Plan, facts: &[(Duration, Fact)], end: Duration) -> (
     (checked.into_iter().find_map(|(violation, _)| violation), longest)
 }
 
-/// What is known of an HPA at one time of the journal.
+/// The state of an HPA at one time of the journal.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Hpa {
     number: usize,
@@ -80,16 +81,17 @@ struct Hpa {
     has_charge: bool,
     /// Whether a replica was in charge at the newest write of the built-in loop.
     is_contested: bool,
-    /// Whether a replica has written since then.
+    /// Whether a replica has written since the newest write of the built-in loop.
     has_returned: bool,
     leader: Option<usize>,
     died: Duration,
     deaths: Vec<Duration>,
-    /// The newest write of the built-in loop, of any writer, and its newest refused one.
+    /// The newest write of the built-in loop that shows its writer, and the newest write of any writer.
     foreign: Option<Duration>,
     last: Duration,
     /// Number of Scales that the built-in loop wrote since its newest status.
     rescales: u32,
+    /// The newest refused write of the built-in loop.
     refused: Option<Duration>,
     /// The replicas whose newest check found the guard intact.
     proven: BTreeSet<usize>,
@@ -199,7 +201,7 @@ impl Hpa {
         (self.is_in_scope, self.left) = (false, now);
     }
 
-    /// The time since the last write is bounded.
+    /// Checks that the time since the last write is bounded.
     fn has_writer(&mut self, now: Duration) -> Option<Violation> {
         if !self.exists {
             return None;
@@ -232,7 +234,7 @@ impl Hpa {
         if !self.is_in_scope && now.saturating_sub(self.left) > self.unseen + self.unseen {
             return self.violation("only-in-scope", now, &format!("out of scope since {:?}", self.left));
         }
-        // A request in flight, or one that the replica sent before it could know of the foreign write.
+        // A request in flight, or a request that the replica sent before it could know of the foreign write.
         let overlap = self.foreign.filter(|at| self.is_contested && since(*at) <= self.unseen);
         let overlap = overlap.map(|at| now.saturating_sub(at)).unwrap_or_default();
         self.longest.two_writers = self.longest.two_writers.max(overlap);
@@ -272,21 +274,21 @@ pub(crate) enum Writer {
     BuiltIn,
 }
 
-/// Something that happened.
+/// An event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fact {
     /// A Scale or status write about an HPA succeeded. `sent`: when the writer sent it.
     Wrote { hpa: usize, writer: Writer, is_status: bool, sent: Duration },
-    /// A replica refused a write of the built-in loop about an HPA: its Scale, its status or an event. `is_led`: whether the Lease had a live holder,
-    /// or lost it so recently that a standby was about to acquire it.
+    /// A replica refused a write of the built-in loop about an HPA: its Scale, its status or an event. `is_led`:
+    /// whether the Lease had a live holder, or had lost its holder so recently that a standby was about to acquire it.
     Refused { hpa: usize, is_led: bool },
-    /// An HPA entered the scope or left it, or exists from now on, or no longer.
+    /// An HPA entered or left the scope, or was created or deleted.
     Scoped { hpa: usize, is_in_scope: bool, exists: bool },
     /// A replica leads. `is_handover`: it acquired the Lease shortly after another replica.
     Leads { replica: usize, is_handover: bool },
     /// The leader ended.
     Died,
-    /// A check of the guard's objects by a replica has ended. `is_proven`: what a correct check finds.
+    /// A check of the guard's objects by a replica has ended. `is_proven`: the result of a correct check.
     Checked { replica: usize, is_proven: bool },
     /// An event of the plan.
     Event(&'static str),

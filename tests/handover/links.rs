@@ -78,7 +78,7 @@ impl ReplicaLink {
         match answer {
             Answer::Pieces(pieces) if !self.watch_delay.is_zero() => {
                 let delay = self.watch_delay;
-                // Each event is late by the same time, so that they keep their order.
+                // All events have the same delay, so they keep their order.
                 let late = pieces.map(move |piece| {
                     let at = Instant::now() + delay;
                     async move {
@@ -168,7 +168,7 @@ bugs! { PlantedBug:
     RefusesWithoutLeader: "refuses-without-leader",
     /// The check before the end of a contest always fails, and refused writes do not count.
     ContestedForever: "contested-forever",
-    /// A write is sent long after it passed the gate.
+    /// A write is sent long after it has passed the gate.
     LateWrite: "late-write",
     /// The writes of the built-in loop look like own writes.
     ForeignWritesUnseen: "foreign-writes-unseen",
@@ -178,11 +178,11 @@ bugs! { PlantedBug:
     BrokenGuardUnseen: "broken-guard-unseen",
 }
 
-/// The wait of a late write.
+/// The delay of a late write.
 const LATE: Duration = Duration::from_secs(13);
 
 impl PlantedBug {
-    /// How long a write waits below the gate.
+    /// The time that a write waits after it has passed the gate.
     pub(crate) fn delay(bug: Option<Self>, exchange: &Exchange) -> Duration {
         let is_late = bug == Some(Self::LateWrite) && exchange.verb == "update";
         if is_late && exchange.path.ends_with("/scale") { LATE } else { Duration::ZERO }

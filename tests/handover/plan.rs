@@ -7,7 +7,7 @@ use crate::rng::Rng;
 /// The names of the HPAs and of their targets.
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// What happens at one time of a schedule.
+/// An action of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Sets the label of an HPA.
@@ -32,7 +32,7 @@ pub(crate) enum Action {
     LoseLease(u64),
     /// A user tries a write about an HPA as the built-in loop, as a dry run, at an API server.
     DryRun(usize, usize),
-    /// The built-in loop writes as another user, which the guard does not know, or as the known one.
+    /// Whether the built-in loop writes as the user that the guard knows, or as another user.
     Identity(bool),
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Edit {
     NoScales,
     /// The rule for statuses is missing.
     NoStatuses,
-    /// The condition on users has none of the built-in ones.
+    /// The condition on users matches none of the built-in users.
     OtherUsers,
     /// A longer time limit, which does not weaken the guard.
     TimeLimit,
@@ -85,7 +85,7 @@ pub(crate) struct Plan {
     pub(crate) watch_delay: Duration,
     /// Duration of a request, half of it before the server applies it.
     pub(crate) request: Duration,
-    /// How long the API server waits for a webhook that it does not reach.
+    /// The time that the API server waits for a webhook that it does not reach.
     pub(crate) unreached: Duration,
     /// Whether the webhook of a standby answers before that of the leader.
     pub(crate) standby_answers: bool,
@@ -106,7 +106,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
         standby_answers: rng.percent(50),
         actions: Vec::new(),
     };
-    // Most schedules start with what is usual: two replicas, and a label.
+    // Most schedules start as usual, with two replicas and a label.
     let mut start = vec![(1, Action::Start)];
     if rng.percent(70) {
         start.push((1, Action::Start));
@@ -120,7 +120,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
             0..=4 => rng.below(3_000),
             5..=15 => rng.below(35_000),
             16..=17 => rng.between(35_000, 70_000),
-            // Long enough for a charge after which a relapse is none.
+            // Longer than the ten periods in which a foreign write counts as a relapse.
             _ => rng.between(160_000, 200_000),
         };
         for (number, action) in episode(&mut rng, hpas).into_iter().enumerate() {

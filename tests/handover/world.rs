@@ -18,7 +18,7 @@ use crate::rng::Rng;
 use crate::support::objects::{SHOP, external, hpa};
 use crate::support::{Fixture, HPAS};
 
-/// Duration of the Lease, and the time for which its holder may write without renewing it.
+/// Duration of the Lease, and the time for which its holder leads without a renewal.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// The longest wait of a standby between two attempts to acquire the Lease.
@@ -27,15 +27,15 @@ pub(crate) const RETRY: Duration = Duration::from_millis(4_400);
 const STEP: Duration = Duration::from_secs(1);
 /// The interval between changes of the metrics.
 const METRICS: Duration = Duration::from_secs(5);
-/// The intervals of the check of the guard's objects.
+/// The intervals between checks of the guard's objects, while they are correct and while they are not.
 const CHECK: Duration = Duration::from_secs(20);
 const CHECK_AGAIN: Duration = Duration::from_secs(5);
 /// The time until a replica that lost the Lease runs again.
 const RESTART: Duration = Duration::from_secs(3);
-/// At most this many replicas run.
+/// Maximum number of running replicas.
 const MOST: usize = 3;
 
-/// One replica and what the world knows of it.
+/// One replica and its state.
 struct Running {
     number: usize,
     replica: Replica,
@@ -72,7 +72,7 @@ pub(crate) struct World {
     in_scope: [bool; 3],
 }
 
-/// Runs a plan and returns what happened.
+/// Runs a plan and returns its journal.
 pub(crate) async fn play(plan: Plan, seed: u64, bug: Option<PlantedBug>) -> Arc<Journal> {
     let stage = Fixture::new();
     let journal = Arc::new(Journal::new());
@@ -174,7 +174,7 @@ impl World {
         }
     }
 
-    /// A standby acquires the Lease after its end.
+    /// A standby acquires the Lease after its expiry.
     fn elect(&mut self, now: Duration) {
         if self.leader.is_some() || now < self.lost_until {
             return;
@@ -187,7 +187,7 @@ impl World {
             let wait = self.rng.below(u64::try_from(RETRY.as_millis()).unwrap() - 1000);
             now.max(expired) + Duration::from_millis(wait)
         });
-        // A process candidates once its caches are filled.
+        // A process becomes a candidate once its caches are filled.
         let Some(next) = self.replicas.iter().find(|running| running.started + STEP <= now) else { return };
         if now < at {
             return;
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// The leader receives what its standbys refused.
+    /// The leader receives the refusals of its standbys.
     fn report(&self) {
         let leader = self.replicas.iter().find(|running| self.leader == Some(running.number));
         let Some(leader) = leader else { return };
@@ -333,7 +333,7 @@ impl World {
         self.record_scope();
     }
 
-    /// Records which HPAs are in scope, by the table of the documentation.
+    /// Records which HPAs are in scope, according to the table in the documentation.
     fn record_scope(&mut self) {
         for hpa in 0..self.plan.hpas {
             let is_in_scope = match (self.labels[hpa], self.namespace) {

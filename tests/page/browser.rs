@@ -91,7 +91,6 @@ impl Browser {
         self.call("Input.dispatchMouseEvent", json!({"type": "mouseMoved", "x": x, "y": y})).await;
     }
 
-    /// Clicks.
     pub(crate) async fn click(&mut self, x: f64, y: f64) {
         self.point(x, y).await;
         for kind in ["mousePressed", "mouseReleased"] {
@@ -193,7 +192,6 @@ impl Browser {
         }
     }
 
-    /// Stops the browser.
     pub(crate) async fn stop(mut self) {
         self.session = None;
         self.call("Browser.close", json!({})).await;

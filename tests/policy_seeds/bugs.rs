@@ -1,4 +1,5 @@
-//! Bugs that the seeds must find. They act on what a process reads, where the process could err in the same way.
+//! Bugs that the seeds must find. They act on the responses that a process receives, where the process could err in the
+//! same way.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,7 @@ bugs! { PlantedBug:
     FloorAboveMaximum: "floor-above-maximum",
     /// A step has no bound.
     StepIgnored: "step-ignored",
-    /// A metric that failed once fails for ever, so its fallback never ends.
+    /// A metric that failed once fails forever, so its fallback never ends.
     FallbackNeverEnds: "fallback-never-ends",
     /// A fallback starts at once.
     FallbackWithoutDuration: "fallback-without-duration",
@@ -30,7 +31,7 @@ bugs! { PlantedBug:
     DirectionIgnored: "direction-ignored",
     /// The limits of the platform do not apply.
     LimitsIgnored: "limits-ignored",
-    /// A policy that is deleted goes on.
+    /// A deleted policy still applies.
     DeletionIgnored: "deletion-ignored",
     /// A ScalingPolicy applies to all HPAs of its namespace.
     SelectorIgnored: "selector-ignored",
@@ -48,7 +49,7 @@ bugs! { PlantedBug:
     ModeAllowed: "mode-allowed",
 }
 
-/// Changes what one process reads.
+/// Changes the responses that one process receives.
 #[derive(Debug)]
 pub(crate) struct Alteration {
     bug: Option<PlantedBug>,

@@ -1,9 +1,9 @@
-//! The rules of scaling policies as the guide states them, in the simplest form: which count an HPA may have next. It
-//! shares no code with the product.
+//! The rules of scaling policies as the guide states them, in the simplest form: the counts that an HPA may have next.
+//! The model shares no code with the product.
 
 use crate::plan::{Action, Event, Fallback, Metric, Mode, Pending, Plan, Policy, TARGET};
 
-/// All that the count of one HPA depends on, at a time.
+/// The inputs of the count of one HPA at a time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Inputs {
     bounds: (i64, i64),
@@ -98,7 +98,7 @@ impl Subject {
         edges.filter(|edge| *edge > at).min()
     }
 
-    /// What the count depends on at a time.
+    /// The inputs of the count at a time.
     pub(crate) fn inputs(&self, at: i64) -> Inputs {
         let policies = self.policies();
         let mode = first(&policies, |policy| policy.mode);
@@ -199,7 +199,7 @@ impl Inputs {
         (lowest..=highest).contains(&count)
     }
 
-    /// The bounds with those of the schedules.
+    /// The bounds, combined with the bounds of the schedules.
     fn limits(&self) -> (i64, i64) {
         let (minimum, maximum) = self.bounds;
         let highest = self.ceiling.map_or(maximum, |ceiling| ceiling.clamp(minimum, maximum));
@@ -245,7 +245,7 @@ impl Inputs {
         }
     }
 
-    /// The combined proposal of the metrics. It is the current count if there is none.
+    /// The combined proposal of the metrics, or the current count without a proposal.
     fn combined(&self, current: i64, replaced: [bool; 2]) -> i64 {
         let (mut proposals, mut has_failed) = (Vec::new(), false);
         for (metric, replaced) in replaced.into_iter().enumerate() {

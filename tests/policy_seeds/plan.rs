@@ -1,10 +1,11 @@
-//! What happens in a run: policies, metrics and deaths of leaders. Times are in milliseconds since the start.
+//! The events of a run: policies, metrics and deaths of leaders. Times are in milliseconds since the start.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-/// The metrics of each HPA. Their names in the API contain that of the HPA, so that no HPA sees another one's value.
+/// The metrics of each HPA. Their names in the API contain the name of the HPA, so that no HPA reads a value of another
+/// HPA.
 pub(crate) const METRICS: [&str; 2] = ["one", "two"];
 /// The load that one replica takes.
 pub(crate) const TARGET: i64 = 10;
@@ -129,15 +130,15 @@ pub(crate) fn metric_name(hpa: usize, metric: usize) -> String {
 }
 
 impl Plan {
-    /// The time of a moment of the run.
+    /// Converts milliseconds since the start of the run to a timestamp.
     pub(crate) fn time(&self, at: i64) -> Timestamp {
         self.epoch + SignedDuration::from_millis(at)
     }
 }
 
 impl Policy {
-    /// The policy of an HPA as the text of an annotation, or as a spec. Names of metrics contain that of an HPA, so the
-    /// fallbacks of a policy for several HPAs have entries for each.
+    /// The policy of an HPA as the text of an annotation, or as a spec. Names of metrics contain the name of an HPA, so
+    /// the fallbacks of a policy for several HPAs have entries for each.
     pub(crate) fn spec(&self, plan: &Plan, hpas: &[usize]) -> Value {
         let mut spec = Map::new();
         if let Some((mode, until)) = self.mode {
@@ -219,11 +220,11 @@ impl Mode {
 }
 
 impl Pending {
-    /// The number of pods, of a current count.
+    /// The number of pods for a current count.
     pub(crate) fn pods(self, current: i64) -> i64 {
         match self {
             Self::Pods(pods) => pods,
-            // A part of a pod counts as one.
+            // Percentages are rounded up to whole pods.
             Self::Percent(percent) => (percent * current + 99) / 100,
         }
     }

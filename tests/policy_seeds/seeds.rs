@@ -220,7 +220,8 @@ fn schedule(rng: &mut Rng, plan: &Plan, at: i64, zone: &'static str) -> Schedule
     let from = at + number(rng, -30_000, 180_000);
     let mut schedule =
         Schedule { from, to: from + number(rng, 10_000, 240_000), floor: None, ceiling: None, zone: None };
-    // Expressions of cron have minutes. Local times that a change of the clock repeats would start a schedule twice.
+    // Cron expressions have a resolution of one minute. Local times that a change of the clock repeats would start a
+    // schedule twice.
     let minutes = |at: i64| at.div_euclid(MINUTE) * MINUTE;
     let is_repeated = plan.epoch.to_string().starts_with("2030-10-27");
     if rng.percent(50) && !is_repeated {

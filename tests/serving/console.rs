@@ -21,7 +21,7 @@ use crate::harness::{Authority, Harness, SOON, ask, bearer, client};
 
 const HPAS: &str = "horizontalpodautoscalers.autoscaling";
 
-/// Explains with the name.
+/// Explains an HPA with its name.
 #[derive(Debug)]
 struct Echo;
 

@@ -52,7 +52,7 @@ async fn tls_versions_before_1_2_are_refused() {
             .stdin(Stdio::null())
             .output()
             .await;
-        // The handcrafted handshake above has to suffice if openssl is missing.
+        // Without openssl, the handcrafted handshake above must suffice.
         let Ok(received) = received else { continue };
         let text = String::from_utf8_lossy(&received.stdout).into_owned();
         assert_eq!(text.contains("Cipher is ECDHE"), accepted, "{version}: {text}");

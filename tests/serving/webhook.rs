@@ -51,7 +51,7 @@ impl Rig {
         rig
     }
 
-    /// The same before the first lists are complete.
+    /// Like [`Self::start`], but before the first lists are complete.
     async fn before_sync() -> Self {
         let clock: SharedClock = Arc::new(SystemClock);
         let cluster = Cluster::new(Arc::clone(&clock));
@@ -102,7 +102,7 @@ impl Rig {
         connect(self.address, SERVICE, config).await.unwrap()
     }
 
-    /// Waits until the requests without an answer in time are those of `expected`, by reason.
+    /// Waits until the counts of unanswered requests by reason equal `expected`.
     async fn unanswered(&self, expected: &[(&str, u32)]) {
         let family = "concertina_handover_unanswered_total{";
         let expected: BTreeSet<_> =
@@ -158,7 +158,7 @@ fn review(name: &str) -> Value {
     })
 }
 
-/// Sends a request and returns status and body of the response. Ends the reading with the connection.
+/// Sends a request, reads until the connection closes, and returns status and body of the response.
 async fn send(stream: &mut TlsStream<TcpStream>, head: &str, body: &[u8]) -> (u16, String) {
     let head = format!("{head}Host: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -186,7 +186,7 @@ async fn webhook_refuses_with_a_certificate_that_the_bundle_verifies() {
     dry_run["request"]["dryRun"] = json!(true);
     let (_, body) = rig.post(dry_run.to_string().as_bytes()).await;
     assert!(body.contains("\"allowed\":false"), "{body}");
-    // A dry run proves nothing.
+    // The dry run does not count as a refused write.
     let counted = "concertina_handover_refused_total{resource=\"scale\"} 1\n";
     assert!(rig.telemetry.render().contains(counted), "{}", rig.telemetry.render());
     assert!(rig.charges.rows()[0].last_refused_write.is_some());
@@ -200,7 +200,7 @@ async fn all_replicas_answer_the_same_write_at_once() {
     let posts = (0..8).flat_map(|_| rigs.iter().map(|rig| rig.post(body.as_bytes())));
     let answers = futures::future::join_all(posts).await;
     for (number, (status, answer)) in answers.iter().enumerate() {
-        // A replica that is not synced allows what it does not know.
+        // A replica that is not synced allows the writes.
         let is_refused = number % 3 != 2;
         assert_eq!((*status, answer.contains("\"allowed\":false")), (200, is_refused), "{answer}");
     }

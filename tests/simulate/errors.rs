@@ -27,7 +27,7 @@ fn invalid_value_names_the_expected_format() {
     for (lines, expected) in [
         (
             "workloads:\n- name: web\n  startup: fast",
-            "14: workloads[0].startup: \"fast\" is not a duration: give one such as 30s or 1h30m",
+            "14: workloads[0].startup: invalid duration \"fast\": must be a value such as 30s or 1h30m",
         ),
         (
             "workloads:\n- name: web\n  startup: {uniform: {from: 1s, to: 2}}",
@@ -39,20 +39,20 @@ fn invalid_value_names_the_expected_format() {
         ),
         (
             "load:\n- cpu:\n    ramp: {from: 1, to: lots, over: 5m}",
-            "14: load[0].cpu.ramp.to: \"lots\" is not a quantity: give one such as 250m, 1.5 or 64Mi",
+            "14: load[0].cpu.ramp.to: invalid quantity \"lots\": must be a value such as 250m, 1.5 or 64Mi",
         ),
         (
             "load:\n- cpu: 1\n  capacityPerPod: -2",
-            "14: load[0].capacityPerPod: \"-2\" is negative: give a quantity such as 250m, 1.5 or 64Mi",
+            "14: load[0].capacityPerPod: invalid quantity \"-2\": must not be negative",
         ),
-        ("duration: 1d", "12: duration: \"1d\" is not a duration: give one such as 30s or 1h30m"),
+        ("duration: 1d", "12: duration: invalid duration \"1d\": must be a value such as 30s or 1h30m"),
         (
             "metrics:\n  outages:\n  - {api: resource, kind: missing, fraction: half}",
-            "14: metrics.outages[0].fraction: \"half\" is not a share: give one from 0 to 1, or from 0% to 100%",
+            "14: metrics.outages[0].fraction: invalid share \"half\": must be from 0 to 1, or from 0% to 100%",
         ),
         (
             "start: noon",
-            "12: start: \"noon\" is not a time: give one such as 08:00 (of a Monday, UTC) or 2030-01-07T00:00:00Z",
+            "12: start: invalid time \"noon\": must be a value such as 08:00 (of a Monday, UTC) or 2030-01-07T00:00:00Z",
         ),
     ] {
         assert_eq!(error_behind(lines), format!("behind.yaml:{expected}"));
@@ -196,7 +196,7 @@ fn error_names_the_flag_when_a_flag_set_the_value() {
     };
     assert_eq!(
         error("workloads.web.startup=fast"),
-        "--set workloads.web.startup=fast: workloads[0].startup: \"fast\" is not a duration: give one such as 30s or 1h30m"
+        "--set workloads.web.startup=fast: workloads[0].startup: invalid duration \"fast\": must be a value such as 30s or 1h30m"
     );
     assert_eq!(
         error("spec.maxReplicas=1"),

@@ -1,4 +1,4 @@
-//! The examples show what they claim.
+//! The examples support their claims.
 
 use std::path::Path;
 use std::time::Duration;

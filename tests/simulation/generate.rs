@@ -21,10 +21,10 @@ const IMPAIRED: Duration = Duration::from_secs(25);
 /// Minimum time after all faults: until syncs must be on time again and requests are few, and four periods.
 const CALM: Duration = Duration::from_mins(2);
 
-/// Time after all other faults for which a tenant stays: until syncs must be on time again, and two periods.
+/// Time after all other faults for which a tenant remains: until syncs must be on time again, and two periods.
 const TENANT: Duration = Duration::from_secs(60 + 30);
 
-/// Generates the plan of a seed. With a planted bug, the scene and the faults are those that can expose it.
+/// Generates the plan of a seed. With a planted bug, the scene and the faults can expose the bug.
 pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
     let mut scene = scene(seed);
     let mut favoured: &[_] = &[];
@@ -277,8 +277,8 @@ fn faults(
     faults
 }
 
-/// Lets at most one restore lose versions, and none after a watch that hangs. A process that was silent twice
-/// before its first bookmark takes the silence for a server without bookmarks.
+/// Lets at most one restore lose versions, and none after a watch that hangs. After two silences before the first
+/// bookmark, a process assumes that the server sends no bookmarks.
 fn limit_lost_versions(faults: &mut [Fault]) {
     let is_restore = |fault: &Fault| fault.kind == FaultKind::EtcdRestored;
     let mut may_lose = faults.iter().all(|fault| is_restore(fault) || fault.aftermath().is_zero());

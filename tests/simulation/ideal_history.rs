@@ -96,8 +96,9 @@ impl IdealHistories {
             clock_offset: sync.set,
             at: Duration::ZERO,
         });
-        // A recreated target has a count that the controller cannot distinguish from the last count of an earlier
-        // lifetime, whose mark stays until the first count. The status of a new HPA may be that of another controller.
+        // The controller cannot distinguish the count of a recreated target from the last count of an earlier lifetime,
+        // and keeps the mark of that lifetime until the first count. The status of a new HPA may come from another
+        // controller.
         let is_ambiguous =
             history.inherited.is_some() && run.last_foreign_change(sync.hpa).is_some_and(|at| at > ideal.at);
         // A restore of etcd has brought back a deleted HPA.
@@ -130,7 +131,8 @@ impl IdealHistories {
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
         if state.syncs.is_multiple_of(8)
             && !hpa.spec.metrics.iter().any(has_negative_target)
-            // The rules multiply by the pods that stay, and within the tolerance keep the count of the Scale.
+            // With terminating pods, more load can lower the count. The rules multiply by the remaining pods, but keep
+            // the count of the Scale within the tolerance.
             && !sync.answers.pods.iter().any(|pod| pod.terminating)
             && let Some(finding) = self.check_growth(&hpa, plan, sync, &ideal.history, &decision)
         {

@@ -15,7 +15,7 @@ pub(crate) fn chosen(variable: &str, default: Range<u64>) -> Range<u64> {
     range.unwrap_or_else(|| panic!("{variable}: {text:?} must be like 300 or 300..600"))
 }
 
-/// Plays each seed once, each core the next one.
+/// Plays each seed once. Each core takes the next seed.
 pub(crate) fn each_seed(seeds: &Range<u64>, play: impl Fn(u64) + Sync) {
     let next = AtomicU64::new(seeds.start);
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -34,7 +34,7 @@ pub(crate) fn each_seed(seeds: &Range<u64>, play: impl Fn(u64) + Sync) {
     });
 }
 
-/// The lowest seed below `count` that finds something, and what it finds. Prints the result under `name`.
+/// The lowest seed below `count` with a finding. Prints the seed and its finding under `name`.
 pub(crate) fn first_finding(
     name: &str,
     count: u64,

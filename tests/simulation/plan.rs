@@ -12,7 +12,6 @@ const START: Duration = Duration::from_secs(30);
 /// The number of the first metric of [`InvalidSpec::DifferentMetrics`].
 pub(crate) const DIFFERENT: usize = 100;
 
-/// One run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -22,7 +21,7 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<Fault>,
     /// Actions that lead to a final state independent of the path to it. No run omits them.
     pub(crate) closing: Vec<TimedAction>,
-    /// Time after which there are no more actions and faults.
+    /// Time after which no action and no fault occurs.
     pub(crate) quiet: Duration,
     /// Earliest time at which the final state is compared.
     pub(crate) end: Duration,

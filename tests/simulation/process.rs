@@ -1,6 +1,6 @@
-//! A process: everything except the command line, with several lifetimes in sequence. Its clock can jump
-//! and drift. Panics are recorded, also those that the process catches. The tasks of a run share one
-//! thread, so the records of parallel runs stay separate.
+//! A process: everything except the command line, with several lifetimes in sequence. Its clock can jump and drift.
+//! Panics are recorded, including panics that the process catches. The tasks of a run share one thread, so the records
+//! of parallel runs stay separate.
 
 use std::cell::RefCell;
 use std::panic;
@@ -165,7 +165,7 @@ thread_local! {
     static RECORDED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Starts to record the panics of this thread, and drops those of an earlier run.
+/// Starts to record the panics of this thread, and drops the panics of an earlier run.
 pub(crate) fn start() {
     HOOK.call_once(|| {
         let previous = panic::take_hook();

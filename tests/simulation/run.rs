@@ -24,7 +24,6 @@ use crate::seeded_bugs::SeededBug;
 /// Start time of every run.
 const EPOCH: &str = "2030-01-01T00:00:00Z";
 
-/// One run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
@@ -205,7 +204,7 @@ impl Run {
         let has_standby = (0..self.plan.scene.processes).any(was_there);
         let is_unimpaired = *self.handover_impaired_until.lock() <= end.at;
         let last_foreign_change = self.last_foreign_change(hpa);
-        // A hostile tenant changes its HPAs all the time.
+        // A hostile tenant changes its HPAs constantly.
         let Some(name) = InitialState::number(&hpa.key.name) else { return false };
         let ledger = self.ledger.lock();
         let its_requests = || {

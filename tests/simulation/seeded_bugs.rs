@@ -61,7 +61,7 @@ bugs! { SeededBug:
     PastHidden: "past-hidden",
     /// A sync panics. The process contains the panic.
     SyncPanics: "sync-panics",
-    /// Requests for other tenants wait for those of a hostile tenant.
+    /// Requests for other tenants wait for requests of a hostile tenant.
     TenantFirst: "tenant-first",
     /// A process writes while another controller is active.
     TakeoverIgnored: "takeover-ignored",

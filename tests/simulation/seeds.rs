@@ -248,8 +248,8 @@ pub(crate) fn attempt_beside(
 /// One in this many seeds runs its actions again without faults.
 const REPEATED: u64 = 4;
 
-/// Runs the plan without faults. The final state does not depend on the path to it. So most seeds omit the
-/// actions, and processes act at once.
+/// Runs the plan without faults. The final state does not depend on the path to it, so most seeds omit the actions, and
+/// processes act at once.
 fn run_without_faults(plan: &Arc<Plan>, kept: &Selection) -> Outcome {
     if plan.seed.is_multiple_of(REPEATED) {
         return run_plan(plan, &kept.without_faults(), None);

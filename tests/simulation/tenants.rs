@@ -13,7 +13,8 @@ use crate::run::Run;
 pub(crate) const NAMESPACE: &str = "mall";
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 
-/// What a tenant creates, and whether it edits each of its HPAs every second.
+/// The number of HPAs of a tenant, the number of metrics of each HPA, and whether the tenant edits each HPA every
+/// second.
 #[derive(Debug, Clone, Copy)]
 struct Behavior {
     hpas: usize,

@@ -24,7 +24,7 @@ use crate::{faults, process, tenants};
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(15);
-/// Maximum time until a process acts with `--takeover=wait`: twenty periods until a wrong status is a proof, and
+/// Maximum time until a process acts with `--takeover=wait`: twenty periods after which a wrong status is proof, and
 /// the syncs before and after.
 const TAKEOVER: Duration = Duration::from_secs(22 * 15);
 /// Maximum time by which a run may exceed its planned end.
@@ -109,7 +109,7 @@ pub(crate) async fn play(plan: &Arc<Plan>, kept: &Selection, plant: Option<Seede
     Outcome { violations, end, syncs, handovers, requests, silent_watches, hits, simulated, run }
 }
 
-/// Whether a process acts, which takes its time with `--takeover=wait`.
+/// Whether a process acts. With `--takeover=wait`, a process acts only after a while.
 fn acts(plan: &Plan, processes: &[Process]) -> bool {
     plan.scene.takeover == TakeOver::Off || processes.iter().any(Process::acts)
 }

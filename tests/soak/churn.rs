@@ -1,6 +1,6 @@
 //! A cluster with constant churn: targets, HPAs, pods, labels and metric names are created and deleted. Their
 //! numbers and the lengths of their names stay constant, and no name is reused. A controller that drops the
-//! state of deleted objects thus holds a constant amount.
+//! state of deleted objects thus uses constant memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

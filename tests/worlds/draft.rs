@@ -41,7 +41,7 @@ pub(crate) struct Target {
 
 pub(crate) struct Hpa {
     pub(crate) name: String,
-    /// With the reference of the target.
+    /// Includes the reference to the target.
     pub(crate) spec: Value,
     pub(crate) scale: Option<String>,
     pub(crate) traits: Vec<Trait>,
@@ -226,7 +226,7 @@ impl Draft {
     pub(crate) fn step(&mut self, loads: &[i64]) {
         let readings = self.readings(loads);
         let mut step = std::mem::take(&mut self.next);
-        // Readings that a theme has set replace those of the sources.
+        // Readings that a theme has set replace the readings of the sources.
         let Readings { external, failures, .. } = std::mem::take(&mut step.readings);
         step.readings = readings;
         step.readings.external.extend(external);

@@ -7,8 +7,8 @@ use crate::rng::Rng;
 use crate::themes::mark;
 
 fn fault(draft: &mut Draft, class: Class, times: u32, mut action: Action) {
-    // Each controller sends the events of all worlds one after another. An event that is sent again later
-    // would delay those of other worlds into steps with other faults.
+    // Each controller sends the events of all worlds one after another. An event that is sent again later would delay
+    // events of other worlds into steps with other faults.
     if let (Class::Event, Action::Answer(answer)) = (class, &mut action) {
         answer.retry_after = None;
     }

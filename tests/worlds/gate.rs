@@ -220,7 +220,7 @@ impl Gate {
         let fault = room.faults.iter_mut().find(|fault| fault.class == class && fault.times > 0)?;
         fault.times -= 1;
         let action = fault.action.clone();
-        // Whether the client repeats the request shows only later.
+        // Only later requests show whether the client repeats this request.
         room.failed.insert(path.to_owned(), Instant::now());
         Some(action)
     }

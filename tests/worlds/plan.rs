@@ -77,7 +77,7 @@ pub(crate) struct Readings {
     pub(crate) objects: BTreeMap<String, String>,
     /// Values of external metrics by name.
     pub(crate) external: BTreeMap<String, Vec<String>>,
-    /// Answers that replace those of an API group.
+    /// Answers that replace the answers of an API group.
     pub(crate) failures: BTreeMap<&'static str, Answer>,
 }
 

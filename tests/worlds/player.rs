@@ -216,7 +216,7 @@ impl Player {
         let present = self.plan.hpas.iter().enumerate().filter(|(index, _)| !step.absent.contains(index));
         let scales: Vec<_> = present.filter_map(|(_, hpa)| hpa.scale.clone()).collect();
         self.gate.set_faults(namespace, &step.faults);
-        // One after another, so that two HPAs of the same pods always meet in the same order.
+        // Allow the syncs one after another, so that two HPAs of the same pods always sync in the same order.
         let edits_follow = self.plan.steps.get(number + 1).is_some_and(|step| !step.hpa_changes.is_empty());
         for sync in 1..=step.syncs {
             for scale in &scales {

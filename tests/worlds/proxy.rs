@@ -148,8 +148,8 @@ impl Upstream {
         if class == Some(Class::ScalePut) && !response.status().is_success() {
             self.gate.refused(namespace, &path);
         }
-        // The sync continues when the body has arrived. Bodies are small, except those of watches, which no
-        // controller sends for one namespace.
+        // The sync continues when the body has arrived. Bodies are small, except the bodies of watches, and no
+        // controller watches a single namespace.
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.map_err(NoResponse::Body)?.to_bytes();
         drop(passage);

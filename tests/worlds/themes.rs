@@ -1,4 +1,4 @@
-//! The themes of worlds: each adds what recordings cannot hold to a common base.
+//! The themes of worlds. Each theme adds inputs that recordings cannot contain to a common base.
 
 use http::Method;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What a controller did for each HPA, from the audit log of the API server. Compares the traces of both
+//! The actions of a controller for each HPA, from the audit log of the API server. Compares the traces of both
 //! controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,8 +168,8 @@ fn sorted_names(line: &str) -> String {
 
 pub(crate) type Traces = BTreeMap<(String, String), Trace>;
 
-/// A difference on purpose. `docs/reference/parity.md` lists it. Everything that follows from it may differ as
-/// well, so it explains all differences of an HPA.
+/// An intended difference, listed in `docs/reference/parity.md`. All its consequences may differ as well, so it
+/// explains all differences of an HPA.
 pub(crate) struct Intended {
     pub(crate) reason: &'static str,
     /// The HPAs that it can affect.

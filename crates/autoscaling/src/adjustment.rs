@@ -1,5 +1,5 @@
-//! Entry points for rules next to the reference's path: a proposal that replaces the choice among the metrics, and
-//! a count that replaces the result. A decision without them is the reference's.
+//! Entry points for rules that upstream lacks: a choice that replaces upstream's choice among the metrics,
+//! and a count that replaces the result. A decision without them is upstream's.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum MetricOutcome<'a> {
     Failed(&'a FailedMetric),
 }
 
-/// A proposal that replaces the reference's choice, which is the highest proposal of all metrics.
+/// A proposal that replaces upstream's choice, which is the highest proposal of all metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The proposed count.
@@ -54,8 +54,9 @@ impl Evaluation<'_> {
 }
 
 impl Decision {
-    /// Replaces the count of the decision. The recommendation, the explanation, the conditions about metrics and
-    /// the events about failures stay. `reason` appears in the event of a rescale. Has no effect without a Scale.
+    /// Replaces the count of the decision. The recommendation, the explanation, the conditions about metrics
+    /// and the events about failures do not change. `reason` appears in the event of a rescale. Has no effect
+    /// without a Scale.
     pub fn replace_count(&mut self, to: i32, reason: impl Into<String>) {
         if self.verdict == Verdict::NoScale {
             return;

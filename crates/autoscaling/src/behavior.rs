@@ -135,8 +135,8 @@ impl Rate<'_> {
     }
 }
 
-/// The sum of the changes strictly after the cutoff. A change at an uncertain time counts for as long as
-/// possible in the policy's direction, and for as short as possible in the other direction.
+/// The sum of the changes strictly after the cutoff. A change at an uncertain time counts from the latest
+/// possible time in the policy's direction, and from the earliest possible time in the other direction.
 fn changes_since(events: &[ScaleEvent], cutoff: Timestamp, own: bool) -> i128 {
     let time = |event: &ScaleEvent| if own { event.at } else { event.earliest() };
     events.iter().filter(|event| time(event) > cutoff).map(|event| i128::from(event.change)).sum()

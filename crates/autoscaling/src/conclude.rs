@@ -25,7 +25,7 @@ pub enum WriteOutcome {
     /// The write failed. Contains the text of the last response.
     Failed(String),
     /// The outcome is unknown because the response was lost. Contains the text of the error. The sync reports
-    /// a failure. The next sync that reads the Scale settles the outcome.
+    /// a failure. The next sync that reads the Scale determines the outcome.
     Unknown(String),
     /// The write was withheld on purpose (a dry run). The sync reports a success, but adds no scale event to
     /// the history.

@@ -114,7 +114,7 @@ impl ConditionUpdate {
         let at =
             conditions.iter().position(|condition| condition.kind == self.kind).unwrap_or(conditions.len());
         if at == conditions.len() {
-            // A status is kept for as long as the HPA exists, without space that is never used.
+            // A status lives as long as its HPA, so the list gets no spare capacity.
             conditions.reserve_exact(1);
             conditions.push(Condition::default());
         }
@@ -124,7 +124,8 @@ impl ConditionUpdate {
         if condition.status != status {
             condition.last_transition_time = Some(whole_seconds(now));
         }
-        // Assigns equal texts too, because static texts replace owned copies from a parsed status.
+        // Assigns the texts even if they are equal, to replace owned copies from a parsed status with static
+        // texts.
         (condition.kind, condition.status) = (self.kind.into(), status.into());
         (condition.reason, condition.message) = (self.reason.into(), self.message);
     }

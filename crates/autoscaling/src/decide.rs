@@ -25,7 +25,7 @@ use crate::stabilization;
 use crate::status::MetricStatus;
 
 /// Maximum number of events for failed metrics per decision, in the order of the spec. Further failures are
-/// only counted. Correlation drops the events of an object after 25.
+/// only counted. Event correlation drops an object's events after the first 25.
 const MAX_FAILURE_EVENTS: usize = 100;
 
 /// The answers to the queries of a plan.

@@ -1,7 +1,8 @@
 //! The evaluation of an HPA's metrics, one at a time and in any order. A caller with many metrics can pause
 //! between two of them, and drop each answer once it is evaluated.
 //!
-//! The results take bounded memory per metric, whatever the number of pods and the length of error texts.
+//! The memory of the results is bounded per metric, regardless of the number of pods and the length of
+//! errors.
 
 use std::sync::Arc;
 
@@ -23,11 +24,11 @@ use crate::status::MetricStatus;
 /// are counted.
 const MAX_LISTED_PODS: usize = 20_000;
 
-/// Maximum total bytes of the different errors of failed metrics in one decision. Further errors are cut to
-/// [`SHORT_ERROR`] bytes.
+/// Maximum total bytes of the distinct errors of failed metrics in one decision. Further errors are truncated
+/// to [`SHORT_ERROR`] bytes.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// Maximum bytes of an error beyond [`MAX_ERROR_BYTES`].
+/// Maximum bytes of each error after the total reaches [`MAX_ERROR_BYTES`].
 const SHORT_ERROR: usize = 128;
 
 /// The metrics of one HPA that were evaluated so far. [`crate::decide`] evaluates all of them at once.
@@ -44,7 +45,7 @@ pub struct Evaluation<'a> {
     pub(crate) choice: Option<Choice>,
     /// The number of pods that the explanation may still list.
     pods_left: usize,
-    /// The number of bytes that different errors may still take.
+    /// The number of bytes that further distinct errors may use.
     error_bytes_left: usize,
     /// The last error. Consecutive equal errors share one text.
     last_error: Arc<str>,
@@ -160,7 +161,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Drops the pods that the explanation cannot list any more. All numbers stay.
+    /// Drops pods that exceed the limit of listed pods. The numbers of the reading do not change.
     fn condense(&mut self, reading: &mut MetricReading) {
         for keep in [LISTED_PODS, 0] {
             if reading.pods.len() > self.pods_left {

@@ -59,8 +59,8 @@ pub enum RescaleReason {
 }
 
 impl RescaleReason {
-    /// The reason at the end of the message of a SuccessfulRescale event, by any controller. Such an event has
-    /// no other form of the reason.
+    /// Parses the reason from the message of a SuccessfulRescale event, sent by any HPA controller. Only the
+    /// message contains the reason.
     pub fn from_message(message: &str) -> Option<Self> {
         let reasons = [
             (ABOVE_MAX, Self::AboveMax),
@@ -79,7 +79,7 @@ impl RescaleReason {
         }
     }
 
-    /// Whether a bound forced the rescale, so that no metric counted.
+    /// Whether a bound forced the rescale, regardless of the metrics.
     pub fn is_bound(self) -> bool {
         matches!(self, Self::AboveMax | Self::BelowMin)
     }

@@ -1,9 +1,9 @@
 //! Classes of failures, and upstream's texts for them.
 //!
-//! A failure gets its class where it arises, and keeps it in the [explanation](crate::explanation). Two
-//! sources have a text but no class: the statuses and events of other controllers, and records of earlier
-//! versions. [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify these texts.
-//! Nothing else depends on the wording of an error.
+//! A failure is classified where it occurs, and the [explanation](crate::explanation) contains the class.
+//! Failures from two other sources have only a text: the statuses and events of other controllers, and
+//! records of earlier versions. [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`]
+//! classify these texts. Nothing else depends on the wording of an error.
 
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +91,7 @@ pub enum MetricFailureClass {
     InvalidMetric,
     /// The cluster does not serve the metrics API.
     ApiNotServed,
-    /// The metrics API is registered and does not respond.
+    /// The metrics API is registered, but does not respond.
     ApiUnavailable,
     /// A permission is missing.
     Forbidden,

@@ -170,7 +170,7 @@ impl Plan {
         })
     }
 
-    /// Whether metrics determine the count, so that the caller has to provide pods.
+    /// Whether metrics determine the count. If so, the caller must provide the pods.
     pub fn reads_metrics(&self) -> bool {
         matches!(self.case, Case::Metrics(_))
     }
@@ -183,8 +183,8 @@ impl Plan {
 
 /// Plans a sync.
 ///
-/// `overlap` is called at most once, and only if the sync reaches its metrics. In this call, the caller
-/// stores the selector of the HPA.
+/// `overlap` is called at most once, and only if the sync reaches its metrics. The callback also stores the
+/// selector of the HPA.
 pub fn plan(
     hpa: &Hpa<'_>,
     scale: Result<Scale, ScaleFailure>,
@@ -231,8 +231,8 @@ fn case_of(
     Case::Metrics(hpa.spec.metrics.iter().map(|metric| planned(hpa, metric, &scale.selector_text)).collect())
 }
 
-/// Whether metrics may scale a workload up from zero. They may do so only if this controller scaled the
-/// workload to zero.
+/// Whether metrics may scale a workload up from zero. This requires that this controller scaled the workload
+/// to zero.
 fn may_leave_zero(hpa: &Hpa<'_>, min: i32, settings: &Settings) -> bool {
     settings.scale_to_zero
         && is_true(&hpa.status.conditions, SCALED_TO_ZERO)

@@ -141,7 +141,7 @@ impl ResourceList {
     /// Creates a list. If several entries have the same name, the last one wins.
     pub fn new(entries: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
-        // Reverses the entries, so that the last of equal names comes first and is kept.
+        // Reverses the entries, so the last of equal names comes first and is kept.
         entries.reverse();
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         entries.dedup_by(|(later, _), (kept, _)| later == kept);

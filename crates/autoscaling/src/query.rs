@@ -37,7 +37,7 @@ pub enum Query {
         namespace: Arc<str>,
         /// API group of the described object; empty for the core group.
         group: Arc<str>,
-        /// Kind of the described object, to be mapped to a resource.
+        /// Kind of the described object. The client maps the kind to a resource.
         kind: Arc<str>,
         /// Name of the described object.
         name: Arc<str>,
@@ -120,7 +120,7 @@ impl Query {
     }
 }
 
-/// The answer to a [`Query`], in the server's order. The values are shared, so that one answer can serve many
+/// The answer to a [`Query`], in the server's order. The values are shared, so one answer can serve many
 /// HPAs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {

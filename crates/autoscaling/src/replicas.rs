@@ -89,8 +89,8 @@ impl Calculator<'_> {
         }
     }
 
-    /// Computes an External metric. `total` is in milli-units. The status shows the undivided total at
-    /// the end of the range, as upstream does.
+    /// Computes an External metric. `total` is in milli-units. As in upstream, the status shows the undivided
+    /// total if the total is the maximum of an i64.
     pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
         let mut computed = self.single(total, target)?;
         if total as f64 >= i64::MAX as f64

@@ -22,9 +22,10 @@ pub struct Settings {
     pub generation: bool,
     /// Gate HPAConfigurableTolerance: `behavior.*.tolerance` applies.
     pub configurable_tolerance: bool,
-    /// Gate HPAOptimizedSelectorStore: the text about HPAs on the same pods names two of them, not all.
+    /// Gate HPAOptimizedSelectorStore: the message about HPAs that control the same pods names only two of
+    /// the HPAs.
     pub optimized_selector_store: bool,
-    /// Gate PodLevelResources: requests of the pod apply, not only those of its containers.
+    /// Gate PodLevelResources: pod-level requests apply, in addition to container requests.
     pub pod_level_resources: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Stabilization: compares a proposal with the recommendations within a window (rules: docs/concepts/how-hpa-decides.md).
+//! Stabilization: compares a proposal with the recommendations within a window (rules:
+//! docs/concepts/how-hpa-decides.md).
 
 use std::cmp::Ordering;
 use std::time::Duration;

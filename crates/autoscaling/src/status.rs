@@ -40,7 +40,7 @@ pub struct Condition {
     pub kind: Cow<'static, str>,
     /// `True`, `False` or `Unknown`.
     pub status: Cow<'static, str>,
-    /// Value of other writers, which the controller preserves.
+    /// Set by other writers. The controller preserves the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Time of the last change of `status`, in whole seconds.

@@ -1,6 +1,6 @@
 //! Proves the core's arithmetic by exhaustion. The proofs compare every input of bounded domains with a
-//! second, naive implementation in whole numbers. docs/internals/proofs.md lists the domains and the proven
-//! properties.
+//! second, naive implementation in integer arithmetic. docs/internals/proofs.md lists the domains and the
+//! proven properties.
 //!
 //! `cargo test --release -p autoscaling --test exhaustive` covers the whole domains. A build with debug
 //! assertions covers smaller domains of the same kind.

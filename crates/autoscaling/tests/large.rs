@@ -115,7 +115,7 @@ fn listed(explanation: &Explanation) -> usize {
     explanation.metrics.iter().filter_map(MetricExplanation::reading).map(|reading| reading.pods.len()).sum()
 }
 
-/// The tests share one allocator, so that they run one after the other.
+/// The checks measure one shared allocator, so a single test runs them one after the other.
 #[test]
 fn memory_of_a_decision_is_bounded() {
     every_pod_is_counted_and_20_000_are_listed();
@@ -139,7 +139,7 @@ fn every_pod_is_counted_and_20_000_are_listed() {
         assert_eq!(reading.count(|group| group == PodGroup::Ready), 990);
     }
 
-    // Names of pods that do not count come before names of those that count.
+    // The second metric lists only missing pods, and at most three of them.
     let target = Target::new(&json!([cpu(60), cpu(60)]), 12_000, 10);
     let decision = target.decide(&target.usages());
     let readings: Vec<_> =

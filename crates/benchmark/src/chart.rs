@@ -33,7 +33,7 @@ const FIGURES: [Figure; 8] = [
     ("Metric change to scale write, 99 of 100", "s", |it| Some(it.reaction?.p99)),
 ];
 
-/// The SVG text. Equal reports give equal bytes.
+/// Renders the SVG. Equal reports produce equal bytes.
 pub(crate) fn render(reports: &[Report]) -> String {
     let mut body = String::new();
     let mut y = 30.0;

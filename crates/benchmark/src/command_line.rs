@@ -21,7 +21,8 @@ pub(crate) enum Task {
     Real(Box<Real>),
     /// Runs with hostile tenants and clients.
     Hostile(Box<Hostile>),
-    /// The process of hostile clients: the way as JSON, the address, the seconds, and the folder of certificates.
+    /// The process of the hostile clients: the attack as JSON, the server's address, the duration in seconds,
+    /// and the folder of the certificates.
     Flood([String; 4]),
     /// Status writes without a controller.
     Floor(Floor),

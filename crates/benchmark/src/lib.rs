@@ -4,8 +4,8 @@
 //! A run starts a controller in its own process against an API server in another process, warms up for
 //! two periods, and measures ten. It measures which syncs were on time and the lateness of the others,
 //! requests and bytes per sync, CPU time and memory of both processes, and the time from a metric change
-//! to a scale write and from a new HPA to a decision. The server makes all observations that are
-//! possible there, so that any HPA controller can be measured.
+//! to a scale write and from a new HPA to a decision. Most observations are made by the
+//! server, so any HPA controller can be measured.
 //!
 //! - `simulated --workload W1`: the embedded API server over TCP and TLS on one machine.
 //! - `real`: etcd and kube-apiserver, with several controllers one after the other. `--search` finds the
@@ -56,7 +56,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
     let task = command_line::read()?;
     controller::set_concertina(concertina);
-    // The server has one thread, so that the controller has a core for itself.
+    // The server has one thread, so the controller has a core to itself.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match task {
         Task::Simulated(options) => {
@@ -141,7 +141,7 @@ pub(crate) async fn smoke(scratch: &Path) -> Result<(), Failure> {
     };
     needs("syncs", report.syncs >= 20.0);
     needs("lateness", report.lateness.is_some_and(|it| it.count >= 20));
-    needs("lateness by the controller's own account", report.own_on_time.is_some());
+    needs("lateness reported by the controller", report.own_on_time.is_some());
     let puts = report.requests.iter().find(|it| it.verb == "update" && it.resource.ends_with("/status"));
     needs("status writes", puts.is_some_and(|it| it.requests > 0.5));
     needs("bytes", report.sent_per_sync.is_some_and(|it| it > 100.0));

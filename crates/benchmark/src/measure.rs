@@ -77,8 +77,9 @@ pub(crate) struct Report {
     pub(crate) controller: String,
     /// The number of runs. With several, each figure is the median.
     pub(crate) runs: usize,
-    /// The sync period in seconds, followed by the measured time in seconds.
+    /// The sync period in seconds.
     pub(crate) period: f64,
+    /// The measured time in seconds.
     pub(crate) measured: f64,
     pub(crate) syncs: f64,
     /// Observed syncs as a share of the expected ones, one per HPA and period.
@@ -96,8 +97,8 @@ pub(crate) struct Report {
     /// CPU seconds per 1,000 syncs.
     pub(crate) controller_cpu: f64,
     pub(crate) server_cpu: f64,
-    /// CPU time of etcd, and of this program with its metrics server. Present only with a real server.
-    /// Neither is part of `server_cpu`.
+    /// CPU seconds of etcd, and of this program with its metrics server, per 1,000 syncs. Present only with a
+    /// real server. Neither is part of `server_cpu`.
     #[serde(default)]
     pub(crate) etcd_cpu: Option<f64>,
     #[serde(default)]
@@ -105,11 +106,11 @@ pub(crate) struct Report {
     /// Instructions of the controller per sync, outside the kernel. Other figures of such a run are
     /// meaningless.
     pub(crate) instructions_per_sync: Option<f64>,
-    /// Bytes.
+    /// Resident bytes: the controller's median and peak, and the server's.
     pub(crate) resident: f64,
     pub(crate) resident_peak: f64,
     pub(crate) server_resident: f64,
-    /// Seconds.
+    /// Seconds from an event to the controller's reaction.
     pub(crate) reaction: Option<Spread>,
     pub(crate) creation: Option<Spread>,
     pub(crate) spec_change: Option<Spread>,
@@ -205,7 +206,7 @@ impl Run<'_> {
 /// The lateness in seconds of each sync that was due in the measured time. A sync is due one period
 /// after the previous one. The first sync is due at the start of the measured time. A delay by the
 /// server itself does not count. A sync that never runs is as late as the end of the measured time. A
-/// sync that is due in the last second is not counted, because a second after it is not over yet.
+/// sync that is due in the last second is not counted, because it may still be on time after the end.
 fn lateness(seen: &HpaObservations, period: f64, start: Micros, end: Micros) -> Vec<f64> {
     let mut late = Vec::new();
     let held_up = seconds(seen.held_up);
@@ -231,7 +232,7 @@ fn awaited(all: &[PendingReaction]) -> Option<Spread> {
     Spread::from_values(arrived, missing)
 }
 
-/// Seconds until every HPA has a status since `since`. `None` if an HPA has none.
+/// Seconds from `since` until every HPA has a new status. `None` if an HPA has none.
 fn all_decided(hpas: &[&HpaObservations], since: Micros) -> Option<f64> {
     let firsts = hpas.iter().map(|seen| seen.statuses.iter().find(|at| **at >= since).copied());
     let last = firsts.collect::<Option<Vec<_>>>()?.into_iter().max()?;

@@ -30,7 +30,7 @@ pub(crate) struct Observations {
     /// Bytes on the wire from the controller and to the controller, including TLS and HTTP.
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// All HPAs since the start of the server, by `namespace/name`.
+    /// The observations of each HPA since the start of the server, by `namespace/name`.
     pub(crate) hpas: BTreeMap<String, HpaObservations>,
     /// Scale writes that are awaited after a metric change.
     pub(crate) reactions: Vec<PendingReaction>,

@@ -16,8 +16,9 @@ pub(crate) struct Options {
     pub(crate) controller: CommandLine,
     pub(crate) label: String,
     pub(crate) period: Duration,
-    /// The number of periods before the measurement, followed by the number of measured periods.
+    /// The number of periods before the measurement.
     pub(crate) warm_up: u32,
+    /// The number of measured periods.
     pub(crate) periods: u32,
     /// The number of runs, for medians.
     pub(crate) runs: u32,

@@ -80,7 +80,7 @@ impl Page {
     }
 }
 
-/// A TLS configuration that accepts any certificate, without a certificate of the client yet.
+/// A TLS configuration that accepts any server certificate. The caller chooses the client certificate, if any.
 pub(crate) fn trusting() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Failure> {
     Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?

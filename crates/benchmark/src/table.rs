@@ -52,12 +52,11 @@ fn lines(reports: &[Report]) -> Vec<Line> {
         line("syncs", &|it| format!("{:.0}", it.syncs)),
         line("syncs of those due", &|it| percent(it.done)),
         line("syncs on time (≤ 1 s late)", &|it| it.on_time.map_or_else(none, percent)),
-        line("the same by the controller's own account", &|it| it.own_on_time.map_or_else(none, percent)),
+        line("syncs on time, reported by the controller", &|it| it.own_on_time.map_or_else(none, percent)),
         line("lateness p50 / p99 / max", &|it| spread(it.lateness.as_ref())),
         line("requests per sync", &|it| format!("{:.3}", it.requests_per_sync)),
     ];
-    // The table has only kinds of requests that at least one report needs more than once per thousand
-    // syncs.
+    // The table omits kinds of requests that no report has more than once per thousand syncs.
     let kinds: BTreeSet<(&str, &str)> = reports
         .iter()
         .flat_map(|report| &report.requests)

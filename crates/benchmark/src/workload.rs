@@ -37,7 +37,7 @@ pub(crate) struct Workload {
     /// Initial number of pods per HPA.
     pub(crate) pods: usize,
     pub(crate) namespaces: usize,
-    /// Whether a tenth of the HPAs is in the first namespace, with three pods each.
+    /// Whether a tenth of the HPAs are in the first namespace, with three pods each.
     pub(crate) skewed: bool,
     /// The number of different external queries.
     pub(crate) queries: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Workload {
     pub(crate) slowness: Duration,
     /// Number of pods that are replaced per second.
     pub(crate) churn: usize,
-    /// Whether a tenth of the HPAs has twice the load after a quarter of the measured time.
+    /// Whether a tenth of the HPAs have twice the load after a quarter of the measured time.
     pub(crate) step: bool,
     /// Whether the resource metrics API never responds for the first namespace.
     pub(crate) poisoned: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Workload {
     /// the measured time.
     #[serde(default)]
     pub(crate) policies: usize,
-    /// What a hostile tenant or client does in the second part of the measured time.
+    /// The attack of a hostile tenant or client in the second part of the measured time.
     #[serde(default)]
     pub(crate) hostile: Option<Way>,
 }

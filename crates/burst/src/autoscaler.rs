@@ -32,9 +32,9 @@ struct Panic {
 pub struct InvalidSample(pub f64);
 
 impl Autoscaler {
-    /// An autoscaler without samples. It starts in panic mode if `ready`, the number of ready pods, is above 1:
-    /// the count does not fall until there are samples of a whole stable window. Settings are therefore changed
-    /// by a new autoscaler.
+    /// Creates an autoscaler without samples. If `ready`, the number of ready pods, is above 1, it starts in panic
+    /// mode: the count does not fall until the samples cover a whole stable window. To change the settings, create a
+    /// new autoscaler.
     ///
     /// `now` is in seconds since the Unix epoch.
     pub fn new(settings: Settings, ready: i32, now: i64) -> Result<Self, InvalidSettings> {
@@ -49,7 +49,7 @@ impl Autoscaler {
         })
     }
 
-    /// The settings that decide.
+    /// Returns the settings in use.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -65,8 +65,8 @@ impl Autoscaler {
         Ok(())
     }
 
-    /// Decides at `now`, in seconds since the Unix epoch, for `ready` pods. Returns `None` if there is no sample
-    /// within the stable window. Then the mode stays as it is.
+    /// Decides at `now`, in seconds since the Unix epoch, for `ready` pods. Returns `None` without a sample within
+    /// the stable window. The mode then stays unchanged.
     pub fn decide(&mut self, now: i64, ready: i32) -> Option<Explanation> {
         if self.stable.is_empty(now) {
             return None;

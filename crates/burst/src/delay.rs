@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use crate::number::to_length;
 
-/// Results of the same interval count as one, the highest. The same as Knative's interval between decisions.
+/// The length of an interval in seconds, equal to Knative's interval between decisions. Only the highest result of an
+/// interval counts.
 const INTERVAL: i64 = 2;
 
 /// The results of the last intervals that are higher than all later ones.
@@ -22,14 +23,14 @@ impl Delay {
         Self { intervals, highest: VecDeque::new() }
     }
 
-    /// Adds the result at `second`, and returns the highest one that the delay covers.
+    /// Adds the result at `second`, and returns the highest result within the delay.
     pub(crate) fn record(&mut self, second: i64, result: i32) -> i32 {
         let interval = second.div_euclid(INTERVAL);
         while self.highest.pop_back_if(|(_, earlier)| *earlier <= result).is_some() {}
         let length = i64::try_from(self.intervals).unwrap_or(i64::MAX);
         while self.highest.pop_front_if(|(at, _)| interval.saturating_sub(*at) >= length).is_some() {}
-        // A higher result of the same interval covers this one, as does that of a later interval if the clock was set
-        // back.
+        // A higher result of the same interval covers this one. A result of a later interval also does, if the clock
+        // was set back.
         if self.highest.back().is_none_or(|(at, _)| *at < interval) {
             self.highest.push_back((interval, result));
         }

@@ -62,7 +62,7 @@ pub enum Clamp {
 pub enum Mode {
     /// The stable window decides.
     Stable,
-    /// The higher one of both windows decides, and the count does not fall.
+    /// The higher proposal of both windows decides, and the count does not fall.
     #[serde(rename_all = "camelCase")]
     Panic {
         /// The start of the panic mode.
@@ -79,9 +79,9 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Limit {
-    /// The stable window, changed by this.
+    /// The stable window, with the rule that changed its proposal.
     Stable(Clamp),
-    /// The panic window, changed by this.
+    /// The panic window, with the rule that changed its proposal.
     Panic(Clamp),
     /// The panic mode, which keeps the highest count since its start.
     PanicHighest,

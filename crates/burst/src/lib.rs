@@ -1,15 +1,15 @@
 //! Scaling by two averages of the load: one over a long stable window, one over a short panic window.
 //!
 //! The rules are those of Knative's Autoscaler, `knative.dev/serving` v0.51.0, `pkg/autoscaler/scaling` and
-//! `pkg/autoscaler/aggregation`, for a reachable revision. The test `kpa` of the root package compares every
-//! decision with recordings of it.
+//! `pkg/autoscaler/aggregation`, for a reachable revision. The test `kpa` of the root package compares every decision
+//! with recordings of Knative's decisions.
 //!
-//! The crate has no I/O and no clock. Times are arguments, in whole seconds since the Unix epoch. The caller
-//! records a sample about each second, and asks for a decision about every two seconds.
+//! The crate has no I/O and no clock. Times are arguments, in whole seconds since the Unix epoch. The caller records
+//! a sample about every second, and calls [`Autoscaler::decide`] about every two seconds.
 //!
 //! # Example
 //!
-//! Each pod shall serve 10 requests at a time. The load rises to 80, which is far more than one pod can serve.
+//! The target is 10 concurrent requests per pod. The load rises to 80 requests, far more than one pod can serve.
 //!
 //! ```
 //! use burst::{Autoscaler, Mode, Settings};

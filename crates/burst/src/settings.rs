@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Longest window and delay, in seconds. The same as in Knative. Bounds the memory of an autoscaler.
+/// Longest window and delay, in seconds, as in Knative. Bounds the memory of an autoscaler.
 const MAX_SECONDS: u32 = 3_600;
 
-/// How an [`Autoscaler`](crate::Autoscaler) decides. The defaults are those of Knative.
+/// The settings of an [`Autoscaler`](crate::Autoscaler). The defaults are those of Knative.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
-    /// The load that each pod shall have, in the unit of the samples. Above 0.
+    /// The target load of each pod, in the unit of the samples. Above 0.
     pub target: f64,
     /// The length of the stable window, in seconds, from 1 to 3600. Also the time for which the panic mode
     /// lasts after the load was last above the threshold.
@@ -23,8 +23,8 @@ pub struct Settings {
     pub max_scale_up_rate: f64,
     /// Largest divisor of a step down, relative to the ready pods. Above 1.
     pub max_scale_down_rate: f64,
-    /// The time for which a lower count must be the result before it is used, in seconds, at most 3600. 0 for
-    /// no delay.
+    /// The time in seconds for which every result must be lower than the current count before the count falls, at
+    /// most 3600. 0 disables the delay.
     pub scale_down_delay: u32,
     /// The lowest count other than 0. 0 and 1 have no effect.
     pub activation_scale: i32,
@@ -89,13 +89,13 @@ pub enum InvalidSettings {
     /// The stable window is empty or too long.
     #[error("invalid stable window of {0} s: must be from 1 to 3600 s")]
     StableWindow(u32),
-    /// The panic window is empty or longer than the stable one, which is named second.
+    /// The panic window is empty or longer than the stable window. Holds the lengths of both windows.
     #[error("invalid panic window of {0} s: must be from 1 s to the stable window of {1} s")]
     PanicWindow(u32, u32),
     /// The threshold is below 1 or not finite.
     #[error("invalid panic threshold {0}: must be a factor of at least 1 (100 %)")]
     PanicThreshold(f64),
-    /// A rate, with its name, is not above 1.
+    /// A rate is not above 1. Holds its name and value.
     #[error("invalid {0} of {1}: must be a factor above 1")]
     Rate(&'static str, f64),
     /// The delay is too long.

@@ -2,13 +2,14 @@
 
 use crate::number::{ring_index, to_length};
 
-/// Averages are rounded to a multiple of its reciprocal.
+/// Averages are rounded to multiples of 1 / `PRECISION`.
 const PRECISION: f64 = 1e6;
 
-/// The load of the last seconds, a bucket for each. A second without a sample counts as 0 between two samples.
+/// The load of the last seconds, with one bucket per second. A second without a sample counts as 0 between two
+/// samples.
 ///
-/// The total is kept while buckets change, instead of added up at each read. The order of these additions
-/// decides the last bits of an average, and through rounding up, a replica count.
+/// The total is updated with each change of a bucket, instead of computed at each read. The order of these additions
+/// determines the last bits of an average and, through rounding up, a replica count.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     buckets: Vec<f64>,
@@ -23,7 +24,7 @@ struct Written {
     last: i64,
 }
 
-/// An average and what it covers.
+/// An average and the time that it covers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Average {
     /// The average load, rounded to six decimal places.
@@ -69,7 +70,7 @@ impl Window {
         self.total += value;
     }
 
-    /// Whether the last sample is older than the window.
+    /// Whether the window has no sample, or its last sample is older than the window.
     pub(crate) fn is_empty(&self, now: i64) -> bool {
         self.written.is_none_or(|written| now.saturating_sub(written.last) > self.length())
     }
@@ -125,7 +126,7 @@ mod tests {
             // A second without a sample counts as 0 between two samples, and not at all after the last one.
             (&[(10, 4.0), (12, 2.0)], 12, (2.0, 3)),
             (&[(10, 4.0), (12, 2.0)], 14, (2.0, 3)),
-            // The seconds that leave the window do so without new samples, too.
+            // Seconds leave the window even without new samples.
             (&[(10, 4.0), (12, 2.0)], 15, (1.0, 2)),
             (&[(10, 4.0), (12, 2.0)], 16, (2.0, 1)),
             (&[(10, 4.0), (12, 2.0)], 17, (0.0, 0)),
@@ -133,10 +134,10 @@ mod tests {
             (&[(12, 2.0), (10, 4.0)], 12, (2.0, 3)),
             (&[(12, 2.0), (8, 8.0)], 12, (2.0, 5)),
             (&[(12, 2.0), (7, 8.0)], 12, (2.0, 1)),
-            // A gap as long as the window starts again.
+            // A gap as long as the window resets it.
             (&[(10, 4.0), (14, 1.0)], 14, (1.0, 5)),
             (&[(10, 4.0), (15, 1.0)], 15, (1.0, 1)),
-            // A clock that goes back reads the whole window.
+            // After the clock is set back, the average covers the whole window.
             (&[(10, 4.0), (12, 2.0)], 3, (2.0, 3)),
             // Rounded, halves away from zero.
             (&[(10, 1.0), (11, 0.0), (12, 0.0)], 12, (0.333_333, 3)),

@@ -1,7 +1,7 @@
 //! The source of the time of day: the only file that reads the system's clock. [`Backoff`] spaces retries.
 //!
-//! All other code takes a [`Clock`], so that tests, simulation and the demo run in virtual time: tokio's
-//! paused clock moves timers and, through [`VirtualClock`], the time of day together.
+//! All other code takes a [`Clock`], so tests, simulation and the demo can run in virtual time: tokio's paused clock
+//! moves timers and, through [`VirtualClock`], the time of day together.
 
 mod backoff;
 

@@ -1,9 +1,9 @@
 //! One API client: its token bucket, its time limits, and the repetition of requests.
 //!
-//! A request waits for a token, passes the gate, is authenticated, and is sent. Its time limit starts when it
-//! receives the token. Within that limit it is repeated like in client-go: any request if the server requests
-//! it (429 or 5xx with `Retry-After`), and a GET if its connection breaks. Each repetition takes a token and
-//! passes the gate again.
+//! A request waits for a token, passes the gate, is authenticated, and is sent. Its time limit starts when it receives
+//! the token. Within that limit, the client repeats requests like client-go: any request if the server asks for it (429
+//! or 5xx with `Retry-After`), and a GET if its connection breaks. Each repetition takes a token and passes the gate
+//! again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,8 +88,7 @@ pub struct Client {
     /// The user in whose name requests are sent.
     pub(super) impersonated: Option<HeaderValue>,
     pub(super) timeout: Duration,
-    /// Whether a GET is repeated if its connection breaks. Callers with a back-off of their own do not need
-    /// it.
+    /// Whether a GET is repeated if its connection breaks. Callers with their own back-off do not need repetition.
     pub(super) reconnects: bool,
     pub(super) observer: Option<Arc<dyn RequestObserver>>,
 }
@@ -104,7 +103,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// The same client with a token bucket of its own.
+    /// The same client with a separate token bucket.
     #[must_use]
     pub(super) fn with_own_bucket(&self) -> Self {
         Self { bucket: self.bucket.as_ref().map(TokenBucket::another), ..self.clone() }
@@ -128,7 +127,7 @@ impl Client {
         Self { timeout, ..self.clone() }
     }
 
-    /// The same client with requests in the name of `user`, which needs the permission to impersonate it. The
+    /// The same client with requests in the name of `user`. The client needs the permission to impersonate `user`. The
     /// API server derives the groups of a ServiceAccount from its name.
     pub fn impersonating(&self, user: &str) -> Result<Self, ApiError> {
         let value = HeaderValue::from_str(user).map_err(|_| {

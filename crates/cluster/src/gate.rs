@@ -1,11 +1,10 @@
-//! The write gate. Every request that could change the cluster passes it immediately before it is sent.
+//! The write gate. Every request that could change the cluster passes the gate immediately before it is sent.
 //!
-//! The gate sits below the token buckets, immediately before authentication and the connection, so that
-//! closing it also stops requests that already wait. A request that then waits for credentials or a
-//! connection is aborted at the renew deadline. Three independent reasons close the gate: `--dry-run`,
-//! another controller that acts on the same objects, and a Lease that this replica does not hold or may have
-//! lost. A controller that is in charge of some HPAs only also attaches a [`WritePermit`] to every write about
-//! an HPA, and the gate checks it for each attempt.
+//! The gate sits below the token buckets, immediately before authentication and the connection, so closing the gate
+//! also stops requests that already wait. A request that then waits for credentials or a connection is aborted at the
+//! renew deadline. Three independent reasons close the gate: `--dry-run`, another controller that acts on the same
+//! objects, and a Lease that this replica does not hold or may have lost. A controller that is in charge of only some
+//! HPAs also attaches a [`WritePermit`] to every write about an HPA. The gate checks the permit for each attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -45,9 +44,9 @@ pub trait Permission: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub struct WritePermit(pub Arc<dyn Permission>);
 
-/// Gives the permissions of writes about HPAs.
+/// Issues the permissions for writes about HPAs.
 pub trait Permits: fmt::Debug + Send + Sync + 'static {
-    /// The permission for writes about an HPA that a sync decides now.
+    /// The permission for the writes of the current sync of an HPA.
     fn permit(&self, namespace: &Arc<str>, name: &Arc<str>) -> WritePermit;
 }
 
@@ -130,7 +129,7 @@ impl Gate {
         self.state.lock().closed.insert(reason);
     }
 
-    /// From now on refuses writes about HPAs without a [`WritePermit`].
+    /// Starts to refuse writes about HPAs without a [`WritePermit`].
     pub fn require_permits(&self) {
         self.state.lock().needs_permits = true;
     }
@@ -184,7 +183,7 @@ impl Gate {
     /// Waits until the right to write has ended.
     async fn lost(&self) {
         loop {
-            // Subscribes before it reads the deadline, so that no change in between is missed.
+            // Subscribes before it reads the deadline, so it misses no change in between.
             let deadline_changed = self.deadline_changed.notified();
             match self.leading_until() {
                 None => deadline_changed.await,

@@ -1,4 +1,4 @@
-//! Every request to the cluster, with its caller and the required permission.
+//! The requests of the controller and of `why` to the cluster, each with its caller and the required permission.
 //!
 //! The controller sends requests to the API server only through this crate. Every request belongs to one of the
 //! [`client::Clients`], waits for a token of that client's bucket, and passes the [`gate::Gate`] if it could
@@ -33,11 +33,18 @@
 //! | `POST …/serviceaccounts/{name}/token`, and `GET`, `POST` of the account | [`connect`], with `--use-service-account-credentials` | create `serviceaccounts/token`, get and create `serviceaccounts` |
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
+//! | `GET /api/v1/namespaces`, with `watch` | [`watch`] for `policy` and `handover` | list, watch `namespaces` |
+//! | `GET` of scaling policies, with `watch`, and `PATCH` of their status | `policy`, with [`watch`] | list, watch the policies, patch their status |
+//! | `GET /apis/{group}/…` of an adapter that the file of metric sources lists | [`metrics`] | get, list `*` of the group |
+//! | `GET` of a Secret that a scaling policy names | `sources` | get the Secret |
+//! | `GET`, `PUT` of the Secret of the handover webhook | `handover`, with `--handover-guard=webhook` | get, update the Secret |
+//! | `GET` of the guard's objects, and `PUT` of its webhook configuration | `handover` | get the objects, update the configuration |
+//! | `POST /apis/authentication.k8s.io/v1/selfsubjectreviews` | `app` | none (granted to all authenticated users) |
 //!
 //! Leases, ConfigMaps, reviews, token requests and the requests of `forward` go through kube's typed client
 //! ([`typed`]) over the same [`client::Clients`]. All others are on hot paths, or their texts reach users.
 //!
-//! Scales and statuses are never patched, because the built-in role does not permit patches. A PUT with the
+//! Scales and statuses of HPAs are never patched, because the built-in role does not permit patches. A PUT with the
 //! resourceVersion that was read conflicts in the same cases as in the built-in controller.
 
 mod api_client;

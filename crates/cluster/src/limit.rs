@@ -127,9 +127,9 @@ impl State {
         Duration::try_from_secs_f64(-self.tokens / self.per_second).unwrap_or(Duration::MAX)
     }
 
-    /// Delivers the available token of a waiting request to the request that is next in turn. The two
-    /// exchange their tokens: returns the time at which the other's token is available. `None` if the
-    /// request itself is next, or has its token already.
+    /// Delivers the available token of a waiting request to the request that is next in turn, in exchange for the
+    /// reserved token of that request. Returns the time at which the exchanged token is available. `None` if the
+    /// waiting request itself is next, or already has its token.
     fn serve(&mut self, namespace: &str, number: u64) -> Option<Instant> {
         self.waiting.get_mut(namespace, &number)?;
         let (_, next, Waiting { available, grant }) = self.waiting.pop()?;

@@ -1,4 +1,4 @@
-//! Lists that are read once, page by page and item by item, so that memory holds one item and not the whole list.
+//! Lists that are read once, page by page and item by item. Memory holds one item, not the whole list.
 //!
 //! A small scanner finds the elements of the top-level `items` array by counting brackets. The decoder of an
 //! item validates its JSON. All other fields are the envelope.

@@ -1,4 +1,4 @@
-//! A map that evicts the least recently used entry. Ordered, so that a range of keys can be removed.
+//! A map that evicts the least recently used entry. The map is ordered, which allows the removal of a range of keys.
 
 use std::collections::BTreeMap;
 

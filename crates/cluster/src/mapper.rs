@@ -1,8 +1,8 @@
 //! Maps group and kind to resources by discovery, like Go's RESTMapper in upstream's controller.
 //!
-//! Groups are fetched on demand, one fetch at a time, and cached for 30 s, including missing groups. If a
-//! refresh fails, the stale result stays in use, so that targets stay known while an API server is
-//! unavailable. A group that is unused for ten minutes is evicted.
+//! Groups are fetched on demand, one fetch at a time, and cached for 30 s, including missing groups. If a refresh
+//! fails, the stale result stays in use, so targets remain resolvable while an API server is unavailable. A group that
+//! is unused for ten minutes is evicted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -142,8 +142,8 @@ impl Version {
     }
 }
 
-/// The `apiVersion` of a scale subresource. Unless discovery states group and version of the subresource, it is that of
-/// the resource.
+/// The `apiVersion` of a scale subresource. If discovery does not state group and version of the subresource, the
+/// `apiVersion` of the resource applies.
 fn scale_version(group: &str, version: &str, scale: &APIResource) -> String {
     let own = scale.group.as_deref().zip(scale.version.as_deref());
     match own.filter(|(group, version)| !group.is_empty() && !version.is_empty()) {

@@ -77,7 +77,7 @@ pub async fn token(client: &Client, token: &str, audience: Option<&str>) -> Resu
         }
         return Ok(None);
     }
-    // An authenticator that does not know audiences confirms none, and the token may be for the API server.
+    // An authenticator without support for audiences confirms none, and its token may be for the API server.
     let confirmed = audiences.unwrap_or_default();
     if audience.is_some_and(|audience| !confirmed.iter().any(|confirmed| confirmed == audience)) {
         tracing::debug!(audience, "bearer token is not valid for the audience");

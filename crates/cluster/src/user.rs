@@ -219,10 +219,9 @@ impl Credentials {
     }
 }
 
-/// Verifies the certificate of a controller, which creates it at startup, so that no authority can sign it.
-/// The API server authenticates the controller instead: it forwards the connection to the pod, or stores the
-/// Lease with the certificate's fingerprint. The handshake always checks that the peer has the certificate's
-/// key.
+/// Verifies the certificate of a controller. A controller creates its certificate at startup, so no authority signs the
+/// certificate. The API server authenticates the controller instead: it forwards the connection to the pod, or stores
+/// the Lease with the certificate's fingerprint. The handshake always checks that the peer has the certificate's key.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,

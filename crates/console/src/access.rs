@@ -1,7 +1,7 @@
 //! Decides which requests the server accepts. Values in, values out.
 //!
-//! A web page of another origin may send requests to a loopback address, and may give its own name that address.
-//! Its requests fail for three reasons: they name another host, they carry another origin, and they do not
+//! A web page of another origin can send requests to a loopback address, and can resolve its own hostname to that
+//! address. Such requests fail for three reasons: they name another host, they carry another origin, and they do not
 //! contain the token.
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderName, ORIGIN, TRANSFER_ENCODING};
@@ -98,7 +98,7 @@ impl Access {
         }
         let rest = path.strip_prefix('/').unwrap_or(path);
         let (token, rest) = rest.split_once('/').ok_or(Refusal::Token)?;
-        // Digests take the same time to compare for each wrong token.
+        // The duration of a comparison of digests reveals nothing about the token.
         let hash = |text: &str| digest(&SHA256, text.as_bytes());
         if hash(token).as_ref() != hash(&self.token).as_ref() {
             return Err(Refusal::Token);

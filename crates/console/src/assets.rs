@@ -1,4 +1,4 @@
-//! The files of the page, part of the program.
+//! The files of the page, compiled into the program.
 
 /// A file with its type.
 #[derive(Debug, Clone, Copy)]

@@ -1,8 +1,8 @@
 //! The state of the controller: its replicas, the numbers of its metrics, the comparison of a dry run, and the
 //! handover of single HPAs. Values in, values out; an [`Inspect`] reads them.
 //!
-//! The texts come from the pages of a controller, whose version may differ from this one. Unknown fields are
-//! ignored, and missing ones are absent from the view.
+//! The pages come from a controller whose version may differ from the version of this program. Unknown fields are
+//! ignored, and missing fields are absent from the view.
 
 mod numbers;
 #[cfg(test)]
@@ -42,7 +42,7 @@ pub struct ControllerState {
     pub parity: Option<Parity>,
     /// The handover of single HPAs.
     pub handover: Option<Handover>,
-    /// What cannot be read, and how to change that.
+    /// The parts that cannot be read, each with the reason and advice.
     pub missing: Vec<Missing>,
 }
 
@@ -53,7 +53,7 @@ pub struct Missing {
     pub part: &'static str,
     /// The reason.
     pub reason: String,
-    /// What to do. Empty if the reason contains it.
+    /// Advice to the user. Empty if the reason contains it.
     pub advice: String,
 }
 
@@ -66,13 +66,13 @@ pub struct LeaseState {
     pub name: String,
     /// The identity of the leader. Empty without a leader.
     pub holder: String,
-    /// The time at which it became the leader.
+    /// The time at which the holder became the leader.
     pub acquired: Option<Timestamp>,
-    /// The time of its last renewal.
+    /// The time of the last renewal.
     pub renewed: Option<Timestamp>,
     /// The number of changes of the leader.
     pub transitions: Option<i32>,
-    /// The seconds after a renewal from which on another replica may become the leader.
+    /// The time after a renewal until another replica may become the leader, in seconds.
     pub seconds: i32,
 }
 

@@ -1,7 +1,7 @@
 //! The last decisions of a controller's record, for the rows of all HPAs.
 //!
-//! One read per interval, and only while a page is open. A record that cannot be read costs only the next attempt.
-//! Until then, rows show the status of the HPA alone.
+//! The record is read once per interval, and only while a page is open. After several consecutive failures, rows show
+//! the status of the HPA alone until a read succeeds.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(15);
 const AFTER_FAILURE: Duration = Duration::from_mins(1);
 /// Maximum number of consecutive failures after which rows keep the decisions of the last read.
 const MAX_FAILURES: u32 = 2;
-/// A decision is late after this number of sync periods without one.
+/// The number of sync periods without a sync after which a decision is late.
 const LATE_AFTER: i32 = 3;
 
 /// The last decisions of a record.
@@ -32,7 +32,7 @@ pub struct Decisions {
 /// The last decision about an HPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastDecision {
-    /// The decision in one sentence, without times that pass.
+    /// The decision in one sentence, without remaining times.
     pub sentence: String,
     /// The time of the first sync with this decision.
     pub since: Timestamp,
@@ -41,8 +41,8 @@ pub struct LastDecision {
 }
 
 impl LastDecision {
-    /// Creates the decision of an entry of the record. `last` is the time of its last sync, and `now` the
-    /// controller's time of day.
+    /// Creates the last decision from an entry of the record. `last` is the time of its last sync, and `now` is the
+    /// current time of the controller's clock.
     pub fn new(sentence: &str, first: Timestamp, last: Timestamp, now: Timestamp, period: Duration) -> Self {
         // The remaining time of a wait changes with each sync. The row shows how long the decision has held instead.
         let sentence = sentence.split_once(", for another ").map_or(sentence, |(lasting, _)| lasting);
@@ -54,12 +54,12 @@ impl LastDecision {
 
 /// Reads the last decisions of a controller.
 pub trait Record: Debug + Send + Sync + 'static {
-    /// Returns the last decision of each HPA, or the reason why the record cannot be read. `None` means that no record
-    /// is to be read at all.
+    /// Returns the last decision of each HPA, or the reason why the record cannot be read. `None` means that records
+    /// are not read.
     fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, String>>;
 }
 
-/// Reads the record at intervals until it turns out that there is none to read.
+/// Reads the record at intervals. Returns if records are not read.
 pub(crate) async fn follow(store: Store, record: std::sync::Arc<dyn Record>) {
     let mut failures = 0;
     loop {
@@ -72,7 +72,7 @@ pub(crate) async fn follow(store: Store, record: std::sync::Arc<dyn Record>) {
                 sleep(INTERVAL).await;
             }
             Err(reason) => {
-                tracing::debug!(%reason, "the record of the controller cannot be read");
+                tracing::debug!(%reason, "failed to read the record of the controller");
                 failures += 1;
                 if failures > MAX_FAILURES {
                     store.decided(Decisions::default());

@@ -5,7 +5,7 @@ use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 
-/// Scripts and styles of the server itself, and nothing else. `data:` allows the icon, which is empty.
+/// Allows only scripts and styles of the server itself. `data:` allows the empty icon.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

@@ -13,7 +13,7 @@ pub const METRICS: usize = 4;
 const HISTORY: SignedDuration = SignedDuration::from_hours(1);
 /// Maximum number of observations of one HPA.
 const MAX_OF_ONE: usize = 120;
-/// Minimum number of observations of one HPA, also with many HPAs.
+/// Minimum number of observations to keep for each HPA, regardless of the number of HPAs.
 const MIN_OF_ONE: usize = 8;
 /// Maximum number of observations of all HPAs together, unless each has [`MIN_OF_ONE`].
 const MAX_OF_ALL: usize = 250_000;
@@ -38,8 +38,8 @@ pub(crate) struct Observations {
 }
 
 impl Observations {
-    /// Adds an observation. It replaces the last one if that follows its predecessor too closely with the same count,
-    /// so that the number is bounded.
+    /// Adds an observation. Replaces the last observation if the count has not changed since its predecessor and both
+    /// are close in time. This bounds the number of observations.
     pub(crate) fn note(&mut self, key: &Key, observation: Observation) {
         let most = (MAX_OF_ALL / self.by_key.len().max(1)).clamp(MIN_OF_ONE, MAX_OF_ONE);
         let points = match self.by_key.get_mut(key) {

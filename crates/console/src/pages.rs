@@ -23,7 +23,7 @@ use crate::{Explain, assets, headers, stream};
 /// Time limit of an explanation, and of the state of the controller.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
-/// The body of a response: a whole one, or the endless stream of events.
+/// The body of a response: a complete body, or the endless stream of events.
 pub type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
 
 /// The pages of one cluster. Clones share their state.
@@ -40,7 +40,7 @@ struct Shared {
     inspect: Arc<dyn Inspect>,
 }
 
-/// What a path names.
+/// The resource at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// A file of the program, which is the same for all clusters.
@@ -58,7 +58,7 @@ pub enum Route {
     Controller,
     /// A name that is not UTF-8.
     Invalid,
-    /// No page.
+    /// The path names no page.
     Nothing,
 }
 
@@ -81,7 +81,7 @@ impl Route {
 }
 
 impl Pages {
-    /// Creates the pages of the HPAs in a store, which `watches` fill.
+    /// Creates the pages for the HPAs of a store. `watches` fill the store.
     pub fn new(
         store: Store,
         watches: Informer,
@@ -91,7 +91,7 @@ impl Pages {
         Self { shared: Arc::new(Shared { store, watches, explain, inspect }) }
     }
 
-    /// The rows.
+    /// Returns the store with the rows.
     pub fn store(&self) -> &Store {
         &self.shared.store
     }
@@ -122,7 +122,7 @@ impl Pages {
         let events = stream::events(&self.shared.store, &self.shared.watches, review);
         let body = StreamBody::new(events.map(|event| Ok(Frame::data(event)))).boxed_unsync();
         let mut response = typed(StatusCode::OK, "text/event-stream", Either::Right(body));
-        // NGINX would keep events until its buffer is full.
+        // Without this header, NGINX buffers events.
         response
             .headers_mut()
             .insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));

@@ -22,7 +22,7 @@ const MAX_TEXT: usize = 500;
 const MAX_LABELS: usize = 64;
 /// Maximum number of metrics in a row.
 const MAX_METRICS: usize = 64;
-/// Two controllers that write a status within this time write it alternately.
+/// The status is contested if two controllers have written it within this time.
 const CONTEST: SignedDuration = SignedDuration::from_mins(2);
 
 /// The state of an HPA, the most severe first.
@@ -108,13 +108,13 @@ pub struct Row {
     pub policy: Option<String>,
     /// The last decision of the controller's record, in one sentence.
     pub decision: Option<String>,
-    /// The time since which the controller decides so.
+    /// The time of the first sync with this decision.
     pub decided: Option<Timestamp>,
     /// The field managers that write the status, the last writer first.
     pub writers: Vec<String>,
     /// The counts since the watch has started, at most an hour, oldest first. Each entry is a change.
     pub history: Vec<Count>,
-    /// The diagnosis of the HPA alone, while that of the record replaces it.
+    /// The diagnosis from the HPA alone, kept while a late decision replaces it.
     #[serde(skip)]
     own: Option<Diagnosis>,
 }
@@ -155,8 +155,8 @@ impl Row {
         }
     }
 
-    /// Adds the last decision of the controller's record, or removes it. A late decision is a state, unless a more
-    /// severe one holds.
+    /// Adds the last decision of the controller's record, or removes it. A late decision sets [`State::Late`], unless
+    /// the current state is more severe.
     #[must_use]
     pub fn with_decision(mut self, decision: Option<&LastDecision>) -> Self {
         if let Some(Diagnosis { state, reason, since }) = self.own.take() {
@@ -167,7 +167,7 @@ impl Row {
         if let Some(at) = decision.and_then(|decision| decision.late_since)
             && self.state > State::Late
         {
-            let reason = format!("the last decision is of {at}, several sync periods ago");
+            let reason = format!("no decision since {at}, for several sync periods");
             let reason = std::mem::replace(&mut self.reason, reason);
             self.own = Some(Diagnosis { state: self.state, reason, since: self.since });
             (self.state, self.since) = (State::Late, Some(at));
@@ -255,7 +255,7 @@ fn diagnose(
     }
     let is_window = |able: &&Condition| matches!(&*able.reason, "ScaleUpStabilized" | "ScaleDownStabilized");
     if let Some(able) = able.filter(is_window) {
-        // The condition is also true with other reasons, so its time is not that of this reason.
+        // The condition is also true for other reasons, so its transition time is not the start of this reason.
         return Diagnosis { since: None, ..of(State::Held, able) };
     }
     match (limited, active, able) {
@@ -319,7 +319,7 @@ fn target(source: &MetricSource) -> Option<Measure> {
     })
 }
 
-/// The value of the status, if it is of the kind of the source. A failed metric has none.
+/// The value in the status, if its kind matches the source. A failed metric has no value.
 fn current<'a>(source: &MetricSource, status: &'a MetricStatus) -> Option<&'a MetricValueStatus> {
     match source {
         MetricSource::Resource { .. } => status.resource.as_ref().map(|status| &status.current),

@@ -40,7 +40,7 @@ const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 /// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// What the caller implements for the pages of a console.
+/// The interfaces that the caller implements for a console.
 #[derive(Debug, Clone)]
 pub struct Providers {
     /// Explains an HPA.
@@ -78,7 +78,7 @@ impl Console {
     ) -> (Self, BoxFuture<'static, ()>) {
         let options = WatchOptions {
             namespace: namespace.map(Into::into),
-            // A person waits for the view.
+            // A user waits for the view.
             longest_wait: Duration::from_secs(3),
             jitter: Jitter::seeded(0),
             ..WatchOptions::default()
@@ -94,7 +94,7 @@ impl Console {
         (Self { shared: Arc::new(shared) }, work.boxed())
     }
 
-    /// Serves the page until `stop`. Open connections then end at once, because the page connects again.
+    /// Serves the page until `stop`. Then closes open connections at once, because the page reconnects.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
         let tasks = TaskTracker::new();
         let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -106,7 +106,7 @@ impl Console {
             };
             match accepted {
                 Ok((stream, client)) => {
-                    // A connection above the limit is closed. Browsers try again.
+                    // A connection above the limit is closed. Browsers retry.
                     let Ok(permit) = Arc::clone(&free).try_acquire_owned() else { continue };
                     let connection = self.clone().connection(stream, client);
                     let stop = stop.clone();

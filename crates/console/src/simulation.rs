@@ -12,7 +12,7 @@ use crate::store::Store;
 use crate::whatif::{self, Question, WhatIf, WhatIfError};
 use crate::{Subject, headers};
 
-/// Time limit of a simulation, with the wait for an earlier one.
+/// Time limit of a simulation, including the wait for an earlier one.
 const WITHIN: Duration = Duration::from_mins(2);
 
 /// The simulations of one console.

@@ -54,7 +54,7 @@ struct Inner {
 pub struct Changes {
     /// The version of the store.
     pub version: u64,
-    /// Whether `rows` are all rows, which replace those of the client.
+    /// Whether `rows` are all rows, which replace the rows of the client.
     pub all: bool,
     /// Changed and added rows, in order of namespace and name.
     pub rows: Vec<Arc<Row>>,
@@ -63,7 +63,7 @@ pub struct Changes {
 }
 
 impl Store {
-    /// Creates an empty store. `clock` dates the counts.
+    /// Creates an empty store. The counts have the times of `clock`.
     pub fn new(clock: SharedClock) -> Self {
         Self { inner: Arc::default(), version: Arc::new(watch::Sender::new(0)), clock }
     }
@@ -117,7 +117,7 @@ impl Store {
         namespaces
     }
 
-    /// Stores an HPA from a watch of the caller's.
+    /// Stores an HPA that the caller's watch has delivered.
     pub fn put(&self, hpa: &HpaObject) {
         let now = self.clock.now();
         self.change(|inner| inner.apply(hpa, now));
@@ -128,7 +128,7 @@ impl Store {
         self.change(|inner| inner.delete((namespace.to_owned(), name.to_owned())));
     }
 
-    /// Returns an HPA with what is known of its last hour.
+    /// Returns an HPA with its counts and observations of the last hour.
     pub(crate) fn subject(&self, namespace: String, name: String) -> Subject {
         let history = self.history(&namespace, &name);
         let observations = self.observations(&namespace, &name);
@@ -212,8 +212,8 @@ impl Inner {
     }
 }
 
-/// Adds a count to a history, if it differs from the last one, and drops those that are older than an hour. The
-/// last one of these stays, because it was the count at the start of the hour.
+/// Adds a count to a history if it differs from the last count. Drops counts older than an hour, except the newest of
+/// them, which was in force at the start of the hour.
 fn extended(history: &[Count], replicas: Option<i32>, now: Timestamp) -> Vec<Count> {
     let start = now.checked_sub(HISTORY).unwrap_or(Timestamp::MIN);
     let old = history.iter().take_while(|count| count.at < start).count().saturating_sub(1);

@@ -1,8 +1,8 @@
 //! The server-sent events of one client: rows and their changes, and the state of the watch.
 //!
-//! Changes are coalesced. A slow client receives fewer, larger events, because the next event is computed only
-//! when the previous one has been sent. A client that may see some namespaces only receives their rows. What it
-//! may see is reviewed while the stream is open.
+//! Changes are coalesced. A slow client receives fewer, larger events, because the next event is computed only when
+//! the previous one has been sent. A client with access to some namespaces receives only their rows. Its access is
+//! reviewed while the stream is open.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::row::Row;
 use crate::store::{Key, Store};
 use crate::visibility::{Review, Visible};
 
-/// The wait after a change, in which further changes join it.
+/// The wait after a change. Further changes within this time are part of the same event.
 const COALESCE: Duration = Duration::from_millis(100);
 /// The interval between two checks of the watch's state.
 const CHECK: Duration = Duration::from_secs(1);
 /// Maximum number of checks without an event. The next event also shows the client that the server runs.
 const SILENT_CHECKS: u32 = 5;
-/// The interval between two reviews of what a client may see.
+/// The interval between two reviews of a client's access.
 const REVIEW: Duration = Duration::from_secs(30);
 /// Maximum number of rows in one event.
 const ROWS: usize = 500;
@@ -59,8 +59,8 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Rows that are not yet sent. They are encoded when their turn comes, so that a client that reads slowly takes
-/// the memory of one event.
+/// Rows that are not yet sent. Each batch is encoded just before it is sent, so a slow client needs the memory of one
+/// event only.
 struct Unsent {
     all: bool,
     rows: VecDeque<Arc<Row>>,
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Reviews what the client may see. After a change it receives all rows. `None` ends the stream.
+    /// Reviews the client's access. After a change, the client receives all rows. `None` ends the stream.
     async fn review(&mut self) -> Option<()> {
         let Some(review) = &self.review else { return Some(()) };
         let visible = review.review(self.store.namespaces()).await?;
@@ -182,7 +182,7 @@ impl Client {
         self.unsent = Some(Unsent { all: changes.all, rows, removed });
     }
 
-    /// Queues the next part of the rows, or ends them. An event without content is not sent.
+    /// Queues the next batch of unsent rows. An event without content is not sent.
     fn send_rows(&mut self) {
         let Some(mut unsent) = self.unsent.take() else { return };
         let count = unsent.rows.len().min(ROWS);
@@ -199,7 +199,7 @@ impl Client {
     /// Queues the state of the watch, if it has changed or nothing was sent for a while.
     fn check(&mut self) {
         let watch = self.watches.status();
-        // An error stays until the next event, although the watch may be open again.
+        // The informer keeps an error until the next event, even if the watch is open again.
         let is_current = self.watches.watches().all(|watch| watch.is_current(Duration::ZERO, MAX_SILENCE));
         let error = watch.error.filter(|_| !is_current);
         let (namespaces, unreviewed) = match &self.visible {
@@ -218,7 +218,7 @@ impl Client {
     }
 
     fn queue(&mut self, event: &str, data: &impl Serialize) {
-        // JSON of a value has no line breaks outside of texts, where they are escaped.
+        // Compact JSON has no line breaks, because strings escape them.
         match serde_json::to_string(data) {
             Ok(data) => self.queue.push_back(format!("event: {event}\ndata: {data}\n\n").into()),
             Err(error) => tracing::error!(%error, "failed to encode a console event"),
@@ -285,7 +285,7 @@ mod tests {
         let mut events = std::pin::pin!(events);
         let first = next_rows(&mut events).await;
         assert_eq!((&first["all"], &first["rows"][0]["namespace"]), (&json!(true), &json!("shop")));
-        // A change of an HPA that the client may not see is no event.
+        // A change of an HPA that the client may not see causes no event.
         put(&store, "bank", "web", 2);
         put(&store, "shop", "web", 2);
         let change = next_rows(&mut events).await;

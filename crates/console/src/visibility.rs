@@ -23,9 +23,9 @@ pub enum Visible {
     },
 }
 
-/// Reviews what a client may see, at the start of its stream and then every half minute.
+/// Reviews the access of a client, at the start of its stream and then every 30 s.
 pub trait Review: Debug + Send + Sync + 'static {
-    /// Returns what the client may see of the given namespaces, which have HPAs. `None` ends the stream.
+    /// Returns the HPAs that the client may see in the given namespaces, which have HPAs. `None` ends the stream.
     fn review(&self, namespaces: BTreeSet<String>) -> BoxFuture<'static, Option<Visible>>;
 }
 

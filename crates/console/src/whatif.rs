@@ -1,7 +1,7 @@
-//! What-if questions: what an HPA would have done with other fields. Defines the fields of a query and the interface to
-//! the simulation.
+//! What-if questions about an HPA with other fields. Defines the fields of a query and the interface to the
+//! simulation.
 //!
-//! The question is a GET with the fields in its query, so that the rules of [`crate::access`] hold for it: a page of
+//! The question is a GET with the fields in its query, so that the rules of [`crate::access`] apply: a page of
 //! another origin has no token, and no request has a body. The limit of a request's headers bounds its size. One
 //! question is answered at a time. A page that closes its connection stops the simulation.
 
@@ -40,17 +40,17 @@ pub struct Field {
 pub struct WhatIfError {
     /// The name of the invalid field. `None` if no field is the cause.
     pub field: Option<String>,
-    /// The cause, and what to do.
+    /// The cause, and advice to the user.
     pub message: String,
 }
 
 impl WhatIfError {
-    /// An error that no field causes.
+    /// Creates an error that no field causes.
     pub fn general(message: impl Into<String>) -> Self {
         Self { field: None, message: message.into() }
     }
 
-    /// An error of a field.
+    /// Creates an error of a field.
     pub fn of(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: Some(field.into()), message: message.into() }
     }
@@ -65,7 +65,7 @@ pub trait WhatIf: Debug + Send + Sync + 'static {
 /// Reads the fields of a query. `+` is a space, as in a form.
 ///
 /// # Errors
-/// A field is not UTF-8, or there are too many.
+/// Returns an error if a field is not UTF-8, or if the query has too many fields.
 pub fn fields(query: &str) -> Result<Vec<Field>, WhatIfError> {
     let parts: Vec<_> = query.split('&').filter(|part| !part.is_empty()).collect();
     if parts.len() > MAX_FIELDS {

@@ -104,7 +104,7 @@ impl Parts<'_> {
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
         let charges = options.charges(&clock);
-        // With a dry run the HPAs in scope are compared, too.
+        // A dry run also compares the HPAs in scope.
         let others_only = charges.clone().filter(|_| !options.dry_run);
         // The comparison needs the metrics that the other controller read when it acted, so no response is
         // shared.
@@ -310,7 +310,7 @@ impl Assembly {
                 if let Some(pods) = pods_first {
                     pods.wait_synced().await;
                 }
-                // An HPA that is listed before the label of its namespace would have to be read again.
+                // An HPA that is listed before the label of its namespace would need a second read.
                 if let Some(labels) = labels_first {
                     labels_known(&labels).await;
                 }
@@ -376,7 +376,7 @@ fn watch_policies(
     }
 }
 
-/// Waits until the labels of namespaces are listed, or until it is clear that they may not be listed.
+/// Waits until the labels of namespaces are listed, or until the list is forbidden.
 async fn labels_known(labels: &Handle) {
     let is_forbidden = || labels.status().error.is_some_and(|error| error.is_forbidden());
     while timeout(SYNCED_CHECK_INTERVAL, labels.wait_synced()).await.is_err() {

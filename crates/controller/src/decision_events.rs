@@ -1,8 +1,8 @@
 //! Events with the sentence of a decision, with `--decision-events`.
 //!
-//! An event is recorded when the outcome of an HPA's syncs changes, not with each sync. Per HPA and in total their
-//! rate is limited; a change beyond a limit is recorded by a later sync, if it lasts. The events have a source and a
-//! queue of their own, so that they displace none of the events that the built-in controller writes, too.
+//! An event is recorded when the outcome of an HPA's syncs changes, not with each sync. The rate of events is limited
+//! per HPA and in total. A later sync records a change beyond a limit if the change persists. A separate source and
+//! queue keep these events from displacing the events that the built-in controller also writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use policies::steps::{PolicyEffect, StepReason};
 
 /// `reason` of the events.
 const LAST_DECISION: &str = "LastDecision";
-/// Minimum interval between two events about the same HPA. Correlation drops what is more frequent for longer.
+/// Minimum interval between two events about the same HPA. Event correlation drops events at a higher sustained rate.
 const INTERVAL: Duration = Duration::from_mins(5);
 /// Maximum burst of events about all HPAs.
 const BURST: u32 = 50;
@@ -134,7 +134,7 @@ impl DecisionEvents {
 }
 
 impl State {
-    /// Whether an outcome is to be reported now. `is_new`: the HPA has no status yet.
+    /// Whether to report an outcome now. `is_new`: the HPA has no status yet.
     fn changes(&mut self, uid: &Arc<str>, outcome: &Outcome, is_new: bool, now: Instant) -> bool {
         let Some(reported) = self.reported.get_mut(uid) else {
             // The first outcome of an HPA with a status is no change. Otherwise a new leader would report all HPAs.

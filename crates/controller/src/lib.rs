@@ -1,10 +1,10 @@
 //! The HorizontalPodAutoscaler controller without its process: its state, its syncs, and the division of work
 //! between replicas.
 //!
-//! [`assembly`] builds a controller. [`store`] holds the watched objects, [`reconcile`] syncs HPAs, and
-//! [`targets`] reads replica counts. [`record`] and [`history`] keep past decisions. [`policy`] applies
-//! the rules of users for single HPAs. [`election`], [`takeover`] and [`shadow`] decide whether this controller acts, and alongside which other controller.
-//! [`tasks`] supervises the tasks that feed a controller.
+//! [`assembly`] builds a controller. [`store`] holds the watched objects, [`reconcile`] syncs HPAs, and [`targets`]
+//! reads replica counts. [`record`] and [`history`] keep past decisions. [`policy`] applies user-defined rules for
+//! single HPAs. [`election`], [`takeover`] and [`shadow`] decide whether this controller acts, and alongside which
+//! other controller. [`tasks`] supervises the tasks that feed a controller.
 
 pub mod assembly;
 mod codec;

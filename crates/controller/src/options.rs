@@ -59,11 +59,12 @@ pub struct Options {
     pub decision_events: bool,
     /// `--decisions-per-hpa`: the number of decisions recorded per HPA; 0 disables the record.
     pub decisions_per_hpa: usize,
-    /// `--metric-sources`: the sources of metrics that policies may name. `None`: from the metrics APIs only.
+    /// `--metric-sources`: the sources of metrics that policies may name. `None`: metrics come from the metrics APIs
+    /// only.
     pub metric_sources: Option<MetricSources>,
 }
 
-/// Sources that are equal only to themselves.
+/// Sources, compared by identity.
 #[derive(Debug, Clone)]
 pub struct MetricSources(pub Arc<Sources>);
 

@@ -1,8 +1,7 @@
 //! Supervises background tasks.
 //!
-//! A task that feeds the controller, such as a watch, must not stop without notice: the controller would then
-//! decide by stale data. [`Tasks`] records the first task that panics or ends early, and the process shuts
-//! down.
+//! A task that feeds the controller, such as a watch, must not stop without notice: the controller would then decide
+//! from stale data. [`Tasks`] records the first task that panics or ends early, and the process shuts down.
 
 use std::any::Any;
 use std::borrow::Cow;

@@ -21,7 +21,7 @@ const HPAS: usize = 10_000;
 /// Maximum number of bytes per HPA.
 const LIMIT: usize = 400;
 
-/// An HPA with names of usual length, and as much other content as a usual one.
+/// An HPA with names and other content of usual length.
 fn hpa(index: usize) -> HpaRecord {
     let name = format!("checkout-service-worker-{index:06}");
     let spec = json!({

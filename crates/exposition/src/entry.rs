@@ -7,7 +7,7 @@ use crate::float;
 use crate::format::Format;
 use crate::lexer::{Incomplete, Lexer, Token};
 
-/// The last type that the page declared, as far as it changes label values.
+/// The type that the page declared last. Only types that change label values are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum MetricType {
     #[default]
@@ -73,13 +73,13 @@ pub struct Series<'a> {
     pub line: usize,
     /// The value.
     pub value: f64,
-    /// The timestamp of the page in milliseconds since the Unix epoch. Mostly absent.
+    /// The timestamp of the page in milliseconds since the Unix epoch. Usually absent.
     pub timestamp: Option<i64>,
 }
 
 impl<'a> Series<'a> {
-    /// The name of the series. Mostly the name of a metric, with a suffix for parts of a histogram. A quoted
-    /// name may be any bytes.
+    /// The name of the series. Usually the name of a metric, with a suffix for parts of a histogram. A quoted name may
+    /// contain any bytes.
     pub fn name(&self) -> Cow<'a, [u8]> {
         unescape(self.slice(self.name))
     }
@@ -89,7 +89,7 @@ impl<'a> Series<'a> {
         self.slice(self.written)
     }
 
-    /// The labels in their order on the page. A quoted name may be any bytes.
+    /// The labels in their order on the page. A quoted name may contain any bytes.
     ///
     /// The bounds of buckets and quantiles are written as Prometheus stores them, `1.0` for `1`.
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'a, [u8]>, Cow<'a, str>)> {
@@ -167,7 +167,7 @@ pub(crate) fn read(
             parser.value(name, series, token)
         }
         Token::Name => {
-            // From the start of the entry: blanks before a name are part of it, as in Prometheus.
+            // As in Prometheus, blanks at the start of the entry are part of the name.
             let name = Span { start: 0, end: parser.lexer.position() };
             let mut series = name;
             let mut token = parser.lexer.token()?;
@@ -201,7 +201,7 @@ impl Parser<'_, '_, '_> {
             return Err(SyntaxError::MetadataText.into());
         }
         let text = self.lexer.text();
-        // Without the blank before it, and in OpenMetrics without the line break.
+        // The token includes the blank before the text, and in OpenMetrics the line break.
         let text = text.get(1..).unwrap_or_default();
         let text = match self.format {
             Format::Prometheus => text,
@@ -237,7 +237,7 @@ impl Parser<'_, '_, '_> {
         })
     }
 
-    /// Reads labels up to the closing brace. Returns the name of the metric, which may be among them.
+    /// Reads labels up to the closing brace. Returns the name of the metric, which may be between the braces.
     fn labels(&mut self, mut metric: Option<Span>) -> Result<Option<Span>, Failure> {
         let mut token = self.lexer.token()?;
         loop {
@@ -331,7 +331,7 @@ impl Parser<'_, '_, '_> {
     /// Checks an exemplar. Its labels, value and timestamp are not kept.
     fn exemplar(&mut self) -> Result<(), Failure> {
         let kept = self.labels.len();
-        // A name among the labels of an exemplar is invalid, as a second name would be.
+        // With a name preset, a name among the labels of the exemplar is an error.
         let none = Span { start: 0, end: 0 };
         self.max_labels = self.max_labels.saturating_add(kept);
         self.labels(Some(none))?;

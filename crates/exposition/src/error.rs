@@ -1,6 +1,6 @@
-//! Why a page is refused.
+//! Errors of pages.
 
-/// Why a page is refused as a whole, as Prometheus refuses it.
+/// The reason why a page is refused as a whole, as in Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
     /// The page is too large. Holds the limit in bytes.
@@ -25,7 +25,7 @@ pub enum PageError {
     /// Too many series have the name and labels of the selector. Holds the limit.
     #[error("more than {0} series match: select fewer by their labels")]
     TooManySeries(usize),
-    /// Two samples have the same labels. Holds the number of the second one's line.
+    /// Two samples have the same labels. Holds the line number of the second sample.
     #[error("line {0} repeats a series of this page")]
     DuplicateSeries(usize),
     /// The page does not follow its format.
@@ -33,48 +33,48 @@ pub enum PageError {
     Syntax {
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The syntax error.
         error: SyntaxError,
         /// The start of the line up to the error, at most 64 bytes.
         at: String,
     },
 }
 
-/// What is wrong on a line.
+/// A syntax error in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
     /// The line starts with none of the known tokens.
-    #[error("expected the name of a metric or a comment")]
+    #[error("expected a metric name or a comment")]
     Start,
     /// `HELP`, `TYPE` or `UNIT` without a name.
-    #[error("expected the name of a metric after HELP, TYPE or UNIT")]
+    #[error("expected a metric name after HELP, TYPE or UNIT")]
     MetadataName,
     /// `HELP`, `TYPE` or `UNIT` with an invalid text.
-    #[error("expected a text after the name of the metric")]
+    #[error("expected a text after the metric name")]
     MetadataText,
     /// A type that the format does not know.
-    #[error("unknown type of metric")]
+    #[error("unknown metric type")]
     Type,
     /// A unit that is not the end of the name.
-    #[error("the unit is not the last part of the name of the metric")]
+    #[error("the unit is not the last part of the metric name")]
     Unit,
     /// A text or a value that is not UTF-8.
     #[error("text that is not UTF-8")]
     Utf8,
     /// Another token where a label name is expected.
-    #[error("expected the name of a label")]
+    #[error("expected a label name")]
     LabelName,
     /// Another token where `=` is expected.
-    #[error("expected = after the name of a label")]
+    #[error("expected = after a label name")]
     Equal,
     /// Another token where a label value is expected.
-    #[error("expected the quoted value of a label")]
+    #[error("expected a quoted label value")]
     LabelValue,
     /// Another token where a comma or brace is expected.
-    #[error("expected a comma or a closing brace after the value of a label")]
+    #[error("expected a comma or a closing brace after a label value")]
     Comma,
     /// Two metric names, or none.
-    #[error("expected one name of a metric")]
+    #[error("expected exactly one metric name")]
     MetricName,
     /// Another token where a value is expected.
     #[error("expected a number")]

@@ -12,7 +12,7 @@ use crate::error::PageError;
 use crate::format::Format;
 use crate::page::{Limits, Page, Receiver};
 
-/// A container that started within this time has no usage yet: a shorter span gives inaccurate numbers.
+/// Minimum age at which a container has a usage, in nanoseconds. A shorter span gives inaccurate numbers.
 const SHORTEST_SPAN: i64 = 10_000_000_000;
 /// The series that are read.
 const CPU: &[u8] = b"container_cpu_usage_seconds_total";
@@ -21,7 +21,7 @@ const START: &[u8] = b"container_start_time_seconds";
 const NANOSECONDS: f64 = 1e9;
 const NANOSECONDS_PER_MILLISECOND: i64 = 1_000_000;
 
-/// Why a page of a kubelet is refused.
+/// The reason why a page of a kubelet is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletError {
     /// The page is invalid or too large.
@@ -66,7 +66,7 @@ impl Batch {
         self.pods.retain(|pod, _| keep(pod));
     }
 
-    /// Adds the pods of another node. A pod of both has the containers of `other`.
+    /// Adds the pods of another node. A pod in both batches keeps the containers of `other`.
     pub fn merge(&mut self, other: Self) {
         self.pods.extend(other.pods);
     }
@@ -87,8 +87,8 @@ struct Reader {
 }
 
 impl KubeletPage {
-    /// An empty page. `scraped` is the time of the scrape in milliseconds since the Unix epoch. It replaces
-    /// timestamps that the page lacks.
+    /// An empty page. `scraped` is the time of the scrape in milliseconds since the Unix epoch. Series without a
+    /// timestamp get this time.
     pub fn new(limits: Limits, scraped: i64) -> Self {
         let reader = Reader { scraped, batch: Batch::default(), missing_label: None };
         Self { page: Page::new(Format::Prometheus, limits), reader }
@@ -99,7 +99,7 @@ impl KubeletPage {
         Ok(self.page.push_to(piece, &mut self.reader)?)
     }
 
-    /// Ends the page. Pods with a container without cpu time or memory are left out.
+    /// Finishes the page. Omits pods that have a container without cpu time or memory.
     pub fn finish(mut self) -> Result<Batch, KubeletError> {
         self.page.finish_to(&mut self.reader)?;
         if let Some(line) = self.reader.missing_label {
@@ -208,15 +208,15 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// An empty storage. `interval` is the interval of scrapes: the usage of a younger container is averaged since its
-    /// start.
+    /// An empty storage. `interval` is the interval of scrapes. The usage of a container younger than `interval` is
+    /// averaged since its start.
     pub fn new(interval: Duration) -> Self {
         let interval = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX);
         Self { interval, last: BTreeMap::new(), previous: BTreeMap::new() }
     }
 
-    /// Stores a scrape of all pods. Pods that it lacks are dropped. `scraped` is the time of the scrape on a clock of
-    /// the caller, for [`PodUsage::scraped`].
+    /// Stores a scrape of all pods, and drops pods that are missing from the scrape. `scraped` is the time of the
+    /// scrape on a clock of the caller, for [`PodUsage::scraped`].
     pub fn store(&mut self, batch: Batch, scraped: Duration) {
         let (mut last, mut previous) = (BTreeMap::new(), BTreeMap::new());
         for (key, containers) in batch.pods {
@@ -240,7 +240,7 @@ impl Storage {
         (self.last, self.previous) = (last, previous);
     }
 
-    /// The point that usage is computed from, together with `point`.
+    /// The earlier point for the usage at `point`. `None` if no usage can be computed.
     fn previous_point(&self, point: &Point, last: Option<&Point>, earlier: Option<Point>) -> Option<Point> {
         if let (Some(start), Some(time)) = (point.start, point.time) {
             let age = time.saturating_sub(start);
@@ -255,8 +255,8 @@ impl Storage {
         if point.time > last.time {
             return Some(last);
         }
-        // The same counters again. A container that the earlier scrape lacked has an earlier point without a
-        // time, as in metrics-server: its cpu is averaged over the longest span.
+        // The counters are unchanged since the last scrape. As in metrics-server, a container that was missing from the
+        // earlier scrape has an earlier point without a time, so its cpu is averaged over the longest span.
         earlier.filter(|earlier| earlier.time < point.time)
     }
 
@@ -278,8 +278,9 @@ impl Storage {
         Some(PodUsage { time, window, containers, scraped: last.scraped })
     }
 
-    /// The usage of a pod, as [`Self::usage`] returns it. `None` also for a pod with a container that was measured once
-    /// and scraped twice since: metrics-server averages its cpu over the longest span, so it is close to 0.
+    /// The usage of a pod, as [`Self::usage`] returns it. Also `None` for a pod with a container whose only counters
+    /// were scraped twice: metrics-server averages the cpu of such a container over the longest span, so the result is
+    /// close to 0.
     pub fn measured(&self, pod: &PodKey) -> Option<PodUsage> {
         let previous = self.previous.get(pod)?;
         previous.0.iter().all(|(_, point)| point.time.is_some()).then(|| self.usage(pod)).flatten()

@@ -6,9 +6,9 @@ use std::hash::{DefaultHasher, Hasher};
 /// A hash of a set of labels. Equal sets have equal hashes, in any order of their labels. A label with an empty value
 /// counts as absent, as in Prometheus.
 ///
-/// The hash replaces the labels, which may be 64 KiB for each series. Of the 1,000 series that a scrape keeps by
-/// default, two different ones have the same hash with a probability of 1,000² / 2¹²⁹, less than 2 in 10³³. Their page
-/// would be refused, or one of their rates would be wrong, for the HPAs of the pod that serves them.
+/// The hash replaces the labels, which may be 64 KiB for each series. Among the 1,000 series that a scrape keeps by
+/// default, two different series have the same hash with a probability of 1,000² / 2¹²⁹, less than 2 in 10³³. Such a
+/// collision would invalidate the page, or one rate, for the HPAs of one pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelsHash([u64; 2]);
 
@@ -20,7 +20,7 @@ impl LabelsHash {
         let mut text = Vec::with_capacity(256);
         for (name, value) in &labels {
             for part in [name, value.as_bytes()] {
-                // The length precedes the part, so that different parts never give the same text.
+                // The length precedes each part, so different parts never give the same text.
                 text.extend_from_slice(&part.len().to_ne_bytes());
                 text.extend_from_slice(part);
             }
@@ -58,7 +58,7 @@ mod tests {
         ];
         for (index, one) in sets.iter().enumerate() {
             for (other_index, other) in sets.iter().enumerate() {
-                // A label without a value is no label.
+                // A label with an empty value counts as absent.
                 let equal = index == other_index
                     || (one.len() + other.len() == 1 && [0, 4].contains(&index.max(other_index)));
                 assert_eq!(hash(one) == hash(other), equal, "{one:?} {other:?}");

@@ -1,11 +1,11 @@
 //! The tokens of both formats.
 //!
-//! A lexer works on the bytes from the start of an entry. If they end within a token and more can follow, it
-//! stops with [`Incomplete`]. The bytes are read again once there are more.
+//! A lexer works on the bytes from the start of an entry. If the bytes end within a token and more bytes can follow,
+//! the lexer stops with [`Incomplete`]. The entry is read again when more bytes have arrived.
 //!
-//! The tokens are those of Prometheus' `model/textparse`, v0.316.0, which decide in its scrapes. They go beyond
-//! the formats' descriptions: NUL bytes are part of a comment, a text and a label value, and elsewhere end the
-//! page; label values of the older format may contain line breaks.
+//! The tokens are those of Prometheus' `model/textparse`, v0.316.0, the parser of its scrapes. The parser deviates from
+//! the specifications of the formats: NUL bytes are part of a comment, a text and a label value, and elsewhere end the
+//! page. Label values of the older format may contain line breaks.
 
 use crate::format::Format;
 
@@ -13,7 +13,7 @@ use crate::format::Format;
 #[derive(Debug)]
 pub(crate) struct Incomplete;
 
-/// What the lexer expects next.
+/// The tokens that the lexer expects next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,
@@ -92,7 +92,7 @@ impl<'a> Lexer<'a> {
         self.slice(self.start, self.at)
     }
 
-    /// The next token, in the older format without blanks.
+    /// The next token. Blanks of the older format are skipped.
     pub(crate) fn token(&mut self) -> Lexed {
         loop {
             let token = match self.format {
@@ -132,7 +132,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// Moves to the first byte for which `part` is false, at least one byte on.
+    /// Moves at least one byte ahead, to the first byte for which `part` is false.
     fn advance_while(&mut self, part: impl Fn(u8) -> bool) -> Lexed<u8> {
         loop {
             let byte = self.advance()?;
@@ -142,7 +142,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Moves over `word`, of which the first byte is the current one. Stops at the first other byte.
+    /// Moves over `word`, starting at the current byte. Stops at the first byte that differs.
     fn word(&mut self, word: &[u8]) -> Lexed<bool> {
         for expected in word {
             if self.current()? != *expected {
@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The rest of a line. The current byte is part of it, or ends it.
+    /// The rest of a line. The current byte may be the line break.
     fn comment(&mut self) -> Lexed {
         let mut byte = self.current()?;
         loop {
@@ -255,7 +255,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// The text of metadata, up to the end of the line. Blanks alone are skipped.
+    /// The text of metadata, up to the end of the line. A text of blanks only is skipped.
     fn prometheus_text(&mut self) -> Lexed {
         let mut byte = self.current()?;
         let blanks = is_blank(byte);

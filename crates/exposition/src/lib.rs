@@ -4,7 +4,7 @@
 //! - [`Page`] reads a page in pieces and passes on each series. It accepts and refuses the same pages as
 //!   Prometheus' own parser, and limits bytes, lines and labels.
 //! - [`Scrape`] keeps the samples of some series names with given labels.
-//! - [`Reduce`] makes one number of them. [`Rates`] does so for counters, over two or more scrapes.
+//! - [`Reduce`] combines samples into one number. [`Rates`] combines counters, over two or more scrapes.
 //! - [`kubelet`] computes usage from `/metrics/resource` as metrics-server does.
 //!
 //! The crate has no I/O and no clock. Times are arguments.

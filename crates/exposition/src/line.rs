@@ -1,8 +1,8 @@
 //! Lines in the form that exporters write, without tokens.
 //!
-//! [`Lines::read`] accepts a part of the grammar, with the same result as [`crate::entry::read`]. Other lines, valid or
-//! not, are left to the latter. Lines of one family share most of their labels, so the labels at the start of a line
-//! that are those of the previous line are not read again.
+//! [`Lines::read`] accepts a part of the grammar, with the same result as [`crate::entry::read`]. All other lines,
+//! valid or not, fall back to [`crate::entry::read`]. Lines of one family share most of their labels, so labels at the
+//! start of a line that equal those of the previous line are not read again.
 
 use memchr::{memchr, memchr2};
 
@@ -11,26 +11,27 @@ use crate::float;
 use crate::format::Format;
 use crate::page::Limits;
 
-/// A decimal number of at most this length is in the range of floats.
+/// A decimal number of at most this length, in bytes, is in the range of floats.
 const PLAIN_NUMBER: usize = 300;
-/// A timestamp of at most this length is in the range of integers.
+/// A timestamp of at most this length, in bytes, is in the range of integers.
 const TIMESTAMP: usize = 18;
 
 /// The state that the lines of one buffer share.
 #[derive(Debug, Default)]
 pub(crate) struct Lines<'b> {
     /// The previous series up to the end of its last label value, or up to the byte after its name. Empty if the
-    /// previous entry was no such line.
+    /// previous entry was not read here.
     previous: &'b [u8],
-    /// The length of its name.
+    /// The length of the previous series' name.
     name: usize,
-    /// Whether its name is selected.
+    /// Whether the previous series' name is selected.
     wanted: bool,
 }
 
 impl<'b> Lines<'b> {
-    /// Reads the line at the start of `bytes`. Returns its length with the line break. `None` for any other line, and
-    /// for an incomplete one. `labels` must be unchanged since the last call, or [`Self::forget`] must be called.
+    /// Reads the line at the start of `bytes`. Returns its entry, and its length with the line break. `None` for an
+    /// incomplete line, and for a line that needs tokens. `labels` must be unchanged since the last call, or
+    /// [`Self::forget`] must be called.
     pub(crate) fn read(
         &mut self,
         bytes: &'b [u8],
@@ -46,7 +47,7 @@ impl<'b> Lines<'b> {
         }
         let entry = match line.first()? {
             b'#' => {
-                // In OpenMetrics, bytes 0 after metadata are part of it.
+                // In OpenMetrics, NUL bytes after a line of metadata are part of the metadata.
                 if format == Format::OpenMetrics && *bytes.get(end.checked_add(1)?)? == 0 {
                     return None;
                 }
@@ -71,7 +72,7 @@ impl<'b> Lines<'b> {
         labels: &mut Spans,
         wants: impl Fn(&[u8]) -> bool,
     ) -> Option<Entry> {
-        // Set for a byte 0 and for bytes beyond ASCII.
+        // Set for NUL and for bytes beyond ASCII.
         let high = line.iter().fold(0, |all, byte| all | byte | byte.wrapping_sub(1)) & 0x80;
         let ascii = high == 0;
         if !ascii && memchr(0, line).is_some() {
@@ -110,7 +111,7 @@ impl<'b> Lines<'b> {
     }
 }
 
-/// Reads labels, of which `labels` may hold the first ones. Returns the position after the closing brace.
+/// Reads the labels after those that `labels` already holds. Returns the position after the closing brace.
 fn read_labels(
     line: &[u8],
     ascii: bool,
@@ -150,7 +151,8 @@ fn read_labels(
     }
 }
 
-/// The position of the quote that ends a text. The line has no byte 0 and no line break, which no escape may have.
+/// The position of the quote that ends a text. NUL bytes and line breaks, which are invalid in an escape, do not occur
+/// in the line.
 fn quote(line: &[u8], mut start: usize) -> Option<usize> {
     loop {
         let found = start.checked_add(memchr2(b'"', b'\\', line.get(start..)?)?)?;
@@ -199,14 +201,14 @@ fn timestamp(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Whether a text is certainly a number, which need not be computed.
+/// Whether a text is certainly a number, so that its value need not be computed.
 fn is_plain_number(text: &[u8]) -> bool {
     let mut point = false;
     let part = |byte: &u8| byte.is_ascii_digit() || (*byte == b'.' && !std::mem::replace(&mut point, true));
     text.first().is_some_and(u8::is_ascii_digit) && text.len() <= PLAIN_NUMBER && text.iter().all(part)
 }
 
-/// The position after the bytes that are `part`.
+/// The position of the first byte from `start` for which `part` is false.
 fn run(bytes: &[u8], start: usize, part: impl Fn(u8) -> bool) -> usize {
     let length = bytes.get(start..).unwrap_or_default().iter().take_while(|byte| part(**byte)).count();
     start.saturating_add(length)
@@ -220,7 +222,7 @@ const fn is_name_part(byte: u8) -> bool {
     is_name_start(byte) || byte.is_ascii_digit()
 }
 
-/// The number of equal bytes at the start of both.
+/// The length of the common prefix.
 fn shared_length(one: &[u8], other: &[u8]) -> usize {
     let ((words, _), (other_words, _)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
     let equal = words.iter().zip(other_words).take_while(|(one, other)| one == other).count();
@@ -266,7 +268,7 @@ mod tests {
         "# a comment\n",
         "# EOF\n",
     ];
-    /// Parts that change them.
+    /// Text fragments that are inserted into the lines.
     const PARTS: [&str; 38] = [
         "a",
         "1",
@@ -326,7 +328,7 @@ mod tests {
         })
     }
 
-    /// Compares each line that is read here with its tokens. Returns how many there were.
+    /// Compares each line that is read here with its tokens. Returns the number of these lines.
     fn compare(page: &[u8], format: Format, wanted: bool) -> usize {
         let limits = Limits { labels: 3, line: 60, ..Limits::default() };
         let (mut lines, mut start, mut count) = (Lines::default(), 0, 0);

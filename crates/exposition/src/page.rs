@@ -8,9 +8,9 @@ use crate::format::Format;
 use crate::lexer::Lexer;
 use crate::line::Lines;
 
-/// The longest part of a piece that is added to an incomplete entry at once.
+/// Maximum number of bytes that are added to an incomplete entry at once.
 const PART: usize = 16 << 10;
-/// The bytes of an invalid line that an error shows.
+/// Maximum number of bytes of an invalid line in an error.
 const SHOWN: usize = 64;
 
 /// The limits of a page.
@@ -34,7 +34,7 @@ impl Default for Limits {
 
 /// Receives series of a page.
 pub(crate) trait Receiver {
-    /// Whether series with this name, as written, are received. Others may be received, too.
+    /// Whether series with this name, as written, are received. Series with other names may be received, too.
     fn wants(&self, name: &[u8]) -> bool;
 
     /// Receives a series.
@@ -64,8 +64,8 @@ pub struct Page {
     limits: Limits,
     /// The start of an entry whose end has not arrived.
     buffer: Vec<u8>,
-    /// The length of the buffer from which on an incomplete entry is read again. It grows with the entry, so
-    /// that a page that arrives byte by byte costs a constant factor more.
+    /// The length of the buffer at which an incomplete entry is read again. This length grows with the entry, so a page
+    /// that arrives byte by byte costs only a constant factor more.
     retry: usize,
     received: usize,
     line: usize,
@@ -99,7 +99,7 @@ impl Page {
         self.push_to(piece, &mut Each(each))
     }
 
-    /// Ends the page, and passes on the series that remain.
+    /// Finishes the page, and passes on the series that remain.
     pub fn finish(self, each: impl FnMut(Series<'_>) -> Result<(), PageError>) -> Result<(), PageError> {
         self.finish_to(&mut Each(each))
     }
@@ -131,7 +131,7 @@ impl Page {
         Ok(())
     }
 
-    /// Ends the page, and passes on the selected series that remain.
+    /// Finishes the page, and passes on the selected series that remain.
     pub(crate) fn finish_to(mut self, receiver: &mut impl Receiver) -> Result<(), PageError> {
         if self.format == Format::Prometheus && self.buffer.last() != Some(&b'\n') {
             self.buffer.push(b'\n');
@@ -217,7 +217,7 @@ impl Page {
             self.line += line_breaks;
             start += length;
         }
-        // What follows the end is dropped.
+        // Bytes after the end of the page are dropped.
         Ok(if self.ended { all.len() } else { start })
     }
 }

@@ -7,7 +7,7 @@ use crate::labels::LabelsHash;
 use crate::reduce::{InvalidValue, Reduce};
 use crate::scrape::Sample;
 
-/// Scrapes that are kept for each series. With more scrapes in a window, the oldest ones are dropped.
+/// Maximum number of scrapes that are kept for each series. With more scrapes in a window, the oldest ones are dropped.
 const MAX_SCRAPES: usize = 128;
 
 /// The counters of one pod within a window.
@@ -28,7 +28,7 @@ struct Counter {
     last: f64,
     /// The increase from the first scrape to each one in the window, without resets.
     increases: VecDeque<f64>,
-    /// The last scrape that had it.
+    /// The time of the last scrape with this series.
     seen: Duration,
 }
 
@@ -77,10 +77,10 @@ impl Counter {
         Self { last: value, increases: VecDeque::new(), seen: now }
     }
 
-    /// Adds the value of a scrape. `scrapes`: those in the window.
+    /// Adds the value of a scrape. `scrapes` is the number of scrapes in the window.
     fn add(&mut self, value: f64, now: Duration, scrapes: usize) {
         let increased = self.increases.back().copied().unwrap_or_default();
-        // A counter that falls has started again at 0, so all of its value is new.
+        // A counter that falls has restarted at 0, so its whole value is an increase.
         let increase = if value < self.last { value } else { value - self.last };
         self.increases.push_back(increased + increase);
         while self.increases.len() > scrapes {
@@ -120,11 +120,11 @@ mod tests {
             // Only scrapes within the window count.
             (&[(1, &[("a", 0.0)]), (8, &[("a", 700.0)]), (18, &[("a", 710.0)])], Some(1.0)),
             (&[(1, &[("a", 0.0)]), (12, &[("a", 700.0)])], None),
-            // A new series counts from its second scrape on, a missing one no longer.
+            // A new series counts from its second scrape. A missing series no longer counts.
             (&[(1, &[("a", 0.0)]), (3, &[("a", 4.0), ("b", 9.0)])], Some(2.0)),
             (&[(1, &[("a", 0.0), ("b", 0.0)]), (3, &[("a", 4.0)])], Some(2.0)),
             (&[(1, &[("a", 0.0), ("b", 0.0)]), (3, &[("a", 4.0), ("b", 2.0)])], Some(3.0)),
-            // The same or an earlier time adds nothing.
+            // A scrape at the same or an earlier time is ignored.
             (&[(1, &[("a", 0.0)]), (3, &[("a", 4.0)]), (3, &[("a", 90.0)]), (2, &[("a", 9.0)])], Some(2.0)),
         ] {
             assert_eq!(rate(scrapes, Reduce::Sum), expected, "{scrapes:?}");

@@ -2,7 +2,7 @@
 
 use crate::scrape::Sample;
 
-/// How several samples of one pod become one number.
+/// The function that combines several samples of one pod into one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reduce {
     /// Their sum.
@@ -19,7 +19,7 @@ pub enum Reduce {
 pub struct InvalidValue(pub f64);
 
 impl Reduce {
-    /// One number from the values of samples. `None` without samples, which is not 0.
+    /// One number from the values of samples. `None`, not 0, without samples.
     pub fn samples(self, samples: &[Sample]) -> Result<Option<f64>, InvalidValue> {
         self.values(samples.iter().map(|sample| sample.value))
     }

@@ -29,10 +29,10 @@ pub struct Sample {
     pub timestamp: Option<i64>,
 }
 
-/// The samples of a selector in the order of the page, or why they are refused.
+/// The samples of a selector in the order of the page, or the reason why they are refused.
 pub type Samples = Result<Vec<Sample>, PageError>;
 
-/// A page of which the samples of some selectors are kept. It is read once for all of them.
+/// A page that is read once for all selectors. Only the samples of the selectors are kept.
 #[derive(Debug)]
 pub struct Scrape {
     page: Page,
@@ -70,7 +70,7 @@ impl Scrape {
         self.page.push_to(piece, &mut self.found)
     }
 
-    /// Ends the page, and returns the samples of each selector.
+    /// Finishes the page, and returns the samples of each selector.
     pub fn finish(mut self) -> Result<Vec<Samples>, PageError> {
         self.page.finish_to(&mut self.found)?;
         Ok(self.found.0.into_iter().map(|found| found.error.map_or(Ok(found.samples), Err)).collect())

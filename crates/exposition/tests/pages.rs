@@ -54,13 +54,10 @@ fn scrape_keeps_the_wanted_series() {
 #[test]
 fn page_is_refused_as_a_whole() {
     let text = |page: &str| scrape(page, "a", &[]).unwrap_err().to_string();
-    assert_eq!(
-        text("a 1\nb{c=\"d\n"),
-        "line 2 is invalid: expected the quoted value of a label, at \"b{c=\\\"d\""
-    );
+    assert_eq!(text("a 1\nb{c=\"d\n"), "line 2 is invalid: expected a quoted label value, at \"b{c=\\\"d\"");
     assert_eq!(text("a 1\nb\n"), "line 2 is invalid: expected a number, at \"b\"");
     assert_eq!(text("a{b=\"c\"} 1\na{b=\"c\"} 2\n"), "line 2 repeats a series of this page");
-    assert_eq!(text("<html>"), "line 1 is invalid: expected the name of a metric or a comment, at \"<\"");
+    assert_eq!(text("<html>"), "line 1 is invalid: expected a metric name or a comment, at \"<\"");
     let incomplete = read(Format::OpenMetrics, Limits::default(), &[b"a 1\n"]);
     let error = SyntaxError::MissingEof;
     assert_eq!(incomplete, Err(PageError::Syntax { line: 2, error, at: String::new() }));
@@ -86,7 +83,7 @@ fn limits_hold_for_any_page() {
 
 #[test]
 fn page_that_arrives_byte_by_byte_costs_no_more_than_linear_time() {
-    // A label value of line breaks: each of them could end the entry. Quadratic time would be 4 × 10⁹ steps.
+    // Each line break in the label value could end the entry. Quadratic time would mean 4 × 10⁹ steps.
     let limits = Limits { line: 64 << 10, ..Limits::default() };
     let mut page = Page::new(Format::Prometheus, limits);
     let mut series = 0;

@@ -1,8 +1,7 @@
 //! Compares pages with Prometheus' own parsers, and usage with metrics-server's own code.
 //!
-//! `tests/exposition` and `tests/metrics-server` are the other side, programs in Go. The tests are ignored by
-//! default because they build them.
-//! `CONCERTINA_PAGES` sets the number of pages, `CONCERTINA_SEED` the first seed.
+//! The Go programs in `tests/exposition` and `tests/metrics-server` run that code. The tests are ignored by default
+//! because they build the programs. `CONCERTINA_PAGES` sets the number of pages, `CONCERTINA_SEED` the first seed.
 
 #![allow(
     clippy::unwrap_used,
@@ -113,7 +112,7 @@ fn series(kind: u8, bytes: &[u8]) -> Value {
             .collect();
         labels.push([hexadecimal(b"__name__"), hexadecimal(&series.name())]);
         labels.sort();
-        // The one NaN of the reference.
+        // The reference has a single NaN.
         let bits = if series.value.is_nan() { 0x7ff8_0000_0000_0001 } else { series.value.to_bits() };
         let timestamp = series.timestamp.map(|at| match at {
             i64::MIN | i64::MAX => "overflow".to_owned(),
@@ -148,7 +147,7 @@ fn exporters() -> Vec<(u8, Vec<u8>)> {
     files.iter().map(read).collect()
 }
 
-/// Changes a part of a page, so that some are still valid.
+/// Changes a part of a page. Some of the changed pages remain valid.
 fn mutated(random: &mut Random, (kind, page): &(u8, Vec<u8>)) -> (u8, Vec<u8>) {
     const PARTS: [&str; 44] = [
         "\n",
@@ -196,7 +195,7 @@ fn mutated(random: &mut Random, (kind, page): &(u8, Vec<u8>)) -> (u8, Vec<u8>) {
         "9999999999999999999",
         "# {",
     ];
-    // A window of whole lines keeps pages small, and with it the share of valid ones.
+    // A window of whole lines keeps pages small and preserves the share of valid pages.
     let lines: Vec<&[u8]> = page.split_inclusive(|byte| *byte == b'\n').collect();
     let first = random.below(lines.len());
     let last = (first + 1 + random.below(6)).min(lines.len());
@@ -249,7 +248,7 @@ struct Container {
     time: u64,
 }
 
-/// Pages of one kubelet: pods that come and go, containers that restart, counters that go back or stand still.
+/// Pages of one kubelet: pods are created and deleted, containers restart, counters decrease or stay constant.
 fn kubelet_pages(random: &mut Random, count: usize) -> Vec<(u8, Vec<u8>)> {
     let mut now = 1_700_000_000_000_u64;
     let mut pods: BTreeMap<(usize, usize), Container> = BTreeMap::new();
@@ -269,7 +268,7 @@ fn kubelet_pages(random: &mut Random, count: usize) -> Vec<(u8, Vec<u8>)> {
                     None => {}
                     Some(_) if random.below(25) == 0 => drop(pods.remove(&key)),
                     Some(known) => match random.below(12) {
-                        0 => {} // the same counters again
+                        0 => {} // the counters stay the same
                         1 => *known = Container { started: now - random.number(30_000), cpu: 0.0, time: now },
                         2 => known.cpu /= 2.0,
                         3 => known.time = known.time.saturating_sub(random.number(30_000)),
@@ -286,7 +285,7 @@ fn kubelet_pages(random: &mut Random, count: usize) -> Vec<(u8, Vec<u8>)> {
         page.push_str("# TYPE container_cpu_usage_seconds_total counter\n");
         let faulty = random.below(10) == 0;
         for ((pod, container), known) in &pods {
-            // Distinct times: of several containers with the earliest one, metrics-server takes any window.
+            // The times are distinct, because metrics-server uses the window of any container with the earliest time.
             let time = known.time / 100 * 100 + u64::try_from(pod * 3 + container).unwrap();
             let labels =
                 format!("{{container=\"c{container}\",namespace=\"ns{}\",pod=\"pod-{pod}\"}}", pod % 2);

@@ -1,7 +1,7 @@
 //! Faults by request: rules that make matching requests fail in a defined way.
 //!
-//! Rules apply in the order of their addition. The first matching rule that has not run out decides. Later
-//! rules apply to the request only after [`FaultAction::Delay`]. Nothing is random: a rule with
+//! Rules are tried in the order in which they were added. The first matching rule that has not run out
+//! applies. Later rules are tried only after [`FaultAction::Delay`]. Nothing is random: a rule with
 //! [`FaultRule::times`] 2 applies to the next two requests that match.
 
 use std::sync::Arc;
@@ -51,11 +51,10 @@ pub enum FaultAction {
     Truncate(usize),
     /// Ends open and new watches, as if they had timed out. Each ended watch is a match.
     WatchClose,
-    /// Keeps open and new watches silent while the rule exists, also beyond their `timeoutSeconds`. Retained
-    /// events are sent after the removal of the rule. The rule does not run out.
+    /// Keeps open and new watches silent until the rule is removed, even beyond their `timeoutSeconds`. The
+    /// withheld events are sent after the removal. The rule does not run out.
     WatchSilence,
-    /// Keeps a watch silent until the client closes it, as a connection does whose other end hangs. Each watch
-    /// is a match.
+    /// Keeps a watch silent until the client closes it, like a connection whose peer hangs. Each watch is a match.
     WatchHang,
     /// Sends an ERROR event with the Status to open and new watches and ends them. Each ended watch is a
     /// match.
@@ -159,7 +158,7 @@ impl FaultRule {
         self
     }
 
-    /// Matches only requests in the name of `user`: the header `Impersonate-User`.
+    /// Matches only requests that impersonate `user` (header `Impersonate-User`).
     #[must_use]
     pub fn impersonated(mut self, user: &str) -> Self {
         self.impersonated = Some(user.to_owned());

@@ -2,10 +2,10 @@
 //!
 //! Tests, the simulation, benches and the demo use the cluster. Clients connect to it with HTTP/1.1, as to
 //! any API server: in process over a pipe ([`Cluster::dial`]) or over TCP ([`Cluster::serve`]). Timers are
-//! tokio's, and the time of day comes from the [`Clock`](clock::Clock), so that the cluster can run in
-//! virtual time. The cluster handles plain JSON values and does not use `api`, so that errors in encoding and
-//! decoding cannot cancel out. Equal requests in equal order produce equal bytes, because resourceVersions
-//! and uids count up.
+//! tokio's, and the time of day comes from the [`Clock`](clock::Clock), so the cluster can run in virtual
+//! time. The cluster handles plain JSON values and does not use the crate `cluster`, so errors in the encoding
+//! and the decoding of that crate cannot cancel out. The same requests in the same order produce the same
+//! bytes, because resourceVersions and uids are counters.
 //!
 //! # Supported
 //!
@@ -20,6 +20,7 @@
 //!   - apps: deployments, replicasets, statefulsets, daemonsets,
 //!   - horizontalpodautoscalers (autoscaling/v2), leases, ingresses,
 //!   - admissionregistration.k8s.io/v1 webhook configurations, policies and bindings, without effect,
+//!   - scalingpolicies and clusterscalingpolicies of Concertina, and deploymentconfigs of OpenShift,
 //!   - example.com/v1 widgets (a custom resource with scale) and gadgets (one without).
 //! - The subresources `scale` and `status`, with their conflicts. A scale target can also exist without a
 //!   workload ([`Cluster::put_scale`]), with any text as its selector.
@@ -135,13 +136,13 @@ struct Inner {
     requests: RequestLog,
     reviews: Reviews,
     backend: Mutex<Option<Arc<dyn MetricsBackend>>>,
-    /// Further groups in the form of the metrics groups, by name.
+    /// API groups of additional metrics adapters, by name.
     metrics_groups: Mutex<BTreeMap<String, MetricsGroup>>,
     /// Groups that discovery omits.
     hidden: Mutex<BTreeSet<String>>,
 }
 
-/// A group that another metrics adapter serves.
+/// The API group of an additional metrics adapter.
 #[derive(Debug, Clone)]
 pub(crate) struct MetricsGroup {
     pub(crate) versions: &'static [&'static str],
@@ -309,7 +310,7 @@ impl Cluster {
     }
 
     /// Creates or changes an object of a namespaced type by the JSON text of its spec, without defaulting and
-    /// validation. Nothing is parsed but the metadata, so that an object of megabytes costs only its copies. An
+    /// validation. Only the metadata is parsed, so an object of several megabytes costs only its copies. An
     /// unregistered resource is ignored.
     pub fn put_spec(&self, resource: &str, namespace: &str, name: &str, spec: &str) {
         if let Some(ty) = ResourceType::named(resource) {
@@ -348,14 +349,14 @@ impl Cluster {
         self.lock().compact();
     }
 
-    /// Restores a backup of etcd that was taken at `version`: objects and the resourceVersion are as they were
-    /// then, and open watches end. The history must still contain all changes since then. Bare scale targets
-    /// stay unchanged.
+    /// Restores the state at `version`, like an etcd backup: resets objects and the resourceVersion, and ends
+    /// open watches. The history must still contain all changes since then. Bare scale targets stay
+    /// unchanged.
     pub fn restore(&self, version: u64) {
         self.lock().restore(version);
     }
 
-    /// Advances the resourceVersion by `versions`, as writes of types that the cluster does not store would.
+    /// Advances the resourceVersion by `versions`, like writes of types that the cluster does not store.
     pub fn skip_versions(&self, versions: u64) {
         self.lock().skip(versions);
     }
@@ -387,8 +388,8 @@ impl Cluster {
         *self.inner.backend.lock() = Some(backend);
     }
 
-    /// Serves custom and external metrics in a further group, as an adapter with an APIService of its own does.
-    /// `versions`: the most preferred one first.
+    /// Serves custom and external metrics in an additional group, like an adapter with its own APIService.
+    /// `versions` are in order of preference.
     pub fn set_metrics_group(
         &self,
         group: &str,
@@ -421,7 +422,7 @@ impl Cluster {
         self.inner.hidden.lock().clone()
     }
 
-    /// Returns the further metrics groups that are not hidden.
+    /// Returns the additional metrics groups that are not hidden.
     pub(crate) fn metrics_groups(&self) -> BTreeMap<String, MetricsGroup> {
         let hidden = self.inner.hidden.lock();
         let groups = self.inner.metrics_groups.lock();

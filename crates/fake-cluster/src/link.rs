@@ -1,8 +1,8 @@
-//! The link between a client and the cluster, with every decoded request and response.
+//! The link between a client and the cluster, which carries decoded requests and responses.
 //!
 //! A [`Link`] may delay or change a request or a response, or send it twice. A link may also drop a request
 //! before the cluster processes it, drop the response, or break the connection. A link applies to the
-//! connections that are opened through it ([`Cluster::dial_through`]), so that each client of a cluster can
+//! connections that are opened through it ([`Cluster::dial_through`]), so each client of a cluster can
 //! have its own link. [`Faults`](super::Faults) apply after the link, in the cluster.
 
 use std::fmt;
@@ -29,19 +29,19 @@ pub struct Exchange {
     pub path: String,
     /// The query, not decoded, without the question mark.
     pub query: String,
-    /// The header `User-Agent`.
+    /// The `User-Agent` header.
     pub user_agent: String,
-    /// The header `Impersonate-User`.
+    /// The `Impersonate-User` header.
     pub impersonated: String,
-    /// The header `Accept`.
+    /// The `Accept` header.
     pub accept: String,
-    /// The header `Content-Type`.
+    /// The `Content-Type` header.
     pub content_type: String,
     /// The body.
     pub body: Bytes,
 }
 
-/// The chunks of a response without an end, such as a watch. An error breaks the connection.
+/// The chunks of an unbounded response, such as a watch. An error breaks the connection.
 pub type Pieces = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
 /// The response to an exchange.
@@ -61,9 +61,9 @@ pub enum Answer {
 pub struct Whole {
     /// HTTP status code.
     pub code: u16,
-    /// The header `Content-Type`.
+    /// The `Content-Type` header.
     pub content_type: &'static str,
-    /// The header `Retry-After`, in seconds.
+    /// The `Retry-After` header, in seconds.
     pub retry_after: Option<u32>,
     /// The body.
     pub body: Bytes,
@@ -137,7 +137,7 @@ impl Server {
     }
 
     /// Returns the cluster's response to a request. The cluster logs the request and applies its fault rules.
-    /// A link may send a request several times, also after the client has cancelled it.
+    /// A link may send a request several times, even after the client has cancelled it.
     pub async fn answer(&self, exchange: Exchange) -> Answer {
         server::answer(&self.cluster, exchange).await
     }

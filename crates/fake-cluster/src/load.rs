@@ -107,7 +107,7 @@ const SELECTORS: usize = 10_000;
 
 const APIS: [MetricsApi; 3] = [MetricsApi::Resource, MetricsApi::Custom, MetricsApi::External];
 
-/// A metrics backend that follows loads.
+/// A metrics backend that derives its values from loads.
 #[derive(Debug)]
 pub struct LoadMetrics {
     clock: SharedClock,

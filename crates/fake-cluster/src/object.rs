@@ -17,7 +17,7 @@ pub(crate) fn encode(object: &impl Serialize) -> Vec<u8> {
 
 /// Appends an object as JSON.
 pub(crate) fn append(object: &impl Serialize, out: &mut Vec<u8>) {
-    // Writing to memory cannot fail, and neither can an object with string keys.
+    // Writing to memory cannot fail, and all keys of an object are strings.
     let _ = serde_json::to_writer(out, object);
 }
 

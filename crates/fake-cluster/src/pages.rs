@@ -1,4 +1,4 @@
-//! Servers of metrics in memory: Prometheus' query API, and the pages of pods.
+//! In-memory metrics servers: Prometheus' query API, and the metrics pages of pods.
 //!
 //! A [`PageServers`] is a network of addresses. A client dials an address and receives a byte stream with
 //! HTTP/1.1, as over TCP.
@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 
-/// Bytes in flight of a connection.
+/// Capacity of a connection in each direction, in bytes.
 const PIPE: usize = 64 << 10;
 
 /// A request to a server.
@@ -29,11 +29,11 @@ pub struct PageRequest {
     pub address: String,
     /// Path and query.
     pub path: String,
-    /// `Authorization`, or nothing.
+    /// The `Authorization` header; empty if absent.
     pub authorization: String,
-    /// The field `query` of a form, decoded, or nothing.
+    /// The form field `query`, decoded; empty if absent.
     pub query: String,
-    /// The other fields of a form as sent, in order.
+    /// The other form fields as sent, in order.
     pub fields: Vec<(String, String)>,
 }
 
@@ -42,24 +42,24 @@ pub struct PageRequest {
 pub struct PageResponse {
     /// The HTTP status code.
     pub status: u16,
-    /// `Content-Type`.
+    /// The `Content-Type` header.
     pub content_type: String,
-    /// `Location`, or nothing.
+    /// The `Location` header; empty if the response has none.
     pub location: String,
     /// The body.
     pub body: Bytes,
-    /// The time before each byte of the body. Zero sends it at once.
+    /// The pause before each byte of the body. Zero sends the body at once.
     pub drip: Duration,
 }
 
 impl PageResponse {
-    /// A page in the text format of Prometheus.
+    /// Creates a page in Prometheus' text format.
     pub fn page(text: impl Into<Bytes>) -> Self {
         let content_type = "text/plain; version=0.0.4; charset=utf-8".to_owned();
         Self { status: 200, content_type, location: String::new(), body: text.into(), drip: Duration::ZERO }
     }
 
-    /// An instant vector of Prometheus: values with their labels.
+    /// Creates Prometheus' response to an instant query: values with their labels.
     pub fn vector(samples: &[(&[(&str, &str)], f64)]) -> Self {
         let result: Vec<serde_json::Value> = samples
             .iter()
@@ -72,7 +72,7 @@ impl PageResponse {
         Self::json(200, &serde_json::json!({"status": "success", "data": data}))
     }
 
-    /// The answer of Prometheus to a range query: the labels of each series, and its values by second.
+    /// Creates Prometheus' response to a range query: the labels of each series, and its values by second.
     pub fn matrix(series: &[Series<'_>]) -> Self {
         let result: Vec<serde_json::Value> = series
             .iter()
@@ -86,7 +86,7 @@ impl PageResponse {
         Self::json(200, &serde_json::json!({"status": "success", "data": data}))
     }
 
-    /// A response with JSON.
+    /// Creates a response with JSON.
     pub fn json(status: u16, body: &serde_json::Value) -> Self {
         Self { status, content_type: "application/json".to_owned(), ..Self::page(body.to_string()) }
     }
@@ -97,7 +97,7 @@ pub type Series<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 
 type Answer = dyn Fn(&PageRequest) -> PageResponse + Send + Sync;
 
-/// Servers by address, and the requests that they received. Clones share them.
+/// Servers by address, and the requests that they received. A handle: clones share the servers.
 #[derive(Clone, Default)]
 pub struct PageServers {
     inner: Arc<Mutex<Inner>>,
@@ -108,7 +108,7 @@ struct Inner {
     servers: BTreeMap<String, Arc<Answer>>,
     requests: Vec<PageRequest>,
     connections: usize,
-    /// Whether requests are dropped.
+    /// Whether requests are not recorded.
     forgets: bool,
 }
 
@@ -119,12 +119,12 @@ impl fmt::Debug for PageServers {
 }
 
 impl PageServers {
-    /// Servers that keep no requests, for a process that runs for long.
+    /// Creates servers that record no requests, for long-running processes.
     pub fn without_requests() -> Self {
         Self { inner: Arc::new(Mutex::new(Inner { forgets: true, ..Inner::default() })) }
     }
 
-    /// Adds a server, or replaces it.
+    /// Adds or replaces the server at an address.
     pub fn serve(
         &self,
         address: impl Into<String>,
@@ -133,17 +133,17 @@ impl PageServers {
         self.inner.lock().servers.insert(address.into(), Arc::new(answer));
     }
 
-    /// Removes a server. Its address refuses connections.
+    /// Removes a server. Its address then refuses connections.
     pub fn remove(&self, address: &str) {
         self.inner.lock().servers.remove(address);
     }
 
-    /// The requests so far, in order.
+    /// Returns the requests so far, in order.
     pub fn requests(&self) -> Vec<PageRequest> {
         self.inner.lock().requests.clone()
     }
 
-    /// The number of connections so far.
+    /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
         self.inner.lock().connections
     }

@@ -21,7 +21,7 @@ pub struct LoggedRequest {
     pub path: String,
     /// The query, not decoded, without the question mark.
     pub query: String,
-    /// The header `User-Agent`.
+    /// The `User-Agent` header.
     pub user_agent: String,
     /// The body, if bodies are retained ([`RequestLog::keep_bodies`]). Empty otherwise.
     pub body: Bytes,

@@ -1,5 +1,4 @@
-//! Token owners and permissions for reviews, which tests configure. Access to the cluster itself is not
-//! restricted.
+//! Token owners and permissions that tests configure for reviews. Access to the cluster itself is not restricted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,12 +58,12 @@ impl Reviews {
         self.0.lock().tokens.insert(token.to_owned(), record);
     }
 
-    /// Makes all reviews ignore audiences, as those of an authenticator that does not know them.
+    /// Makes all reviews ignore audiences, like an authenticator that does not support them.
     pub fn ignore_audiences(&self) {
         self.0.lock().ignores_audiences = true;
     }
 
-    /// Removes a token, which becomes invalid.
+    /// Removes a token. Reviews then report it as invalid.
     pub fn remove_token(&self, token: &str) {
         self.0.lock().tokens.remove(token);
     }

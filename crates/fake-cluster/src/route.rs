@@ -95,7 +95,7 @@ impl ResourcePath {
         })
     }
 
-    /// Returns namespace and name. A missing one is empty.
+    /// Returns the namespace and the name. A missing value is empty.
     pub(crate) fn names(&self) -> (&str, &str) {
         (self.namespace.as_deref().unwrap_or(""), self.name.as_deref().unwrap_or(""))
     }

@@ -119,8 +119,8 @@ fn version_of(path: &ScalePath) -> &'static str {
     ty.map_or("autoscaling/v1", |ty| ty.scale_version)
 }
 
-/// Returns the type at a path and its scale rule. For a type without scale, the error of a custom resource is
-/// "object not found", and the error of a built-in type is "path not found".
+/// Returns the type at a path and its scale rule. For types without scale, custom resources fail with "object
+/// not found", and built-in types with "path not found".
 fn scalable(path: &ScalePath) -> Result<(&'static ResourceType, ScaleSelector), Status> {
     let ty = ResourceType::at(&path.group, &path.version, &path.resource);
     match ty.map(|ty| (ty, ty.scale)) {
@@ -134,8 +134,8 @@ fn not_found(path: &ScalePath) -> Status {
     Status::not_found(&path.group, &path.resource, &path.name)
 }
 
-/// A Scale in the form of Go's encoding. Omitted are a `spec.replicas` of 0, an empty selector, and the
-/// fields that a bare target lacks.
+/// A Scale as Go encodes it: without a `spec.replicas` of 0, an empty selector, or the fields that a bare
+/// target lacks.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Scale<'a> {
@@ -198,7 +198,7 @@ fn encode_bare(path: &ScalePath, scale: &BareScale, version: u64) -> Vec<u8> {
     encode(version_of(path), metadata, [scale.spec_replicas, scale.status_replicas], &scale.selector)
 }
 
-/// The fields of a workload that a Scale shows. Each field is a JSON value, so that a field of another type
+/// The fields of a workload that a Scale shows. Each field is a JSON value, so a field of an unexpected type
 /// counts as absent.
 #[derive(Deserialize, Default)]
 #[serde(default)]

@@ -171,7 +171,7 @@ fn respond(answer: Answer, now: Timestamp) -> Result<Response<Body>, Closed> {
             let announced = body.len();
             let sent = stream::iter([Ok(Frame::data(body.slice(..length.min(announced))))]);
             let ended = stream::once(async {
-                // hyper sends what it has, the headers too, only while the body is pending.
+                // hyper flushes buffered data, including the headers, only while the body is pending.
                 tokio::task::yield_now().await;
                 Err(io::Error::new(io::ErrorKind::ConnectionAborted, Closed))
             });

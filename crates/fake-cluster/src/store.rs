@@ -190,7 +190,7 @@ impl State {
         self.replace(stored.with_status(changed))
     }
 
-    /// Stores an object of metadata and of texts of spec and status.
+    /// Stores an object from its metadata and the JSON texts of its spec and status.
     pub(crate) fn store_parts(
         &mut self,
         ty: &'static ResourceType,
@@ -373,8 +373,8 @@ impl State {
     }
 }
 
-/// Returns the last digits of a number in the letters of Kubernetes' generated names, which have no vowels and
-/// no look-alikes.
+/// Encodes the last digits of a number in the alphabet of Kubernetes' generated names, which has no vowels
+/// and no look-alikes.
 pub(crate) fn letters(mut number: u64, length: usize) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut text = String::with_capacity(length);

@@ -1,4 +1,4 @@
-//! What is known about an HPA.
+//! The known facts about an HPA.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// Clock difference above which decisions use the server's clock. The difference is then reported.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-/// What is known about an HPA at one time. A list of unknown entries is empty.
+/// The known facts about an HPA at one time. A list with unknown entries is empty.
 #[derive(Debug, Clone)]
 pub struct Facts<'a> {
     /// The namespace.
@@ -27,13 +27,13 @@ pub struct Facts<'a> {
     pub explanation: &'a Explanation,
     /// The settings of the decision: flags and gates.
     pub settings: &'a Settings,
-    /// Whether the decision is a recorded one of a controller, and not one of a command.
+    /// Whether a controller recorded the decision. False if a command computed the decision.
     pub is_recorded: bool,
     /// The HPA.
     pub hpa: Option<HpaFacts<'a>>,
     /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried.
     pub metrics: &'a [Option<Result<Answer, QueryError>>],
-    /// What the sync read from the sources that the policy names.
+    /// The readings of the sync from the sources that the policy names.
     pub sources: &'a [SourceReading],
     /// The pods that the target's selector matches, by name.
     pub pods: &'a [Arc<Pod>],
@@ -64,11 +64,10 @@ pub struct HpaFacts<'a> {
     pub last_scale: Option<Timestamp>,
 }
 
-/// The owners of no pod.
 static NO_OWNERS: BTreeMap<Arc<str>, Vec<Owner>> = BTreeMap::new();
 
 impl<'a> Facts<'a> {
-    /// A recorded decision of which nothing else is known.
+    /// A recorded decision without any other known fact.
     pub fn new(
         namespace: &'a str,
         at: Timestamp,

@@ -108,7 +108,7 @@ findings! {
             "the source of a scaling policy returned no number"
             => "see the text of the source in the message",
         IncompleteSource = "incomplete-source" [Warning]
-            "the source has no number of at least one pod"
+            "the source has no value for at least one pod"
             => "check port and page of the pod, and NetworkPolicies",
         StaleSource = "stale-source" [Error, Warning]
             "numbers of a source are older than a minute. As an error: than `maxAgeSeconds`"

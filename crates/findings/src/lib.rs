@@ -1,8 +1,9 @@
-//! Finds what is wrong with an HPA: each finding states an observation, with advice. The advice does not claim a cause
-//! that was not observed.
+//! Finds problems of an HPA: each finding states an observation, with advice. The advice does not claim a cause that
+//! was not observed.
 //!
-//! [`Facts`] are what a caller knows, such as the answers of metrics APIs and the pods. A fact that is unknown causes no
-//! finding. `concertina why` and its page know most of them, the controller its record and its watch.
+//! [`Facts`] contains the facts that a caller knows, such as the answers of metrics APIs and the pods. An unknown fact
+//! causes no finding. `concertina why` and its page know most facts, the controller only those from its record and its
+//! watch.
 //!
 //! # Example
 //!

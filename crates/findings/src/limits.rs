@@ -134,7 +134,7 @@ fn unknown_words(field: &str, rules: &ScalingRules, raw: &Value) -> Option<Findi
         Finding::warning(
             FindingId::UnknownBehavior,
             format!(
-                "a policy of behavior.{field} has an invalid type; it allows the same as the policy before it"
+                "a policy of behavior.{field} has an invalid type; it allows the same change as the previous policy"
             ),
             "Set it to Pods or Percent.",
         )

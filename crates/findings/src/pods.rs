@@ -10,7 +10,7 @@ use crate::{Facts, Finding, FindingId, counted, listed, target_name};
 /// Maximum number of foreign pods to name per owner.
 const NAMED: usize = 3;
 
-/// Finds pods that the selector matches and the target does not own.
+/// Finds pods that the selector matches but the target does not own.
 pub(crate) fn foreign(facts: &Facts<'_>) -> Option<Finding> {
     let target = facts.target?;
     let mut own = 0usize;

@@ -4,14 +4,14 @@ use policies::reading::{NO_SOURCES, SourceReading};
 
 use crate::{Facts, Finding, FindingId};
 
-/// The age from which on numbers are reported, in seconds. Sources are read at least once a minute.
+/// Age above which a number is reported as stale, in seconds. Sources are read at least once a minute.
 const STALE_SECONDS: f64 = 60.0;
-/// The reasons that need a change of the source file.
+/// The reason of a source that only a change of the source file enables.
 const NOT_ALLOWED: &str = "NotAllowed";
-/// The reason of a number beyond `maxAgeSeconds`.
+/// The reason of a number that is older than `maxAgeSeconds`.
 const TOO_OLD: &str = "TooOld";
 
-/// Whether a source failed for a metric, which has a finding here.
+/// Whether a source failed for a metric. Such a failure has a finding in this module.
 pub(crate) fn is_failed(facts: &Facts<'_>, metric: &str) -> bool {
     let failed = |reading: &SourceReading| {
         reading.age_seconds.is_none() && reading.reason.as_deref() != Some(NO_SOURCES)
@@ -47,7 +47,7 @@ fn finding(facts: &Facts<'_>, reading: &SourceReading) -> Option<Finding> {
         )),
         (Some(_), _, Some(problem)) => Some(Finding::warning(
             FindingId::IncompleteSource,
-            format!("{metric} has no number of at least one pod: {problem}"),
+            format!("{metric} has no value for at least one pod: {problem}"),
             "Such a pod counts with its target for a scale-down, and with 0 for a scale-up. Check its port and page, and \
              whether a NetworkPolicy admits Concertina.",
         )),
@@ -60,7 +60,7 @@ fn finding(facts: &Facts<'_>, reading: &SourceReading) -> Option<Finding> {
     }
 }
 
-/// The finding for a policy with a source in a process that has none.
+/// The finding for a policy with a source, in a process without sources.
 fn absent(facts: &Facts<'_>, reading: &SourceReading) -> Finding {
     let SourceReading { metric, source, .. } = reading;
     if facts.is_recorded {

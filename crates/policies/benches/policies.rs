@@ -1,6 +1,6 @@
-//! Time and allocations of policies in a sync, and of reading them. `cargo bench -p policies`.
+//! Time and allocations of policies, in a sync and when they are parsed. Run with `cargo bench -p policies`.
 //!
-//! A sync resolves with [`Rules::apply_at`] while the rules of the last sync stay, and with [`resolve`] at an edge.
+//! A sync reuses the rules of the previous sync while [`Rules::apply_at`] holds, and calls [`resolve`] at an edge.
 
 #![allow(clippy::expect_used, reason = "literals in this file are valid")]
 
@@ -42,7 +42,8 @@ const POLICIES: [(&str, &str); 5] = [
           guards: {pendingPods: {maximum: 20%}, rollout: HoldScaleUp, ownedPodsOnly: true, zeroMetrics: Hold, maxStep: {up: 100%}}}",
     ),
 ];
-/// Also the largest policies: 100 daily schedules, and 100 with times that are years apart.
+/// The measured policies, including the largest ones: 100 daily schedules, and 100 schedules with times that are years
+/// apart.
 const NAMES: [&str; 7] =
     ["empty", "mode", "interval", "recurring", "every-field", "hundred-daily", "hundred-rare"];
 
@@ -81,7 +82,7 @@ fn spec() -> Arc<Spec> {
     Arc::new(serde_json::from_value(spec).expect("a literal spec"))
 }
 
-/// What a sync adds for the rules: bounds and settings.
+/// The work of a sync for the rules: bounds and settings.
 fn apply(rules: &Rules, spec: &Arc<Spec>, flags: &Settings) -> usize {
     let (spec, steps) = rules.bounds.spec(spec);
     let settings = settings(&rules.policy.spec, flags);
@@ -89,7 +90,7 @@ fn apply(rules: &Rules, spec: &Arc<Spec>, flags: &Settings) -> usize {
     steps.len()
 }
 
-/// A sync with the rules of the last one.
+/// A sync with the rules of the previous sync.
 #[divan::bench(args = NAMES)]
 fn sync_between_edges(bencher: Bencher<'_, '_>, name: &str) {
     let (spec, flags, rules) = (spec(), Settings::default(), Arc::new(resolve(&policy(name), now())));
@@ -100,21 +101,21 @@ fn sync_between_edges(bencher: Bencher<'_, '_>, name: &str) {
     });
 }
 
-/// A sync at an edge, or the first one of a policy.
+/// A sync at an edge, or the first sync of a policy.
 #[divan::bench(args = NAMES)]
 fn sync_at_an_edge(bencher: Bencher<'_, '_>, name: &str) {
     let (spec, flags, policy) = (spec(), Settings::default(), policy(name));
     bencher.bench(|| apply(&Arc::new(resolve(black_box(&policy), black_box(now()))), &spec, &flags));
 }
 
-/// The text of an annotation.
+/// Parses the text of an annotation.
 #[divan::bench(args = NAMES)]
 fn read(bencher: Bencher<'_, '_>, name: &str) {
     let text = text(name);
     bencher.bench(|| parse(black_box(&text), Level::Annotation));
 }
 
-/// An annotation, a ScalingPolicy and a ClusterScalingPolicy.
+/// Merges an annotation, a ScalingPolicy and a ClusterScalingPolicy.
 #[divan::bench(args = NAMES)]
 fn merge_three(bencher: Bencher<'_, '_>, name: &str) {
     let sources: Vec<Source> = [Level::Annotation, Level::Namespaced, Level::Cluster]

@@ -26,7 +26,7 @@ impl Amount {
         number.parse().ok().filter(|_| is_number).map(amount)
     }
 
-    /// The number of pods. A percentage is of `replicas`, and a part of a pod counts as one pod.
+    /// The number of pods. A percentage is relative to `replicas` and rounded up.
     pub fn pods(self, replicas: i32) -> i32 {
         let pods = match self {
             Self::Pods(pods) => u64::from(pods),
@@ -38,8 +38,8 @@ impl Amount {
         i32::try_from(pods).unwrap_or(i32::MAX)
     }
 
-    /// The number of pods of one step from `replicas`. A percentage above 0 allows at least one pod, so that a count
-    /// of 0 can change.
+    /// The number of pods of one step from `replicas`. A percentage above 0 allows at least one pod, so a count of 0
+    /// can change.
     pub fn step(self, replicas: i32) -> i32 {
         match self {
             Self::Percent(percent) if percent > 0 => self.pods(replicas).max(1),

@@ -1,5 +1,5 @@
-//! Floors and ceilings of schedules: the highest floor, the lowest ceiling. A ceiling comes before a floor, and the
-//! bounds of the HPA come before both.
+//! Floors and ceilings of schedules: the highest floor and the lowest ceiling apply. A ceiling takes precedence over a
+//! floor, and the bounds of the HPA take precedence over both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct ScheduleStep {
     pub from: i32,
     /// The bound that applies.
     pub to: i32,
-    /// The bound of the schedule, if it is not the one that applies.
+    /// The bound of the schedule, if it differs from the bound that applies.
     pub requested: Option<i32>,
     /// The end of the schedule.
     pub until: Option<Timestamp>,
@@ -59,7 +59,7 @@ impl fmt::Display for ScheduleStep {
     }
 }
 
-/// The bounds of an HPA with those of schedules.
+/// The bounds of an HPA, after the bounds of the schedules are applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounded {
     /// The lowest count.
@@ -86,7 +86,8 @@ impl ActiveBounds {
                 schedule: Arc::clone(&schedule.name),
                 until: phase.until,
             };
-            // Of equal bounds the one that lasts longer counts, so that the order of schedules does not matter.
+            // Among equal bounds, the bound that lasts longest wins. The result therefore does not depend on the order
+            // of the schedules.
             let rest = |bound: &ActiveBound| {
                 (bound.until.unwrap_or(Timestamp::MAX), std::cmp::Reverse(Arc::clone(&bound.schedule)))
             };
@@ -131,7 +132,7 @@ impl ActiveBounds {
         bounded
     }
 
-    /// The spec of an HPA with the bounds of the schedules. The same spec if they change nothing.
+    /// Applies the bounds of the schedules to the spec of an HPA. Returns the same spec if no bound changes.
     pub fn spec(&self, spec: &Arc<Spec>) -> (Arc<Spec>, Vec<ScheduleStep>) {
         let min = spec.min_replicas.unwrap_or(1);
         let bounded = self.apply(min, spec.max_replicas);
@@ -144,15 +145,15 @@ impl ActiveBounds {
     }
 }
 
-/// The time in which contradictions are searched. A yearly schedule has each of its edges in it.
+/// The period that is searched for contradictions. It contains each edge of a yearly schedule.
 const SEARCHED: SignedDuration = SignedDuration::from_hours(366 * 24);
-/// Maximum number of edges that are searched. Hourly schedules reach it after three weeks.
+/// Maximum number of edges to search. An hourly schedule reaches the maximum after three weeks.
 const MAX_EDGES: usize = 1_000;
 
-/// Two schedules of which the ceiling comes before the floor.
+/// A contradiction between schedules: the lowest ceiling is below the highest floor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contradiction {
-    /// The first time from the start of the search.
+    /// The first time of the contradiction since the start of the search.
     pub at: Timestamp,
     /// The highest floor.
     pub floor: ActiveBound,

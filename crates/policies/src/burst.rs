@@ -1,7 +1,7 @@
 //! `burst`: a metric's proposal from a stable and a panic window of its load, as Knative's Autoscaler decides.
 //!
-//! The rules are those of the crate [`burst`]. This module chooses the metric, converts its reading to a load, and
-//! keeps the windows between two syncs as a value.
+//! The crate [`burst`] contains the rules. This module chooses the metric, converts its reading to a load, and keeps
+//! the windows between two syncs as a value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::metrics::{MetricState, Outcome};
 /// Milli-units of a unit.
 const MILLI: f64 = 1000.0;
 
-/// `burst` of a policy. The defaults are those of Knative.
+/// `burst` of a policy. The defaults match Knative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BurstSpec {
     /// `windowSeconds`: the panic window.
@@ -61,8 +61,8 @@ impl BurstSpec {
     }
 }
 
-/// The windows of one HPA. Kept between two syncs and not longer than the process: a restarted one starts in panic
-/// mode, as in Knative.
+/// The windows of one HPA. The process keeps them in memory between syncs. After a restart, the autoscaler starts in
+/// panic mode, as in Knative.
 #[derive(Debug, Clone)]
 pub struct BurstState {
     /// The identity of the metric, as in the history.
@@ -80,7 +80,7 @@ pub struct BurstStep {
     pub metric: Arc<str>,
     /// The target of each pod, in milli-units.
     pub target_milli: i64,
-    /// The ready pods.
+    /// The number of ready pods.
     pub ready: i32,
     /// The stable window.
     pub stable: BurstWindow,
@@ -88,7 +88,7 @@ pub struct BurstStep {
     pub panic: BurstWindow,
     /// The mode. Its times are in seconds since the Unix epoch.
     pub mode: Mode,
-    /// What set the proposal.
+    /// The rule that determined the proposal.
     pub limit: Limit,
     /// The proposal of the reference.
     pub reference: i32,
@@ -109,12 +109,12 @@ pub struct BurstWindow {
 }
 
 impl BurstStep {
-    /// Whether the panic mode decided.
+    /// Whether the autoscaler is in panic mode.
     pub fn is_panic(&self) -> bool {
         matches!(self.mode, Mode::Panic { .. })
     }
 
-    /// What set the proposal, in words.
+    /// The rule that determined the proposal, as text.
     pub fn limit_text(&self) -> &'static str {
         match self.limit {
             Limit::Stable(Clamp::None) => "the stable window",
@@ -132,7 +132,7 @@ impl BurstStep {
     }
 }
 
-/// Without numbers that change with each sync, because the text is part of the condition.
+/// Prints no numbers that change with each sync, because the text is part of the condition.
 impl fmt::Display for BurstStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let metric = &self.metric;
@@ -146,9 +146,9 @@ impl fmt::Display for BurstStep {
     }
 }
 
-/// Replaces the proposal of the first metric with a target of type AverageValue. `earlier`: the windows after the
-/// previous sync. `ready`: the ready pods. Returns the windows after this sync, and the effect. A metric that has no
-/// value in this sync stays failed.
+/// Replaces the proposal of the first metric that has a value and a target of type AverageValue. `earlier` contains the
+/// windows after the previous sync, and `ready` is the number of ready pods. Returns the windows after this sync, and
+/// the effect. A metric without a value in this sync stays failed.
 pub(crate) fn apply(
     spec: &BurstSpec,
     evaluation: &Evaluation<'_>,
@@ -166,7 +166,8 @@ pub(crate) fn apply(
         };
         let settings = spec.settings(target as f64 / MILLI);
         let second = now.as_second();
-        // A clock that was set back would leave the windows as they are until it has caught up.
+        // After the clock is set back, the kept windows would not change until the clock catches up, so new windows
+        // start.
         let known = kept.filter(|kept| {
             kept.metric == state.key
                 && *kept.autoscaler.settings() == settings
@@ -208,8 +209,8 @@ pub(crate) fn apply(
 }
 
 impl BurstState {
-    /// Adds the load of a second, once. The seconds since the previous sync have its load, if they are fewer than
-    /// the panic window: a sync that is late by a moment must not count as a second without load.
+    /// Records the load of a second, once. If the previous sync is within the panic window, the seconds in between get
+    /// the load of that sync. A slightly late sync therefore does not count as a second without load.
     fn record(&mut self, second: i64, load: f64, window: u32) {
         if let Some((last, earlier)) = self.last {
             if second <= last {
@@ -231,7 +232,7 @@ impl BurstState {
     }
 }
 
-/// The load over all pods: the value that is divided by the pods, or the average of the pods times the ready ones.
+/// The load over all pods: the undivided value, or the average per pod times the number of ready pods.
 fn load(reading: &MetricReading, ready: i32) -> Option<f64> {
     match (reading.total, reading.value) {
         (Some(total), _) => Some(total as f64 / MILLI),
@@ -246,7 +247,6 @@ fn milli(value: f64) -> i64 {
 }
 
 impl MetricState {
-    /// Replaces the proposal.
     fn replace(&mut self, to: i32) {
         if let Outcome::Proposal { replicas, .. } = &mut self.outcome {
             *replicas = to;

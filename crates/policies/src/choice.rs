@@ -42,7 +42,7 @@ pub struct FallbackStep {
     pub proposal: Option<i32>,
 }
 
-/// A proposal that differs from that of the reference.
+/// A proposal that differs from the reference's proposal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CorrectionStep {
@@ -62,7 +62,7 @@ pub struct CombineStep {
     pub highest: i32,
     /// The chosen proposal.
     pub chosen: i32,
-    /// A metric without a proposal that may be lower than all others. The count stays.
+    /// A failed metric, whose proposal might have been the lowest. The count stays.
     pub failed: Option<Arc<str>>,
 }
 
@@ -147,7 +147,7 @@ pub fn choose(
         }
     }
     let Some(highest) = proposals.iter().map(|proposal| proposal.replicas).max() else {
-        // Ignored metrics alone determine no count.
+        // Failed and ignored metrics alone determine no count.
         return chosen;
     };
     let is_lowest = policy.combine.unwrap_or_default() == Combine::Min;
@@ -181,7 +181,7 @@ pub fn choose(
     chosen
 }
 
-/// The fallback of a failed metric, if its duration is over.
+/// The fallback of a failed metric, if its duration has elapsed.
 fn fallback(
     fallbacks: &[Fallback],
     state: &MetricState,

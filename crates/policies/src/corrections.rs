@@ -1,5 +1,6 @@
 //! `corrections.ignoreContainersWithoutRequest`: the named containers do not count for a resource that they do not
-//! request. The reference fails the whole metric. The correction changes the inputs of a metric, not its computation.
+//! request. In this case, the reference fails the whole metric. The correction changes the inputs of a metric, not its
+//! computation.
 //!
 //! [`crate::choice`] applies `corrections.averageValueWithinTolerance`.
 
@@ -44,11 +45,11 @@ pub struct CorrectedInputs {
     pub step: IgnoredContainersStep,
 }
 
-/// Leaves out the containers in `names` that do not request the resource, for a metric of type Resource with a target
-/// of `averageUtilization`. `None` if there are none: the inputs stay. Another metric needs no correction.
+/// Omits the containers in `names` that do not request the resource, for a metric of type Resource with a target of
+/// `averageUtilization`. Returns `None` if no container is omitted. Other metrics need no correction.
 ///
-/// A container that is the only one of its pod counts, so that the metric still fails. Pods with requests of their own
-/// do not depend on containers.
+/// If all containers of a pod could be omitted, none is omitted, and the metric still fails. Pods with pod-level
+/// requests need no correction.
 pub fn ignore_containers(
     names: &[Arc<str>],
     resource: &str,
@@ -58,7 +59,7 @@ pub fn ignore_containers(
     let Answer::Resource(usage) = answer else { return None };
     let mut corrected = Vec::with_capacity(pods.len());
     let mut ignored: Vec<IgnoredOfPod<'_>> = Vec::new();
-    // Pods of one template share their requests, and are next to each other.
+    // Pods of one template share their requests and are adjacent in the list.
     let mut last: Option<(&Arc<PodRequests>, Without)> = None;
     for pod in pods {
         let known = last.take().filter(|(of, _)| Arc::ptr_eq(of, &pod.requests));
@@ -86,7 +87,7 @@ pub fn ignore_containers(
 /// A pod and its ignored containers.
 type IgnoredOfPod<'a> = (&'a Arc<str>, Vec<Arc<str>>);
 
-/// The requests without ignored containers, and the names of these.
+/// The requests without ignored containers, and the names of the ignored containers.
 struct Without {
     requests: Arc<PodRequests>,
     containers: Vec<Arc<str>>,

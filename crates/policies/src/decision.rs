@@ -1,4 +1,5 @@
-//! The steps of a policy around the decision of [`autoscaling`]. Without an effect, decisions are the reference's.
+//! The steps of a policy around the decision of [`autoscaling`]. A policy without an effect does not change the
+//! decision.
 
 use autoscaling::explanation::DecisionPath;
 use autoscaling::history::History;
@@ -19,7 +20,7 @@ use crate::steps::{PolicyEffect, Step};
 /// The state of the target and its pods, for the guards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TargetState {
-    /// The number of pods that wait: pending, and not terminating.
+    /// The number of waiting pods: pending, and not terminating.
     pub pending: i32,
     /// The waiting pods that the scheduler cannot place.
     pub unschedulable: i32,
@@ -37,7 +38,7 @@ pub fn ready_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> i32 {
 }
 
 impl TargetState {
-    /// Counts the pending pods. The other fields are left to the caller.
+    /// Counts the pending pods. The caller sets the other fields.
     pub fn new<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
         let pending = pods.into_iter().filter(|pod| pod.phase == Phase::Pending && !pod.terminating).count();
         Self { pending: i32::try_from(pending).unwrap_or(i32::MAX), ..Self::default() }
@@ -47,17 +48,17 @@ impl TargetState {
 /// A decision with corrections, fallbacks and `combine`.
 #[derive(Debug)]
 pub struct PolicyDecision {
-    /// The decision, to be passed to [`Rules::apply`].
+    /// The decision, for [`Rules::apply`].
     pub decision: Decision,
     /// The steps so far.
     pub steps: Vec<Step>,
-    /// The history, to be kept with that of the HPA once the sync is concluded.
+    /// The history. The caller stores it with the history of the HPA after the sync.
     pub history: PolicyHistory,
-    /// The windows of `burst`, to be kept in the process once the sync is concluded.
+    /// The windows of `burst`. The caller keeps them in memory after the sync.
     pub burst: Option<BurstState>,
 }
 
-/// What earlier syncs left.
+/// The state from earlier syncs.
 #[derive(Debug, Clone, Copy)]
 pub struct Earlier<'a> {
     /// The history of the policy.
@@ -67,7 +68,7 @@ pub struct Earlier<'a> {
 }
 
 impl Rules {
-    /// The decision that follows from the evaluated metrics. `ready`: the ready pods.
+    /// The decision that follows from the evaluated metrics. `ready` is the number of ready pods.
     pub fn decide(
         &self,
         evaluation: Evaluation<'_>,
@@ -97,7 +98,7 @@ impl Rules {
         PolicyDecision { decision, steps, history: observed, burst }
     }
 
-    /// Applies guards and mode to a decision. `schedules`: the steps of [`crate::bounds::ActiveBounds::spec`].
+    /// Applies guards and mode to a decision. `schedules` contains the steps of [`crate::bounds::ActiveBounds::spec`].
     pub fn apply(
         &self,
         decided: &mut PolicyDecision,
@@ -119,7 +120,7 @@ impl Rules {
             steps.extend(guarded.steps.into_iter().map(Step::Guard));
             count = Some(guarded.replicas);
         }
-        // Other HPAs of the same pods would contradict a pinned count.
+        // A pinned count would conflict with other HPAs that control the same pods.
         let has_count = *decision.verdict() != Verdict::NoScale
             && !matches!(path, DecisionPath::Ambiguous | DecisionPath::Deleted);
         let mut applied = count;

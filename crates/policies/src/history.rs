@@ -1,5 +1,5 @@
-//! What a policy knows about the metrics of earlier syncs: since when each one fails, its last proposal, and its last
-//! value other than 0. A value that the caller keeps with the history of the HPA.
+//! The history of metrics that a policy needs: the start of the current failure of each metric, its last proposal, and
+//! the time of its last value other than 0. The caller stores this history with the history of the HPA.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl PolicyHistory {
         Self { metrics, zero_since }
     }
 
-    /// Moves all times, after the clock was set.
+    /// Moves all times by the size of a wall-clock jump.
     pub fn shift(&mut self, by: SignedDuration) {
         let moved = |time: Timestamp| time.saturating_add(by).unwrap_or(time);
         for metric in self.metrics.values_mut() {

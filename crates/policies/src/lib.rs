@@ -1,10 +1,11 @@
-//! Rules of scaling policies as pure functions, next to the rules of the HPA algorithm in [`autoscaling`]. The crate
-//! has no I/O, no async, no clock and no logging.
+//! The rules of scaling policies as pure functions. They extend the HPA algorithm in [`autoscaling`]. The crate has no
+//! I/O, no async, no clock and no logging.
 //!
 //! A sync of an HPA with policies has these steps. Each has its own module and its own explanation type:
 //!
-//! 1. [`spec::parse`] and [`spec::read`] read each policy once, [`merge::Policy::merge`] merges those of an HPA.
-//! 2. [`resolve::resolve`] computes the [`resolve::Rules`] of a time. They stay until [`resolve::Rules::next_edge`].
+//! 1. [`spec::parse`] and [`spec::read`] read each policy once. [`merge::Policy::merge`] merges the policies of an HPA.
+//! 2. [`resolve::resolve`] computes the [`resolve::Rules`] at a time. The rules do not change before
+//!    [`resolve::Rules::next_edge`].
 //! 3. [`bounds`] and [`settings`] replace the HPA's bounds and the controller's settings in the inputs of
 //!    [`autoscaling::plan`]. [`guards::owned_pods`] and [`corrections`] replace pods and answers of metrics.
 //! 4. [`resolve::Rules::decide`] takes the evaluated metrics: [`metrics`], [`history`], [`choice`].

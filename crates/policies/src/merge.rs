@@ -17,8 +17,8 @@ pub struct Source {
     pub level: Level,
     /// The name of the object, with its namespace for a ScalingPolicy. Ignored for an annotation.
     pub name: Arc<str>,
-    /// `metadata.creationTimestamp`. Of two policies at one level the older one comes first. Without times the name
-    /// decides.
+    /// `metadata.creationTimestamp`. Among policies of one level, older policies take precedence. Without times, the
+    /// names determine the order.
     pub created: Option<Timestamp>,
     /// The policy.
     pub parsed: Arc<Parsed>,
@@ -43,7 +43,7 @@ pub struct Policy {
     pub sources: Vec<Source>,
     /// The index of the source of each field that is set, by the path of the field.
     pub origins: BTreeMap<&'static str, usize>,
-    /// Fields that another source of the same level sets, too.
+    /// Fields that another source of the same level also sets.
     pub overridden: Vec<Overridden>,
     /// The problems of the sources, each with the index of its source, and values beyond a limit.
     pub problems: Vec<(usize, Problem)>,

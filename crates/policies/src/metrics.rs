@@ -1,4 +1,4 @@
-//! The metrics of a sync as a policy takes them.
+//! The metrics of a sync, as input of a policy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::spec::Cause;
 /// A metric of an HPA in one sync.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricState {
-    /// The identity in the history: type and subject, and a number for further metrics with the same ones.
+    /// The identity in the history: type and subject, with a number if several metrics share both.
     pub key: Arc<str>,
     /// The name of the metric, as in `metric` of a fallback.
     pub name: Arc<str>,
@@ -22,7 +22,7 @@ pub struct MetricState {
     pub label: Arc<str>,
     /// The result.
     pub outcome: Outcome,
-    /// The proposal of an AverageValue target that is within tolerance: `status.replicas`.
+    /// Whether the proposal is `status.replicas`, because an AverageValue target is within tolerance.
     pub keeps_status_replicas: bool,
     /// Whether `burst` has replaced the proposal of the reference.
     pub is_replaced: bool,
@@ -35,7 +35,7 @@ pub enum Outcome {
     Proposal {
         /// The proposed count.
         replicas: i32,
-        /// The value is 0.
+        /// Whether the value is 0.
         is_zero: bool,
     },
     /// The metric has no value.
@@ -43,7 +43,8 @@ pub enum Outcome {
 }
 
 impl Cause {
-    /// The cause of a failure. A metric that the API has no value for, or no value of a counted pod, is empty.
+    /// The cause of a failure. The cause is [`Self::Empty`] if the API has no value for the metric or for any counted
+    /// pod.
     pub fn new(class: Option<MetricFailureClass>) -> Self {
         match class {
             Some(MetricFailureClass::NoValues | MetricFailureClass::NoSamples) => Self::Empty,

@@ -1,4 +1,4 @@
-//! Modes: what the controller may do with the count. The last step, after the guards.
+//! Modes: the changes of the count that the controller may make. A mode is the last step, after the guards.
 
 use std::fmt;
 
@@ -46,8 +46,9 @@ impl fmt::Display for ModeStep {
     }
 }
 
-/// Applies a mode. `recommended`: the count that the guards allow, `None` if none could be computed. Returns the count
-/// to apply and, in other modes than Auto, the effect. Only `Pinned` applies a count without a recommendation.
+/// Applies a mode. `recommended` is the count that the guards allow, or `None` if no count could be computed. Returns
+/// the count to apply and, in modes other than Auto, the effect. Only `Pinned` applies a count without a
+/// recommendation.
 pub fn apply(mode: &ActiveMode, current: i32, recommended: Option<i32>) -> (Option<i32>, Option<ModeStep>) {
     let applied = match mode.mode {
         Some(Mode::Auto) => return (recommended, None),

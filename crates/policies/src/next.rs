@@ -1,4 +1,4 @@
-//! The next change of a policy's rules: when it is, and which rule starts or ends.
+//! The next change of a policy's rules: its time, and the rules that start or end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::spec::Mode;
 pub struct NextChange {
     /// The time.
     pub at: Timestamp,
-    /// What starts or ends. Not empty.
+    /// The rules that start or end. Never empty.
     pub changes: Vec<RuleChange>,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for NextChange {
 }
 
 impl Rules {
-    /// The next change of the rules for an HPA with this history. `None` if the rules stay.
+    /// The next change of the rules for an HPA with this history. `None` if no change is due.
     pub fn next_change(&self, history: &PolicyHistory, now: Timestamp) -> Option<NextChange> {
         let at = self.next_edge(history, now)?;
         let mut changes = Vec::new();

@@ -1,8 +1,8 @@
-//! What a sync read from the sources that a policy names.
+//! The data that a sync reads from the sources in a policy.
 
 use serde::{Deserialize, Serialize};
 
-/// What a sync read from a source.
+/// The data that a sync reads from one source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceReading {
@@ -12,7 +12,7 @@ pub struct SourceReading {
     pub source: String,
     /// Seconds since the oldest number was requested. `null` without a number.
     pub age_seconds: Option<f64>,
-    /// How many numbers the source returned for the target.
+    /// The count of numbers that the source returned for the target.
     pub numbers: usize,
     /// The first numbers, by the name of the pod, as the source returned them.
     #[serde(default)]
@@ -20,7 +20,7 @@ pub struct SourceReading {
     /// The cause of `problem` in one word, as in `concertina_metric_source_errors_total`.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Why the source has no number, or why one of the pods has none.
+    /// The reason why the source, or one of the pods, has no number.
     pub problem: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct SourceReading {
 pub struct SourceValue {
     /// The pod. `null` for the only number of an Object or External metric.
     pub pod: Option<String>,
-    /// The number, before the target and the state of the pod count.
+    /// The number, before the target and the states of the pods are considered.
     pub value: f64,
 }
 

@@ -1,4 +1,5 @@
-//! The rules of a policy at a time. Equal for all HPAs with the same policy, and for all times until the next edge.
+//! The rules of a policy at a time. The rules are equal for all HPAs with the same policy, and do not change before the
+//! next edge.
 
 use std::sync::Arc;
 
@@ -18,9 +19,9 @@ pub struct Rules {
     pub mode: ActiveMode,
     /// Floor and ceiling of the schedules.
     pub bounds: ActiveBounds,
-    /// The time of which these are the rules.
+    /// The time for which the policy was resolved.
     pub at: Timestamp,
-    /// The rules may differ from this time on. `None` if they never do.
+    /// The next time at which the rules may change. `None` if they never change.
     pub next_edge: Option<Timestamp>,
 }
 
@@ -54,13 +55,13 @@ pub fn resolve(policy: &Arc<Policy>, now: Timestamp) -> Rules {
 }
 
 impl Rules {
-    /// Whether these are the rules at another time, too. Otherwise [`resolve`] again.
+    /// Whether the rules apply at `now`. If not, call [`resolve`] again.
     pub fn apply_at(&self, now: Timestamp) -> bool {
         self.at <= now && self.next_edge.is_none_or(|edge| now < edge)
     }
 
-    /// The time from which the next sync may decide otherwise: an edge of a schedule, the end of a mode, or the end of
-    /// a fallback's duration for a metric that fails.
+    /// The time from which the next sync may decide differently: an edge of a schedule, the end of a mode, or the end
+    /// of a fallback's duration for a metric that fails.
     pub fn next_edge(&self, history: &PolicyHistory, now: Timestamp) -> Option<Timestamp> {
         let fallbacks = self.policy.spec.fallback.as_deref().unwrap_or_default();
         self.next_edge.into_iter().chain(history.next_edge(fallbacks, now)).min()

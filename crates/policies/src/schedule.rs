@@ -1,8 +1,8 @@
 //! Recurring windows of time: each opens and closes at the times of a cron expression, in a time zone.
 //!
-//! A window is open if the last time before now is one of `start`, and closed if it is one of `end`. At equal local
-//! times the start counts. A local time that a change of the clock skips takes place at the change. A local time
-//! that occurs twice takes place the first time.
+//! A window is open if the last time before now is one of `start`, and closed if it is one of `end`. If both have the
+//! same local time, `start` takes precedence. A local time that a clock change skips takes effect at the change. A
+//! local time that occurs twice takes effect the first time.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -17,12 +17,13 @@ mod tests;
 const MAX_EXPRESSION: usize = 256;
 /// Number of ends that are compared with the starts. If all of them are starts too, the window never closes.
 const MAX_ENDS: usize = 1_000;
-/// The longest range of local times that one change of the clock repeats.
+/// The longest range of local times that one clock change repeats.
 const LONGEST_REPETITION: SignedDuration = SignedDuration::from_hours(25);
 
 /// A window of time that opens and closes at the times of two cron expressions.
 ///
-/// Keeps the texts. The compiled expressions and the zone take 12 KB, and are needed only at the edges of the window.
+/// Stores the expressions as text, because the compiled expressions and the zone take 12 KB and are needed only at the
+/// edges of the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recurrence {
     start: Box<str>,
@@ -41,13 +42,13 @@ struct Calendar {
 /// The state of a window from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Phase {
-    /// The window is open.
+    /// Whether the window is open.
     pub is_active: bool,
-    /// The state stays until this time, at least. `None` if it never changes.
+    /// The state does not change before this time. `None` if it never changes.
     pub until: Option<Timestamp>,
 }
 
-/// The schedule cannot be used.
+/// The reason why a schedule is unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// The time zone database does not contain the name.
@@ -95,7 +96,7 @@ impl Recurrence {
 
     /// The state at a time.
     pub fn phase(&self, now: Timestamp) -> Phase {
-        // `parse` has compiled the same texts.
+        // `parse` has compiled the same texts, so an error is impossible.
         self.compile().map_or(Phase { is_active: false, until: None }, |calendar| calendar.phase(now))
     }
 
@@ -114,7 +115,7 @@ impl Calendar {
         Phase { is_active, until }
     }
 
-    /// The first end after `now` that is not a start too.
+    /// The first end after `now` that is not also a start.
     fn close(&self, now: Timestamp) -> Option<Timestamp> {
         let mut after = now;
         for _ in 0..MAX_ENDS {
@@ -153,7 +154,7 @@ impl Calendar {
         }
     }
 
-    /// The time at which a local time takes place.
+    /// The time at which a local time takes effect.
     fn time(&self, local: DateTime) -> Option<Timestamp> {
         let (before, after) = match self.zone.to_ambiguous_timestamp(local).offset() {
             AmbiguousOffset::Unambiguous { offset } => return offset.to_timestamp(local).ok(),
@@ -170,7 +171,7 @@ impl Calendar {
         )
     }
 
-    /// The length of the local times that a change of the clock shortly before `now` repeats.
+    /// The length of the range of local times that a clock change shortly before `now` repeats.
     fn repeated_before(&self, now: Timestamp) -> SignedDuration {
         let change = self.zone.preceding(now).next().map(|change| change.timestamp());
         let Some(change) = change.filter(|change| now.duration_since(*change) <= LONGEST_REPETITION) else {
@@ -217,7 +218,7 @@ fn time_zone(name: &str) -> Result<(&'static str, TimeZone), ScheduleError> {
     })
 }
 
-/// The start of a text of any length.
+/// Truncates a text for an error.
 fn shortened(text: &str) -> String {
     text.chars().take(64).collect()
 }

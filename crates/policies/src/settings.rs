@@ -6,8 +6,8 @@ use autoscaling::settings::Settings;
 
 use crate::spec::PolicySpec;
 
-/// The settings for an HPA. `behavior` of the HPA comes before `tolerance` and `downscaleStabilizationSeconds`, as it
-/// comes before the flags.
+/// The settings for an HPA. `behavior` of the HPA takes precedence over `tolerance` and
+/// `downscaleStabilizationSeconds`, as it does over the flags.
 pub fn settings(policy: &PolicySpec, settings: &Settings) -> Settings {
     let seconds = |seconds: Option<u32>, default| {
         seconds.map_or(default, |seconds| Duration::from_secs(seconds.into()))
@@ -30,7 +30,7 @@ pub fn settings(policy: &PolicySpec, settings: &Settings) -> Settings {
     }
 }
 
-/// The time from one sync to the next. `None`: that of the controller.
+/// The time from one sync to the next. `None` means the period of the controller.
 pub fn sync_period(policy: &PolicySpec) -> Option<Duration> {
     policy.sync_period_seconds.map(|seconds| Duration::from_secs(seconds.into()))
 }

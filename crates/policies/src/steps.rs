@@ -124,12 +124,12 @@ impl StepReason {
         }
     }
 
-    /// The reason with a name in conditions.
+    /// Parses the name of a reason in conditions.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
 
-    /// Whether the step sets or limits the count against what the metrics propose.
+    /// Whether the step sets or limits the count, contrary to the proposals of the metrics.
     pub fn holds_count(self) -> bool {
         match self {
             Self::InvalidMode
@@ -216,9 +216,9 @@ pub struct PolicyEffect {
     pub applied: Option<i32>,
     /// The steps that have an effect, the most important one first.
     pub steps: Vec<Step>,
-    /// Fields without effect, and why. Empty if all fields are valid.
+    /// Fields without effect, with reasons. Empty if all fields are valid.
     pub problems: String,
-    /// The next change of the rules. `None` if they stay.
+    /// The next change of the rules. `None` if the rules never change.
     pub next: Option<NextChange>,
 }
 

@@ -1,4 +1,4 @@
-//! `burst` around decisions of the core, against the windows alone.
+//! `burst` around decisions of the core, compared with the windows alone.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -115,7 +115,7 @@ fn panic_mode_starts_at_twice_the_pods_and_does_not_scale_down() {
         state = decided.burst;
     }
     assert_eq!((counts[59], reasons[59]), (1, StepReason::Burst));
-    // Six seconds later, the panic window holds the burst alone.
+    // Six seconds later, the panic window contains only the burst.
     assert_eq!((counts[66], reasons[66]), (20, StepReason::BurstPanic));
     assert!(counts[66..120].iter().all(|count| *count == 20), "{counts:?}");
     assert_eq!((counts[199], reasons[199]), (1, StepReason::Burst));
@@ -129,7 +129,7 @@ fn threshold_decides_when_panic_starts() {
     ] {
         let (policy, mut state) = (policy(text), None);
         let mut reason = None;
-        // Two pods for a minute, then a load for five.
+        // The load of two pods for a minute, then the load of five pods.
         for second in 0..67 {
             let load = if second < 60 { 20 } else { 50 };
             let decided = sync(&policy, 2, Some(load), state.as_ref(), 1_000 + second);
@@ -193,7 +193,7 @@ fn second_counts_once_and_a_late_sync_leaves_no_gap() {
         assert_eq!(step.stable.average_milli, 30_000, "{second}");
         state = decided.burst;
     }
-    // A longer gap counts as without load, as in Knative.
+    // A longer gap counts as time without load, as in Knative.
     let decided = sync(&policy, 3, Some(30), state.as_ref(), 1_011);
     let Some(Step::Burst(step)) = decided.steps.first() else { panic!("{:?}", decided.steps) };
     assert_eq!((step.stable.average_milli, step.stable.seconds), (30_000, 1));

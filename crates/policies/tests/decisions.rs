@@ -211,7 +211,7 @@ fn fallback_starts_after_its_duration_and_ends_with_the_failure() {
     let at = |seconds| Some(START + SignedDuration::from_secs(seconds));
     let expected =
         [(Some(4), None), (None, at(45)), (None, None), (Some(6), None), (Some(6), None), (Some(8), None)];
-    // In the third sync it is 45 s already when the next edge is computed.
+    // The clock is at 45 s when the third sync computes its next edge.
     assert_eq!(counts, expected);
 }
 
@@ -263,7 +263,7 @@ fn totals() -> impl Strategy<Value = Vec<Vec<Total>>> {
     proptest::collection::vec(proptest::collection::vec(total, 2), 1..20)
 }
 
-/// Policies of which each has other effects.
+/// Policies with different effects.
 const POLICIES: [&str; 8] = [
     "{}",
     "{combine: Min}",

@@ -21,7 +21,7 @@ pub struct Sample {
 /// The result of an instant query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Values with labels. Empty where no series matches, which is neither 0 nor an error.
+    /// Values with labels. Empty if no series matches, which is neither 0 nor an error.
     Vector(Vec<Sample>),
     /// A number.
     Scalar(f64),
@@ -30,7 +30,7 @@ pub enum Answer {
 /// An answer that no count can be computed from.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AnswerError {
-    /// The answer is not that of the query API.
+    /// The response is not an answer of the query API.
     #[error("the answer is not one of Prometheus' query API: {0}")]
     Malformed(String),
     /// The server reports an error. Holds its type and text.

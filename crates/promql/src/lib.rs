@@ -1,8 +1,8 @@
 //! PromQL queries of tenants, and answers to instant and range queries.
 //!
 //! - [`Query`] restricts every selector of a query to a namespace, and replaces `$pods` and other variables.
-//! - [`Answer`] reads the response of Prometheus, Thanos, Mimir and VictoriaMetrics to an instant query, and
-//!   matches a vector to pods. [`RangeAnswer`] reads that to a range query.
+//! - [`Answer`] reads the response of Prometheus, Thanos, Mimir and VictoriaMetrics to an instant query, and matches
+//!   a vector to pods. [`RangeAnswer`] reads the response to a range query.
 //!
 //! The crate has no I/O and no clock.
 //!

@@ -1,6 +1,6 @@
 //! The names of the pods that a workload has had: the value of `$pods` for times before the current pods existed.
 
-/// How the names of pods follow from that of their workload.
+/// The pattern by which pod names derive from the name of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodNames {
     /// `web-7d9f8c6b5-x2k4q`: a Deployment, or another kind that creates ReplicaSets.

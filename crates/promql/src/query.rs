@@ -8,9 +8,10 @@ use promql_parser::parser::{self, Expr, VectorSelector};
 const MAX_QUERY: usize = 16 << 10;
 /// The longest text that is sent, in bytes: a query with the names of its pods.
 const MAX_TEXT: usize = 256 << 10;
-/// Operators and brackets of a query. Each may nest, and the parser's types are dropped and printed recursively.
+/// Maximum number of operators and brackets in a query. Each may nest, and the parser's types are dropped and printed
+/// recursively.
 const MAX_OPERATORS: usize = 400;
-/// Regular expressions of a query. Each takes up to 10 MB while it is compiled.
+/// Maximum number of regular expressions in a query. Each takes up to 10 MB during its compilation.
 const MAX_REGEXES: usize = 16;
 
 /// The namespace that a query is restricted to.
@@ -54,13 +55,13 @@ pub enum QueryError {
     /// The query is not PromQL. Holds the parser's message.
     #[error("the query is invalid: {0}")]
     Invalid(String),
-    /// The query cannot be restricted to a namespace. Holds what prevents it.
+    /// The query cannot be restricted to a namespace. Holds the reason.
     #[error("the query cannot be restricted to the namespace: {0}")]
     Unrestricted(&'static str),
     /// The label of namespaces is not a label name. Holds it.
     #[error("invalid label {0:?} of namespaces: must be a name of letters, digits and _")]
     Label(String),
-    /// The printed query reads as another one.
+    /// The printed query parses to another expression.
     #[error(
         "the query cannot be printed without a change of its meaning: write names and strings in plain ASCII"
     )]
@@ -68,7 +69,7 @@ pub enum QueryError {
     /// A value of a variable is not a name of Kubernetes. Holds it.
     #[error("invalid value {0:?} of a variable: must be the name of an object")]
     Variable(String),
-    /// The query uses `$pods`, and there are no pods.
+    /// The query uses `$pods`, and the target has no pods.
     #[error("the query uses $pods, and the target has no pods")]
     NoPods,
     /// The query with its variables is too long. Holds its length.
@@ -110,7 +111,7 @@ impl Query {
         if text.len() > MAX_TEXT || parser::parse(&text).as_ref() != Ok(&expression) {
             return Err(QueryError::Unprintable);
         }
-        // A time may be printed in full that is written in days.
+        // A time in days is printed in full, which may exceed the limit of digits.
         check_numbers(&text)?;
         Ok(Self { text })
     }
@@ -230,8 +231,8 @@ fn check_numbers(query: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Adds the matcher of the namespace to every selector, and sorts matchers as they are printed. The visitor of
-/// the parser's crate leaves out the parameter of aggregations, which may hold selectors.
+/// Adds the matcher of the namespace to every selector, and sorts matchers as they are printed. The visitor of the
+/// parser's crate skips the parameter of aggregations, which may contain selectors.
 fn restrict(expression: &mut Expr, namespace: Option<&Matcher>) -> Result<(), QueryError> {
     match expression {
         Expr::Aggregate(aggregate) => {

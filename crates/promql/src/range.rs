@@ -14,7 +14,7 @@ struct Row {
     values: Vec<(i64, f64)>,
 }
 
-/// The result of a range query: a matrix. Empty where no series matches.
+/// The result of a range query: a matrix. Empty if no series matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RangeAnswer {
     rows: Vec<Row>,
@@ -32,7 +32,7 @@ struct Series {
 
 impl RangeAnswer {
     /// Reads the body of a response, of any status code, with at most `max_series` series. `allow_partial` accepts an
-    /// answer with warnings. Values that are not finite are left out, as a sync has no value then.
+    /// answer with warnings. Values that are not finite are omitted, because a sync at their times has no value.
     pub fn parse(body: &[u8], max_series: usize, allow_partial: bool) -> Result<Self, AnswerError> {
         let data = data(body, allow_partial)?;
         if data.result_type != "matrix" {
@@ -58,7 +58,7 @@ impl RangeAnswer {
     }
 
     /// The sum over the pods for which `is_pod` is true, by the label `pod`, in order of time, by milliseconds since
-    /// the Unix epoch. A time without a value of any of them is left out.
+    /// the Unix epoch. A time without a value of such a pod is omitted.
     pub fn sum_of_pods(&self, is_pod: impl Fn(&str) -> bool) -> Result<Vec<(i64, f64)>, AnswerError> {
         let mut by_time: BTreeMap<i64, BTreeMap<&str, f64>> = BTreeMap::new();
         for row in &self.rows {
@@ -95,7 +95,7 @@ impl TryFrom<Series> for Row {
     }
 }
 
-/// The nearest millisecond. `None` for a time that no clock shows.
+/// The nearest millisecond. `None` if the time is out of range.
 fn milliseconds(seconds: f64) -> Option<i64> {
     let rounded = (seconds * 1e3).round();
     #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
@@ -158,7 +158,7 @@ mod tests {
         let refused = br#"{"status": "error", "errorType": "bad_data", "error": "no"}"#;
         let error = AnswerError::Refused("bad_data".to_owned(), "no".to_owned());
         assert_eq!(RangeAnswer::parse(refused, 3, false), Err(error));
-        // A time beyond every clock has no value.
+        // An out-of-range time has no value.
         assert_eq!(parse(&json!([{"values": [[1e300, "1"]]}])).unwrap().single(), Ok(vec![]));
     }
 }

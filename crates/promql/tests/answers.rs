@@ -1,4 +1,4 @@
-//! Answers of servers, valid and not.
+//! Valid and invalid answers of servers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -95,7 +95,7 @@ fn partial_answers_are_accepted_where_allowed() {
     let body =
         vector(&pod("a", "1")).replacen('{', r#"{"warnings":["store 2 is down"],"isPartial":true,"#, 1);
     assert_eq!(Answer::parse(body.as_bytes(), 2, true).unwrap().single(), Ok(Some(1.0)));
-    // Information about the query is no warning.
+    // Information about the query is not a warning.
     let body = vector(&pod("a", "1")).replacen('{', r#"{"infos":["metric might not be a counter"],"#, 1);
     assert!(parse(&body).is_ok());
 }

@@ -29,7 +29,7 @@ fn every_selector_is_restricted() {
         ("(a)", r#"(a{namespace="shop"})"#),
         ("rate(a[1m] offset 5m)", r#"rate(a{namespace="shop"}[1m] offset 5m)"#),
         ("max_over_time(rate(a[1m])[5m:10s])", r#"max_over_time(rate(a{namespace="shop"}[1m])[5m:10s])"#),
-        // The parameter of an aggregation holds a selector, too.
+        // The parameter of an aggregation may also contain a selector.
         ("topk(scalar(b), a)", r#"topk(scalar(b{namespace="shop"}), a{namespace="shop"})"#),
         ("quantile(scalar(b), a)", r#"quantile(scalar(b{namespace="shop"}), a{namespace="shop"})"#),
         ("absent(a) or vector(1)", r#"absent(a{namespace="shop"}) or vector(1)"#),
@@ -82,7 +82,7 @@ fn numbers_that_the_parser_cannot_hold_are_refused() {
         "y[9999999999y]",
         "y[0xffffffffffffffffff]",
         "a{b=\"\\\"\"}[1e300]",
-        // Printed in full, it is longer than a time may be.
+        // Printed in full, this time has more digits than allowed.
         "a @ 111121122d",
     ] {
         assert!(restricted(query).is_err(), "{query}: {:?}", restricted(query));
@@ -163,7 +163,7 @@ proptest! {
     #[test]
     fn restricted_query_has_the_label_in_every_selector(query in expression()) {
         if let Ok(text) = restricted(&query) {
-            // Restricted again, nothing changes: each selector has the label already.
+            // A second restriction changes nothing, because each selector already has the label.
             prop_assert_eq!(restricted(&text), Ok(text.clone()));
             // A selector of the generator is a name, a brace and its matchers, so each has its own label.
             let selectors = query.matches('{').count();
@@ -227,7 +227,7 @@ fn prometheus_finds_the_namespace_in_every_selector() {
     let answers = prometheus(&queries);
     assert_eq!(answers.len(), queries.len());
     for (query, answer) in queries.iter().zip(answers) {
-        // Prometheus checks types that promql-parser does not. A refused query returns nothing of any tenant.
+        // Prometheus checks types that promql-parser does not. A refused query returns no data.
         for selector in answer.iter().flatten() {
             assert!(selector.iter().any(|matcher| matcher == r#"namespace="shop""#), "{query}: {selector:?}");
             selectors += 1;

@@ -12,7 +12,7 @@ use crate::error::SourceError;
 use crate::file::{Field, FileError};
 use crate::reload::Sources;
 
-/// Maximum number of groups. Each one has limits of its own.
+/// Maximum number of groups. Each group has its own limits.
 const MAX_ADAPTERS: usize = 20;
 
 /// One API group of a metrics adapter.
@@ -22,7 +22,7 @@ pub struct AdapterGroup {
     pub api_group: Arc<str>,
     /// The namespaces whose HPAs may use the group. `None` for all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Requests in flight. A namespace holds at most half of them.
+    /// Maximum requests in flight. A namespace holds at most half of them.
     pub concurrency: usize,
 }
 
@@ -34,7 +34,8 @@ pub(crate) struct AdapterFields {
     concurrency: Option<u16>,
 }
 
-/// Checks the entries of the file. No entry has the name of a server in `servers`, because metrics show both names.
+/// Checks the entries of the file. No entry may have the name of a server in `servers`, because metrics use both names
+/// as labels.
 pub(crate) fn check<T>(
     entries: Vec<AdapterFields>,
     servers: &BTreeMap<Arc<str>, T>,

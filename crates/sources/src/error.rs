@@ -1,4 +1,4 @@
-//! Why a source has no number.
+//! The reasons why a source has no number.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use promql::{AnswerError, QueryError};
 use crate::http::{RequestError, TlsProblem};
 use crate::secrets::SecretProblem;
 
-/// Why a source has no number for a metric of an HPA.
+/// The reason why a source has no number for a metric of an HPA.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SourceError {
     /// The source file has no server of the name.
@@ -19,17 +19,17 @@ pub enum SourceError {
     /// The source file has no such API group.
     #[error("the source file does not list this API group under adapters")]
     UnknownGroup,
-    /// The API server answers for API groups.
-    #[error("the API server answers for this source")]
+    /// The source is an API group, which the API server serves.
+    #[error("this source is an API group, which the API server serves")]
     OfApiServer,
     /// The HPA's namespace may not use the source.
     #[error("the source file does not allow this namespace to use it")]
     Namespace,
     /// The source file does not enable the scraper of pods.
-    #[error("the source file does not enable it: set pods.enabled")]
+    #[error("the source file does not enable scraping of pods: set pods.enabled")]
     Disabled,
     /// The source file does not enable the scraper of kubelets.
-    #[error("the source file does not enable it: set kubelet.enabled")]
+    #[error("the source file does not enable scraping of kubelets: set kubelet.enabled")]
     KubeletDisabled,
     /// The metric is not of type Resource or ContainerResource.
     #[error("kubelets are read for metrics of type Resource and ContainerResource only")]
@@ -49,11 +49,11 @@ pub enum SourceError {
     /// The namespace names too many Secrets. Holds the limit.
     #[error("the namespace names more than {0} Secrets for pages of pods")]
     TooManySecrets(usize),
-    /// The namespace has too many ways to request pages. Holds the limit.
+    /// The namespace uses too many combinations of TLS settings and authorization. Holds the limit.
     #[error("the namespace has more than {0} different tlsConfig and authorization")]
     TooManyTransports(usize),
-    /// No sync has prepared the TLS of the page lately.
-    #[error("authorities and token of the page are not known yet")]
+    /// No sync has recently prepared the TLS settings of the page.
+    #[error("certificate authorities and token of the page are not ready: retrying with the next sync")]
     NotPrepared,
     /// The metric is not of type Pods.
     #[error("pods are scraped for metrics of type Pods only")]
@@ -83,7 +83,7 @@ pub enum SourceError {
     #[error("the pod has no address yet")]
     NoAddress,
     /// The pod's address is not one of a pod network.
-    #[error("the pod has the address of its node, or one that is not scraped")]
+    #[error("the pod uses the address of its node, or an address outside of pod networks")]
     Address,
     /// The pod declares no such port.
     #[error("the pod declares no such port")]
@@ -94,11 +94,11 @@ pub enum SourceError {
     /// The page has too many metrics. Holds the limit.
     #[error("more than {0} metrics are read from one page")]
     TooManyMetrics(usize),
-    /// Too many counters are kept. Holds what limits them.
+    /// Too many counters are kept. Holds the scope of the limit.
     #[error("too many counters are kept for {0}: select fewer series, or scrape less often")]
     TooManyCounters(&'static str),
     /// The pod is not bound to a node yet, or its node has an address that is not scraped.
-    #[error("the node of the pod has no address, or one that is not scraped")]
+    #[error("the node of the pod has no address, or an address outside of node networks")]
     NodeAddress,
     /// The node has no usable page. Holds its address and the cause.
     #[error("node {0}: {1}")]

@@ -36,7 +36,7 @@ pub struct PrometheusServer {
     pub name: Arc<str>,
     /// The URL before `/api/v1/query`, without a slash at its end.
     pub url: Uri,
-    /// The certificate authority of the server. The system's authorities without it.
+    /// The certificate authority of the server. `None` for the system's authorities.
     pub ca_file: Option<PathBuf>,
     /// A file with the bearer token of every request. Read for each request.
     pub bearer_token_file: Option<PathBuf>,
@@ -44,17 +44,17 @@ pub struct PrometheusServer {
     pub timeout: Duration,
     /// Equal queries within this time share an answer.
     pub interval: Duration,
-    /// Queries in flight. A namespace holds at most half of them.
+    /// Maximum queries in flight. A namespace holds at most half of them.
     pub concurrency: usize,
-    /// Bytes of an answer.
+    /// Maximum bytes of an answer.
     pub max_bytes: usize,
-    /// Series of an answer.
+    /// Maximum series of an answer.
     pub max_series: usize,
-    /// The label of all series that holds their namespace. Each query is restricted to the namespace of its HPA.
+    /// The label of each series that contains its namespace. Each query is restricted to the namespace of its HPA.
     pub enforce_namespace_label: Option<String>,
     /// The namespaces whose HPAs may use the server. `None` for all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Whether answers with warnings and partial answers count.
+    /// Whether answers with warnings and partial answers are accepted.
     pub allow_partial: bool,
 }
 
@@ -69,15 +69,15 @@ pub struct PodSettings {
     pub tls: bool,
     /// The namespaces whose Secrets policies may name for TLS and tokens.
     pub secret_namespaces: BTreeSet<String>,
-    /// Bytes of a page.
+    /// Maximum bytes of a page.
     pub max_bytes: usize,
-    /// Series of a page that match one metric.
+    /// Maximum series of a page that match one metric.
     pub max_series: usize,
     /// Time limit of a scrape.
     pub timeout: Duration,
-    /// Scrapes in flight. A namespace holds at most half of them.
+    /// Maximum scrapes in flight. A namespace holds at most half of them.
     pub concurrency: usize,
-    /// Pages of a namespace that are scraped.
+    /// Maximum pages of a namespace that are scraped.
     pub max_pages_per_namespace: usize,
 }
 

@@ -1,6 +1,6 @@
 //! Requests with bounded time and size, over connections that a [`Dial`] opens.
 //!
-//! Redirects are not followed: a page of a pod could otherwise name any address.
+//! Redirects are not followed, because a pod could redirect requests to any address.
 
 use std::fmt;
 use std::io;
@@ -29,13 +29,13 @@ use tower::Service;
 
 /// Lifetime of an idle connection.
 const IDLE: Duration = Duration::from_secs(30);
-/// Bytes of response headers.
+/// Maximum bytes of response headers.
 const MAX_HEADERS: usize = 32 << 10;
 /// `User-Agent`.
 pub(crate) const USER: HeaderValue = HeaderValue::from_static("concertina");
-/// Bytes of a token file.
+/// Maximum bytes of a token file.
 const MAX_TOKEN: u64 = 64 << 10;
-/// Bytes of an error's text that are shown.
+/// Maximum bytes of an error's text in messages.
 const SHOWN: usize = 200;
 
 /// A byte stream to a server.
@@ -71,7 +71,7 @@ pub struct TlsError {
     reason: String,
 }
 
-/// Why a client with TLS cannot be made.
+/// The reason why a client with TLS cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TlsProblem {
     /// The text is not PEM. Holds the cause.
@@ -84,7 +84,7 @@ pub enum TlsProblem {
     #[error("{0}")]
     Refused(String),
     /// Certificates cannot contain the name of the server.
-    #[error("serverName is no name for TLS")]
+    #[error("serverName is not a valid TLS server name")]
     ServerName,
 }
 
@@ -99,7 +99,7 @@ impl Network {
         Self::configured(None, true)
     }
 
-    /// Connections with TLS and the authorities of a file, or those of the system.
+    /// Connections with TLS and the authorities of a file, or the system's authorities.
     pub fn tls(authorities: Option<&Path>) -> Result<Self, TlsError> {
         Self::configured(authorities, false)
     }
@@ -124,7 +124,7 @@ impl Network {
     }
 }
 
-/// The certificates of a text in PEM, of which there is at least one.
+/// Parses the certificates of a PEM text, which must contain at least one.
 fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, TlsProblem> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let certificates = parsed.map_err(|error| TlsProblem::Pem(error.to_string()))?;
@@ -143,8 +143,8 @@ pub(crate) struct TlsDial {
 }
 
 impl TlsDial {
-    /// TLS to servers with a certificate of the authorities for `name`. Without authorities in PEM, no certificate is
-    /// verified.
+    /// TLS to servers with a certificate for `name` that an authority in `pem` has signed. Without `pem`, certificates
+    /// are not verified.
     pub(crate) fn new(
         inner: Arc<dyn Dial>,
         pem: Option<&[u8]>,
@@ -168,7 +168,8 @@ impl Dial for TlsDial {
         let host = to.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let connecting = self.inner.dial(to);
         Box::pin(async move {
-            let invalid = |_| io::Error::new(io::ErrorKind::InvalidInput, "the host is no name for TLS");
+            let invalid =
+                |_| io::Error::new(io::ErrorKind::InvalidInput, "the host is not a valid TLS server name");
             let name = name.map_or_else(|| ServerName::try_from(host).map_err(invalid), Ok)?;
             let connection = connecting.await?;
             Ok(Box::new(TlsConnector::from(config).connect(name, connection).await?) as Box<dyn Io>)
@@ -191,7 +192,8 @@ impl Dial for Network {
                 return Ok(Box::new(tcp) as Box<dyn Io>);
             }
             let tls = tls.ok_or_else(|| invalid("TLS is not configured"))?;
-            let name = ServerName::try_from(host).map_err(|_| invalid("the host is no name for TLS"))?;
+            let name =
+                ServerName::try_from(host).map_err(|_| invalid("the host is not a valid TLS server name"))?;
             Ok(Box::new(TlsConnector::from(tls).connect(name, tcp).await?) as Box<dyn Io>)
         })
     }
@@ -249,7 +251,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Why a request has no usable response.
+/// The reason why a request has no usable response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// No complete response in time.
@@ -261,7 +263,7 @@ pub enum RequestError {
     /// The server answers with a redirect.
     #[error("the server answers {0}: redirects are not followed")]
     Redirect(StatusCode),
-    /// The server answers with another status than expected.
+    /// The server answers with an unexpected status.
     #[error("the server answers {0}")]
     Status(StatusCode),
     /// The response is too large. Holds the limit in bytes.
@@ -346,7 +348,7 @@ impl Http {
         self.send(request, Bytes::new()).await
     }
 
-    /// Sends a form, so that no URL is longer than a proxy allows.
+    /// Sends a form instead of a URL with parameters, because proxies limit the length of URLs.
     pub(crate) async fn post_form(
         &self,
         url: &str,
@@ -383,10 +385,10 @@ fn bearer(path: &Path) -> Result<HeaderValue, RequestError> {
         return Err(failed(format!("it has {length} bytes")));
     }
     let token = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    bearer_of(&token).ok_or_else(|| failed("it is no header value".to_owned()))
+    bearer_of(&token).ok_or_else(|| failed("it is not a valid header value".to_owned()))
 }
 
-/// The header with a token. `None` for a text that no header may have.
+/// The header with a token. `None` if the token is not a valid header value.
 pub(crate) fn bearer_of(token: &str) -> Option<HeaderValue> {
     let token = token.trim();
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok().filter(|_| !token.is_empty())?;

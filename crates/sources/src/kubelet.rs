@@ -1,8 +1,9 @@
 //! The scraper of kubelets: one for all HPAs. The page of a node is scraped once per interval while an HPA needs the
-//! usage of a pod on it. The numbers are those of metrics-server, which reads the same page.
+//! usage of a pod on it. The numbers match metrics-server, which reads the same page.
 //!
-//! Requests go from here to the kubelet, not through the API server: its node proxy needs `nodes/proxy`, which also
-//! permits commands in containers. The token is that of an account of its own, because each node receives it.
+//! The scraper sends requests directly to the kubelets. The node proxy of the API server requires the permission
+//! `nodes/proxy`, which also permits commands in containers. The token belongs to a separate account, because each node
+//! receives it.
 
 mod nodes;
 mod settings;
@@ -34,7 +35,7 @@ use crate::{Target, shared_for};
 
 /// The longest time that a sync waits for a page. The last page of the node is used until the scrape ends.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Nodes that one sync waits for at once.
+/// Maximum nodes for which one sync waits at the same time.
 const AT_ONCE: usize = 256;
 const ACCEPT: &str = "text/plain;version=0.0.4";
 const NANOSECONDS: i64 = 1_000_000_000;
@@ -47,7 +48,7 @@ pub struct Usage {
     /// The time at which the page with the oldest counters was requested. A kubelet may return the same counters
     /// repeatedly.
     pub oldest: Instant,
-    /// When the newest page was requested.
+    /// The time at which the newest page was requested.
     pub scraped: Instant,
     /// The time between two scrapes.
     pub interval: Duration,
@@ -189,7 +190,7 @@ impl Kubelets {
         Ok(page.finish()?)
     }
 
-    /// Scrapes the nodes that are due, and drops those that no HPA needs any more. Returns the scrapes.
+    /// Scrapes the nodes that are due, and drops nodes that no HPA needs any more. Returns the scrapes.
     pub(crate) fn due(self: &Arc<Self>) -> Vec<Scrape> {
         let due = self.state.lock().due(Instant::now(), self.settings.interval);
         let mut scrapes = std::mem::take(&mut *self.started.lock());

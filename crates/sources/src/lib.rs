@@ -1,15 +1,15 @@
-//! Metrics from Prometheus, from pods and from kubelets, for HPAs whose policy names them, and which API groups of
-//! metrics adapters such policies may name.
+//! Metrics from Prometheus, pods and kubelets, for HPAs with policies that name these sources. Also the API groups of
+//! metrics adapters that such policies may name.
 //!
-//! - [`SourceFile`] is the operator's file: the servers, and the namespaces that may use them. [`Sources::run`] reads it
-//!   again while the process runs.
+//! - [`SourceFile`] is the operator's file: the servers, and the namespaces that may use them. [`Sources::run`] reads
+//!   the file again while the process runs.
 //! - [`Sources::read`] returns the numbers of one metric of an HPA. Equal queries and pages are requested once
 //!   per interval for all HPAs.
 //! - [`Sources::past`] returns the past of a metric from Prometheus.
 //! - [`Dial`] opens the connections, over the network or in memory.
 //!
-//! A number comes from the tenant's own pods or series only: queries are restricted by [`promql`], and pages are
-//! those of pods of the target, at their own addresses and declared ports.
+//! A number comes only from the tenant's own pods or series. [`promql`] restricts queries, and pages are read from pods
+//! of the target, at their own addresses and declared ports.
 
 mod adapters;
 mod error;
@@ -47,7 +47,7 @@ pub use crate::range::{PastReading, PastTarget, TimeRange};
 pub use crate::reload::{SourceObserver, Sources, report_states};
 pub use crate::secrets::{SECRET_LABEL, SecretProblem};
 
-/// What an HPA scales, for the variables and the pods of a source.
+/// The target of an HPA, for the variables and the pods of a source.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
     /// The namespace of the HPA and its pods.
@@ -74,13 +74,13 @@ pub enum Form {
 pub struct Reading {
     /// The numbers. A missing number is neither 0 nor an error.
     pub values: Values,
-    /// When the oldest number was requested. No number is older.
+    /// The time at which the oldest number was requested. No number is older.
     pub at: Instant,
-    /// The time after which the source has other numbers.
+    /// The interval after which the source has new numbers.
     pub interval: Duration,
     /// The source, with the query or the series as it was sent.
     pub source: String,
-    /// A pod without a number, and why. Other pods have numbers.
+    /// A pod without a number, and the cause. Other pods have numbers.
     pub missing: Option<(Arc<str>, SourceError)>,
 }
 
@@ -93,8 +93,8 @@ pub enum Values {
     Single(Option<f64>),
 }
 
-/// The age up to which a number is shared. Less than the interval, so that syncs with the period of the source each
-/// read another number, although the time between them varies.
+/// The maximum age of a shared number. It is shorter than the interval, so consecutive syncs at the interval of the
+/// source read different numbers, even if the time between them varies.
 pub(crate) fn shared_for(interval: Duration) -> Duration {
     interval * 9 / 10
 }
@@ -125,7 +125,8 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// The label of the source in metrics. A policy may name any server, so only those of the file are labels.
+    /// The label of the source in metrics. A policy may name any server, so only servers of the source file become
+    /// labels.
     pub fn label<'a>(&self, origin: &'a MetricOrigin) -> &'a str {
         match self.error {
             SourceError::UnknownServer | SourceError::UnknownGroup => "unknown",
@@ -148,8 +149,8 @@ impl Sources {
         }
     }
 
-    /// The usage of the pods of an HPA from their kubelets. `max_age_seconds`: the age from which on it is an error.
-    /// `now`: the time of day.
+    /// The usage of the pods of an HPA from their kubelets. Usage older than `max_age_seconds` is an error. `now` is
+    /// the time of day.
     pub async fn usage(
         &self,
         max_age_seconds: Option<u32>,
@@ -243,7 +244,7 @@ fn described_query(server: &str, text: &str) -> String {
     format!("prometheus {:?}, query {:?}", shown(server), shown(text))
 }
 
-/// A text of a policy, cut for messages.
+/// Truncates a text of a policy for messages.
 fn shown(text: &str) -> String {
     const SHOWN: usize = 300;
     let cut: String = text.chars().take(SHOWN).collect();

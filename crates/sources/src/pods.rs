@@ -28,9 +28,9 @@ use crate::{Numbers, Target, shared_for};
 
 /// The longest time that a sync waits for pages.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Number of bytes of a page to read before other tasks get a turn.
+/// Number of bytes of a page to read before the task yields.
 const TURN: usize = 64 << 10;
-/// Pages that one sync waits for at once.
+/// Maximum pages for which one sync waits at the same time.
 const AT_ONCE: usize = 256;
 
 /// A pod of a target.
@@ -49,7 +49,7 @@ pub struct PodTarget {
 pub struct PodAddress {
     /// `status.podIP`.
     pub ip: IpAddr,
-    /// Whether this is the address of the node, too.
+    /// Whether the node has the same address.
     pub is_of_node: bool,
     /// `status.hostIP`: the address of the node.
     pub node: Option<IpAddr>,
@@ -129,7 +129,7 @@ impl Scraper {
         &self.settings
     }
 
-    /// The number of each running pod of the target. Pods without one are left out, as in the reference.
+    /// The number of each running pod of the target. Pods without a number are omitted, as in the reference.
     pub(crate) async fn read(
         self: &Arc<Self>,
         series: &Arc<PodSeries>,
@@ -155,7 +155,8 @@ impl Scraper {
         let deadline = Instant::now() + PATIENCE;
         let running: Vec<&PodTarget> = target.pods.iter().filter(|pod| pod.running).collect();
         let count = running.len();
-        // A closure would not be general enough for a future that is sent between threads.
+        // A loop instead of a closure, because the future must be `Send`, and the compiler rejects the closure as not
+        // general enough.
         let mut reads = Vec::with_capacity(count);
         for pod in running {
             reads.push(self.named(series, target.namespace, pod, deadline));
@@ -270,7 +271,7 @@ impl Scraper {
         while let Some(piece) = response.piece().await? {
             scrape.push(&piece)?;
             turn += piece.len();
-            // Large pages leave others their turn.
+            // Yields to other tasks during large pages.
             if turn >= TURN {
                 turn = 0;
                 tokio::task::yield_now().await;
@@ -279,7 +280,7 @@ impl Scraper {
         Ok(Scraped { samples: scrape.finish()?, idle: response.into_idle().await })
     }
 
-    /// Scrapes the pages that are due, and drops those that no HPA needs any more. Returns the scrapes.
+    /// Scrapes the pages that are due, and drops pages that no HPA needs any more. Returns the scrapes.
     pub(crate) fn due(self: &Arc<Self>) -> Vec<impl Future<Output = Result<(), SourceError>> + Send + use<>> {
         let now = Instant::now();
         self.transports.sweep(now);

@@ -22,14 +22,14 @@ use crate::{Form, Numbers, Target, shared_for};
 
 /// The interval between evictions of answers.
 const SWEEP: Duration = Duration::from_secs(1);
-/// Idle connections to a server.
+/// Maximum idle connections to a server.
 const IDLE_CONNECTIONS: usize = 8;
 
 /// One server, with the queries in flight and the answers of its interval.
 #[derive(Debug)]
 pub(crate) struct Server {
     requests: Requests,
-    /// By the text of the query. Errors are answers, too: a query that fails is sent once per interval.
+    /// Keyed by the text of the query. Errors are shared too, so a failing query is sent once per interval.
     flights: Flights<Arc<str>, Arc<Response>, SourceError>,
     swept: Mutex<Option<Instant>>,
 }
@@ -145,7 +145,7 @@ impl Server {
         Ok(query.text(&Variables { namespace, name: target.name, pods: &pods })?)
     }
 
-    /// One number for each pod of the target. Pods without a series are left out.
+    /// One number for each pod of the target. Pods without a series are omitted.
     pub(crate) async fn by_pod(&self, text: &str, target: &Target<'_>) -> Result<Numbers, SourceError> {
         let response = self.ask(text, target.namespace).await?;
         let mut values = response.answer.clone()?.by_pod()?;
@@ -167,8 +167,8 @@ impl Server {
         Ok((value, response.sent))
     }
 
-    /// The total of a target at each time of a range, by milliseconds since the Unix epoch: the number of a query that
-    /// returns one, or the sum over the pods that the target has had.
+    /// The total of a target at each time of a range, keyed by milliseconds since the Unix epoch. The total is the
+    /// number of the query, or the sum over the past and current pods of the target.
     pub(crate) async fn totals(
         &self,
         text: &str,
@@ -221,8 +221,8 @@ impl Server {
 }
 
 impl Requests {
-    /// Sends a query within the limits of its server, and reads the answer. `on_sent` is called once, when the query
-    /// has its permit, or when it is not sent at all.
+    /// Sends a query within the limits of its server, and reads the answer. `on_sent` is called once: when the query
+    /// has its permit, or when the breaker rejects the query.
     async fn post<T>(
         &self,
         endpoint: Endpoint<'_>,
@@ -269,7 +269,7 @@ impl Requests {
         let status = response.status;
         let body = response.whole(settings.max_bytes).await?;
         match parse(&body, settings.max_series, settings.allow_partial) {
-            // A proxy or a server that is down answers with a text of its own.
+            // A proxy, or a server that is down, answers with a text in another format.
             Err(AnswerError::Malformed(_)) if !status.is_success() => {
                 Err(RequestError::Status(status).into())
             }

@@ -16,7 +16,7 @@ const SHORTEST_STEP: u64 = 15;
 /// Maximum number of times of a range. Prometheus refuses more than 11,000.
 const MAX_TIMES: u64 = 480;
 
-/// A time in the past.
+/// A range of time in the past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeRange {
     /// The first time.
@@ -33,12 +33,12 @@ impl TimeRange {
     }
 }
 
-/// What an HPA scales, for the past of a metric.
+/// The target of an HPA, for the past of a metric.
 #[derive(Debug, Clone, Copy)]
 pub struct PastTarget<'a> {
     /// The namespace of the HPA and its pods.
     pub namespace: &'a Arc<str>,
-    /// The kind of the target. The names of its pods follow from it.
+    /// The kind of the target. The kind determines the form of the names of its pods.
     pub kind: &'a str,
     /// The name of the target.
     pub name: &'a str,
@@ -60,8 +60,8 @@ pub struct PastReading {
 }
 
 impl Sources {
-    /// The total of a metric in a time range, by the query of its rule, restricted as that of a sync.
-    /// `None` for a rule with another origin than Prometheus, which has no past.
+    /// The total of a metric in a time range, from the query of its rule, with the same restriction as in a sync.
+    /// `None` for a rule with an origin other than Prometheus, because other origins have no past.
     pub async fn past(
         &self,
         rule: &MetricRule,

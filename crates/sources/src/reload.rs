@@ -27,8 +27,8 @@ pub trait SourceObserver: Send + Sync {
     /// Reports a read of the file, and whether it is usable.
     fn reloaded(&self, usable: bool);
 
-    /// Reports the state of a server or an API group. `Some(true)`: it fails as a whole, and gets one query per second.
-    /// `None`: the file no longer names it.
+    /// Reports the state of a server or an API group. `Some(true)` means that the server or group fails as a whole and
+    /// gets one query per second. `None` means that the file no longer names it.
     fn down(&self, server: &str, down: Option<bool>);
 }
 
@@ -36,7 +36,7 @@ pub trait SourceObserver: Send + Sync {
 #[derive(Debug)]
 pub struct Sources {
     path: PathBuf,
-    /// Opens all connections in place of the network.
+    /// Opens all connections instead of the network.
     dial: Option<Arc<dyn Dial>>,
     current: RwLock<Arc<Current>>,
 }
@@ -48,11 +48,11 @@ pub(crate) struct Current {
     pub(crate) scraper: Arc<Scraper>,
     pub(crate) kubelets: Arc<Kubelets>,
     pub(crate) adapters: BTreeMap<Arc<str>, Arc<AdapterGroup>>,
-    /// The contents of the files with authorities. A renewed one needs new connections.
+    /// The contents of the files with authorities. A changed file requires new connections.
     authorities: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-/// Why the certificate authorities of a source are unusable.
+/// The reason why the certificate authorities of a source are unusable.
 #[derive(Debug, thiserror::Error)]
 enum AuthorityError {
     #[error("cannot be read: {0}")]
@@ -62,7 +62,7 @@ enum AuthorityError {
 }
 
 impl Sources {
-    /// Reads a file. With `dial`, all connections are opened by it.
+    /// Reads a file. If `dial` is set, it opens all connections.
     pub fn new(path: PathBuf, dial: Option<Arc<dyn Dial>>) -> Result<Self, FileError> {
         let file = SourceFile::read(&path)?;
         let current = Current::new(&file, &path, dial.as_ref(), None)?;
@@ -98,7 +98,7 @@ impl Sources {
         current.servers.iter().map(|(name, server)| (Arc::clone(name), server.is_down())).collect()
     }
 
-    /// Reads the file again and again, and scrapes the pages that are due. Does not return.
+    /// Reads the file periodically, and scrapes the pages and nodes that are due. Does not return.
     pub async fn run(self: Arc<Self>, observer: impl SourceObserver) {
         let mut states = BTreeMap::new();
         let mut tick = interval(TICK);
@@ -144,7 +144,7 @@ pub fn report_states(
     current
 }
 
-/// Logs an error once, and its end.
+/// Logs an error once, and logs the recovery.
 fn report(reported: &mut Option<FileError>, result: Result<(), FileError>) {
     let error = result.err();
     if error == *reported {
@@ -153,7 +153,7 @@ fn report(reported: &mut Option<FileError>, result: Result<(), FileError>) {
     if let Some(error) = &error {
         tracing::warn!(%error, "failed to read the metric sources, keeping the previous ones");
     } else {
-        tracing::info!("metric sources can be read again");
+        tracing::info!("recovered: metric sources are readable again");
     }
     *reported = error;
 }

@@ -1,8 +1,8 @@
 //! Secrets that hold authorities and tokens for pages of pods.
 //!
-//! A Secret is read from the namespace of the HPA, and only if its owner has labelled it for this use: a user that may
-//! write HPAs, but not read Secrets, could otherwise send any Secret to a pod. Values are kept for a short time, and
-//! appear in no error.
+//! A Secret is read from the namespace of the HPA, and only if its owner has labelled it for this use. Otherwise, a
+//! user with permission to write HPAs, but not to read Secrets, could send any Secret to a pod. Values are cached for a
+//! short time and never appear in errors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,22 +23,22 @@ use crate::error::SourceError;
 
 /// The label of a Secret that policies may name. Its value is `true`.
 pub const SECRET_LABEL: &str = "concertina.dev/metric-sources";
-/// How long a Secret, or the error of its read, is kept.
+/// Lifetime of a cached Secret, or of the error of its read.
 const LIFE: Duration = Duration::from_secs(30);
-/// Secrets of a namespace that are kept.
+/// Maximum cached Secrets of a namespace.
 const MAX_SECRETS: usize = 16;
-/// Bytes of a Secret in JSON.
+/// Maximum bytes of a Secret in JSON.
 const MAX_BYTES: usize = 256 << 10;
 /// Time limit of a read.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a Secret has no usable value.
+/// The reason why a Secret has no usable value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretProblem {
     /// The namespace has no such Secret.
     #[error("does not exist")]
     Missing,
-    /// A role is missing.
+    /// A permission is missing.
     #[error("cannot be read: grant get on it, as concertina rbac prints")]
     Forbidden,
     /// The Secret is too large. Holds the limit in bytes.
@@ -50,10 +50,10 @@ pub enum SecretProblem {
     /// The Secret does not have the key.
     #[error("has no key {0:?}")]
     NoKey(Arc<str>),
-    /// The value is no token.
-    #[error("has no token under {0:?}: it must be one line of visible characters")]
+    /// The value is not a token.
+    #[error("has no valid token under key {0:?}: it must be one line of visible characters")]
     NoToken(Arc<str>),
-    /// The answer is no Secret.
+    /// The answer is not a Secret.
     #[error("cannot be decoded")]
     Malformed,
     /// Any other failure.
@@ -144,7 +144,7 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<Data, Secr
         .at_most(MAX_BYTES);
     let secret: wire::Secret = client.json(&call).await.map_err(|error| match error {
         ApiError::TooLarge { limit } => SecretProblem::TooLarge(limit),
-        // The text of a decoder may contain the value.
+        // The text of a decode error may contain the value.
         ApiError::Decode(_) => SecretProblem::Malformed,
         error if error.is_not_found() => SecretProblem::Missing,
         error if error.code() == Some(403) => SecretProblem::Forbidden,

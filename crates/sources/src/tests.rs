@@ -29,7 +29,7 @@ use crate::{
 
 mod transport;
 
-/// Connections to servers in memory, which all serve TLS if there is an acceptor.
+/// Connections to servers in memory. With an acceptor, all servers serve TLS.
 fn in_memory(servers: &PageServers, acceptor: Option<TlsAcceptor>) -> Arc<dyn Dial> {
     let servers = servers.clone();
     Arc::new(InMemory::new(move |address: &str| {
@@ -105,7 +105,7 @@ impl Rig {
 /// The states of servers, in the order of their reports.
 type States = Vec<(&'static str, Option<bool>)>;
 
-/// What a run of sources reports.
+/// The reports of a run of sources.
 #[derive(Clone, Default)]
 struct Reports {
     reloads: Arc<Mutex<Vec<bool>>>,
@@ -194,7 +194,7 @@ async fn equal_queries_share_an_answer_for_an_interval() {
     advance(Duration::from_millis(200)).await;
     rig.read(metric, Form::Single, &[]).await.unwrap();
     assert_eq!(rig.servers.requests().len(), 2);
-    // Another namespace is another query.
+    // Another namespace sends its own query.
     rig.read_in("bank", metric, Form::Single, &[]).await.unwrap();
     assert_eq!(rig.servers.requests().len(), 3);
 }
@@ -320,7 +320,7 @@ async fn only_running_pods_at_declared_ports_are_scraped() {
         let target = PodTarget { name: "web".into(), running: true, address: Some(Arc::new(address)) };
         let metric = "{metric: waiting, pods: {port: 8080, series: waiting}}";
         let failed = rig.per_pod(metric, &[target]).await.unwrap_err();
-        assert!(failed.ends_with("or one that is not scraped"), "{ip}: {failed}");
+        assert!(failed.ends_with("or an address outside of pod networks"), "{ip}: {failed}");
     }
     let mut node = pod("web", 4);
     let address = node.address.as_deref().unwrap().clone();
@@ -355,7 +355,7 @@ async fn hostile_page_makes_its_pod_missing() {
     let started = Instant::now();
     assert_eq!(rig.per_pod(WAITING, &pods).await, named(&[("good", 3.0)]));
     assert!(started.elapsed() <= Duration::from_secs(1));
-    // Nothing followed the redirect.
+    // The redirect was not followed.
     let to_good = rig.servers.requests().iter().filter(|request| request.address == "10.0.0.1:8080").count();
     assert_eq!(to_good, 1);
 }
@@ -378,7 +378,7 @@ async fn rate_of_a_counter_comes_from_scrapes_between_syncs() {
     for second in 0..4 {
         sleep(Duration::from_secs(15)).await;
         let rates = rig.per_pod(metric, &pods).await.unwrap();
-        // The counts between the last scrape before the restart and the restart are lost.
+        // The increments between the last scrape before the restart and the restart are lost.
         assert!((8.9..=10.1).contains(&rates[0].1), "{second}: {rates:?}");
     }
     running.abort();

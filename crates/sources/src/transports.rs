@@ -1,4 +1,5 @@
-//! Settings of connections for pages over TLS. A sync prepares those of its metric, and scrapes between syncs use them.
+//! Settings of connections for pages over TLS. A sync prepares the settings of its metric, and scrapes between syncs
+//! use them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use crate::secrets::{SecretProblem, Secrets};
 /// The time for which a client is kept after the last sync that prepared it. Equal to the time for which pages are
 /// scraped.
 const KEPT: Duration = Duration::from_mins(3);
-/// Clients of a namespace.
+/// Maximum clients of a namespace.
 const MAX_CLIENTS: usize = 16;
 
 /// A client with its token.
 #[derive(Debug)]
 struct Prepared {
     authorities: Option<Vec<u8>>,
-    /// Replaced after a change, so that no earlier connection is reused.
+    /// Replaced after a change, so no earlier connection is reused.
     dial: Arc<dyn Dial>,
     token: Option<HeaderValue>,
     at: Instant,
@@ -46,8 +47,8 @@ impl Transports {
         Self { dial, secrets: Secrets::new(), clients: Mutex::default() }
     }
 
-    /// Prepares the client of a transport: reads its Secrets, and connects with other authorities if they have changed.
-    /// Without them, earlier clients of the transport are dropped, too.
+    /// Prepares the client of a transport: reads its Secrets, and creates a new client if the authorities have changed.
+    /// If the Secrets are unusable, the earlier client of the transport is dropped.
     pub(crate) async fn prepare(
         &self,
         namespace: &Arc<str>,
@@ -115,7 +116,7 @@ impl Transports {
         Ok((Arc::clone(&prepared.dial), prepared.token.clone()))
     }
 
-    /// Drops what no sync has used lately.
+    /// Drops Secrets and clients that no sync has used recently.
     pub(crate) fn sweep(&self, now: Instant) {
         self.secrets.sweep(now);
         self.clients.lock().retain(|_, clients| {

@@ -153,7 +153,7 @@ async fn usage_comes_from_two_measurements_with_their_time_and_window() {
     assert_eq!(web.containers[0].usage.get("memory").unwrap().value(), 67_108_864);
     let request = &rig.servers.requests()[0];
     assert_eq!((&*request.path, &*request.authorization), ("/metrics/resource", "Bearer secret"));
-    // The next measurement comes at 20 s. The age is that of the first page with this one.
+    // The next measurement comes at 20 s. The age counts from the first page with the current measurement.
     assert!((1..=6).contains(&usage.oldest.elapsed().as_secs()), "{:?}", usage.oldest.elapsed());
     assert!(usage.scraped.elapsed() < Duration::from_secs(5));
 }
@@ -234,7 +234,7 @@ async fn node_that_answers_again_has_usage_at_once() {
     rig.serve(1, &["web-1"], 100.0);
     sleep(Duration::from_secs(6)).await;
     assert_eq!(rig.usage(&pods).await.unwrap().pods.len(), 1);
-    // After a minute, the span would hide what the pods use now.
+    // After a minute without a page, an average over the whole span would hide the current usage.
     rig.servers.remove(&address(1));
     sleep(Duration::from_secs(90)).await;
     assert!(rig.usage(&pods).await.is_err());
@@ -291,7 +291,7 @@ async fn only_addresses_of_nodes_are_scraped_and_only_where_the_file_allows_it()
     let rig = Rig::new("enabled: true, namespaces: [shop]");
     for ip in ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "::ffff:169.254.169.254"] {
         let failed = rig.usage(&[on("web", ip)]).await.unwrap_err();
-        let expected = "none of 1 pods has a number; web: the node of the pod has no address, or one that is not scraped";
+        let expected = "none of 1 pods has a number; web: the node of the pod has no address, or an address outside of node networks";
         assert_eq!(failed.to_string(), expected, "{ip}");
     }
     rig.serve(1, &["web"], 100.0);
@@ -309,7 +309,7 @@ async fn only_addresses_of_nodes_are_scraped_and_only_where_the_file_allows_it()
 async fn usage_of_a_namespace_is_its_own() {
     let rig = Rig::new("enabled: true");
     rig.serve(1, &["web-1"], 100.0);
-    // A pod of the same name on the same node.
+    // The namespaces have pods of the same name on the same node.
     let pods = [pod("web-1", 1)];
     assert_eq!(rig.measured(&pods).await.len(), 1);
     assert_eq!(rig.usage_in("bank", None, &pods).await.unwrap().pods, []);

@@ -64,7 +64,7 @@ async fn serve(own: &CertifiedKey<KeyPair>, servers: PageServers) -> (u16, JoinH
 }
 
 impl Rig {
-    /// A server with a certificate, whose client trusts `trusted`.
+    /// A server with the certificate `own`, and a client that trusts `trusted`.
     async fn new(own: &CertifiedKey<KeyPair>, trusted: &CertifiedKey<KeyPair>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Rig {
         Self { servers, sources, folder, serving }
     }
 
-    /// Sends a query that no earlier one equals.
+    /// Sends a query, which must differ from all earlier queries.
     async fn query(&self, query: &str) -> Result<Values, String> {
         let namespace: Arc<str> = "shop".into();
         let target = Target { namespace: &namespace, name: "web", pods: &[], secrets: None };
@@ -120,7 +120,7 @@ async fn token_is_sent_to_the_trusted_server_and_read_for_each_request() {
     assert!(error.starts_with("cannot read the token: "), "{error}");
     std::fs::write(rig.folder.join("token"), "two\nlines").unwrap();
     let error = rig.query("d").await.unwrap_err();
-    assert!(error.ends_with("it is no header value") && !error.contains("lines"), "{error}");
+    assert!(error.ends_with("it is not a valid header value") && !error.contains("lines"), "{error}");
     assert_eq!(rig.tokens().len(), 2);
 }
 

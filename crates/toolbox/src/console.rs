@@ -84,11 +84,11 @@ pub(crate) struct Scene<'a> {
     pub(crate) refusals: Arc<Refusals>,
     /// The namespace. `None` shows all namespaces.
     pub(crate) namespace: Option<&'a str>,
-    /// The Leases of controllers whose records are read. Empty reads no record.
+    /// The Leases of controllers whose records are read. If empty, no record is read.
     pub(crate) leaders: Vec<Leader>,
     /// The flags of the controller that explanations assume.
     pub(crate) flags: DecisionFlags,
-    /// The servers of `--metric-sources-file`, whose values *what if* plays.
+    /// The servers of `--metric-sources-file`, whose values *what if* replays.
     pub(crate) sources: Option<Arc<Sources>>,
     /// The process of the controller, which resolves its flags.
     pub(crate) process: Process,
@@ -165,7 +165,7 @@ pub async fn run(
     let mut out = io::stdout();
     writeln!(out, "Serving the console of this cluster until Ctrl+C:\n\n  {}", listening.url)?;
     out.flush()?;
-    // The file of the browser must exist until the end.
+    // The file for the browser must exist until the console ends.
     let browser = (options.opens_browser && out.is_terminal()).then(|| Browser::open(&listening.url));
     if let Some(Err(error)) = &browser {
         eprintln!("{error}");

@@ -117,7 +117,7 @@ impl Narrative<'_> {
         let line = Line::new("");
         let failure = explanation.failure.as_deref().unwrap_or("the cause is unknown");
         step.push(match explanation.path {
-            DecisionPath::NoScale => line.bad("nothing is scaled: ").plain(failure),
+            DecisionPath::NoScale => line.bad("the HPA does not scale: ").plain(failure),
             DecisionPath::Disabled => line
                 .warn("0: autoscaling is disabled")
                 .plain(": another writer set spec.replicas of the target to 0"),
@@ -148,8 +148,8 @@ impl Narrative<'_> {
             return "no metric can be read".to_owned();
         }
         format!(
-            "{failed} of {total} metrics cannot be read, and the others ask for fewer replicas; nothing is scaled down \
-             while a metric fails"
+            "{failed} of {total} metrics cannot be read, and the others ask for fewer replicas; the HPA does not scale \
+             down while a metric fails"
         )
     }
 

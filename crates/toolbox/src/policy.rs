@@ -1,7 +1,7 @@
 //! `concertina policy` and `sources`: validates scaling policies, and converts objects of other autoscalers to them.
 //!
-//! `check` reports each field without effect, with the rules of the controller, and shows the HPAs of a cluster that the
-//! policies match. `import` prints ScalingPolicies. The crate [`policies`] has the rules of both.
+//! `check` reports each field without effect, with the rules of the controller, and shows the HPAs of a cluster that
+//! the policies match. `import` prints ScalingPolicies. The crate [`policies`] has the rules of both.
 
 mod check;
 mod import;
@@ -24,12 +24,12 @@ use cluster::kubeconfig::{self, KubeconfigError};
 /// The namespace of objects without one, if neither a flag nor the kubeconfig states it.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Whether every field has an effect, or is imported.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every field.
+    /// Every field has an effect, or is imported.
     Good,
-    /// Not every field.
+    /// At least one field has no effect, or is not imported.
     Attention,
 }
 
@@ -62,7 +62,7 @@ pub enum PolicyError {
         /// The maximum length in bytes.
         limit: usize,
     },
-    /// The file is no text in UTF-8.
+    /// The file is not UTF-8 text.
     #[error("{} is not text in UTF-8", path.display())]
     NotText {
         /// The path, or `-`.

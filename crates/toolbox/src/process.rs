@@ -28,7 +28,7 @@ pub trait ControllerProcess: fmt::Debug + Sync {
     fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError>;
 
     /// Runs the controller with the flags `words` until `stop`. `observers` receive its concluded syncs. `sources`
-    /// replace those of the flags.
+    /// replace the sources of the flags.
     fn run(
         &self,
         words: Vec<String>,

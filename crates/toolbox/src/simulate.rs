@@ -148,9 +148,9 @@ fn compare(
 }
 
 /// Returns the scenarios to run. A scenario with scaling policies runs with and without them, unless the options
-/// define variants. Without a sweep, the unchanged scenario comes first. `--set` adds one
-/// variant with all settings. With a sweep, each combination of values gives one variant. The scenarios of
-/// `--compare` come last. A scenario with several sources runs once with each of them in place of each of these variants.
+/// define variants. Without a sweep, the unchanged scenario comes first. `--set` adds one variant with all settings.
+/// With a sweep, each combination of values gives one variant. The scenarios of `--compare` come last. With several
+/// sources of metrics, each variant runs once per source.
 fn variants(
     document: &Node,
     options: &SimulateOptions,
@@ -201,7 +201,7 @@ fn variants(
         let sources = scenario::source_names(&document)?;
         let is_only = sources.len() == 1;
         for (index, source) in sources.into_iter().enumerate() {
-            // A single source distinguishes nothing.
+            // A single source does not distinguish variants.
             let named = source.as_deref().filter(|_| !is_only).into_iter();
             let parts = Some(name.as_str()).filter(|name| !name.is_empty()).into_iter().chain(named);
             let name = parts.collect::<Vec<_>>().join(", ");

@@ -1,9 +1,9 @@
-//! Reads the YAML or JSON documents of a file of a user.
+//! Reads the YAML or JSON documents of a user's file.
 
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Options, UserMessageFormatter};
 
-/// A text that is no YAML.
+/// A text that is not YAML.
 #[derive(Debug)]
 pub(crate) struct YamlError {
     /// The line, counted from 1; 0 if it is unknown.

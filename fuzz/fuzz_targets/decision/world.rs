@@ -478,7 +478,7 @@ fn quantity(u: &mut Unstructured<'_>) -> Result<Quantity> {
     })
 }
 
-/// A time near another one, sometimes at the limits of the type.
+/// A time close to `near`, sometimes at the limits of the type.
 fn time(u: &mut Unstructured<'_>, near: Timestamp) -> Result<Timestamp> {
     Ok(match u.int_in_range(0..=31_u8)? {
         0 => *u.choose(&[Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH])?,

@@ -23,7 +23,7 @@ const CLIENT_GO_BURST: u32 = 10;
 /// HPA.
 const MOST_DECISIONS: usize = 1000;
 
-/// Returns an error with the allowed values unless there is a value.
+/// Returns an error with the allowed values if `value` is `None`.
 fn must_be<T>(allowed: &'static str, value: Option<T>) -> Result<T, Reason> {
     value.ok_or(Reason::MustBe(allowed))
 }
@@ -32,7 +32,7 @@ pub(in crate::cli) fn at_least_zero(value: GoDuration) -> Result<Duration, Reaso
     must_be("at least 0s", value.unsigned())
 }
 
-/// kube-controller-manager accepts negative values of these flags, which select what 0 selects.
+/// As in kube-controller-manager, a negative value of these flags means 0.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(in crate::cli) fn negative_as_zero(value: GoDuration) -> Result<Duration, Reason> {
     Ok(value.unsigned().unwrap_or_default())
@@ -56,8 +56,8 @@ pub(in crate::cli) fn path(text: String) -> Result<Option<PathBuf>, Reason> {
     Ok(nonempty(text)?.map(PathBuf::from))
 }
 
-/// Every number is accepted, as by kube-controller-manager. No ratio is within NaN, as within a negative
-/// tolerance. Finite numbers with the same effect replace those that JSON cannot represent.
+/// As in kube-controller-manager, every number is valid. No ratio is within a tolerance of NaN, like within a negative
+/// tolerance. JSON cannot represent NaN and infinities, so finite numbers with the same effect replace them.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(in crate::cli) fn tolerance(tolerance: f64) -> Result<f64, Reason> {
     Ok(if tolerance.is_nan() { f64::MIN } else { tolerance.clamp(f64::MIN, f64::MAX) })

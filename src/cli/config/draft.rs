@@ -19,8 +19,8 @@ use crate::permissions::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use crate::serve::options::{CertificateFiles, FrontProxy, FrontProxyHeaders};
 use crate::serve::tls::options::{Supported, TlsOptions};
 
-/// A configuration while flags are read. Fields other than `config` hold the values of flags that only in
-/// combination determine a value of the configuration.
+/// A configuration while flags are read. Fields other than `config` hold the values of flags that determine a value of
+/// the configuration only in combination.
 #[derive(Debug)]
 pub struct Draft {
     pub(in crate::cli) config: Config,
@@ -46,7 +46,7 @@ pub struct Draft {
     pub(in crate::cli) minimum_tls: (bool, Option<String>),
     pub(in crate::cli) cipher_suites: Supported<CipherSuite>,
     pub(in crate::cli) curves: Supported<NamedGroup>,
-    /// The given flags without effect, by the reason.
+    /// The given flags without effect, grouped by reason.
     pub(in crate::cli) without_effect: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
@@ -215,7 +215,7 @@ fn handover(
     Ok(())
 }
 
-/// Returns the supported entries of a list. The others cause a warning.
+/// Returns the supported entries of a list. Unsupported entries cause a warning.
 fn supported<T>(flag: &str, list: Supported<T>, warnings: &mut Vec<String>) -> Vec<T> {
     if !list.left_out.is_empty() {
         warnings.push(format!("--{flag}: ignored {}: not supported by rustls", list.left_out.join(", ")));

@@ -8,7 +8,7 @@ use controller::handover::scope::{ControllerName, Scope};
 
 use crate::cli::error::Reason;
 
-/// `--handover-guard`: what keeps the built-in controller from writing the HPAs in scope.
+/// `--handover-guard`: the mechanism that keeps the built-in controller from writing the HPAs in scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandoverGuard {
     /// A validating webhook that every replica serves. Only with `--scope=labelled`.
@@ -28,8 +28,7 @@ pub enum HandoverGuard {
 pub struct HandoverOptions {
     /// `--handover-guard`.
     pub guard: HandoverGuard,
-    /// `--built-in-users`: the users as which the built-in controller writes, at least one with a guard that needs
-    /// them.
+    /// `--built-in-users`: the users as which the built-in controller writes. Not empty with a guard that needs users.
     pub built_in_users: Vec<String>,
 }
 

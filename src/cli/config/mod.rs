@@ -39,7 +39,7 @@ pub struct Config {
     pub takeover: TakeOver,
     /// `--handover-guard` and `--built-in-users`.
     pub handover: HandoverOptions,
-    /// `--leader-elect*`. With `None`, the process assumes that it is the only replica.
+    /// `--leader-elect*`. With `None`, the process assumes that no other replica runs.
     pub election: Option<Election>,
     /// `--use-service-account-credentials`: act as a ServiceAccount, with tokens requested by the configured
     /// credentials.
@@ -58,7 +58,7 @@ pub struct Config {
     pub history_checkpoint: Option<CheckpointPlace>,
     /// `--history-token-file`: the token that a standby sends to the leader to copy histories.
     pub history_token_file: Option<PathBuf>,
-    /// `--metric-sources`: the file with the sources of metrics. `None`: the metrics APIs only.
+    /// `--metric-sources`: the file with the sources of metrics. `None` means only the metrics APIs.
     pub metric_sources: Option<PathBuf>,
     /// `--logging-format` and `-v`.
     pub logging: LogOptions,
@@ -71,9 +71,10 @@ pub struct Config {
 pub struct HandoverWebhook {
     /// `--handover-webhook-port`.
     pub port: u16,
-    /// `--handover-namespace`: the namespace of its Service and its Secret.
+    /// `--handover-namespace`: the namespace of the webhook's Service and Secret.
     pub namespace: String,
-    /// `--handover-webhook-cert-file`, `--handover-webhook-key-file`. `None`: signed by an authority in a Secret.
+    /// `--handover-webhook-cert-file` and `--handover-webhook-key-file`. With `None`, an authority in a Secret signs
+    /// the certificate.
     pub certificate: Option<CertificateFiles>,
 }
 

@@ -70,7 +70,7 @@ pub(in crate::cli) fn cipher_suites(names: Vec<String>) -> Result<Supported<Ciph
 }
 
 pub(in crate::cli) fn curves(numbers: Vec<i64>) -> Result<Supported<NamedGroup>, Reason> {
-    // 0 means a number out of range, because rustls supports no such group.
+    // 0 stands for a number out of range, because rustls supports no group 0.
     let numbers: Vec<u16> = numbers.into_iter().map(|number| number.try_into().unwrap_or(0)).collect();
     Ok(options::groups(&numbers)?)
 }

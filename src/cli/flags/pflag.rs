@@ -1,5 +1,5 @@
-//! Compares flag values with pflag and the parsers of kube-controller-manager, which a Go program runs
-//! (`tests/pflag`).
+//! Compares flag values with the results of pflag and of the parsers of kube-controller-manager. A Go program
+//! (`tests/pflag`) runs them.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -43,7 +43,7 @@ const ALPHABETS: [(&str, &str); 15] = [
     ("log-text-info-buffer-size", "01.-eEmMi"),
 ];
 
-/// Flags whose values are printed as written on the command line, so that only errors are compared.
+/// Flags whose values are printed as written on the command line. Only their errors are compared.
 const PRINTED_AS_WRITTEN: [&str; 3] =
     ["node-eviction-rate", "horizontal-pod-autoscaler-tolerance", "log-text-info-buffer-size"];
 
@@ -144,13 +144,14 @@ fn flag_values_equal_those_of_pflag() {
     assert_eq!(cases.len(), expected.len());
     let mut flags = BTreeMap::new();
     for flag in kcm::flags() {
-        // A set of one flag, because clap takes time for each.
+        // A set of one flag, because the time of clap grows with the number of flags.
         let name = flag.name;
         flags.insert(name, FlagSet(BTreeMap::from([(name, flag)])));
     }
     let mut different = Vec::new();
     for (case, mut expected) in cases.iter().zip(expected) {
-        // An empty name of a file is refused here, and by kube-controller-manager when it opens the file.
+        // Concertina refuses an empty file name when it parses the flag, kube-controller-manager when it opens the
+        // file.
         let unnamed = |certificate: &str| {
             certificate.starts_with(',')
                 || certificate.split(':').next().is_some_and(|files| files.ends_with(','))

@@ -62,7 +62,7 @@ fn rescales_of_the_record_show_a_flapping_count() {
         .map(|number| if number % 2 == 0 { decision(number * 5, 3, 7) } else { decision(number * 5, 7, 3) })
         .collect();
     assert_eq!(codes(&decisions), [FindingId::Flapping]);
-    // A write that failed is no rescale.
+    // A failed write is not a rescale.
     for decision in &mut decisions {
         decision.result.outcome = Outcome::Failed;
     }
@@ -73,7 +73,7 @@ fn rescales_of_the_record_show_a_flapping_count() {
 fn standby_names_the_leader_in_place_of_decisions() {
     let holder = Holder { identity: "concertina-7d9f8-abcde".to_owned(), term: 3, peer: None };
     let text = standby(&LeaderState::Standby(Some(holder))).unwrap();
-    assert!(text.contains("The leader is concertina-7d9f8-abcde"), "{text}");
+    assert!(text.contains("The leader, concertina-7d9f8-abcde, has the decisions"), "{text}");
     assert!(standby(&LeaderState::Standby(None)).unwrap().contains("no leader is known"));
     assert_eq!(standby(&LeaderState::Leader { after: None, since_others: None, term: 1 }), None);
 }
@@ -88,6 +88,6 @@ fn text_has_the_decisions_and_says_why_there_is_no_what_if() {
     };
     let text = text(&subject, &[decision(0, 3, 7)]);
     assert!(text.contains("3 -> 7: scales to 7"), "{text}");
-    assert!(text.contains("a simulation would delay the syncs of the leader"), "{text}");
+    assert!(text.contains("it would delay the syncs of the leader"), "{text}");
     assert!(text.ends_with("concertina why web -n shop"), "{text}");
 }

@@ -75,8 +75,8 @@ const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 
 impl Subject {
-    /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without its outer SEQUENCE. Malformed attributes are
-    /// skipped. They are no security risk, because an authority has signed the name.
+    /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without its outer SEQUENCE. Malformed attributes are skipped. They
+    /// are not a security risk, because an authority has signed the name.
     pub(in crate::serve) fn from_der(name: &[u8]) -> Self {
         let mut subject = Self::default();
         let mut sets = name;

@@ -120,8 +120,8 @@ impl Access {
         &self.0.options.open_paths
     }
 
-    /// Identifies the user of a request. A token must be issued for `audience`, or without it for the API
-    /// server.
+    /// Identifies the user of a request. A token must be issued for `audience`, or for the API server if `audience` is
+    /// `None`.
     pub(super) async fn user(
         &self,
         certificates: &[CertificateDer<'static>],

@@ -1,5 +1,5 @@
-//! Failovers, restarts and outages of the guard, and several instances and replicas: which of them acts,
-//! and what each of them shows.
+//! Failovers, restarts and outages of the guard, and several instances and replicas: which of them acts, and the state
+//! that each of them shows.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn standby_takes_over_within_two_periods_and_writes_nothing_before() {
     move_for(&stage, &["a"], 100).await;
     assert!(theirs(&stage, "a").is_empty() && !ours(&stage, "a").is_empty());
     assert_eq!((first.state("a"), second.state("a")), ("in_charge", "claiming"));
-    // The first replica dies. The second one still sees its Lease, and then leads. It knows nothing of the guard.
+    // The first replica dies. The second replica leads once the Lease has expired, without a proof of the guard.
     let died = stage.now();
     first.kill();
     guard.serve(Some(&second));
@@ -165,7 +165,7 @@ async fn process_with_the_user_of_the_built_in_loop_does_not_start() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     stage.cluster.faults().remove(rule);
 
-    // Without such a review, before Kubernetes 1.28, and with a user of its own.
+    // The process starts without this review, which Kubernetes lacks before 1.28, and with another user.
     let missing = FaultAction::Status(Status::new(404, "NotFound", "the server could not find the resource"));
     for rule in [FaultRule::new(missing).path_suffix("/selfsubjectreviews"), review("concertina")] {
         let rule = stage.cluster.faults().add(rule);
@@ -194,7 +194,7 @@ async fn lease_decides_between_two_instances_of_one_name() {
     move_for(&stage, &["a"], 5).await;
     let green = Process::start(&stage, "green", labelled_config());
     move_for(&stage, &["a"], 120).await;
-    // Both show which of them leads, and only that one writes.
+    // Only `blue` shows that it leads, and the only Lease names `blue`.
     assert_eq!((leads(&blue), leads(&green)), (true, false));
     let leases = stage.cluster.list("coordination.k8s.io/leases", None);
     let holders: Vec<_> = leases.iter().map(|lease| &lease["spec"]["holderIdentity"]).collect();
@@ -229,7 +229,7 @@ async fn hpa_moves_between_instances_with_the_value_of_its_label() {
     label(&stage, "a", Some("blue"));
     move_for(&stage, &["a"], 30).await;
     assert_eq!((one.state("a"), two.state("a")), ("outside", "in_charge"));
-    // A value in another case, an empty one and a name with a suffix are those of other instances.
+    // A value in another case, an empty value and a name with a suffix belong to other instances.
     for other in ["Blue", "", "blue-2"] {
         label(&stage, "a", Some(other));
         move_for(&stage, &["a"], 5).await;
@@ -257,7 +257,7 @@ async fn hpas_in_scope_with_one_target_are_both_ambiguous() {
         let condition = stage.condition(name, "ScalingActive");
         assert!(condition.contains("AmbiguousSelector") && condition.contains(other), "{condition}");
     }
-    // The guard refuses a write to the target for either of them, and goes on when one leaves the scope.
+    // The guard refuses a write to the target for either HPA, even after one of them leaves the scope.
     assert_eq!(replica.charges().targets(SHOP, "a").len(), 2);
     label(&stage, "twin", None);
     stage.pass(1.0).await;

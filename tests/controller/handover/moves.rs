@@ -8,14 +8,15 @@ use super::stage;
 use crate::support::objects::{SHOP, external, hpa, pod};
 use crate::support::{Fixture, HPAS};
 
-/// The places of these HPAs in the period differ, and so do those of their twins.
+/// These HPAs and their twins sync at different offsets within the period.
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 fn twin(name: &str) -> String {
     format!("{name}-twin")
 }
 
-/// HPAs with four pods each, and a twin of each with the same target, all without a label. The metrics ask for nine pods.
+/// HPAs with four pods each, and a twin of each with the same target, all without a label. The metrics request nine
+/// pods.
 fn twins() -> Fixture {
     let stage = stage(&NAMES);
     for name in NAMES {
@@ -49,7 +50,7 @@ fn leader(stage: &Fixture) -> Replica {
     replica
 }
 
-/// The HPAs are in charge, and ambiguous because of their twins, which are not stored.
+/// Asserts that the HPAs are in charge, and ambiguous because of their twins, which are not stored.
 fn assert_ambiguous(stage: &Fixture, replica: &Replica) {
     for name in NAMES {
         assert_eq!(replica.state(name), "in_charge");
@@ -150,7 +151,7 @@ async fn selectors_out_of_scope_are_read_once_a_period() {
     let replica = leader(&stage);
     stage.pass(40.0).await;
     let before = replica.syncs();
-    // The others already have a due time.
+    // The other HPAs already have a due time.
     label(&stage, "b", Some("concertina"));
     stage.pass(0.5).await;
     let added = replica.syncs() - before;

@@ -101,7 +101,7 @@ impl Replica {
         self.assembly.controller.hpas.get(&Key::new(SHOP, name)).is_some()
     }
 
-    /// The guard's objects are found right.
+    /// Reports that the guard's objects are correct.
     pub(super) fn prove(&self) {
         self.charges().guard(GuardProof::Proven { since: jiff::Timestamp::UNIX_EPOCH });
     }
@@ -165,12 +165,12 @@ impl Replica {
         value.unwrap_or(0.0)
     }
 
-    /// Number of keys that were ever due.
+    /// Number of keys that the queue has received.
     pub(super) fn syncs(&self) -> f64 {
         self.series("workqueue_adds_total{name=\"horizontalpodautoscaler\"}")
     }
 
-    /// Ends the replica at once, without another write.
+    /// Stops the replica at once, without another write.
     pub(super) fn kill(self) {
         drop(self);
     }
@@ -267,10 +267,10 @@ fn clients(stage: &Fixture, link: Option<Arc<dyn Link>>, options: &ClientOptions
     Clients::over(connector, options).unwrap()
 }
 
-/// A model of the webhook: it refuses writes about HPAs in scope, by the memory of one replica.
+/// A model of the webhook. It refuses writes about HPAs that are in scope for one replica.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    /// The replica that answers. `None` if the API server reaches none.
+    /// The replica that answers. `None` if the API server reaches no replica.
     charges: Mutex<Option<Arc<Charges>>>,
     /// Whether a replica holds the Lease.
     is_led: AtomicBool,
@@ -306,7 +306,7 @@ impl Guarded {
         self.is_led.store(is_led, Ordering::Relaxed);
     }
 
-    /// The HPA in scope that a request is about.
+    /// The HPA that a refused request is about. `None`: the request is allowed.
     fn refused(&self, exchange: &Exchange) -> Option<String> {
         let charges = self.charges.lock().clone().filter(|charges| charges.is_synced())?;
         if matches!(exchange.verb, "get" | "list" | "watch") || !self.is_led.load(Ordering::Relaxed) {
@@ -385,7 +385,7 @@ pub(super) fn ours(stage: &Fixture, name: &str) -> Vec<Duration> {
     writes(stage, name, "concertina")
 }
 
-/// The same of the built-in controller.
+/// Like [`ours`], but for the built-in controller.
 pub(super) fn theirs(stage: &Fixture, name: &str) -> Vec<Duration> {
     writes(stage, name, OTHER)
 }

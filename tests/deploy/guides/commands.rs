@@ -1,8 +1,8 @@
-//! The commands of a page, and why some of them do not run here.
+//! The commands of a page, and the reasons for which some of them do not run here.
 
 use std::collections::BTreeSet;
 
-/// Why a command of a page does not run in the test of the guides.
+/// The reason for which a command does not run in the test of the guides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Skip {
     /// It builds or loads an image, or creates a cluster with kind.
@@ -13,11 +13,11 @@ pub(crate) enum Skip {
     Network,
     /// It needs another shell, or runs until it is interrupted.
     Terminal,
-    /// The leader of a labelled installation, which `tests/e2e/handover.rs` runs.
+    /// It needs the leader of a labelled installation, which `tests/e2e/handover.rs` runs.
     Handover,
 }
 
-/// Commands that do not run here, by page and start.
+/// Commands that do not run here: page, start of the command, reason.
 pub(crate) const SKIPPED: &[(&str, &str, Skip)] = &[
     ("getting-started/cli.md", "concertina completion", Skip::Terminal),
     ("getting-started/cli.md", "concertina why -l app=shop --watch", Skip::Terminal),

@@ -51,8 +51,8 @@ fn hpa(name: &str, target: &Value, metric: &Value) -> Value {
     })
 }
 
-/// A manifest without `replicas` keeps the count of the HPA controller, as Flux applies it. One with `replicas` does not,
-/// and `why` names the field manager.
+/// Applies manifests as Flux does. A manifest without `replicas` keeps the count of the HPA controller. A manifest with
+/// `replicas` resets the count, and `why` names the field manager.
 pub(super) fn gitops(workspace: &Workspace<'_>) -> Outcome {
     let page = workspace.page("guides/gitops.md")?;
     let _: Value = serde_saphyr::from_str(page.block("RespectIgnoreDifferences")?)
@@ -120,7 +120,7 @@ pub(super) fn custom_targets(workspace: &Workspace<'_>) -> Outcome {
         ("update", "deployments.apps", "scale", true),
         ("update", "replicasets.apps", "scale", false),
         ("update", "rollouts.argoproj.io", "", false),
-        // The roles contain those for metrics adapters.
+        // The roles include the roles for metrics adapters.
         ("get", "pods.custom.metrics.k8s.io", "", true),
         ("list", "orders.external.metrics.k8s.io", "", true),
     ] {

@@ -1,6 +1,6 @@
-//! Replicas that end, die and return, and an API server that is away for 30 s. Guards that break: each
-//! fault is seen within a minute, reported with its object and field, and contested. The built-in
-//! controller scales until the guard is right again.
+//! Replicas that end, die and return, and an API server that is unavailable for 30 s. Guards that break: each fault is
+//! reported with its object and field within a minute, and the HPA is contested. The built-in controller scales until
+//! the guard is repaired.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn expose(service: &Service, replicas: &[Replica]) {
     service.set(&replicas.iter().map(|replica| replica.webhook).collect::<Vec<_>>());
 }
 
-/// A new replica is ready before an old one ends, as in the Deployment.
+/// A new replica is ready before an old replica stops, as in the Deployment.
 async fn rolling_update(
     stage: &Fixture,
     service: &Service,
@@ -132,7 +132,7 @@ async fn death_of_all(
     let took = back.duration_since(killed).unsigned_abs();
     eprintln!("    kill -9 of all replicas: the built-in controller wrote after {:.1} s", took.as_secs_f32());
     ensure(took <= PERIOD + Duration::from_secs(1) + SLACK, || format!("too late: {took:?}"))?;
-    // Longer than the Lease.
+    // Wait until the Lease has expired.
     sleep(LEASE).await;
     let log = Log::read(stage, NAMESPACE, "web")?;
     judge(&log.figures("without replicas", false, killed + SLACK, now()), PERIOD * 2 + SLACK)?;
@@ -153,7 +153,7 @@ async fn death_of_all(
     Ok(())
 }
 
-/// The API server is away for 30 s: the leader loses its Lease, and all replicas restart.
+/// The API server is unavailable for 30 s. The leader loses its Lease, and replicas that exit are restarted.
 pub(crate) async fn api_server_is_away(stage: &mut Fixture) -> Outcome {
     let service = webhook(stage).await?;
     let world = World::make(stage, NAMESPACE, Autoscaler::Concertina).await?;

@@ -56,7 +56,7 @@ impl Shop<'_> {
         self.replicas(2).await?;
 
         let labelled = self.label(Some("concertina")).await?;
-        // Without a change there is nothing to write.
+        // A sync without a change writes nothing.
         self.jobs(10).await?;
         let first = first_write(self.stage, true, (NAMESPACE, HPA), labelled).await;
         let first = first.context(self.replica.process.tail(20))?;
@@ -65,7 +65,7 @@ impl Shop<'_> {
         self.replicas(5).await?;
         self.stays_in_charge("scaled up", labelled + Duration::from_secs(3)).await?;
 
-        // KEDA replaces the labels and the spec of the HPA with its own.
+        // KEDA replaces the labels and the spec of the HPA.
         let changed = now();
         self.change(&json!({"spec": {"maxReplicaCount": 4}})).await?;
         self.hpa_is("maxReplicas is 4", |hpa| hpa["spec"]["maxReplicas"] == 4).await?;
@@ -103,7 +103,7 @@ impl Shop<'_> {
         self.world.api.create(OBJECT.trim_end_matches("/orders"), &object).await.map(drop)
     }
 
-    /// While paused, KEDA keeps the count and there is no HPA. Afterwards its new HPA has the label.
+    /// While paused, KEDA keeps the count and deletes the HPA. Afterwards, the new HPA has the label.
     async fn pauses(&self) -> Outcome {
         let annotation = "autoscaling.keda.sh/paused-replicas";
         self.change(&json!({"metadata": {"annotations": {annotation: "3"}}})).await?;
@@ -118,7 +118,7 @@ impl Shop<'_> {
         self.stays_in_charge("resumed", first).await
     }
 
-    /// KEDA scales from 1 to 0 and back, and Concertina the rest.
+    /// KEDA scales from 1 to 0 and back, and Concertina scales between 1 and the maximum.
     async fn scales_to_zero_and_back(&self) -> Outcome {
         self.jobs(0).await?;
         self.replicas(0).await?;
@@ -163,8 +163,8 @@ impl Shop<'_> {
         .context(self.replica.process.tail(20))
     }
 
-    /// Sets or removes the label of the ScaledObject, which KEDA copies whenever it writes the HPA, and then that of the
-    /// HPA, because a label alone makes KEDA write nothing.
+    /// Sets or removes the label of the ScaledObject, and then the label of the HPA. KEDA copies labels when it writes
+    /// the HPA, but a change of a label alone causes no write.
     async fn label(&self, value: Option<&str>) -> Outcome<jiff::Timestamp> {
         self.change(&json!({"metadata": {"labels": {LABEL: value}}})).await?;
         label(&self.world, HPA, value).await

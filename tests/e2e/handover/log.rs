@@ -1,6 +1,6 @@
-//! The writes of the audit log about one HPA or its target, by writer. What the built-in controller costs
-//! the API server when its writes are refused: requests and CPU time per HPA and sync, compared with the
-//! built-in controller alone.
+//! The writes of the audit log about one HPA or its target, by writer. Also measures the load that refused writes of
+//! the built-in controller put on the API server: requests and CPU time per HPA and sync, compared with the built-in
+//! controller alone.
 
 use std::time::Duration;
 use std::{fmt, fs};
@@ -41,7 +41,7 @@ pub(crate) struct Log {
     pub(crate) refused_events: usize,
 }
 
-/// What happened in a time in which one writer was expected.
+/// The figures of a time in which one side is expected to write.
 pub(crate) struct Figures {
     pub(crate) title: String,
     /// Writes by the other side.
@@ -135,7 +135,7 @@ impl Log {
         }
     }
 
-    /// Number of times that one replica follows another one.
+    /// Number of changes from one writing replica to another.
     pub(crate) fn changes_of_the_replica(&self, from: Timestamp) -> usize {
         let replicas: Vec<_> =
             self.writes.iter().filter(|(at, writer)| *at >= from && writer.is_ours()).collect();
@@ -158,7 +158,7 @@ pub(crate) async fn first_write(
     .await
 }
 
-/// Fails unless there are no double writes and no longer gap.
+/// Fails on a double write or on a gap longer than `longest_gap`.
 pub(crate) fn judge(figures: &Figures, longest_gap: Duration) -> Outcome {
     eprintln!("{figures}");
     ensure(figures.double_writes == 0 && figures.longest_gap <= longest_gap, || {

@@ -1,6 +1,6 @@
-//! The parts that the tests of the handover share: the built-in controller, replicas behind a Service, and
-//! HPAs whose metrics change all the time. The Service in front of the webhook forwards each connection of
-//! the API server to one of the replicas.
+//! The parts that the tests of the handover share: the built-in controller, replicas behind a Service, and HPAs whose
+//! metrics change constantly. The Service in front of the webhook forwards each connection of the API server to one of
+//! the replicas.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -169,7 +169,7 @@ pub(crate) async fn hpas(world: &World, names: &[&str]) -> Outcome {
     Ok(())
 }
 
-/// Changes the metrics all the time, within the tolerance of two replicas, so that every sync has a status to write.
+/// Changes the metrics constantly, within the tolerance of two replicas, so that every sync has a status to write.
 pub(crate) async fn change_loads(world: &World, names: &[&str]) -> Failure {
     for step in 0_i64.. {
         for name in names {
@@ -254,7 +254,7 @@ impl Service {
                 tokio::spawn(async move {
                     for port in ports {
                         if let Ok(mut replica) = TcpStream::connect(("127.0.0.1", port)).await {
-                            // The end of a connection is no failure.
+                            // A closed connection is not an error.
                             let _ = copy_bidirectional(&mut client, &mut replica).await;
                             return;
                         }

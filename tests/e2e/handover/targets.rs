@@ -1,4 +1,4 @@
-//! HPAs whose target is unusual: a kind with an irregular plural, a target that changes, a target of two HPAs. And
+//! HPAs whose target is unusual: a kind with an irregular plural, a target that changes, a target of two HPAs. Also
 //! labels of namespaces, and of many HPAs at once.
 
 use std::process::Command;
@@ -51,7 +51,7 @@ fn tail(process: &Process) -> String {
     process.tail(20)
 }
 
-/// Whether the plural is `geese` is known from discovery only.
+/// Only discovery shows that the plural is `geese`.
 async fn irregular_plural(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "plural", Autoscaler::Concertina).await?;
     let geese = "/apis/example.com/v1/namespaces/plural/geese";
@@ -86,7 +86,7 @@ async fn irregular_plural(stage: &Fixture) -> Outcome {
     ensure(theirs.is_empty() && ours.len() >= 4, || format!("ours {ours:?}, theirs {theirs:?}"))
 }
 
-/// The guard covers the new target at once, and no longer the previous one.
+/// The guard covers the new target at once, and stops covering the previous target.
 async fn changed_target(stage: &Fixture) -> Outcome {
     let world = World::make(stage, "changed", Autoscaler::Concertina).await?;
     hpas(&world, &["web"]).await?;
@@ -172,7 +172,7 @@ async fn namespace_with_an_exclusion(stage: &Fixture) -> Outcome {
     with_load(&world, &NAMES, run).await
 }
 
-/// The example, on a cluster that exists already.
+/// The script of the example runs on an existing cluster.
 async fn script(stage: &Fixture, replica: &Replica) -> Outcome {
     const NAMES: [&str; 2] = ["web", "api"];
     let world = World::make(stage, "shop", Autoscaler::Concertina).await?;

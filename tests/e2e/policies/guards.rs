@@ -23,7 +23,7 @@ async fn waiting_pod(world: &World, app: &str, name: &str) -> Outcome<String> {
 pub(super) async fn pending_pods(world: &World) -> Outcome {
     let web = world.deployments("web");
     policy(world, "guard", &json!({"guards": {"pendingPods": {"maximum": 0}}})).await?;
-    // Before the Deployment becomes ready, so that the first sync of the HPA finds it in the cache.
+    // Create the pod before the Deployment is ready, so that the first sync of the HPA finds the pod in the cache.
     let waiting = waiting_pod(world, "web", "waiting").await?;
     world.deployment("web", 2, APP).await?;
     world.external("web", &["60"]);
@@ -32,7 +32,7 @@ pub(super) async fn pending_pods(world: &World) -> Outcome {
     world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
     active(world, "web", "PendingPods").await?;
     world.replicas_stay(&web, 2, WITHHELD).await?;
-    // A pod that waits for another reason than a place does not count.
+    // A pod that is not marked as unschedulable does not count.
     let unschedulable = json!({"guards": {"pendingPods": {"maximum": 0, "unschedulableOnly": true}}});
     policy(world, "guard", &unschedulable).await?;
     world.replicas_become(&web, 6).await?;
@@ -48,7 +48,7 @@ pub(super) async fn pending_pods(world: &World) -> Outcome {
 pub(super) async fn owned_pods(world: &World) -> Outcome {
     let web = world.deployments("web");
     world.deployment("web", 2, APP).await?;
-    // A second Deployment whose pods the selector of the first one matches.
+    // The selector of the first Deployment also matches the pods of this second Deployment.
     let mut canary = world.api.get(&web).await?;
     let metadata = json!({"name": "canary", "namespace": world.namespace});
     let labels = json!({"app": "web", "track": "canary"});
@@ -67,10 +67,10 @@ pub(super) async fn owned_pods(world: &World) -> Outcome {
     let spec = json!({"minReplicas": 1, "maxReplicas": 10, "metrics": [pods_average("requests", "10")]});
     world.hpa("web", ("apps/v1", "Deployment", "web"), spec).await?;
     active(world, "web", "OwnedPodsOnly").await?;
-    // With 6 pods, each of all 8 has its target. With the pods of canary in the proposals, it would be 8 pods.
+    // With 6 pods of `web`, all 8 pods are at their target. If the pods of `canary` counted, the proposal would be 8.
     world.replicas_become(&web, 6).await?;
     world.replicas_stay(&web, 6, WITHHELD).await?;
-    // Now each pod is at 15: with the guard, 9 pods were enough, and without it the maximum is.
+    // Now each of the 8 pods is at 15. With the guard, 9 pods would suffice. Without it, the count reaches the maximum.
     world
         .api
         .delete(&format!("{}/namespaces/{}/scalingpolicies/guard", super::GROUP, world.namespace))

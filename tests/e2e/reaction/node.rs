@@ -1,7 +1,7 @@
-//! The kubelet of the node of all pods, with the interval of its default. It serves HTTPS at the address of this machine.
+//! The kubelet of the node of all pods, with its default interval. It serves HTTPS at the address of this machine.
 //!
-//! A counter grows by what metrics-server's chain would show: the load at the time of a measurement, for the whole
-//! interval before it (see [`Chain`]).
+//! A counter grows in line with the numbers of [`Chain`]: by the load at the time of a measurement, for the whole
+//! interval before the measurement.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ impl Node {
         self.server.port
     }
 
-    /// From now on shows a load.
+    /// Sets the load to show from now on.
     pub(crate) fn show(&self, load: Load) {
         *self.load.lock() = Some(load);
     }
@@ -82,11 +82,11 @@ pub(crate) const MILLICORES: i64 = 10;
 pub(crate) const KUBELET_SECONDS: i64 = 10;
 const METRICS_SERVER: Duration = Duration::from_secs(15);
 
-/// kubelet and metrics-server with the intervals of their defaults: a kubelet measures a pod every 10 s, and
-/// metrics-server reads all kubelets every 15 s. Publishes numbers until it is dropped.
+/// kubelet and metrics-server with their default intervals: a kubelet measures a pod every 10 s, and metrics-server
+/// reads all kubelets every 15 s. Publishes numbers until it is dropped.
 ///
 /// A number is the load at the time of the measurement. The real chain computes cpu from two readings of a counter, so
-/// a step shows in part at first, which is later than here.
+/// a full step appears later than here.
 pub(crate) struct Chain(JoinHandle<()>);
 
 impl Chain {

@@ -70,7 +70,7 @@ impl Pages {
         Ok(Self { address, load, task })
     }
 
-    /// From now on shows a load.
+    /// Sets the load to show from now on.
     pub(crate) fn show(&self, load: Load) {
         *self.load.lock() = Some(load);
     }
@@ -131,12 +131,12 @@ impl Prometheus {
 
 pub(crate) const HPAS: usize = 60;
 pub(crate) const STEPS: usize = 10;
-/// The time between two steps of an HPA, which is longer than the slowest way takes.
+/// The time between two steps of an HPA. The slowest path takes less.
 pub(crate) const STEP: SignedDuration = SignedDuration::from_secs(60);
-/// The time from the first step of the first HPA to the last step of the last one.
+/// The time from the first step of the first HPA until [`STEP`] after the last step of the last HPA.
 pub(crate) const LAST: Duration = Duration::from_mins(11);
 
-/// The loads of all HPAs. The ways share it, so that their steps are the same.
+/// The loads of all HPAs. All paths share one value, so they have equal steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     start: Timestamp,
@@ -156,7 +156,7 @@ impl Load {
     /// The time of a step of an HPA. The steps of the HPAs are spread over the time between two steps.
     pub(crate) fn time_of(self, index: usize, step: usize) -> Timestamp {
         let seconds = i64::try_from(index + 60 * step).unwrap_or(i64::MAX);
-        // Parts of a second, so that steps are at no fixed place within the second of a scrape.
+        // Add fractions of a second, because scrapes occur at a fixed offset within the second.
         let millis = i64::try_from((index * 370 + step * 210) % 1000).unwrap_or_default();
         self.start + SignedDuration::from_secs(seconds) + SignedDuration::from_millis(millis)
     }

@@ -29,8 +29,8 @@ const AFTERMATH: Duration = Duration::from_mins(1);
 const HANDOVER: Duration = AFTERMATH;
 /// Maximum time between a decision and its write while requests are slow.
 const SLOW_WRITE: Duration = Duration::from_secs(30);
-/// Requests of a process per period while nothing changes, without those for its HPAs: eight for the Lease,
-/// eight for discovery, four for watches that end.
+/// Requests of a process per period while nothing changes, without requests for its HPAs: eight for the Lease, eight
+/// for discovery, four for watches that end.
 const CALM: usize = 20;
 /// Requests of a process for hostile tenants per period: four clients with 20 a second and bursts of 30.
 const TENANTS: usize = 4 * (20 * 15 + 30);
@@ -61,13 +61,13 @@ pub(crate) struct Invariants {
     decisions_late_until: Duration,
     /// Time until which rates are not checked: two processes lead, or clocks are wrong.
     rates_doubtful_until: Duration,
-    /// Whether times that one process recorded may be wrong by the clock of another.
+    /// Whether times that one process recorded may be wrong for the clock of another process.
     clocks_differ: bool,
     /// Time until which every sync may be late.
     disturbed_until: Duration,
     /// Time until which a period may contain repetitions of throttled requests.
     throttled_until: Duration,
-    /// Time after which there are no more faults.
+    /// Time after which no fault occurs.
     quiet: Duration,
     /// Time until which delayed watch events arrive, including the first event of a watch.
     late_events_until: Duration,

@@ -47,7 +47,8 @@ impl HpaState {
         }
     }
 
-    /// All limits by which a sync may act that ends at or after `since`. A sync with many queries started long before.
+    /// All limits that a sync may use if it ends at or after `since`. A sync with many queries started long before its
+    /// end.
     pub(super) fn since(&self, since: Duration) -> Vec<Rules> {
         self.rules_of_syncs(since).cloned().collect()
     }
@@ -214,8 +215,8 @@ impl ProcessState {
             (Class::Metrics, Some(hpa)) => {
                 self.scales[hpa].metrics.insert(entry.path.clone(), (entry.sent, is_whole));
             }
-            // A shared list serves all HPAs of its namespace with pod metrics. If it fails, each HPA may still fetch its
-            // metrics.
+            // A shared list serves all HPAs of its namespace with pod metrics. If it fails, each HPA may still fetch
+            // its metrics.
             (Class::Metrics, None) if is_whole => {
                 let is_here = |hpa: usize| {
                     entry.path.contains(&format!("/namespaces/{}/", InitialState::namespace(hpa)))

@@ -4,16 +4,19 @@
 //! metrics, the written counts in order ([`Counts::All`]), and the events by object, type, reason and
 //! message.
 //!
-//! The following parts are not compared, since time or a crash legitimately changes them: - times:
-//! `lastTransitionTime`, `lastScaleTime`, times of events, and counts of repeated events - events and
-//! `lastScaleTime` of the sync in which the process died, because unsent data is lost - the condition
-//! `ScaledToZero` if that sync rescaled. As in the reference, only a rescale writes the condition, so it
-//! keeps its previous value - `FailedUpdateStatus` for a conflict, which reports that a change of the HPA
-//! coincided with a sync - the reason in the text of `SuccessfulRescale` if an event came late. With a late
-//! view, another metric or an older recommendation may decide on the same count - the texts of
-//! `SuccessfulRescale` where only the last count is compared Rules for the written counts hold under every
-//! fault: no policy is exceeded over any of its periods, and no count is written twice. Separate code
-//! checks them on the API server's side, independent of the controller's history.
+//! The following parts are not compared, because time or a crash legitimately changes them:
+//!
+//! - times: `lastTransitionTime`, `lastScaleTime`, times of events, and counts of repeated events
+//! - events and `lastScaleTime` of the sync in which the process died, because unsent data is lost
+//! - the condition `ScaledToZero` if that sync rescaled. As in the reference, only a rescale writes the condition, so
+//!   the condition keeps its previous value.
+//! - `FailedUpdateStatus` for a conflict, which reports that a change of the HPA coincided with a sync
+//! - the reason in the text of `SuccessfulRescale` if an event came late. With a late view, another metric or an older
+//!   recommendation may decide on the same count.
+//! - the texts of `SuccessfulRescale` if only the last count is compared
+//!
+//! Rules for the written counts hold under every fault: no policy is exceeded over any of its periods, and no count is
+//! written twice. Separate code checks these rules on the API server's side, independent of the controller's history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -167,7 +170,7 @@ fn parts(path: &str, one: &Value, other: &Value) -> Vec<(String, String, String)
     }
 }
 
-/// Whether a target that was scaled to 0 when the process died stays at 0, since its HPA takes it for paused.
+/// Whether a target that was scaled to 0 when the process died stays at 0, because the HPA treats the target as paused.
 pub(crate) fn stays_paused(expected: &Run<'_>, got: &Run<'_>, fault: Fault, fault_time: Duration) -> bool {
     let dies = matches!(fault, Fault::DiesBefore(_) | Fault::DiesAfter(_));
     let in_flight = |write: &&Write| write.to == 0 && write.at.abs_diff(fault_time) <= IN_FLIGHT;

@@ -2,9 +2,9 @@
 //! every call of the controller and every event that it receives. Then it runs once for each call and each
 //! event with each fault that can occur there, and the final states are compared.
 //!
-//! `CONCERTINA_PLANS=NAME` runs the plans of the scenarios with names that start with `NAME`,
-//! `CONCERTINA_PLANS=every/N` every Nth plan, counted over all. By default, a build without optimization runs
-//! every 50th plan.
+//! `CONCERTINA_PLANS=NAME` runs the plans of the scenarios with names that start with `NAME`.
+//! `CONCERTINA_PLANS=every/N` runs every Nth plan, counted over all scenarios. By default, a build with debug
+//! assertions runs every 150th plan, and any other build runs all plans.
 
 mod catalog;
 mod compare;
@@ -28,7 +28,7 @@ const SETTLED: Duration = Duration::from_secs(65);
 const LATE: Duration = Duration::from_secs(1);
 /// Delay of an event that arrives after the next sync.
 const VERY_LATE: Duration = Duration::from_secs(20);
-/// Default distance between two selected plans: one plan of `EVERY` runs.
+/// By default, one in this many plans runs.
 const EVERY: usize = if cfg!(debug_assertions) { 150 } else { 1 };
 /// Number of divergences that are printed in full. Only the first line of each other divergence is printed.
 const FULL_REPORTS: usize = 12;
@@ -100,8 +100,8 @@ impl Baseline {
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     Same,
-    /// The process died between the write of 0 replicas and the status that attributes it to this controller.
-    /// As in the reference, the next process takes the target for paused by a user and leaves it at 0.
+    /// The process died between the write of 0 replicas and the status that attributes it to this controller. As in the
+    /// reference, the next process treats the target as paused by a user and leaves it at 0.
     StaysPaused,
     Differs(Vec<String>),
 }

@@ -1,9 +1,9 @@
 //! The steps of a decision as data: inputs, results and limits. Commands print the steps, the log quotes
 //! them, and the controller's record stores them.
 //!
-//! The steps are complete. They suffice to compute the result again, without any other data of the HPA or its
-//! pods. A test does so for every recorded decision. Beyond the number of pods that an explanation lists, pods
-//! are only counted, with the same numbers. In JSON, the names of fields and variants are in
+//! The steps are complete: the result can be recomputed from the steps, without any other data of the HPA or
+//! its pods. A test recomputes every recorded decision. An explanation lists a limited number of pods and
+//! counts the others, which does not change its numbers. In JSON, the names of fields and variants are in
 //! camelCase, and times are in RFC 3339. Amounts are in milli-units or percent, according to their unit.
 
 mod reading;
@@ -176,8 +176,8 @@ pub struct PolicyUse {
     pub start: i32,
     /// The count that the policy allows.
     pub allows: i32,
-    /// Time at which the rescale of unknown size leaves the period, or the oldest event if no such rescale
-    /// exists.
+    /// Time at which the rescale of unknown size leaves the period. Without such a rescale, time at which the
+    /// oldest event leaves the period.
     pub frees_at: Option<Timestamp>,
     /// Time of a rescale of unknown size within the period. Such a rescale counts as the full allowance of
     /// the policy.
@@ -186,7 +186,8 @@ pub struct PolicyUse {
 }
 
 impl Explanation {
-    /// The class of the failure to read the Scale. A record of an earlier version has only the text.
+    /// The class of the failure to read the Scale. Records of earlier versions lack the class, so the text is
+    /// classified.
     pub fn scale_failure(&self) -> ScaleFailureClass {
         let text = self.failure.as_deref().unwrap_or_default();
         self.failure_class.unwrap_or_else(|| ScaleFailureClass::from_text(text))

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::MetricFailureClass;
 
 /// Maximum number of pods per metric and group that a record or a long explanation lists by name. Pods of the
-/// group `Ready` are then only counted.
+/// group `Ready` are only counted.
 pub const LISTED_PODS: usize = 3;
 
 /// The result of one metric.
@@ -114,11 +114,12 @@ pub struct MetricReading {
     /// more metrics and pods than it lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<PodCount>,
-    /// Samples of pods that the selector does not match. The sum of these samples counts if no request is
-    /// needed. The number of these samples counts if missing or unready pods are filled in.
+    /// Samples of pods that the selector does not match. The sum of the samples counts for targets that need
+    /// no requests. The number of the samples counts for all targets if missing or unready pods are filled
+    /// in.
     #[serde(default, rename = "strangers", skip_serializing_if = "Option::is_none")]
     pub unmatched: Option<UnmatchedSamples>,
-    /// The number of running and ready pods, for metrics with one value that is multiplied.
+    /// The number of running and ready pods, by which the ratio of a single value is multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_pods: Option<i64>,
     /// The ratio with missing and unready pods filled in, and the number of its values.
@@ -152,7 +153,7 @@ pub struct Corrected {
     pub values: i64,
     /// The assumed usage of missing pods; `None` if no pods are missing, or if the first ratio is exactly 1.
     pub missing: Option<Assumed>,
-    /// Whether unready pods are assumed to use nothing. Otherwise such pods are omitted.
+    /// Whether unready pods count with a usage of 0. Otherwise, unready pods are omitted.
     pub unready: bool,
 }
 
@@ -163,7 +164,7 @@ pub enum Assumed {
     /// The metric's target, if the metric proposes fewer pods. A target in percent counts as at least 100 %,
     /// the whole request.
     Target,
-    /// Nothing, if the metric proposes more pods.
+    /// Zero, if the metric proposes more pods.
     Zero,
 }
 

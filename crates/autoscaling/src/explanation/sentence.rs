@@ -14,7 +14,7 @@ use crate::failure::MetricFailureClass;
 use crate::history::Direction;
 use crate::spec::SelectPolicy;
 
-/// The last step of a decision that limited the count to another value than the metrics request.
+/// The last step of a decision that limited the count to a value other than the proposal of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitingStep {
@@ -208,7 +208,7 @@ impl Explanation {
         }
     }
 
-    /// The bound that would give the same count without the window.
+    /// The bound that would yield the same count without the window.
     fn bound_beyond(&self, step: &StabilizationStep) -> Option<LimitingStep> {
         if step.before < step.after && step.after <= self.min {
             Some(LimitingStep::Minimum)
@@ -314,7 +314,7 @@ impl MetricReading {
 }
 
 impl FailedMetric {
-    /// The class of the failure. A record of an earlier version has only the text.
+    /// The class of the failure. Records of earlier versions lack the class, so the text is classified.
     pub fn class(&self) -> MetricFailureClass {
         self.class.unwrap_or_else(|| MetricFailureClass::from_text(self.cause()))
     }

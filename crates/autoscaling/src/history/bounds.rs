@@ -1,10 +1,10 @@
 //! Bounds the history of one HPA.
 //!
-//! Upstream keeps every entry until a later one takes its slot. Up to the bounds, this module does the same.
-//! Beyond the bounds, it first drops entries that are out of reach of any window or period that the API
-//! allows. Then it drops entries that cannot change any decision. If too many entries remain, the module
-//! merges neighbors to the safe side. A merged recommendation holds for longer. A merged rescale counts
-//! against its direction for longer, and in favor of the other direction for a shorter time.
+//! Upstream keeps each entry until a later entry replaces it. This module does the same while the history is
+//! within its bounds. Beyond the bounds, the module first drops entries that are older than any window or
+//! period that the API allows. Then it drops entries that cannot change any decision. If too many entries
+//! remain, the module merges neighbors conservatively. A merged recommendation holds for longer. A merged
+//! rescale counts against its direction for longer, and in favor of the other direction for a shorter time.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -86,7 +86,7 @@ impl Changes {
     }
 }
 
-/// Creates the scale event of a rescale. The event may replace another that is older than the longest policy
+/// Creates the scale event of a rescale. The event may replace an event that is older than the longest policy
 /// period of its direction.
 pub(crate) fn scale_event(
     behavior: &Behavior,
@@ -146,8 +146,8 @@ impl History {
         }
     }
 
-    /// Moves all times by the size of a wall-clock jump, forwards or backwards, so that all entries keep
-    /// their age. Upstream measures ages with a monotonic clock.
+    /// Moves all times by the size of a wall-clock jump, forwards or backwards, which keeps the age of all
+    /// entries. Upstream measures ages with a monotonic clock.
     pub fn shift(&mut self, by: SignedDuration) {
         for recommendation in &mut self.recommendations {
             recommendation.at = moved(recommendation.at, by);

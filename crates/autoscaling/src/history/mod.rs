@@ -2,12 +2,12 @@
 //!
 //! A decision reads the history and returns additions as [`Changes`], which the caller commits. `commit`
 //! chooses the slots of new entries, and `bounds` limits their number. A history outlives its process.
-//! `rebuilt` derives one from the state of the cluster, and `reconcile` compares the Scale with rescales that
-//! a lost response or another process left uncertain.
+//! `rebuilt` derives a history from the state of the cluster, and `reconcile` compares the Scale with
+//! rescales that a lost response or another process left uncertain.
 //!
-//! Uncertain data counts to the safe side, against the rate policies. A rescale at an uncertain time counts
-//! at the latest possible time in its direction, and at the earliest possible time in the other direction. A
-//! rescale of unknown size counts as the full allowance of the policies in both directions.
+//! Uncertain data is treated conservatively: it counts against the rate policies. A rescale at an uncertain
+//! time counts at the latest possible time in its direction, and at the earliest possible time in the other
+//! direction. A rescale of unknown size counts as the full allowance of the policies in both directions.
 
 mod bounds;
 mod commit;
@@ -46,8 +46,8 @@ pub struct History {
     /// A rescale with a lost response. The next sync that reads the Scale settles it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<PendingWrite>,
-    /// Time of the takeover from another process, or of the rebuild. The very last rescale before this time
-    /// may be missing. The next sync that reads the Scale checks for such a rescale.
+    /// Time of the takeover from another process, or of the rebuild. The last rescale before this time may be
+    /// missing. The next sync that reads the Scale checks for such a rescale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Timestamp>,
 }
@@ -68,8 +68,8 @@ pub struct ScaleEvent {
     pub at: Timestamp,
     /// The number of pods; never negative.
     pub change: i32,
-    /// The earliest possible time, if the time is uncertain. In the other direction, the event counts from
-    /// the earliest time on, so for as short as possible.
+    /// The earliest possible time, if the time is uncertain. Policies of the other direction count the event
+    /// from this time, and therefore for the shortest possible time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest: Option<Timestamp>,
 }

@@ -4,13 +4,13 @@
 //! The cluster does not record recommendations, so the rebuilt history has none. The status has the time of
 //! the last rescale, and events have sizes. But events can be lost: the API server or its event store was
 //! unavailable, the sender reached its limit of 25 consecutive events, or a process stopped before it sent an
-//! event. Equal events may also be merged, which keeps only the dates of the first and the last event. A size
-//! alone does not show the previous size.
+//! event. Equal events may also be merged, which keeps only the dates of the first and the last event. An
+//! event contains the new size, but not the previous size.
 //!
-//! No other rescale fits between the events of two consecutive syncs. Events therefore count from the last
-//! rescale backwards, as long as each event is one sync after the previous one. The oldest event of this
-//! sequence has a known size but an unknown change, so this event counts as the full allowance of the
-//! policies. If no event matches the last rescale in the status, that rescale counts as the full allowance.
+//! No other rescale fits between the events of two consecutive syncs. Events therefore count backwards from
+//! the last rescale, as long as consecutive events are one sync apart. The oldest event of this sequence has
+//! a known size but an unknown change, so this event counts as the full allowance of the policies. If no
+//! event matches the last rescale in the status, that rescale counts as the full allowance.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub struct ObservedRescale {
     pub to: i32,
 }
 
-/// Upper bound of the time from the second of an event to the rescale. The event is created before the
-/// rescale, and the event's time is truncated.
+/// Maximum time from the timestamp of an event to the rescale. The event is created before the rescale, and
+/// the event's time is truncated.
 const AFTER_EVENT: SignedDuration = SignedDuration::from_secs(2);
 
 impl History {
@@ -38,8 +38,8 @@ impl History {
     /// counts at its first and at its last date.
     ///
     /// `apart` is the minimum time between two rescales: the sync period. Consecutive events must be one
-    /// period apart. Less than two periods is not sufficient, because a changed spec is synced out of turn
-    /// and again a period later. If `apart` is zero, no event counts.
+    /// period apart. A distance below two periods is not sufficient, because a changed spec triggers an extra
+    /// sync, and the next sync follows one period later. If `apart` is zero, no event counts.
     #[must_use]
     pub fn rebuilt(status: &Status, rescales: &[ObservedRescale], apart: Duration, now: Timestamp) -> Self {
         let mut history = Self::default().inherit(now);

@@ -43,7 +43,7 @@ pub struct Selector {
 struct Requirement {
     key: Box<str>,
     operator: Operator,
-    /// The values, sorted as in the printed text. A comparison has exactly one value, the two existence
+    /// The values, sorted as in the printed text. A comparison has exactly one value, and the two existence
     /// operators have none.
     values: Box<[Box<str>]>,
 }
@@ -89,7 +89,7 @@ impl Selector {
         Self::from_label_selector(Some(&LabelSelector::parse(text)?))
     }
 
-    /// Converts the structured form. An absent selector selects nothing, an empty selector selects
+    /// Converts the structured form. An absent selector selects nothing, and an empty selector selects
     /// everything.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! A second, naive implementation of one metric's proposal. It uses whole numbers and fractions, and follows
-//! the description of upstream.
+//! A second, naive implementation of one metric's proposal. It uses integers and fractions, and follows the
+//! description of upstream.
 
 use std::cmp::Ordering;
 
@@ -34,7 +34,7 @@ impl Ratio {
         }
     }
 
-    /// The smallest whole number not below ratio × `count`, and whether the product is whole.
+    /// The smallest integer not below ratio × `count`, and whether the product is an integer.
     fn times(self, count: i128) -> (i128, bool) {
         let product = self.0 * count;
         let whole = product.rem_euclid(self.1) == 0;
@@ -55,11 +55,11 @@ pub(crate) enum Band {
 pub(crate) struct ModelProposal {
     /// The exact count.
     pub(crate) count: i128,
-    /// Whether float64 may yield one more replica, because the exact result is whole.
+    /// Whether float64 may yield one more replica, because the exact result is an integer.
     pub(crate) or_one_more: bool,
     /// The position of the first ratio, before pods are filled in.
     pub(crate) band: Band,
-    /// Whether the metric proposes the current count because the count should stay.
+    /// Whether a rule keeps the current count.
     pub(crate) stays: bool,
 }
 
@@ -170,7 +170,7 @@ impl PerPod<'_> {
     }
 }
 
-/// The proposal for a value with one target for all pods, of which `ready` are ready.
+/// The proposal for a single value with one target for all pods. `ready` is the number of ready pods.
 pub(crate) fn of_all(value: i64, target: i64, current: i32, ready: i128, tolerance: i128) -> ModelProposal {
     let ratio = Ratio(value.into(), target.into());
     let band = ratio.band(tolerance);

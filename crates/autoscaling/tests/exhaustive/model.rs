@@ -1,4 +1,4 @@
-//! A second, naive implementation of stabilization, rates and bounds. It uses whole numbers, follows the
+//! A second, naive implementation of stabilization, rates and bounds. It uses integers, follows the
 //! description of upstream, and shares no code with the core.
 
 /// An earlier recommendation: its age in nanoseconds and its count.
@@ -63,8 +63,8 @@ pub(crate) fn default_limit(current: i32, desired: i32, min: i32, max: i32) -> i
 }
 
 /// The exact count that a policy allows from the count at the start of its period, and the additional pods
-/// that upstream's float64 arithmetic may allow. That is one pod at most, and only if the exact result is
-/// whole.
+/// that upstream's float64 arithmetic may allow. The difference is at most one pod, and occurs only if the
+/// exact result is an integer.
 pub(crate) fn allowed(policy: Policy, start: i64, up: bool) -> (i64, i64) {
     match policy {
         Policy::Pods(value, _) if up => (start + i64::from(value), 0),

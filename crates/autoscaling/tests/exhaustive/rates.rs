@@ -413,8 +413,8 @@ fn follow(
 #[test]
 fn following_the_policies_never_exceeds_them_in_any_window() {
     let steps = if WHOLE { 5 } else { 3 };
-    // Syncs go up and down in any order, or in one direction only. One direction bounds the plain sum of
-    // changes.
+    // Syncs scale up and down in any order, or in one direction only. With one direction, the plain sum of
+    // the changes is bounded too.
     let mut plays = Vec::new();
     for pair in pairs() {
         for wants in [vec![1, 1000], vec![1000], vec![1]] {

@@ -1,5 +1,5 @@
-//! All cases of a domain in which upstream's float64 arithmetic yields another count than whole numbers. The
-//! other proofs compare with whole numbers and tolerate exactly the deviations that are proven here.
+//! All cases of a domain in which upstream's float64 arithmetic yields a different count than integer
+//! arithmetic. The other proofs compare with integer arithmetic and tolerate exactly these deviations.
 
 use crate::number::{ceil_to_count, truncate_to_count};
 use crate::workload::{WHOLE, for_each_in_parallel};
@@ -57,7 +57,8 @@ fn ratio_times_count_is_off_by_at_most_one_and_only_if_it_is_whole() {
 
 #[test]
 fn tolerance_in_whole_percent_is_exact_at_its_edges() {
-    // Compares `ratio <= 1 + tolerance` in floats with whole numbers, for every ratio of small numbers.
+    // Compares `ratio <= 1 + tolerance` in float64 with integer arithmetic, for every ratio of small
+    // integers.
     let mut off = Vec::new();
     for percent in 0..=100_i32 {
         let tolerance = f64::from(percent) / 100.0;

@@ -1,5 +1,5 @@
-//! Every conversion from a float or a wide integer to a narrower one saturates, and no load makes a decision
-//! wrap.
+//! Every conversion from a float or a wide integer to a narrower one saturates, and no load makes the
+//! arithmetic of a decision wrap.
 
 use autoscaling::quantity::{Format, Quantity};
 use autoscaling::spec::ValueTarget;
@@ -11,7 +11,7 @@ use crate::workload::{
     WHOLE, Workload, external_metric, external_value, for_each_in_parallel, pod_values, pods_metric, running,
 };
 
-/// Rounds a float towards zero and up, from its bits and without the processor's arithmetic. Beyond 2^100 in
+/// Rounds a float towards zero and up, from its bits, without floating-point arithmetic. Beyond 2^100 in
 /// either direction the exact value does not matter.
 fn rounded(value: f64) -> (i128, i128) {
     let bits = value.to_bits();
@@ -134,7 +134,7 @@ fn milli(value: i64) -> Quantity {
     Quantity::from_milli(value, Format::DecimalSi)
 }
 
-/// The smallest whole number not below `value / target`; beyond all counts if the target is zero.
+/// The smallest integer not below `value / target`; beyond all counts if the target is zero.
 fn exact_ceil(value: i128, target: i128) -> i128 {
     if target == 0 {
         return value.signum() << 100; // infinite, or NaN for 0 / 0

@@ -65,7 +65,7 @@ impl Workload {
         self
     }
 
-    /// Marks the target as scaled to zero by this controller, so that metrics may scale it up again.
+    /// Marks the target as scaled to zero by this controller, so metrics may scale it up again.
     pub(crate) fn scaled_to_zero(mut self) -> Self {
         let condition = Condition {
             kind: autoscaling::condition::SCALED_TO_ZERO.into(),
@@ -209,8 +209,8 @@ pub(crate) fn pending(name: &str, resource: &str, request_milli: i64) -> Pod {
     Pod { phase: Phase::Pending, ready: None, start_time: None, ..running(name, resource, request_milli) }
 }
 
-/// Whether this build covers the whole domains, as an optimised build does. A build with debug assertions
-/// covers smaller domains of the same kind.
+/// Whether this build covers the whole domains. A build with debug assertions covers smaller domains of the
+/// same kind.
 pub(crate) const WHOLE: bool = !cfg!(debug_assertions);
 
 /// Runs `work` for every item on all processors. Returns the sum of the results, which is the number of

@@ -131,7 +131,7 @@ fn one(world: &mut World, key: &str, stored: &mut HpaState, settings: &Settings,
     };
     for metric in &decision.explanation().metrics {
         if let MetricExplanation::Failed(failed) = metric {
-            // upstream's text alone leads to the same class, except for the many errors of selectors.
+            // Upstream's text alone yields the same class, except for the many errors about selectors.
             if failed.class != Some(MetricFailureClass::InvalidMetric) {
                 let parsed = MetricFailureClass::from_text(failed.cause());
                 assert_eq!(failed.class, Some(parsed), "{}", failed.error);
@@ -164,8 +164,8 @@ fn one(world: &mut World, key: &str, stored: &mut HpaState, settings: &Settings,
 }
 
 fn expectation(expect: &Value) -> Value {
-    // If upstream's text names a random pod, upstream writes a status only by chance, and hits a status fault
-    // only by chance.
+    // If upstream's text names a random pod, chance determines whether upstream writes a status, and whether
+    // the write hits a status fault.
     let by_chance = expect["statusWrites"] == -1;
     let events: Vec<Value> = expect["events"]
         .as_array()

@@ -253,7 +253,7 @@ fn count_from_zero_is_lifted_to_the_minimum_if_policies_limit_it() {
         (decision.explanation().desired, decision.explanation().lifted_to_min)
     };
     assert_eq!(lifted(&workload), (Some(3), None));
-    // Twice zero is zero.
+    // 100 % of zero replicas is zero, so the policy allows no scale-up.
     let mut behavior = Behavior::default();
     behavior.scale_up.policies =
         [ScalingPolicy { kind: PolicyKind::Percent, value: 100, period_seconds: 15 }].into();

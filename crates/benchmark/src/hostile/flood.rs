@@ -1,4 +1,4 @@
-//! The hostile clients of the secure port, in a process of their own with a low priority.
+//! The hostile clients of the secure port, which run in a separate process at low priority.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -22,22 +22,22 @@ use super::Way;
 use crate::Failure;
 use crate::scrape::trusting;
 
-/// The number of connections at once.
+/// The number of simultaneous connections.
 const HANDSHAKE_CONNECTIONS: u64 = 512;
 const TOKEN_CONNECTIONS: u64 = 64;
-/// The time after which a client leaves a connection on which the server does not continue.
+/// The time that a client waits for the response to its ClientHello.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 const WHOLE_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed connection.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
-/// One of N handshakes is completed with the client's certificate. A completed one costs the client a
-/// signature by a key of 4,096 bits, as expensive as that of the server.
+/// One in this many handshakes is completed with the client's certificate. A completed handshake costs the
+/// client a signature with a 4,096-bit key, as expensive as the server's signature.
 const COMPLETED: u64 = 250;
-/// The address of the clients. The probes of this program come from another one.
+/// The source address of the clients. This program's probes use another address.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// What all connections of a flood did.
+/// Counters over all connections of a flood.
 #[derive(Debug, Default)]
 struct Counters {
     turns: AtomicU64,
@@ -50,7 +50,7 @@ struct Counters {
 pub(crate) struct Flood(Child);
 
 impl Flood {
-    /// Starts a flood of the address that ends by itself.
+    /// Starts a flood of `address`, which stops after `time`.
     pub(crate) fn start(
         way: Way,
         address: SocketAddr,
@@ -70,14 +70,14 @@ impl Flood {
         Ok(Self(child))
     }
 
-    /// The numbers of started and of answered actions, after the end.
+    /// Waits for the end of the flood. Returns the numbers of started and answered actions.
     pub(crate) async fn end(self) -> Result<(u64, u64), Failure> {
         let output = self.0.wait_with_output().await?;
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 }
 
-/// Creates the keys and certificates of the server and of the client in a folder, if they are not there.
+/// Creates the keys and certificates of the server and the client in a folder, unless they exist.
 pub(crate) async fn certificates(folder: &Path) -> Result<(), Failure> {
     let name = |file: &str| folder.join(file).display().to_string();
     for (subject, issuer) in
@@ -104,7 +104,7 @@ pub(crate) async fn certificates(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Floods an address for some time and prints the numbers of started and of answered actions.
+/// Floods an address for `time`, and prints the numbers of started and answered actions.
 pub(crate) async fn run(way: Way, address: SocketAddr, time: Duration, folder: &Path) -> Result<(), Failure> {
     let counters = Arc::new(Counters::default());
     let connector = connector(way, folder)?;
@@ -132,15 +132,15 @@ pub(crate) async fn run(way: Way, address: SocketAddr, time: Duration, folder: &
     Ok(())
 }
 
-/// Waits until the next action is due by the rate of all connections, and returns its number.
+/// Waits until the next action is due at the rate of all connections together. Returns the action's number.
 async fn turn(way: Way, counters: &Counters, start: Instant) -> u64 {
     let turn = counters.turns.fetch_add(1, Ordering::Relaxed);
     sleep_until(start + Duration::from_secs_f64(turn as f64 / way.rate())).await;
     turn
 }
 
-/// Starts one handshake. Few are completed, the others end with the response to the ClientHello, for which the
-/// server has signed.
+/// Starts one handshake. One in [`COMPLETED`] is completed. The others end with the server's response to the
+/// ClientHello, for which the server has computed a signature.
 async fn handshake(
     address: SocketAddr,
     connector: &TlsConnector,
@@ -166,7 +166,7 @@ async fn handshake(
     Ok(())
 }
 
-/// Sends requests with made-up tokens over one connection until it ends.
+/// Sends requests with made-up tokens over one connection until the connection ends.
 async fn tokens(
     address: SocketAddr,
     connector: &TlsConnector,
@@ -192,7 +192,7 @@ async fn tokens(
     }
 }
 
-/// A connection that is reset when it is dropped, so that its port is free at once.
+/// Opens a connection that is reset on drop, which frees its port at once.
 async fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((SOURCE, 0).into())?;
@@ -201,8 +201,8 @@ async fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// A connector that accepts any certificate of the server. A client with a token has no certificate, which would
-/// take precedence.
+/// Creates a connector that accepts any server certificate. A client with a token presents no certificate,
+/// because a certificate would take precedence.
 fn connector(way: Way, folder: &Path) -> Result<TlsConnector, Failure> {
     if way == Way::Tokens {
         return Ok(TlsConnector::from(Arc::new(trusting()?.with_no_client_auth())));
@@ -213,7 +213,7 @@ fn connector(way: Way, folder: &Path) -> Result<TlsConnector, Failure> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// The first message of a handshake. The server answers it any number of times.
+/// Creates a ClientHello, the first message of a handshake. The server accepts the same one any number of times.
 fn hello() -> Result<Vec<u8>, Failure> {
     let config: ClientConfig = trusting()?.with_no_client_auth();
     let name = ServerName::IpAddress(Ipv4Addr::LOCALHOST.into());

@@ -1,8 +1,8 @@
-//! Hostile tenants and clients: what they cost the controller and all other HPAs.
+//! The cost of hostile tenants and clients for the controller and all other HPAs.
 //!
-//! Each kind of load has a separate cluster with 1,500 HPAs in 50 namespaces, a fifth of them by external metrics. The
-//! controller runs at default flags. It is measured first without the tenant, then with the tenant, in the same
-//! process, so that the two are comparable on a busy machine.
+//! Each attack has a separate cluster with 1,500 HPAs in 50 namespaces, a fifth of them on external metrics. The
+//! controller runs with default flags. The same process is measured first without and then with the tenant, so the
+//! two parts are comparable on a busy machine.
 
 mod flood;
 mod table;
@@ -30,10 +30,10 @@ use crate::workload::{Kind, Workload};
 
 /// The sampling interval of the controller's memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
-/// The resident memory at which the controller is killed, as by the limit of a container. The limit of the shipped
-/// manifests is lower, but the peak should be visible.
+/// The resident bytes at which the controller is killed, like a container at its memory limit. The limit of
+/// the shipped manifests is lower, but the peak should be visible.
 const MEMORY_LIMIT: u64 = 3 << 30;
-/// The pause before a controller that has exited is started again.
+/// The pause before a controller that has exited is restarted.
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The options of the benchmark.
@@ -49,12 +49,12 @@ pub(crate) struct Hostile {
     folder: PathBuf,
 }
 
-/// The arguments.
+/// The subcommand.
 pub(crate) fn command() -> Command {
     let names = ALL.map(|(name, ..)| name);
     Command::new("hostile")
-        .about("Measures all other HPAs while a tenant or a client is hostile, at default flags")
-        .arg(Arg::new("way").num_args(0..).value_parser(names).help("Ways; all if none is named"))
+        .about("Measures the effect of a hostile tenant or client on all other HPAs, with default flags")
+        .arg(Arg::new("way").num_args(0..).value_parser(names).help("Attacks to run (default: all)"))
         .arg(
             Arg::new("hpas")
                 .long("hpas")
@@ -70,7 +70,7 @@ pub(crate) fn command() -> Command {
         .arg(text("out", "Folder for the table").default_value("target/scale"))
 }
 
-/// Reads the arguments.
+/// Reads the arguments of the subcommand.
 pub(crate) fn read(matches: &ArgMatches) -> Result<Hostile, Failure> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let seconds =
@@ -89,7 +89,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Hostile, Failure> {
     })
 }
 
-/// The arguments of the process that floods a port.
+/// The subcommand of the process that floods a port.
 pub(crate) fn flood_command() -> Command {
     Command::new("flood").hide(true).args(["way", "address", "seconds", "folder"].map(Arg::new))
 }
@@ -101,7 +101,7 @@ pub(crate) async fn flood(words: &[String; 4]) -> Result<(), Failure> {
     flood::run(serde_json::from_str(way)?, address.parse()?, time, Path::new(folder)).await
 }
 
-/// Measures all ways one after the other. Prints the table after each, and stores it.
+/// Measures the selected attacks one after the other. Stores the table after each attack, and prints it at the end.
 pub(crate) async fn run(options: &Hostile) -> Result<(), Failure> {
     std::fs::create_dir_all(&options.folder)?;
     let folder = std::fs::canonicalize(&options.folder)?;
@@ -117,7 +117,7 @@ pub(crate) async fn run(options: &Hostile) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One controller, which is started again when it exits.
+/// A controller that is restarted when it exits.
 struct Guarded<'a> {
     command: CommandLine,
     places: Placeholders<'a>,
@@ -130,8 +130,8 @@ struct Guarded<'a> {
 }
 
 impl Guarded<'_> {
-    /// The usage of the process and the CPU seconds of all processes. Starts the controller again if it has exited
-    /// or takes too much memory.
+    /// Returns the CPU seconds of all processes and the resident bytes of the current one. Restarts the
+    /// controller if it has exited or exceeds [`MEMORY_LIMIT`].
     async fn sample(&mut self) -> Result<(f64, u64), Failure> {
         match self.controller.usage() {
             Ok(usage) if usage.resident < MEMORY_LIMIT => self.last = usage,
@@ -142,7 +142,7 @@ impl Guarded<'_> {
                 self.exits += 1;
                 sleep(RESTART_INTERVAL).await;
                 let controller = self.command.start(&self.places, &self.log)?;
-                // The process that is replaced may have exited already.
+                // The replaced process may have exited already.
                 let _ = std::mem::replace(&mut self.controller, controller).kill().await;
                 self.last = Usage::default();
                 return Ok((self.cpu, resident));
@@ -220,7 +220,7 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
     })
 }
 
-/// Samples the controller until the measured time is over. Returns the number of the tenant's actions as well.
+/// Samples the controller until the measured time is over. Also returns the number of the tenant's actions.
 async fn part(
     options: &Hostile,
     workload: &Workload,
@@ -281,15 +281,15 @@ pub(crate) fn longest_gap(observed: &Observations) -> f64 {
 
 /// The namespace of the hostile tenant.
 pub(crate) const HOSTILE: &str = "hostile";
-/// The external metric that the API does not have.
+/// The name of an external metric that the API does not serve.
 pub(crate) const ABSENT_METRIC: &str = "absent";
 
-/// What a hostile tenant or client does.
+/// The attack of a hostile tenant or client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Way {
     /// One HPA has 10,000 different external metrics.
     Queries,
-    /// 30 HPAs are changed once per second, each time to another number of replicas.
+    /// 30 HPAs are changed once per second, each time to a different number of replicas.
     Edits,
     /// 2,000 HPAs have external metrics that never respond.
     Hanging,
@@ -312,23 +312,23 @@ pub(crate) enum Way {
 pub(crate) enum Shape {
     /// 30,000 metrics, 3 pods.
     Metrics,
-    /// 20,000 external metrics of one name, which the API does not have.
+    /// 20,000 external metrics with one name, which the API does not serve.
     Failures,
     /// 10,000 metrics, 1,000 pods.
     Product,
 }
 
-/// All ways by name, in the order of the table, with their titles.
+/// All attacks by name, in the order of the table, with their titles.
 pub(crate) const ALL: [(&str, Way, &str); 14] = [
     ("edits", Way::Edits, "30 HPAs changed each second"),
     ("queries", Way::Queries, "an HPA with 10,000 external metrics"),
     ("hanging", Way::Hanging, "2,000 HPAs by metrics that never respond"),
     ("large-metrics-1", Way::Large(Shape::Metrics, 1), "1 HPA with 30,000 metrics"),
-    ("large-metrics-20", Way::Large(Shape::Metrics, 20), "20 of them"),
+    ("large-metrics-20", Way::Large(Shape::Metrics, 20), "20 HPAs with 30,000 metrics each"),
     ("large-failures-1", Way::Large(Shape::Failures, 1), "1 HPA with 20,000 failing metrics"),
-    ("large-failures-20", Way::Large(Shape::Failures, 20), "20 of them"),
+    ("large-failures-20", Way::Large(Shape::Failures, 20), "20 HPAs with 20,000 failing metrics each"),
     ("large-product-1", Way::Large(Shape::Product, 1), "1 HPA with 10,000 metrics and 1,000 pods"),
-    ("large-product-20", Way::Large(Shape::Product, 20), "20 of them"),
+    ("large-product-20", Way::Large(Shape::Product, 20), "20 HPAs with 10,000 metrics and 1,000 pods each"),
     ("handshakes", Way::Handshakes, "TLS handshakes"),
     ("tokens", Way::Tokens, "made-up tokens"),
     ("events", Way::Events, "5,000 changed pods and HPAs per second"),
@@ -363,7 +363,7 @@ impl Way {
         }
     }
 
-    /// Whether the load comes from clients of the secure port, and not from objects.
+    /// Whether the load comes from clients of the secure port instead of objects.
     pub(crate) fn floods_port(self) -> bool {
         matches!(self, Self::Handshakes | Self::Tokens)
     }

@@ -1,32 +1,33 @@
-//! The table of hostile ways.
+//! The table of attacks.
 
 use std::fmt::Write as _;
 
 use crate::measure::Spread;
 
-/// The factor and the summand of the memory that HPAs of extreme size may take.
+/// The bound of the controller's resident memory with the tenant: a multiple of the median without the
+/// tenant, plus a number of bytes.
 const MEMORY_FACTOR: f64 = 1.3;
 const MEMORY_SUMMAND: f64 = 64.0 * 1_048_576.0;
 
-/// What was measured without or with the tenant.
+/// The figures without or with the tenant.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     /// The share of the syncs of all other HPAs that were at most a second late.
     pub(super) on_time: f64,
     pub(super) lateness: Option<Spread>,
-    /// The number of their syncs as a share of one per HPA and period.
+    /// Their observed syncs as a share of one per HPA and period.
     pub(super) done: f64,
     /// Median and maximum of the resident bytes of the controller.
     pub(super) resident: f64,
     pub(super) peak: f64,
-    /// CPU time per time of the controller, and of the server with the tenant.
+    /// Cores in use by the controller, and by the server, which includes the tenant.
     pub(super) controller: f64,
     pub(super) server: f64,
     /// The longest time without a write of the Lease, in seconds.
     pub(super) lease: f64,
 }
 
-/// One way.
+/// The row of one attack.
 #[derive(Debug, Clone)]
 pub(super) struct Row {
     pub(super) title: String,
@@ -43,7 +44,7 @@ pub(super) struct Row {
 /// The table as Markdown.
 pub(super) fn render(rows: &[Row]) -> String {
     let mut out = String::from(
-        "| | actions per s, of intended | syncs on time without, with | lateness p99, max | syncs of those due without, with | \
+        "| | actions per second (actual of intended) | syncs on time without, with | lateness p99, max | syncs made / due without, with | \
          resident without, with, maximum; bound | cores of the controller without, with | cores of the server without, with | \
          longest time without renewal without, with | exits |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );

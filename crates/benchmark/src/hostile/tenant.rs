@@ -1,4 +1,4 @@
-//! The hostile tenant, in the process of the server.
+//! The hostile tenant, which acts within the server process.
 
 #![expect(
     clippy::indexing_slicing,
@@ -22,7 +22,7 @@ const ROUND: Duration = Duration::from_millis(10);
 /// The share of the server's time for actions of the tenant. The server has one thread, so a larger share would
 /// delay the responses to the controller.
 const SHARE: f64 = 0.4;
-/// The kinds between which a target changes.
+/// The kinds that a changed target cycles through.
 const KINDS: [&str; 3] = ["ReplicaSet", "StatefulSet", "Deployment"];
 
 /// The tenant with its apps.
@@ -31,10 +31,10 @@ pub(crate) struct Tenant<'a> {
     way: Way,
     cluster: &'a Cluster,
     world: &'a World,
-    /// Numbers of its apps in the world.
+    /// The number of its first app in the world, and the number of its apps.
     first: usize,
     apps: usize,
-    /// The JSON of the metrics of an HPA of extreme size.
+    /// The metrics of an HPA of extreme size, as JSON.
     metrics: String,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Tenant<'a> {
         if self.way != Way::Kinds {
             return;
         }
-        // A view of another kind costs as much as the objects of that kind in the whole cluster.
+        // The cost of watching another kind depends on the number of its objects in the whole cluster.
         for number in (0..workload.all_hpas()).chain(self.first..self.first + self.apps) {
             let key = self.world.key(number);
             let Some((namespace, name)) = key.split_once('/') else { continue };
@@ -70,7 +70,7 @@ impl<'a> Tenant<'a> {
         }
     }
 
-    /// Creates the HPAs and then acts until it is dropped. `actions` counts what the tenant did.
+    /// Creates the HPAs, then acts until the future is dropped. `actions` counts the actions.
     pub(crate) async fn attack(&self, actions: &AtomicU64) {
         for number in 0..self.apps {
             let start = Instant::now();
@@ -117,8 +117,8 @@ impl<'a> Tenant<'a> {
         }
     }
 
-    /// Creates or changes an HPA of extreme size, as text: the server would take most of its time to parse and
-    /// to validate all these metrics.
+    /// Creates or changes an HPA of extreme size as text. Otherwise, the server would spend most of its time
+    /// on parsing and validating the metrics.
     fn put_large(&self, name: &str, round: usize) {
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
         let (max, metrics) = (2_000 + round, &self.metrics);
@@ -187,7 +187,7 @@ fn metrics(way: Way, number: usize) -> Vec<Value> {
     }
 }
 
-/// The pause that leaves the rest of the server's time to the controller after work of the tenant.
+/// The pause after a tenant's action of `busy` that limits the tenant to [`SHARE`] of the server's time.
 fn rest_after(busy: Duration) -> Duration {
     busy.mul_f64(1.0 / SHARE - 1.0)
 }

@@ -99,7 +99,7 @@ impl Follower {
                     break lock(&kept).end = Some(end.to_string());
                 }
                 let version = lock(&kept).version.clone();
-                // A server ends a watch if its reader is slower than the writers for a moment.
+                // The server ends a watch whose reader falls behind the writers.
                 body = match watch(&client, &version).await {
                     Ok(body) => body,
                     Err(error) => break lock(&kept).end = Some(error.to_string()),

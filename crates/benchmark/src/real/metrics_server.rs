@@ -204,7 +204,7 @@ impl State {
 
 fn parameter(query: &str, name: &str) -> String {
     let pair = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-    // In a query, a plus sign is a blank.
+    // In a query, a plus sign stands for a space.
     let text = pair.unwrap_or_default().replace('+', " ");
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }

@@ -9,8 +9,7 @@ use crate::{Failure, run, store};
 
 /// The required share of syncs on time.
 const ENOUGH: f64 = 0.99;
-/// The maximum ratio between the smallest number that failed and the largest number that held, at which
-/// the search ends.
+/// The ratio of the smallest number that failed to the largest number that held at which the search ends.
 const CLOSE: f64 = 1.125;
 /// The minimum number of HPAs to try.
 const LEAST: usize = 10;
@@ -18,9 +17,9 @@ const LEAST: usize = 10;
 /// The known bounds of a controller's capacity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Bounds {
-    /// The maximum number of HPAs that was on time.
+    /// The largest number of HPAs that was on time.
     holds: Option<usize>,
-    /// The minimum number of HPAs that was not on time.
+    /// The smallest number of HPAs that was not on time.
     fails: Option<usize>,
 }
 

@@ -44,8 +44,7 @@ type Bytes = (u64, u64);
 pub(super) struct Meter {
     process: u32,
     port: u16,
-    /// Bytes by inode in the first sample, which has only connections that existed then, and in the last
-    /// sample.
+    /// Bytes by inode in the first and in the last sample. The first sample lacks connections that were opened later.
     first: BTreeMap<u64, Bytes>,
     last: BTreeMap<u64, Bytes>,
 }

@@ -40,7 +40,7 @@ pub(crate) async fn run(
         let mut replaced = 0;
         for round in 1.. {
             sleep_until(start + ROUND * round).await;
-            // The factor is a prime, so that all apps take turns in no meaningful order.
+            // The factor is a prime, which spreads successive replacements over the apps.
             let due = f64::from(round) * ROUND.as_secs_f64() * workload.churn as f64;
             while f64::from(replaced) < due {
                 replaced += 1;

@@ -60,7 +60,8 @@ impl<'a> Subject<'a> {
         Self { group, namespace, resource: word(0), name: word(1), subresource: word(2) }
     }
 
-    /// For example `deployments.apps/scale`, only the group for a metrics API, or `discovery`.
+    /// The title, such as `deployments.apps/scale`. Only the group for a metrics API, and `discovery` without
+    /// a resource.
     fn title(&self) -> String {
         if self.resource.is_empty() {
             return "discovery".to_owned();

@@ -1,9 +1,10 @@
 //! The server process: the embedded cluster with a world, over TCP and TLS on a loopback address.
 //!
-//! The server process is this program, started with `server` and a workload. It communicates over lines
-//! of standard input and output, and first prints `ready KUBECONFIG`. On `measure SECONDS`, it runs the
-//! workload's events for that time and prints its observations as one line of JSON. `attack SECONDS` does the
-//! same with the workload's hostile tenant. It exits at the end of its input.
+//! The server process is this program, started with `server` and a workload. It reads commands from
+//! standard input and responds on standard output, line by line. First it prints `ready KUBECONFIG`. On
+//! `measure SECONDS`, it runs the workload's events for that time and prints its observations as one line of
+//! JSON. `attack SECONDS` does the same and also runs the workload's hostile tenant. The process exits at the
+//! end of its input.
 
 pub(crate) mod events;
 mod gateway;
@@ -39,7 +40,7 @@ use crate::world::World;
 
 /// The number of changes per resource type from which a watch can resume.
 const HISTORY: usize = 2_000;
-/// The same where a change can have megabytes.
+/// The number of such changes if a single change can have megabytes.
 const HISTORY_OF_LARGE: usize = 50;
 
 /// Writes the file `kubeconfig` and serves a workload until the input ends.

@@ -25,7 +25,7 @@ const SIDECAR_USAGE: (u64, u64) = (50, 64);
 #[derive(Debug)]
 pub(super) struct Pod {
     pub(super) name: String,
-    /// The PodMetrics text up to the first time.
+    /// The PodMetrics JSON up to the value of `creationTimestamp`.
     head: String,
 }
 
@@ -37,7 +37,7 @@ impl Pod {
     }
 }
 
-/// The text between the two times of a PodMetrics.
+/// The PodMetrics JSON between the values of `creationTimestamp` and `timestamp`.
 pub(super) fn labels_text(app: &str) -> String {
     format!(r#"","labels":{}}},"timestamp":""#, labels(app))
 }

@@ -3,7 +3,7 @@
 //!
 //! Pods follow scale writes immediately and are ready immediately, so that the measurement covers the
 //! controller and not a rollout. The load of an app is spread over its pods. It varies every second
-//! within the tolerance, so that every sync has a new status to write and no different count.
+//! within the tolerance, so every sync writes a new status with an unchanged count.
 
 mod metrics;
 mod objects;

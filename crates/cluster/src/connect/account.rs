@@ -203,7 +203,7 @@ impl Account {
         let account = ServiceAccount { metadata, ..ServiceAccount::default() };
         let accounts = self.client.namespaced(&self.namespace);
         match accounts.create(&PostParams::default(), &account).await.map_err(ApiError::from) {
-            // Another replica created it first.
+            // Another replica created the account first.
             Err(error) if error.code() == Some(409) => Ok(()),
             answer => answer.map(drop),
         }

@@ -1,9 +1,9 @@
 //! Credential plugins: programs in the kubeconfig (`exec`) that print a token or a certificate.
 //!
 //! As in client-go, the first request that needs credentials runs the plugin. Its output is cached until the
-//! credentials expire or the server refuses them. Its standard error is inherited. Unlike in client-go, the
-//! plugin has a time limit, so that a hanging plugin ends with an error that names it. The plugin runs in a
-//! separate task, so that a request that times out does not interrupt an interactive login.
+//! credentials expire or the server refuses them. Its standard error is inherited. Unlike in client-go, the plugin has
+//! a time limit, so a hanging plugin leads to an error that names the plugin. The plugin runs in a separate task, so a
+//! request that times out does not interrupt an interactive login.
 
 use std::io::IsTerminal;
 use std::process::Stdio;

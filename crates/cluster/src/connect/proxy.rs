@@ -39,7 +39,7 @@ pub(super) enum Kind {
     Socks5,
 }
 
-/// A proxy in front of the server.
+/// A proxy through which the client reaches the API server.
 #[derive(Debug, Clone)]
 pub(super) struct Proxy {
     pub(super) kind: Kind,

@@ -170,7 +170,7 @@ impl TlsFiles {
 impl Contents {
     /// Replaces the files in `config` by their contents.
     pub(super) fn apply(&self, config: &mut kube::Config) {
-        // The library would read the file as well, at other times.
+        // Otherwise the library would also read the file, at other times.
         config.root_cert_file = None;
         if let Some(authority) = &self.authority {
             let found = certificates(authority).unwrap_or_default();

@@ -192,9 +192,8 @@ fn raw(json: Vec<u8>) -> Result<Box<RawValue>, DecodeError> {
     Ok(RawValue::from_string(json)?)
 }
 
-/// The writers of an object's status: manager and time of every entry of `metadata.managedFields` for the
-/// subresource `status`. The server updates the time, in whole
-/// seconds, whenever a manager changes a value.
+/// The writers of an object's status: manager and time of every entry of `metadata.managedFields` for the subresource
+/// `status`. The server updates the time, in whole seconds, whenever a manager changes a value.
 ///
 /// Skips entries without a time. Returns an empty list if the field is unreadable, because no property of the
 /// HPA depends on it.

@@ -1,6 +1,6 @@
 //! Finds the end of a JSON object or array without decoding it.
 //!
-//! Quotes and brackets of 64 bytes are found at once, as bits of a word, so that skipping costs a fraction of
+//! The quotes and brackets among 64 bytes are found at once, as bits of a word, so skipping costs a fraction of
 //! decoding. The JSON is not validated.
 
 /// The nesting state between two bytes of an object or array.

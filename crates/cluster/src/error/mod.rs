@@ -46,7 +46,7 @@ pub enum ApiError {
         retry_after: Option<Duration>,
         /// `reason` of the first cause: `NamespaceTerminating`, `ResourceVersionTooLarge`, ...
         cause: Option<String>,
-        /// Whether the response was no Status, so that reason and text follow from the code.
+        /// Whether the response was not a Status. Reason and text are then derived from the code.
         generic: bool,
     },
     /// One side refused the other's certificate. The server did not receive the request.
@@ -236,8 +236,8 @@ impl ApiError {
         self.code().is_none() && !self.outcome_unknown()
     }
 
-    /// Appends the cause of an earlier attempt of the same request, as in client-go. Only errors without a
-    /// response get it, and only if the cause differs.
+    /// Appends the cause of an earlier attempt of the same request, as in client-go. Only for errors without a
+    /// response, and only if the cause differs.
     #[must_use]
     pub(super) fn after(mut self, earlier: &Self) -> Self {
         if let Some(cause) = earlier.transport_cause()

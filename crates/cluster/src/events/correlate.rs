@@ -84,7 +84,7 @@ struct Digest(u64);
 
 impl Digest {
     fn new(message: &str) -> Self {
-        // Fixed keys, so that equal runs correlate equally.
+        // Fixed keys make correlation reproducible across runs.
         let mut hasher = DefaultHasher::new();
         message.hash(&mut hasher);
         Self(hasher.finish())

@@ -1,4 +1,4 @@
-//! Events about HPAs (core/v1). Correlated as in client-go, and sent by one task, separately from the syncs.
+//! Events about HPAs (core/v1). Events are correlated as in client-go. One task sends them, separately from the syncs.
 
 mod correlate;
 mod sender;
@@ -35,7 +35,7 @@ pub struct EventTarget {
 }
 
 impl EventTarget {
-    /// The HPA, whatever its version.
+    /// The HPA without its resourceVersion.
     fn object(&self) -> ObjectKey {
         let [namespace, name, uid] = [&self.namespace, &self.name, &self.uid].map(Arc::clone);
         ObjectKey { namespace, name, uid }
@@ -45,7 +45,7 @@ impl EventTarget {
 /// Maximum total size of queued messages, in bytes. Further events are dropped.
 const MAX_WAITING: usize = 16 << 20;
 
-/// Maximum number of queued events of one HPA, so that the events of others find room. Further events of the
+/// Maximum number of queued events of one HPA, which leaves room for the events of other HPAs. Further events of the
 /// HPA are dropped.
 const MAX_WAITING_PER_HPA: usize = 200;
 
@@ -54,8 +54,8 @@ const MAX_WAITING_PER_HPA: usize = 200;
 pub struct EventOptions {
     /// `source.component` and `reportingComponent`.
     pub component: String,
-    /// The part of an event's name between the object's name and the time. Two recorders that may send events about
-    /// one object at the same time need different parts. Empty: a name as in client-go.
+    /// The part of an event's name between the object's name and the time. Two recorders that may send events about one
+    /// object at the same time need different parts. If empty, names are as in client-go.
     pub name_part: &'static str,
     /// Maximum number of queued events. Further events are dropped.
     pub queue: usize,
@@ -66,8 +66,8 @@ pub struct EventOptions {
     /// The write gate. While it is closed because of another controller, events are dropped before they count
     /// towards the rate limits. The first events after the gate opens are then not dropped as spam.
     pub gate: Option<Arc<Gate>>,
-    /// Gives the permission for the events of each HPA. An event without permission is dropped like while the
-    /// gate is closed because of another controller. `None` permits all.
+    /// Permits the events of each HPA. Events without permission are dropped as if the gate were closed because of
+    /// another controller. `None` permits all.
     pub permits: Option<Arc<dyn Permits>>,
 }
 
@@ -111,7 +111,7 @@ struct Counters {
     queued: AtomicUsize,
     /// Total size of the queued messages, in bytes.
     waiting: AtomicUsize,
-    /// Number of queued events by HPA. Without HPAs that have none.
+    /// Number of queued events by HPA. HPAs without queued events have no entry.
     waiting_by_hpa: Mutex<BTreeMap<ObjectKey, usize>>,
     /// Number of entries in the correlator.
     remembered: AtomicUsize,

@@ -1,4 +1,4 @@
-//! Sends queued events: those of a namespace in order, one at a time, and those of several namespaces at once.
+//! Sends queued events: one at a time and in order within a namespace, and concurrently across namespaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::error::ApiError;
 use crate::fair::Rotation;
 use crate::gate::{Refusal, WritePermit};
 
-/// Maximum number of namespaces with an event in flight. An event whose delivery takes long, such as one that
-/// the server refuses with an interval until the next attempt, delays those of its namespace only.
+/// Maximum number of namespaces with an event in flight. A slow delivery, for example after a response with
+/// `Retry-After`, delays only the events of its namespace.
 const AT_ONCE: usize = 16;
 
 /// The maximum length of a name in Kubernetes.
@@ -43,19 +43,18 @@ pub(super) struct Sender {
     /// The namespaces of the events in flight.
     busy: BTreeSet<Arc<str>>,
     in_flight: FuturesUnordered<BoxFuture<'static, Delivered>>,
-    /// Callers that wait for the events before a number.
+    /// Callers that wait until all events with a lower number are finished.
     flushes: Vec<(u64, oneshot::Sender<()>)>,
     /// Deleted objects with queued events.
     gone: BTreeSet<ObjectKey>,
 }
 
-/// Sends events.
 struct Delivery {
     client: Client,
     options: EventOptions,
 }
 
-/// The end of a delivery.
+/// The result of a delivery.
 struct Delivered {
     number: u64,
     namespace: Arc<str>,
@@ -118,7 +117,7 @@ impl Sender {
         }
     }
 
-    /// Starts the next event of each namespace that has none in flight.
+    /// Starts the next delivery of each namespace without a delivery in flight.
     fn start_deliveries(&mut self) {
         while self.busy.len() < AT_ONCE {
             let busy = &self.busy;
@@ -161,7 +160,7 @@ impl Sender {
         self.counters.remembered.store(self.correlator.len(), Ordering::Relaxed);
     }
 
-    /// The event to send, whether it is created, and its permit. `None` if it is not sent.
+    /// The correlated event, whether the event is new in the cluster, and the permit. `None` if nothing is sent.
     fn correlate(
         &mut self,
         Queued { target, intent, at }: &Queued,
@@ -223,8 +222,7 @@ impl Delivery {
         Some(permits.permit(&target.namespace, &target.name))
     }
 
-    /// Sends one event. Retries while the server is unreachable. An event that the server rejects, whatever
-    /// the code, is dropped.
+    /// Sends one event. Retries while the server is unreachable. Drops an event that the server rejects with any code.
     async fn deliver(
         &self,
         target: &EventTarget,
@@ -275,7 +273,7 @@ impl Delivery {
             "count": event.count,
             "type": intent.kind.as_str(),
             "eventTime": null,
-            // client-go leaves it out of combined events.
+            // client-go omits the component from combined events.
             "reportingComponent": if event.combined { "" } else { &*self.options.component },
             "reportingInstance": "",
         });
@@ -284,8 +282,8 @@ impl Delivery {
     }
 }
 
-/// The name of an event: as in client-go, the object's name and the time. client-go uses a random UUID
-/// where this is too long for a name; here the object's UID takes the place of its name.
+/// The name of an event: as in client-go, the object's name and the time. If the result is too long, client-go uses a
+/// random UUID, and this function uses the object's UID instead of its name.
 fn event_name(target: &EventTarget, part: &str, at: Timestamp) -> String {
     let named = |object: &str| format!("{object}{part}.{:x}", at.as_nanosecond());
     let name = named(&target.name);

@@ -1,7 +1,7 @@
-//! Fairness between namespaces: everything that waits for a limited resource takes turns by namespace.
+//! Fairness between namespaces: waiters for a limited resource are served in turns by namespace.
 //!
-//! Within a namespace the order is that of positions. Between namespaces it is round robin: a namespace that was served
-//! moves behind all others. Without contention the order is that of arrival. An idle namespace keeps no state.
+//! Within a namespace, items are ordered by position. Namespaces are served round robin: after its turn, a namespace
+//! moves behind all others. Without contention, items are served in order of arrival. An idle namespace keeps no state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl<P, T> Default for Rotation<P, T> {
 }
 
 impl<P: Ord + Copy, T> Rotation<P, T> {
-    /// Adds an item. A namespace without items enters the rotation at the end of its rank. The rank of a
-    /// namespace with items stays.
+    /// Adds an item. A namespace without items enters the rotation at the end of its rank. A namespace with items keeps
+    /// its rank.
     pub fn insert(&mut self, namespace: &Arc<str>, rank: u64, position: P, item: T) {
         if let Some(line) = self.namespaces.get_mut(namespace) {
             self.len += usize::from(line.items.insert(position, item).is_none());
@@ -94,7 +94,7 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
         Some((namespace, position, item))
     }
 
-    /// Like [`Self::pop`], but skips namespaces. Takes time in proportion to the number of skipped ones.
+    /// Like [`Self::pop`], but skips namespaces. Takes time in proportion to the number of skipped namespaces.
     pub fn pop_where(&mut self, accepts: impl Fn(&str) -> bool) -> Option<(Arc<str>, P, T)> {
         let turn = *self.turns.iter().find(|(_, namespace)| accepts(namespace))?.0;
         let namespace = self.turns.remove(&turn)?;
@@ -121,7 +121,7 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
         }
     }
 
-    /// The number of the next turn. All turns given so far have a lower number.
+    /// The number of the next turn. All earlier turns have a lower number.
     pub fn next_number(&self) -> u64 {
         self.next
     }
@@ -149,9 +149,9 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
 pub enum Share {
     /// All permits.
     All,
-    /// A further permit only while more permits are free than the namespace holds. One namespace alone holds
-    /// at most half of the permits. As permits return, `n` busy namespaces approach one part in `n + 1` each,
-    /// and one such part stays free for all others.
+    /// A namespace gets another permit only while more permits are free than the namespace holds. A single busy
+    /// namespace holds at most half of the permits. As permits return, each of `n` busy namespaces approaches a share
+    /// of 1 / (`n` + 1), and a share of the same size stays free for other namespaces.
     AsFree,
 }
 
@@ -171,7 +171,7 @@ struct State {
     arrived: u64,
 }
 
-/// A permit. Dropping it hands it to the next waiter.
+/// A permit. On drop, the next waiter receives the permit.
 #[derive(Debug)]
 pub struct FairPermit {
     semaphore: Arc<FairSemaphore>,
@@ -179,7 +179,7 @@ pub struct FairPermit {
 }
 
 impl FairSemaphore {
-    /// Creates a semaphore of `permits`.
+    /// Creates a semaphore with `permits` permits.
     pub fn new(permits: usize, share: Share) -> Self {
         let state = State { free: permits, held: BTreeMap::new(), waiting: Rotation::default(), arrived: 0 };
         Self { share, state: Mutex::new(state) }

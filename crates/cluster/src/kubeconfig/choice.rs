@@ -196,7 +196,7 @@ impl Choice {
         check_cluster(&self.cluster).map_err(contradictory)?;
         check_user(&self.user).map_err(contradictory)?;
         if self.user.client_certificate.is_none() && self.user.client_certificate_data.is_none() {
-            // A key without a certificate is useless. kubectl also ignores it.
+            // kubectl also ignores a key without a certificate.
             (self.user.client_key, self.user.client_key_data) = (None, None);
         }
 

@@ -37,7 +37,7 @@ pub(super) struct Groups {
     /// The names of requests for metrics of objects and external metrics in `concertina_kube_api_requests_total`.
     pub(super) custom_requests: Arc<str>,
     pub(super) external_requests: Arc<str>,
-    /// The group that serves both in place of the default ones.
+    /// The group that serves custom and external metrics in place of the default groups.
     other: Option<Arc<str>>,
 }
 
@@ -148,8 +148,8 @@ impl Inner {
         }
     }
 
-    /// The API of one group that serves custom and external metrics in place of the default groups. It shares no
-    /// limit with them, so it delays them in no case.
+    /// The API of one group that serves custom and external metrics in place of the default groups. The API shares no
+    /// limits with the default groups, so it never delays them.
     pub(super) fn of_group(
         clients: &Clients,
         mapper: Arc<Mapper>,
@@ -174,12 +174,12 @@ impl Inner {
         }
     }
 
-    /// Whether the API of the custom metrics fails as a whole.
+    /// Whether the custom metrics API fails as a whole.
     pub(super) fn is_custom_down(&self) -> bool {
         self.custom.breaker.is_open()
     }
 
-    /// Sends a request within the limits of its API. An open circuit answers in its place.
+    /// Sends a request within the limits of its API. An open circuit answers in place of the API.
     pub(super) async fn limited<T>(
         &self,
         query: &Query,

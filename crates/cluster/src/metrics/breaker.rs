@@ -6,14 +6,14 @@
 //! becomes an attempt instead. A query without a stored error is sent as usual. Any response, even a refusal,
 //! closes the circuit.
 //!
-//! Two rules keep the delay after a recovery below one period and prevent starvation of queries. First, a
-//! query that arrives during an attempt waits at most a second for its end, and proceeds if the API has
-//! responded. Second, a stored error expires after a minute, so that queries in lockstep behind a
-//! persistently failing query are then sent.
+//! Two rules keep the delay after a recovery below one period and prevent starvation of queries. First, a query that
+//! arrives during an attempt waits at most a second for the end of the attempt, and proceeds if the API has responded.
+//! Second, a stored error expires after a minute. Queries in lockstep behind a persistently failing query are then
+//! sent.
 //!
-//! The circuit only stores failures since the last response.
+//! The circuit stores only failures since the last response.
 //!
-//! A query is any key, so other sources of metrics have the same circuit.
+//! A query is any key, so other sources of metrics use the same kind of circuit.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ struct Circuit<Q, E> {
     /// Time of the last response.
     answered: Option<Instant>,
     attempts: u64,
-    /// The last attempt: its start, and whether it is in flight.
+    /// Start of the last attempt, and whether the attempt is in flight.
     last: Option<(Instant, bool)>,
     /// Errors since the last response, with the time of each error.
     errors: Lru<Q, (Instant, E)>,
@@ -192,7 +192,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Default for Breaker<Q, 
 }
 
 impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
-    /// A closed circuit.
+    /// Creates a breaker with a closed circuit.
     pub fn new() -> Self {
         Self { circuit: Mutex::new(Circuit::new(KEPT)), ended: Notify::new() }
     }

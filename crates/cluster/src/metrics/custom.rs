@@ -29,7 +29,7 @@ pub(super) struct Versions {
     cache: CachedFetch<Offer, ApiError>,
 }
 
-/// What the cluster offers of the group.
+/// The version of the group that the cluster offers.
 #[derive(Debug, Clone, Copy)]
 enum Offer {
     /// The first version that the controller supports.
@@ -45,7 +45,7 @@ impl Versions {
         Self { discovery, group, life, cache: CachedFetch::default() }
     }
 
-    /// The first supported version of the group. Concurrent callers share one discovery. If it fails, the
+    /// The first supported version of the group. Concurrent callers share one discovery. If the discovery fails, the
     /// last offer stays in use.
     async fn choose(&self) -> Result<&'static str, FetchError> {
         let find = async || {

@@ -33,9 +33,9 @@ pub(super) async fn fetch(
     Ok(Answer::External(items.into()))
 }
 
-/// The name in the path. client-go takes the metric for a resource, and resources are lower case: adapters
-/// therefore serve the lower-case name. Errors show the name as written. Like Go, a character keeps its
-/// length: `İ` becomes `i`, without the combining dot.
+/// The name in the path. client-go treats the metric as a resource, and resources are lower case, so adapters serve the
+/// lower-case name. Errors show the name as written. As in Go, each character maps to one character: `İ` becomes `i`,
+/// without the combining dot.
 fn lower_case(metric: &str) -> String {
     metric.chars().filter_map(|character| character.to_lowercase().next()).collect()
 }

@@ -1,10 +1,9 @@
 //! Single flight: equal queries share one request while it is in flight and, if configured, for a while after
 //! it was sent.
 //!
-//! A caller joins a request or its answer only if the request was sent at most `age` before the call. A
-//! second request for the same key waits until the first request has ended or is stale itself, so that a slow
-//! server does not receive more and more requests. An error is delivered only to the callers that joined, not
-//! to later callers.
+//! A caller joins a request or its answer only if the request was sent at most `age` before the call. A second request
+//! for the same key waits until the first request has ended or is stale itself. A slow server therefore does not
+//! receive more and more requests. An error is delivered only to the callers that joined, not to later callers.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -66,8 +65,8 @@ impl<K, T, E> Clone for Flights<K, T, E> {
 }
 
 impl<K, T, E> Flights<K, T, E> {
-    /// No requests. Answers are kept for `age`. `panicked` creates the error for the callers of a request that
-    /// panicked.
+    /// Creates flights without requests. Answers are kept for `age`. `panicked` creates the error for the callers of a
+    /// request that panicked.
     pub fn new(age: Option<Duration>, panicked: fn() -> E) -> Self {
         Self { inner: Arc::new(Mutex::new(Entries { next: 0, by_key: BTreeMap::new() })), age, panicked }
     }
@@ -78,7 +77,7 @@ impl<K, T, E> Flights<K, T, E> {
         self.inner.lock().by_key.len()
     }
 
-    /// Whether an answer to a request sent at `sent` is fresh for a caller that wants an age of at most `wanted`.
+    /// Whether an answer to a request sent at `sent` is fresh for a caller that accepts an age of at most `wanted`.
     fn is_fresh(&self, sent: &SentTime, now: Instant, wanted: Duration) -> bool {
         let age = self.age.map_or(wanted, |age| age.min(wanted));
         // A request that is not sent yet will be sent after `now`.
@@ -102,8 +101,8 @@ where
         self.join_within(key, Duration::MAX, start)
     }
 
-    /// As [`Self::join`], for a caller that wants an answer to a request sent at most `wanted` ago, where answers are
-    /// kept for longer.
+    /// Like [`Self::join`], but accepts only answers to requests sent at most `wanted` ago, even if answers are kept
+    /// for longer.
     pub fn join_within(
         &self,
         key: K,

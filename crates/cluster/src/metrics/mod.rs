@@ -39,8 +39,8 @@ pub trait Metrics: std::fmt::Debug + Send + Sync {
         self.fetch_within(query, Duration::MAX)
     }
 
-    /// As [`Self::fetch`], with the answer to a request that was sent at most `age` ago, where responses are shared
-    /// for longer.
+    /// Like [`Self::fetch`], but accepts only responses to requests sent at most `age` ago, even if responses are
+    /// shared for longer.
     fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>>;
 }
 
@@ -115,8 +115,8 @@ impl ApiMetrics {
 pub struct GroupMetrics(ApiMetrics);
 
 impl GroupMetrics {
-    /// Creates a client of `group` from `clients`, with a token bucket of its own. Of the options, `per_api` limits
-    /// its requests in flight, and `total` and `observer` do not count.
+    /// Creates a client of `group` from `clients`, with a separate token bucket. The option `per_api` limits its
+    /// requests in flight. The options `total` and `observer` have no effect.
     pub fn new(
         clients: &Clients,
         mapper: Arc<Mapper>,
@@ -127,7 +127,7 @@ impl GroupMetrics {
         Self(ApiMetrics { inner: Arc::new(Inner::of_group(clients, mapper, group, options)), mode })
     }
 
-    /// Whether the group fails as a whole, and gets one query per second.
+    /// Whether the group fails as a whole, and therefore receives one query per second.
     pub fn is_down(&self) -> bool {
         self.0.inner.is_custom_down()
     }

@@ -26,14 +26,14 @@ pub struct StopRequests {
 }
 
 impl StopRequests {
-    /// Starts listening. From then on, a termination request does not end the process by default.
+    /// Starts listening. From then on, a termination request no longer ends the process.
     #[cfg(unix)]
     pub fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Starts listening. From then on, a termination request does not end the process by default.
+    /// Starts listening. From then on, a termination request no longer ends the process.
     #[cfg(windows)]
     pub fn listen() -> io::Result<Self> {
         use tokio::signal::windows::{ctrl_break, ctrl_c, ctrl_close};

@@ -1,7 +1,7 @@
 //! Scalable objects from watches, projected to their Scale.
 //!
-//! The projection follows the rules of the API server's scale subresources. An object that does not match the
-//! rules has no [`WireScale`]. Its Scale must be read from the server, which then produces the error.
+//! The projection follows the rules of the API server's scale subresources. An object that does not match the rules has
+//! no [`WireScale`]. Its Scale must be read from the server, which then returns the error.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -248,7 +248,7 @@ fn unreadable(object: &[u8]) -> Result<WireTarget<'_>, DecodeError> {
     })
 }
 
-/// A CustomResourceDefinition, of which only the paths of the scale subresource are read.
+/// A CustomResourceDefinition. Only the paths of the scale subresource are decoded.
 #[derive(Deserialize)]
 struct Definition {
     spec: DefinitionSpec,

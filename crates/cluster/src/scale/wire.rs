@@ -120,7 +120,7 @@ fn object(
     })
 }
 
-/// The text of a legacy selector. The text field precedes the map, as in Go.
+/// The text of a legacy selector. The text field takes precedence over the map, as in Go.
 fn legacy_selector(status: LegacyStatus) -> Result<String, DecodeError> {
     if let Some(text) = status.target_selector.filter(|text| !text.is_empty()) {
         return Ok(text);
@@ -146,7 +146,7 @@ fn not_registered(kind: &str, api_version: &str) -> String {
     )
 }
 
-/// The error of a Scale that has no form in the version that discovery names. Nothing was sent.
+/// A Scale cannot be represented in the version that discovery names. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 enum EncodeError {
     #[error(

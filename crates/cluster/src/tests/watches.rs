@@ -252,7 +252,7 @@ async fn missing_permission_is_reported_and_waited_for() {
     assert!(granted.elapsed() <= Duration::from_millis(7_500));
 }
 
-/// Lists three pages, of which the second fails once.
+/// Lists three pages. The second page fails once.
 async fn list_restarts_after(failure: Status) {
     let cluster = cluster();
     for n in 0..1_200 {
@@ -364,7 +364,7 @@ async fn watches_of_a_server_without_bookmarks_last() {
     assert_eq!(restarts.get(&Restart::Silent), Some(&1), "{restarts:?}");
     assert!(restarts.get(&Restart::Ended).is_some_and(|ended| (2..7).contains(ended)), "{restarts:?}");
     assert!(!handle.status().is_silent(Duration::from_mins(2)));
-    // The first, and the one after the silent watch.
+    // The first list, and the list after the silent watch.
     assert_eq!(store.lists(), 2);
 }
 

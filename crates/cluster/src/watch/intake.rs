@@ -1,4 +1,4 @@
-//! Decodes what a list or a watch receives and applies it to the sink.
+//! Decodes the objects and events of a list or a watch and applies them to the sink.
 
 use bytes::BytesMut;
 

@@ -51,9 +51,9 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(290);
 /// Time from the `timeoutSeconds` of a watch to its end by the client, which then considers the connection
 /// dead.
 const GRACE: Duration = Duration::from_secs(15);
-/// Maximum time without an event or a bookmark. Every watch requests bookmarks, and a server that sends them
-/// sends one about once a minute. After a longer silence the connection may be lost, so the loop opens another
-/// watch, and the cached view does not count as current.
+/// Maximum time without an event or a bookmark. Every watch requests bookmarks. A server that supports bookmarks sends
+/// one about once a minute. After a longer silence the connection may be lost, so the loop opens another watch, and the
+/// cached view does not count as current.
 pub const MAX_SILENCE: Duration = Duration::from_secs(90);
 
 /// The receiver of the objects. No method may block.
@@ -206,7 +206,7 @@ where
                 Outcome::Page { next, resource_version }
             }
             Err(error) => match self.failed(&error) {
-                // A server that refuses the token of a list, as after an upgrade, refuses it every time.
+                // A server that refuses a continue token, for example after an upgrade, refuses it every time.
                 Outcome::Failed { .. } if !next.is_empty() && error.code() == Some(400) => {
                     Outcome::Expired { view_age: None }
                 }

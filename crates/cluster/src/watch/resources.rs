@@ -52,7 +52,7 @@ impl Watched for Pods {
 /// `horizontalpodautoscalers` of autoscaling/v2
 #[derive(Debug, Default)]
 pub struct Hpas {
-    /// Cached parts of HPAs, so that an unchanged spec is not decoded again.
+    /// Cached parts of HPAs, which save decoding an unchanged spec again.
     pub known: Option<Arc<dyn HpaCache>>,
 }
 

@@ -97,8 +97,8 @@ pub(super) struct Machine {
     jitter: Jitter,
 }
 
-/// Whether the server sends bookmarks. A server may ignore that a watch requests them: one without a watch
-/// cache does, as do some servers behind an aggregated API.
+/// Whether the server sends bookmarks. A server may ignore the request for bookmarks: servers without a watch cache do,
+/// and some servers of aggregated APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bookmarks {
     /// No watch has lasted long enough to decide.
@@ -191,7 +191,7 @@ impl Machine {
                     self.silent = true;
                     Duration::ZERO
                 }
-                // The server sends no bookmarks, or has lost the version of the watch. A list is right for both.
+                // The server sends no bookmarks, or has lost the version of the watch. A list handles both cases.
                 Bookmarks::Unknown | Bookmarks::Missing => {
                     self.bookmarks = Bookmarks::Missing;
                     self.relist(view_age)
@@ -212,9 +212,9 @@ impl Machine {
         }
     }
 
-    /// Lists again after a watch. The first list is immediate, because an expired version is normal after a long
-    /// pause. Events between a list and the next expiry do not shorten the waits, or a server that expires each
-    /// watch after one event would be listed in a hot loop. As in client-go, only a lasting view does.
+    /// Lists again after a watch. The first list is immediate, because an expired version is normal after a long pause.
+    /// Events between a list and the next expiry do not shorten the waits. Otherwise, a server that expires each watch
+    /// after one event would be listed in a hot loop. As in client-go, only a lasting view shortens the waits.
     fn relist(&mut self, view_age: Option<Duration>) -> Duration {
         self.state = self.initial_state();
         if view_age.is_some_and(|age| age >= LASTING_VIEW) {

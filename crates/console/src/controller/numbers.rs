@@ -93,7 +93,7 @@ pub struct Requests {
 /// A source of metrics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SourceState {
-    /// Whether its server fails as a whole.
+    /// Whether the whole server fails.
     pub down: Option<bool>,
     /// Reads without a number, by reason.
     pub errors: BTreeMap<String, f64>,
@@ -107,7 +107,7 @@ pub struct WatchState {
     pub objects: Option<f64>,
     /// Seconds since the last event.
     pub age_seconds: Option<f64>,
-    /// Restarts by reason, without those at the usual end of a watch.
+    /// Restarts by reason, except restarts at the regular end of a watch.
     pub restarts: BTreeMap<String, f64>,
 }
 

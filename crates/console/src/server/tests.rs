@@ -77,7 +77,7 @@ impl WhatIf for Simulation {
                 std::future::pending::<()>().await;
             }
             if names.contains(&"bad") {
-                return Err(WhatIfError::of("bad", "give a whole number"));
+                return Err(WhatIfError::of("bad", "must be a whole number"));
             }
             tokio::task::yield_now().await;
             Ok(json!({"name": question.subject.name, "fields": names}).to_string().into_bytes())
@@ -320,7 +320,7 @@ async fn question_has_the_fields_of_its_query() {
     assert!(text.ends_with(r#"{"fields":["max","policy"],"name":"web"}"#), "{text}");
     let text = world.get("hpas/shop/web/whatif?bad=x").await;
     assert!(text.starts_with("HTTP/1.1 422 "), "{text}");
-    assert!(text.ends_with(r#"{"field":"bad","message":"give a whole number"}"#), "{text}");
+    assert!(text.ends_with(r#"{"field":"bad","message":"must be a whole number"}"#), "{text}");
     let text = world.get("hpas/shop/web/whatif?bad=%ff").await;
     assert!(text.ends_with(r#"{"field":null,"message":"a field of the question is not UTF-8"}"#), "{text}");
     let long = "a".repeat(super::MAX_HEADERS);
@@ -344,7 +344,7 @@ async fn one_simulation_runs_at_a_time_and_ends_with_its_connection() {
     while running() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // The second one waits for the first, which ends when the page closes its connection.
+    // The second simulation waits for the first one, which ends when the page closes its connection.
     let second = world.get("hpas/shop/api/whatif?max=3");
     let close = async {
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -163,8 +163,8 @@ impl Candidate {
         watching.insert(open).next().await
     }
 
-    /// The time since the last heartbeat, if the work has hung for the Lease duration. Another replica can
-    /// do it then.
+    /// The time since the last heartbeat, if the work has hung for the Lease duration. Another replica can then do
+    /// the work.
     fn silence(&self) -> Option<Duration> {
         let silence = self.parts.heartbeat.as_ref()?.age();
         Some(silence).filter(|silence| *silence >= self.parts.timing.lease)

@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Returns the address of this replica for other replicas, if they can reach it.
 pub type Advertised = Arc<dyn Fn() -> Option<Peer> + Send + Sync>;
 
-/// One Lease, which need not exist.
+/// One Lease, which may not exist yet.
 #[derive(Clone)]
 pub struct Leases {
     client: Client,

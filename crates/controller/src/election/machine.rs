@@ -50,7 +50,7 @@ enum Phase {
     Renewing,
     /// A read is in flight.
     Reading,
-    /// A write on top of a fresh read is in flight.
+    /// A write based on a fresh read is in flight.
     Writing,
 }
 
@@ -204,8 +204,8 @@ impl Elector {
         self.observed.as_ref().map(|observed| &observed.lease)
     }
 
-    /// Time since another candidate last renewed or released the Lease. `None` if no other candidate did.
-    /// Renewals before the first observation count by the other candidate's clock.
+    /// Time since another candidate last renewed or released the Lease. `None` if no other candidate did. The times
+    /// of renewals before the first observation come from the other candidate's clock.
     pub fn time_since_other_holder(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
         match self.foreign_renewal? {
             ForeignRenewal::Observed(at) => Some(now.saturating_duration_since(at)),

@@ -5,8 +5,8 @@
 //! gate](cluster::gate). The leader's own clock therefore stops a suspended process, or a process with a
 //! renewal that hangs, before another candidate can acquire the Lease.
 //!
-//! A candidate on a thread of its own also stops if the other threads hang ([`Heartbeat`]), because another
-//! replica can then do their work.
+//! A candidate on a separate thread also stops if the other threads hang ([`Heartbeat`]), because another replica can
+//! then do their work.
 
 mod candidate;
 pub mod leases;

@@ -34,12 +34,12 @@ pub struct LeaseLife {
 
 impl LeaseLife {
     /// Creates the state before the first observation. `grace`: time after the end of a Lease in which a standby
-    /// acquires it, so that a change of the leader is no time without a leader.
+    /// acquires it. A change of leaders therefore does not count as a time without a leader.
     pub fn new(grace: Duration) -> Self {
         Self { until: Arc::default(), grace }
     }
 
-    /// Whether a replica holds the Lease, or held it until so recently that a standby is about to acquire it.
+    /// Whether a replica holds the Lease, or the Lease ended less than the grace period ago.
     pub fn is_live(&self) -> bool {
         self.until.lock().is_some_and(|until| Instant::now() < until + self.grace)
     }

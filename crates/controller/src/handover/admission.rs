@@ -1,8 +1,8 @@
 //! The decision of the webhook: whether a write of the built-in controller is refused. No clock, no I/O.
 //!
-//! The API server sends an AdmissionReview for each write of a built-in user to a scale, to the status of an
-//! HPA, or of an event. A write is refused if it is about an HPA in scope and a leader is alive. In all doubt it
-//! is allowed, because then the built-in controller continues to scale.
+//! The API server sends an AdmissionReview for each write of a built-in user to a scale, to the status of an HPA, or
+//! of an event. A write is refused if it is about an HPA in scope and a leader is alive. In case of doubt it is
+//! allowed, because the built-in controller then continues to scale.
 //!
 //! | write | refused for |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | update of `horizontalpodautoscalers/status` | an HPA in scope |
 //! | create or update of an event | an event about an HPA in scope |
 //!
-//! A dry run is decided like any other request, so that `kubectl --dry-run=server` with impersonation shows what
-//! the guard does. It proves nothing, because the built-in controller makes no dry runs.
+//! A dry run is decided like any other request, so `kubectl --dry-run=server` with impersonation shows the guard's
+//! decision. A refused dry run proves nothing, because the built-in controller makes no dry runs.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ use serde_json::json;
 use super::charges::{Charges, GuardProof};
 
 /// Maximum size of a request body, in bytes. The API server limits an object to 1.5 MiB in etcd, and an update
-/// has the object twice.
+/// contains the object twice.
 pub const MAX_BODY: usize = 3 << 20;
 
 const GROUP: &str = "autoscaling";
@@ -69,7 +69,7 @@ struct GroupResource {
     resource: String,
 }
 
-/// The fields of an event that name the object that the event is about.
+/// The fields of an event that identify its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 struct Object {
     /// In v1.
@@ -100,7 +100,7 @@ struct Review {
     request: Request,
 }
 
-/// The reason why a body is no request of the API server.
+/// The reason why a body is not a request of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
     /// The body has more than [`MAX_BODY`] bytes.
@@ -145,7 +145,7 @@ impl Request {
         self.dry_run == Some(true)
     }
 
-    /// What the request writes. `None` for a write that no guard is for.
+    /// The write of the request. `None` if the guard does not cover the write.
     fn write(&self) -> Option<Write<'_>> {
         let namespace = self.namespace.as_deref()?;
         let GroupResource { group, resource } = &self.resource;
@@ -162,7 +162,7 @@ impl Request {
                 let api_version = about.api_version.as_deref().unwrap_or_default();
                 let is_hpa = about.kind.as_deref() == Some(KIND)
                     && (api_version.is_empty() || api_version.split('/').next() == Some(GROUP));
-                // An empty namespace in the reference is that of the event.
+                // An empty namespace in the reference means the event's namespace.
                 let namespace =
                     about.namespace.as_deref().filter(|name| !name.is_empty()).unwrap_or(namespace);
                 is_hpa.then_some(Write::Event { namespace, name: about.name.as_deref()? })
@@ -207,13 +207,13 @@ impl Refused {
 pub enum Allowed {
     /// The user is not one of the built-in users.
     OtherUser,
-    /// The write is none of those that the guard is for.
+    /// The guard does not cover the write.
     OtherWrite,
     /// The HPAs or namespaces are not listed yet.
     NotSynced,
-    /// The Lease has no live holder, so that nothing else scales.
+    /// The Lease has no live holder, so only the built-in controller can scale.
     NoLeader,
-    /// The check of the guard's objects failed, so that the leader does not rely on them.
+    /// The check of the guard's objects failed, so the leader does not rely on them.
     GuardBroken,
     /// The write is not about an HPA in scope.
     OutOfScope,
@@ -235,7 +235,7 @@ pub enum Verdict {
     },
 }
 
-/// What the decision depends on.
+/// The inputs of a decision.
 pub struct Facts<'a> {
     /// `--built-in-users`.
     pub built_in_users: &'a BTreeSet<String>,

@@ -1,8 +1,8 @@
-//! The HPAs in scope with their state machines, and the few facts of the HPAs out of scope that the detection of
-//! shared pods needs.
+//! The HPAs in scope with their state machines, and the data of HPAs out of scope that the detection of shared pods
+//! needs.
 //!
-//! The watches and the driver write, the syncs and the server of the webhook read. The lock is internal, held for
-//! one lookup or one change, and never across an `await`.
+//! The watches and the driver write; the syncs and the webhook server read. The lock is internal. It is held for one
+//! lookup or one change, and never across an `await`.
 
 mod membership;
 mod refusals;
@@ -32,17 +32,17 @@ use cluster::gate::{Permission, Permits, WritePermit};
 /// The result of the last check of the guard's objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum GuardProof {
-    /// No check has ended, or none is possible.
+    /// No check has finished, or no check is possible.
     #[default]
     Unknown,
     /// The objects refuse the writes of the built-in controller.
     Proven {
-        /// Start of the time for which every check found this.
+        /// Time since which every check has found this state.
         since: Timestamp,
     },
-    /// The objects do not refuse them.
+    /// The objects do not refuse these writes.
     Broken {
-        /// What is wrong, on which object, and what to do.
+        /// The object, its defect, and the remedy.
         reason: String,
     },
 }
@@ -69,10 +69,10 @@ pub struct ChargeRow {
     pub state: State,
     /// Start of the state.
     pub since: Timestamp,
-    /// The last status write by another controller since this process runs.
+    /// The last status write by another controller since this process started.
     pub last_foreign_write: Option<StatusWriter>,
-    /// Time of the last refused write of the built-in controller, as far as this replica knows. The leader knows those of
-    /// its standbys.
+    /// Time of the last refused write of the built-in controller, as far as this replica knows. The leader also knows
+    /// the refusals of its standbys.
     pub last_refused_write: Option<Timestamp>,
 }
 
@@ -247,7 +247,7 @@ impl Charges {
     pub fn tick(&self) {
         let (now, at) = (Instant::now(), self.clock.now());
         self.change(|inner| {
-            // Each machine steps once, so that a due time that stays in the past cannot keep the lock.
+            // Each machine steps once. Otherwise a due time that stays in the past would hold the lock forever.
             let later = (now + Duration::from_nanos(1), Key::new("", ""));
             let mut due = inner.timers.split_off(&later);
             std::mem::swap(&mut due, &mut inner.timers);
@@ -281,7 +281,7 @@ impl Charges {
         self.inner.lock().last_proof
     }
 
-    /// Waits until a machine may have an output or another due time.
+    /// Waits until a machine may have an output or a new due time.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -296,7 +296,7 @@ impl Charges {
         Some(self.inner.lock().hpas.get(key)?.charge.state())
     }
 
-    /// Identifies the current time in charge of an HPA. `None` if this instance is not in charge of it.
+    /// Identifies the current term in charge of an HPA. `None` if this instance is not in charge of the HPA.
     pub fn term(&self, key: &Key) -> Option<u64> {
         self.inner.lock().hpas.get(key)?.term
     }
@@ -323,7 +323,7 @@ impl GuardProof {
     }
 }
 
-/// Gives the permissions of writes from the registry.
+/// Issues write permits from the registry.
 #[derive(Debug, Clone)]
 pub struct ChargePermits(pub Arc<Charges>);
 
@@ -335,7 +335,7 @@ impl Permits for ChargePermits {
     }
 }
 
-/// Permits the writes about an HPA for the time in charge in which they were decided.
+/// Permits the writes about an HPA during the term in which they were decided.
 struct TermPermit {
     charges: Arc<Charges>,
     key: Key,

@@ -1,4 +1,5 @@
-//! Drives the state machines: feeds them from the watch and the syncs, reads HPAs, and reports which controller is in charge.
+//! Drives the state machines: feeds them from the watch and the syncs, reads HPAs, and reports which controller is in
+//! charge.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
@@ -170,7 +171,7 @@ impl Handover {
         }
     }
 
-    /// Reads an HPA from the API server. A foreign write in the response counts like one from the watch.
+    /// Reads an HPA from the API server. A foreign write in the response has the same effect as one from the watch.
     /// Returns whether the read succeeded.
     async fn check(&self, client: &Client, key: &Key) -> bool {
         let object = match read(client, &key.namespace, &key.name).await {
@@ -240,7 +241,7 @@ impl Handover {
         self.controller.get().and_then(Weak::upgrade)
     }
 
-    /// Adds a foreign rescale to the history, so that the rates of `behavior` hold from the first own write on.
+    /// Adds a foreign rescale to the history, so that the rates of `behavior` hold from this instance's first write.
     fn remember(&self, hpa: &HpaRecord, rescale: foreign::ForeignRescale) {
         let (Some(controller), Some(behavior)) = (self.controller(), &hpa.spec.behavior) else { return };
         let foreign::ForeignRescale { at, from, to } = rescale;
@@ -265,8 +266,8 @@ impl Observer for Handover {
             return;
         }
         let Some(old) = old else {
-            // What the status shows was written before this HPA was in scope, or before this process. An entry
-            // ahead of the clock is forged, and would outweigh every later write.
+            // These writes preceded this process or the scope of this HPA. An entry ahead of the clock is forged, and
+            // would outweigh every later write.
             for writer in new.status_writers.iter().filter(|writer| writer.at <= now) {
                 let is_own = *writer.manager == *manager;
                 charges.step(&new.key, Input::Wrote { is_own, at: writer.at });

@@ -1,12 +1,12 @@
 //! The state machine of one HPA in scope, which decides when this instance may write the HPA. It has no clock
 //! and no client.
 //!
-//! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. One of four proofs
-//! counts: the guard's objects are right, the guard refused a write about this HPA, another replica of this
-//! instance was in charge until shortly before, or a change stayed unanswered. The last one is the proof of
+//! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. Any of four proofs
+//! counts: the guard's objects are right, the guard refused a write about this HPA, another replica of this instance
+//! was in charge until shortly before, or a change stayed unanswered. The last proof is the proof of
 //! [`takeover::machine`](crate::takeover::machine), here with the writes of a single HPA.
 //!
-//! An HPA without a machine is outside. [`Charge::step`] takes an [`Input`] and returns the [`Output`] for the
+//! An HPA without a machine is out of scope. [`Charge::step`] takes an [`Input`] and returns the [`Output`] for the
 //! driver, if there is one.
 //!
 //! | state | input | condition | next state | output or effect |
@@ -49,14 +49,14 @@ const QUIET: u32 = 2;
 /// A foreign write within this many periods after the start of the charge shows that the start was premature.
 const RELAPSE: u32 = 10;
 
-/// What this instance does with an HPA in scope.
+/// The state of an HPA in scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It decides and writes nothing, because it is not proven that no other controller writes.
+    /// The instance decides but writes nothing, because another controller may still write.
     Claiming,
-    /// It syncs the HPA.
+    /// The instance syncs the HPA.
     InCharge,
-    /// It decides and writes nothing, because another controller wrote the HPA, or because the guard broke.
+    /// The instance decides but writes nothing, because another controller wrote the HPA, or because the guard broke.
     Contested,
 }
 
@@ -71,15 +71,15 @@ impl State {
     }
 }
 
-/// What is known of the guard's objects.
+/// The state of the guard's objects, as far as it is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Guard {
-    /// Nothing.
+    /// No check has finished, or no check is possible.
     #[default]
     Unknown,
     /// The objects refuse the writes of the built-in controller.
     Proven,
-    /// The objects do not refuse them.
+    /// The objects do not refuse these writes.
     Broken,
 }
 
@@ -333,7 +333,7 @@ impl Charge {
             return Some(self.enter(proof, now));
         }
         let evidence = self.evidence.as_mut().filter(|_| self.checking.is_none())?;
-        // After the quiet time of the search follows the search for a proof.
+        // The search for a proof follows the quiet time of the search.
         let mut output = evidence.step(evidence::Input::Tick, now);
         if output == Some(evidence::Output::Quiet) {
             output = evidence.step(evidence::Input::Tick, now);

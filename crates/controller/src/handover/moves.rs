@@ -1,5 +1,5 @@
-//! Moves HPAs in and out of scope: the store of HPAs has those in scope, the registry what is needed of the
-//! others.
+//! Moves HPAs in and out of scope. The store contains the HPAs in scope. The registry keeps the data of HPAs out of
+//! scope that other HPAs need.
 //!
 //! The store drops an HPA that leaves the scope like a deleted one, except that its selector still counts
 //! for the detection of shared pods if other HPAs of its namespace are in scope. A worker then reads the selector
@@ -38,7 +38,7 @@ impl Controller {
     /// Removes an HPA that is out of scope from the store.
     fn take_out(&self, charges: &Charges, key: &Key, is_listed: bool) {
         let stored = self.hpas.get(key);
-        // While a list is collected, its end removes the HPA.
+        // If a list is in progress, the end of the list removes the HPA.
         let removed = stored.and_then(|stored| self.hpas.delete(key, &stored.uid));
         let had_selector = removed.is_some_and(|removed| {
             let change = Change::Deleted { uid: Arc::clone(&removed.uid) };
@@ -50,9 +50,9 @@ impl Controller {
         }
     }
 
-    /// Drops the state of an HPA that is out of scope now, except for a selector that still counts. It counts until a
-    /// worker has read it again. Otherwise an HPA on the same pods that is due before that would be scaled. Returns
-    /// whether there is such a selector.
+    /// Drops the state of an HPA that is out of scope now, except for a selector that still counts. The selector
+    /// counts until a worker has read it again. Otherwise an earlier sync of an HPA on the same pods would scale.
+    /// Returns whether there is such a selector.
     pub(crate) fn left_scope(&self, charges: &Charges, key: &Key, update: &Update) -> bool {
         let selector = self.overlap.selector(key).filter(|_| charges.neighbour(key).is_some());
         self.changed(update);
@@ -62,8 +62,7 @@ impl Controller {
         selector.is_some()
     }
 
-    /// Makes the HPAs due that are out of scope and have selectors that count. `namespace`: only those of this
-    /// namespace.
+    /// Makes HPAs out of scope due if their selectors count. `namespace`: only those of this namespace.
     pub(crate) fn claim_neighbours(&self, charges: &Charges, namespace: Option<&Arc<str>>) {
         for key in charges.neighbours(namespace) {
             if !self.queue.has_time(&key) {
@@ -72,7 +71,7 @@ impl Controller {
         }
     }
 
-    /// Applies the label of a namespace, or its end. HPAs that are not in the store are read later, by
+    /// Applies the label of a namespace, or its removal. HPAs that are not in the store are read later, by
     /// [`Self::adopt`].
     pub(super) fn label_namespace(&self, charges: &Charges, namespace: &str, label: Option<&str>) {
         let _moving = charges.moving();
@@ -90,7 +89,8 @@ impl Controller {
     /// Reads the HPAs of a namespace that is new in scope into the store.
     ///
     /// # Errors
-    /// Returns [`ApiError`] if the namespace cannot be listed. The HPAs read until then are in the store.
+    /// Returns [`ApiError`] if the namespace cannot be listed. HPAs that were read before the failure are in the
+    /// store.
     pub(super) async fn adopt(
         &self,
         charges: &Charges,
@@ -115,7 +115,7 @@ impl Controller {
                     }
                 }
                 // The watch reports such an object.
-                Err(error) => tracing::debug!(namespace, %error, "failed to decode an HPA of a namespace"),
+                Err(error) => tracing::debug!(namespace, %error, "failed to decode an HPA"),
             }
             Ok(())
         })
@@ -125,8 +125,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Puts an HPA that was read into the store, if the watch knows it. Only the watch can add a deleted HPA
-    /// again.
+    /// Puts an HPA that was read into the store, if the watch has delivered it. Otherwise a stale read could restore
+    /// a deleted HPA.
     fn adopt_one(&self, charges: &Charges, hpa: HpaRecord) -> bool {
         let _moving = charges.moving();
         let is_new = charges.is_outside(&hpa.key)

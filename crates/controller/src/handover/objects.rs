@@ -32,12 +32,12 @@ pub const BUILT_IN_USERS: [&str; 3] = [
 
 /// The name of an instance's guard objects, of its Service and of its Secret.
 pub fn object_name(controller: &ControllerName) -> String {
-    // Names of objects have no upper case and no underscore.
+    // Object names contain neither upper case nor underscores.
     let valid = controller.as_str().to_ascii_lowercase().replace('_', "-");
     format!("{valid}-handover")
 }
 
-/// What the guard objects of an instance depend on.
+/// The inputs of the guard objects of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardObjects {
     /// The name of the instance.
@@ -88,8 +88,8 @@ impl GuardObjects {
             "scale",
             true,
             &[rule(&["*"], &["UPDATE"], "*/scale")],
-            // The plural of a kind is regular in the groups of Kubernetes. In other groups it may be any word, and
-            // the name decides.
+            // The plural of a kind is regular in the groups of Kubernetes. In other groups it may be any word, so
+            // only the name and the group count.
             "params.spec.scaleTargetRef.name != request.name || (has(params.spec.scaleTargetRef.apiVersion) && \
              params.spec.scaleTargetRef.apiVersion.contains('/') ? \
              params.spec.scaleTargetRef.apiVersion.split('/')[0] : '') != request.resource.group || \
@@ -176,7 +176,7 @@ impl GuardObjects {
         message: &str,
     ) -> Value {
         let mut spec = json!({
-            // A policy that fails to evaluate lets the built-in controller go on.
+            // If a policy fails to evaluate, the built-in controller must continue to scale.
             "failurePolicy": "Ignore",
             "matchConstraints": {"resourceRules": rules},
             "matchConditions": [self.user_condition()],

@@ -18,7 +18,7 @@ pub(super) struct Outside {
 /// One HPA out of scope.
 #[derive(Debug)]
 pub(super) struct OutsideHpa {
-    /// `metadata.resourceVersion`. `None` if it is no number.
+    /// `metadata.resourceVersion`. `None` if it is not a number.
     pub(super) version: Option<u64>,
     /// `metadata.name` of the target.
     name: Box<str>,
@@ -69,7 +69,7 @@ impl Outside {
         self.hpas.range(from..).map(|(key, _)| key.clone()).take_while(move |key| key.namespace == namespace)
     }
 
-    /// Drops the HPAs of a namespace, or of all, that are not listed.
+    /// Drops the HPAs that are not listed, in one namespace or in all.
     pub(super) fn retain(&mut self, namespace: Option<&str>, listed: &BTreeSet<Key>) {
         self.hpas.retain(|key, _| {
             namespace.is_some_and(|namespace| *key.namespace != *namespace) || listed.contains(key)
@@ -88,7 +88,7 @@ impl Outside {
         kind
     }
 
-    /// Drops the kind of an HPA with its last user.
+    /// Drops the kind of an HPA if no other HPA uses the kind.
     fn release(&mut self, old: Option<OutsideHpa>) {
         if let Some(OutsideHpa { kind, .. }) = old
             && Arc::strong_count(&kind) == 2
@@ -99,7 +99,6 @@ impl Outside {
 }
 
 impl OutsideHpa {
-    /// The target.
     pub(super) fn target(&self) -> CrossVersionObjectReference {
         CrossVersionObjectReference {
             kind: self.kind.kind.to_string(),

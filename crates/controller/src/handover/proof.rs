@@ -1,4 +1,4 @@
-//! Whether the guard's objects in the cluster refuse the writes of the built-in controller. No clock, no I/O.
+//! Checks whether the guard's objects in the cluster refuse the writes of the built-in controller. No clock, no I/O.
 //!
 //! An object proves the guard if its fields match those of [`objects`](super::objects). Values that do not weaken the
 //! guard may differ: names, labels, messages, time limits, defaults that the API server adds, and further webhooks.
@@ -129,7 +129,7 @@ pub fn policies<'a>(
     Ok(())
 }
 
-/// `ValidatingWebhookConfiguration concertina-handover`
+/// Kind and name, as in `ValidatingWebhookConfiguration concertina-handover`.
 fn object_of(expected: &Value) -> String {
     let [kind, name] =
         [&expected["kind"], &expected["metadata"]["name"]].map(|text| text.as_str().unwrap_or_default());
@@ -181,7 +181,7 @@ fn compare(object: &str, path: &str, expected: &Value, actual: &Value) -> Result
     }
 }
 
-/// Whether the field does not weaken the guard. The name of a service, a policy or a webhook counts.
+/// Whether the field may differ without weakening the guard. The name of a Service may not differ.
 fn is_free(name: &str, path: &str) -> bool {
     FREE.contains(&name) && !(name == "name" && path.ends_with(".service"))
 }

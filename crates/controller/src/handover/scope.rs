@@ -1,5 +1,4 @@
-//! The scope: which HPAs this instance is in charge of, by the labels of an HPA and of its namespace. No clock,
-//! no client.
+//! The scope of an instance: membership by the labels of an HPA and of its namespace. No clock, no client.
 //!
 //! | label of the HPA | label of its namespace | membership |
 //! |---|---|---|
@@ -47,20 +46,20 @@ impl Scope {
     }
 }
 
-/// `--controller-name`: the value of [`LABEL`] that puts an HPA in charge of this instance.
+/// `--controller-name`: the value of [`LABEL`] that puts an HPA in scope of this instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerName(Arc<str>);
 
-/// A name that cannot be the name of an instance.
+/// The reason why a text is not a valid name of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// The value of a label must have this form.
+    /// The text is not a valid label value.
     #[error(
         "must be 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends, because it is the \
          value of a label"
     )]
     NotALabelValue,
-    /// The value that leaves an HPA to the built-in controller.
+    /// The text is [`BUILT_IN`].
     #[error(
         "must not be \"built-in\", because this value of the label leaves an HPA to the built-in controller"
     )]
@@ -71,7 +70,7 @@ impl ControllerName {
     /// Checks a name.
     ///
     /// # Errors
-    /// Returns [`NameError`] if the name is no value of a label, or is [`BUILT_IN`].
+    /// Returns [`NameError`] if the name is not a valid label value, or is [`BUILT_IN`].
     pub fn new(name: &str) -> Result<Self, NameError> {
         let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let bytes = name.as_bytes();

@@ -228,7 +228,7 @@ fn bounded(what: &'static str, count: usize, most: usize) -> Result<(), HistoryE
     if count > most { Err(HistoryError::TooMany { what, count, most }) } else { Ok(()) }
 }
 
-/// Delta-of-delta state for times, which have about equal distances.
+/// Delta-of-delta state for times at about equal distances.
 #[derive(Debug, Default)]
 struct Times {
     last: i128,

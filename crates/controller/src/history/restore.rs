@@ -1,8 +1,8 @@
 //! Restores histories before the first sync of a leader: from the checkpoint if one exists, otherwise from
 //! status and events.
 //!
-//! The restore covers HPAs with no history other than rescales from the watch. It takes a few seconds at
-//! most. A part that is missing after that counts on the safe side. The same applies to the past of an HPA
+//! The restore covers HPAs with no history other than rescales from the watch. It takes a few seconds at most. For a
+//! part that is still missing, the controller then assumes the worst case. The same applies to the past of an HPA
 //! that appears later: the controller derives that past from the HPA's status (`controller::HpaIntake`).
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -88,7 +88,6 @@ impl Controller {
 #[derive(Debug, Default)]
 pub(super) struct Namespaces;
 
-/// The labels of a namespace.
 #[derive(Debug)]
 pub(super) struct NamespaceLabels {
     name: String,

@@ -37,7 +37,7 @@ pub(super) fn annotation_of(metadata: &RawValue) -> Option<String> {
     serde_json::from_str(text.get()).ok()
 }
 
-/// The labels in `metadata`. Unreadable labels count as none.
+/// The labels in `metadata`. Labels that cannot be read count as absent.
 pub(super) fn labels_of(metadata: &RawValue) -> ObjectLabels<'_> {
     #[derive(Deserialize)]
     struct Metadata<'a> {

@@ -1,8 +1,8 @@
-//! Scaling policies: rules of users for single HPAs, next to the rules of the HPA algorithm.
+//! Scaling policies: user-defined rules for single HPAs, in addition to the HPA algorithm.
 //!
 //! A policy comes from the annotation [`ANNOTATION`] of an HPA, from a `ScalingPolicy` of its namespace, or from a
 //! `ClusterScalingPolicy`, in this order of precedence. The crate [`policies`] reads, merges and applies the fields.
-//! `store` finds the policies of an HPA. A sync of an HPA without a policy differs in nothing.
+//! `store` finds the policies of an HPA. The sync of an HPA without a policy is unchanged.
 
 mod condition;
 mod intake;

@@ -68,7 +68,7 @@ impl std::fmt::Display for PolicyName {
 /// The reason why a selector of a policy selects nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSelector {
-    /// The value is no label selector.
+    /// The value is not a label selector.
     #[error("the selector cannot be read: {0}")]
     Unreadable(String),
     /// A requirement of the selector is invalid.
@@ -87,7 +87,7 @@ pub struct PolicyObject {
     pub resource_version: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// `metadata.creationTimestamp`: of two policies, the older one comes first.
+    /// `metadata.creationTimestamp`: the older of two policies comes first.
     pub created: Option<Timestamp>,
     /// `spec.selector`. An absent selector selects every HPA.
     pub selector: Result<Selector, InvalidSelector>,
@@ -100,8 +100,8 @@ pub struct PolicyObject {
 }
 
 impl PolicyObject {
-    /// Whether the policy selects an HPA with `labels` in a namespace with `namespace_labels`. The caller knows that a
-    /// `ScalingPolicy` is in the namespace of the HPA. An invalid selector selects nothing.
+    /// Whether the policy selects an HPA with `labels` in a namespace with `namespace_labels`. The caller ensures
+    /// that a `ScalingPolicy` is in the namespace of the HPA. An invalid selector selects nothing.
     pub fn selects(&self, labels: &impl Labels, namespace_labels: &impl Labels) -> bool {
         let in_namespace = self.name.namespace.is_some()
             || self.namespace_selector.as_ref().is_ok_and(|selector| selector.matches(namespace_labels));

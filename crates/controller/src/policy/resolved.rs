@@ -22,7 +22,7 @@ pub(crate) struct Merged {
     policy: Arc<Policy>,
     objects: Vec<PolicyName>,
     /// The last rules. The search for the times of schedules takes longer than the rest of a resolution, and its
-    /// result stays until the next edge.
+    /// result is valid until the next edge.
     rules: Mutex<Option<Arc<Rules>>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Resolved {
     pub(crate) rules: Arc<Rules>,
     /// The HPA's spec with the bounds of the schedules.
     pub(crate) spec: Arc<Spec>,
-    /// The settings of the controller with those of the policy.
+    /// The settings of the controller, with the changes by the policy.
     pub(crate) settings: Settings,
     /// The bounds that the schedules change.
     pub(crate) schedules: Vec<ScheduleStep>,
@@ -83,7 +83,6 @@ impl Merged {
         Self { policy, objects, rules: Mutex::default() }
     }
 
-    /// The merged policy.
     pub(super) fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -110,7 +109,7 @@ impl Merged {
 }
 
 impl Resolved {
-    /// The time from one sync to the next. `None`: that of the controller.
+    /// The sync period. `None`: the period of the controller.
     pub(crate) fn period(&self) -> Option<Duration> {
         sync_period(&self.rules.policy.spec)
     }

@@ -1,7 +1,7 @@
-//! Writes the status of policy objects: the number of HPAs, and fields without effect. The leader writes a
-//! status only if it differs from the stored one. A CustomResourceDefinition of an older release drops
-//! fields that it does not know, or has no status subresource. A status that stays different must not be
-//! written every few seconds for ever, and must not delay that of others.
+//! Writes the status of policy objects: the number of HPAs, and fields without effect. The leader writes a status
+//! only if it differs from the stored one. A CustomResourceDefinition of an older release drops fields that it does
+//! not know, or has no status subresource. A status that stays different must not be written every few seconds
+//! forever, and must not delay other statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -28,7 +28,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const MAX_WRITES: usize = 20;
 /// The condition about the fields of a policy.
 const ACCEPTED: &str = "Accepted";
-/// The condition about fields that another policy of the same kind sets, too.
+/// The condition about fields that another policy of the same kind also sets.
 const OVERLAPPING: &str = "Overlapping";
 /// The condition about fields beyond a limit of a ClusterScalingPolicy.
 const LIMITED: &str = "Limited";
@@ -43,7 +43,6 @@ pub(super) struct PolicyStatus {
     observed_generation: i64,
     /// The number of HPAs that the policy applies to.
     matched: i64,
-    /// The conditions.
     conditions: Vec<Condition>,
 }
 
@@ -112,7 +111,7 @@ struct Stored {
     status: PolicyStatus,
 }
 
-/// Writes statuses until the controller ends. `client` writes as the leader only.
+/// Writes statuses until the controller ends. `client` writes only on the leader.
 pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
     let (mut attempts, mut is_logged) = (Attempts::default(), false);
     loop {
@@ -140,7 +139,7 @@ pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
                 Ok(stored) => (stored, KEPT_OUT),
                 // A standby, or a dry run.
                 Err(error) if error.is_refused() => break,
-                // The watch reports the deletion. Without one, the definition has no status.
+                // The object was deleted, which the watch reports, or the definition has no status subresource.
                 Err(error) if error.is_not_found() => (stored.clone(), KEPT_OUT),
                 Err(error) => {
                     let name = name.to_string();
@@ -172,7 +171,7 @@ async fn write(
     let mut segments = vec!["apis", GROUP, VERSION];
     segments.extend(namespace.as_deref().into_iter().flat_map(|namespace| ["namespaces", namespace]));
     segments.extend([kind.resource(), name, "status"]);
-    // Another object of the name keeps its status, because its UID differs.
+    // A new object of the same name keeps its status, because its UID differs.
     let patch = json!({ "metadata": { "uid": policy.object.uid }, "status": status });
     let body = patch.to_string().into_bytes();
     let call = Call::send(Method::PATCH, segments, "application/merge-patch+json", body)
@@ -183,7 +182,7 @@ async fn write(
 
 /// Time after which a status that the server did not keep is written again. The definition may be replaced.
 pub(super) const KEPT_OUT: Duration = Duration::from_mins(10);
-/// Time after which a write that failed is repeated.
+/// Time after which a failed write is repeated.
 pub(super) const FAILED: Duration = Duration::from_mins(1);
 
 /// The writes that are not repeated at once, by policy object.
@@ -194,11 +193,11 @@ pub(super) struct Attempts {
 
 #[derive(Debug)]
 struct Attempt {
-    /// What was written, without times.
+    /// The written status, without times.
     written: PolicyStatus,
-    /// What the server has stored, without times.
+    /// The status that the server has stored, without times.
     stored: PolicyStatus,
-    /// The time from which the same write is made again.
+    /// The time from which the same write is repeated.
     until: Instant,
 }
 
@@ -218,7 +217,7 @@ impl Attempts {
         })
     }
 
-    /// Postpones the same write, which left a status in the server that differs from it.
+    /// Postpones a repetition of a write that the server did not keep.
     pub(super) fn postpone(
         &mut self,
         name: PolicyName,
@@ -230,7 +229,7 @@ impl Attempts {
         self.attempts.insert(name, Attempt { written, stored, until });
     }
 
-    /// Forgets policies that do not exist any more.
+    /// Forgets policies that no longer exist.
     pub(super) fn retain(&mut self, names: &BTreeSet<&PolicyName>) {
         self.attempts.retain(|name, _| names.contains(name));
     }

@@ -1,8 +1,8 @@
-//! The policies of all HPAs: annotations, policy objects, and which of them apply to an HPA.
+//! The policies of all HPAs: annotations, policy objects, and their matches with HPAs.
 //!
-//! The watches write, the syncs read. A change of a `ScalingPolicy` makes the cached matches of its namespace stale,
-//! and one of a `ClusterScalingPolicy` all matches. An HPA is matched again at its next sync, so a change takes no time
-//! per HPA. Without policies, a sync reads one flag.
+//! The watches write and the syncs read. A change of a `ScalingPolicy` makes the cached matches of its namespace
+//! stale. A change of a `ClusterScalingPolicy` makes all matches stale. An HPA is matched again at its next sync, so
+//! a change takes no time per HPA. Without policies, a sync reads one flag.
 
 mod uses;
 
@@ -24,7 +24,7 @@ use crate::store::{HpaRecord, Key};
 /// Number of HPAs that a change of a policy object syncs at once. The periodic syncs of the others follow within a
 /// period.
 pub(super) const AT_ONCE: usize = 100;
-/// Maximum number of namespaces with a revision of their own.
+/// Maximum number of namespaces with a separate revision.
 const MAX_NAMESPACES: usize = 10_000;
 /// Number of merged policies below which unused ones are not searched.
 const FEW_MERGED: usize = 64;
@@ -70,7 +70,7 @@ struct HpaPolicies {
     revision: Option<u64>,
     /// The `resourceVersion`-independent hash of the labels that were matched.
     labels: u64,
-    /// What applies. `None` if nothing does.
+    /// The merged policy that applies, if any.
     merged: Option<Arc<Merged>>,
     /// Whether the HPA may still show the condition of a policy that has ended.
     has_ended: bool,
@@ -82,13 +82,13 @@ struct HpaPolicies {
 /// The times of the next syncs that a policy requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyDue {
-    /// The end of the policy's sync period, which replaces that of the controller.
+    /// The end of the policy's sync period, which replaces the controller's period.
     pub(crate) period: Option<Instant>,
     /// The next change of the rules: the start or end of a schedule, or the end of a mode.
     pub(crate) edge: Option<Instant>,
 }
 
-/// The policies that a sync has to apply.
+/// The policies that a sync must apply.
 #[derive(Debug, Clone)]
 pub(crate) enum Applicable {
     /// A policy applies.
@@ -122,7 +122,7 @@ impl Policies {
             return false;
         }
         let entry = inner.hpas.entry(hpa.key.clone()).or_default();
-        // The event of the status that a sync wrote may arrive before its end, and must not change its due times.
+        // The watch event of a status write may arrive before the sync ends, and must not change the due times.
         if !is_same {
             entry.annotation = hash.zip(text.map(|text| Arc::new(parse(&text, Level::Annotation))));
             entry.revision = None;
@@ -139,7 +139,7 @@ impl Policies {
         }
     }
 
-    /// The policies that a sync of an HPA has to apply.
+    /// The policies that a sync of an HPA must apply.
     pub(crate) fn applicable(&self, hpa: &HpaRecord) -> Option<Applicable> {
         if self.is_empty() {
             return None;
@@ -160,7 +160,7 @@ impl Policies {
         self.inner.write().rematch(hpa)
     }
 
-    /// Whether a policy applies to an HPA, which is matched if it was not yet.
+    /// Whether a policy applies to an HPA. Matches the HPA first if its match is stale.
     pub fn applies_to(&self, hpa: &HpaRecord) -> bool {
         matches!(self.applicable(hpa), Some(Applicable::Merged(_)))
     }
@@ -227,7 +227,7 @@ impl Policies {
         removed
     }
 
-    /// Drops the policy objects of one kind that a list did not contain. Returns whether there were any.
+    /// Drops the policy objects of one kind that a list did not contain. Returns whether it dropped any.
     pub(super) fn retain_objects(
         &self,
         kind: Kind,
@@ -299,7 +299,7 @@ impl Inner {
         self.merged.retain(|names, _| !names.contains(name));
     }
 
-    /// Drops merged policies that no HPA has any more: an HPA can match many sets of policies one after another.
+    /// Drops merged policies that no HPA uses any more, because an HPA can match many sets of policies over time.
     fn drop_unused(&mut self) {
         if self.merged.len() > FEW_MERGED + 2 * self.hpas.len() {
             self.merged.retain(|_, merged| merged.strong_count() > 0);
@@ -310,7 +310,7 @@ impl Inner {
     fn namespace_changed(&mut self, namespace: Arc<str>) {
         self.revision += 1;
         if self.namespace_revisions.len() >= MAX_NAMESPACES {
-            // Namespaces that were deleted must not take memory for ever.
+            // Deleted namespaces must not take memory forever.
             self.namespace_revisions.clear();
             self.cluster_revision = self.revision;
         }

@@ -42,9 +42,9 @@ pub(crate) struct PolicyWatches {
 /// Whether the server serves a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Served {
-    /// It does.
+    /// The server serves the kind.
     Yes,
-    /// It serves neither the kind nor the version of the kind.
+    /// The server does not serve the kind in this version.
     No,
 }
 
@@ -60,7 +60,7 @@ struct ResourceName {
 }
 
 impl PolicyWatches {
-    /// Watches one kind in a namespace, or in all, whenever it is served. Never returns.
+    /// Watches one kind in a namespace, or in all, whenever the server serves the kind. Never returns.
     pub(crate) async fn run(self, kind: Kind, namespace: Option<Arc<str>>) {
         let mut reported = None;
         loop {
@@ -107,7 +107,7 @@ impl PolicyWatches {
         Ok(if is_served { Served::Yes } else { Served::No })
     }
 
-    /// Watches until the kind is no longer served. Its policies end then.
+    /// Watches until the kind is no longer served. Then drops its policies.
     async fn follow(&self, kind: Kind, namespace: Option<Arc<str>>) {
         let intake = || PolicyIntake {
             controller: self.controller.clone(),

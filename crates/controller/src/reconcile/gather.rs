@@ -52,11 +52,11 @@ pub(super) struct Gathered {
     pub(super) is_complete: bool,
     /// Approximate bytes of the kept answers.
     pub(super) kept_bytes: usize,
-    /// What was read from sources.
+    /// The readings of sources.
     pub(super) readings: Vec<SourceReading>,
-    /// The newest number of a source.
+    /// The arrival of the newest number of a source.
     pub(super) arrival: Option<Arrival>,
-    /// The indices of the metrics that sources answered, and not metrics APIs.
+    /// The indices of the metrics that sources answered instead of metrics APIs.
     pub(super) of_sources: BTreeSet<usize>,
 }
 
@@ -136,8 +136,8 @@ fn bytes(answer: &Result<Answer, QueryError>) -> usize {
 }
 
 impl Controller {
-    /// The metrics of an HPA whose policy names their origins, and where they note what they read. `None` if the
-    /// metrics APIs answer.
+    /// The metrics of an HPA whose policy names their origins, and the readings that they record. `None` if the
+    /// metrics APIs answer all queries.
     fn sync_metrics(
         &self,
         plan: &Plan,

@@ -1,6 +1,6 @@
 //! Reads for guards of a scaling policy: the target's rollout, the owners of its pods, and the pods that cannot be
-//! scheduled. A sync sends only the requests that the guards of its HPA need, as lists, because the role of the
-//! controller allows to list targets.
+//! scheduled. A sync sends only the requests that the guards of its HPA need, as lists, because the controller's role
+//! permits lists of targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use cluster::error::ApiError;
 use cluster::list::{Collection, each, each_labelled};
 use cluster::mapper::MapError;
 
-/// The result of the reads. The default is that of no reads: a guard without its read has no effect.
+/// The result of the reads. The default contains no reads. A guard without its read has no effect.
 #[derive(Debug, Default)]
 pub(super) struct GuardReads {
     /// The rollout of the target.
@@ -104,7 +104,7 @@ impl GuardReads {
 }
 
 impl Controller {
-    /// Reads what the guards of a policy need, without holding a worker.
+    /// Reads the state that the guards of a policy need, without holding a worker.
     pub(super) async fn read_for_guards(
         &self,
         record: &HpaRecord,
@@ -188,8 +188,9 @@ impl Controller {
         Ok(rollout)
     }
 
-    /// The names of the pods that another object than the target controls, or none. A pod that an unknown ReplicaSet
-    /// controls counts, and so does a pod of a target whose kind may control other workloads.
+    /// The names of the pods that another object controls instead of the target, and of the pods without a
+    /// controller. Omits the pods of unknown ReplicaSets. If the target's kind may control other workloads, omits all
+    /// pods with a controller.
     async fn read_others(
         &self,
         record: &HpaRecord,

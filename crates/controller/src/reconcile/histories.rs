@@ -56,7 +56,7 @@ struct Entry {
     change: u64,
 }
 
-/// The history of an HPA, with that of its scaling policy.
+/// The history of an HPA and of its scaling policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeptHistory {
     /// The history of the algorithm.
@@ -144,8 +144,8 @@ impl Histories {
         inner.by_uid.get(uid).and_then(|entry| entry.kept.policy.clone()).unwrap_or_default()
     }
 
-    /// Replaces the metrics of earlier syncs by those of a sync that decided at `moment`. `None` if no rule of a
-    /// policy needs them.
+    /// Replaces the metrics of earlier syncs with the metrics of a sync that decided at `moment`. `None` if no rule
+    /// of a policy needs them.
     pub fn commit_policy(&self, uid: &Arc<str>, policy: Option<PolicyHistory>, moment: ClockReading) {
         let (set, is_known) = {
             let inner = self.inner.lock();
@@ -255,7 +255,7 @@ impl Histories {
         });
     }
 
-    /// Takes over the history of another process. Entries that only this process has stay: rescales from the
+    /// Takes over the history of another process. Keeps the entries that only this process has: rescales from the
     /// watch, and pending writes.
     pub fn inherit(&self, uid: &Arc<str>, recorded: impl Into<KeptHistory>) {
         let KeptHistory { history: recorded, policy } = recorded.into();

@@ -32,7 +32,7 @@ impl HpaIntake {
 }
 
 impl Controller {
-    /// Applies an HPA that was read after a failed status write, or after one that the watch has not delivered.
+    /// Applies an HPA that was read after a failed status write, or after a write that the watch has not delivered.
     /// This repairs lost and late events, and shows writes that the server has lost.
     pub(super) fn apply_fresh(&self, stale: &HpaRecord, object: HpaObject) {
         let record = HpaRecord::from(object);
@@ -235,7 +235,7 @@ impl PodIntake {
         Self { pods, namespace, addresses: None, listed: None }
     }
 
-    /// Keeps the addresses of pods, too.
+    /// Also keeps the addresses of pods.
     #[must_use]
     pub fn with_addresses(self, addresses: Option<Arc<Addresses>>) -> Self {
         Self { addresses, ..self }

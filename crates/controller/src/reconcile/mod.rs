@@ -57,7 +57,7 @@ use cluster::metrics::Metrics;
 use cluster::scale::Scales;
 use cluster::status::Statuses;
 
-/// Maximum time for which a stop waits for syncs that have not decided. Most metrics arrive within it.
+/// Maximum time for which a stop waits for syncs that have not decided. Most metrics arrive within this time.
 const UNDECIDED: Duration = Duration::from_secs(1);
 
 /// The controller: stores, clients, queue and history.
@@ -112,9 +112,9 @@ pub struct Controller {
     pub policies: Arc<Policies>,
     /// The windows of HPAs whose policy sets `burst`.
     pub bursts: Bursts,
-    /// `--metric-sources`. `None`: the metrics APIs answer for all metrics.
+    /// `--metric-sources`. `None`: the metrics APIs answer all queries.
     pub sources: Option<SourceReader>,
-    /// Cancelled during a stop: syncs that have not decided end.
+    /// Cancelled during a stop, to abandon syncs that have not decided.
     pub decisions_end: CancellationToken,
 }
 
@@ -180,7 +180,7 @@ impl Controller {
         let started = Instant::now();
         let Due { key, lateness, at } = due;
         self.telemetry.sync_began(lateness + started.duration_since(taken));
-        // In a box, because a task copies its future several times, and that of a sync has kilobytes.
+        // Boxed, because a task copies its future several times, and the future of a sync has kilobytes.
         let sync = AssertUnwindSafe(self.sync(&key, &mut permit).boxed()).catch_unwind();
         let next = sync.await.unwrap_or_else(|_| {
             tracing::error!(hpa = %key, "sync panicked; retrying next period");
@@ -200,9 +200,9 @@ impl Controller {
         self.queue.done(&key);
     }
 
-    /// Returns the due time of the sync after one that started at `started`. In shadow mode, this sync is due
-    /// a tenth of a period later than the other controller's, because each of the other controller's status
-    /// writes triggers a sync here.
+    /// Returns the due time of the sync that follows a sync started at `started`. In shadow mode, this sync is due a
+    /// tenth of a period later than the other controller's, because each of the other controller's status writes
+    /// triggers a sync here.
     fn next(&self, key: &Key, at: Option<Instant>, started: Instant) -> Instant {
         if self.comparator_of(key).is_none() {
             return self.phases.next(key, at, started);

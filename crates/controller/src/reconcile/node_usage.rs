@@ -1,6 +1,7 @@
-//! The usage of pods from the kubelets of their nodes, for an HPA whose policy names them.
+//! The usage of pods from the kubelets of their nodes, for an HPA whose policy names kubelets.
 //!
-//! A query for resource metrics has cpu and memory of all containers, so one rule of the policy is for all of them.
+//! A query for resource metrics covers cpu and memory of all containers, so one rule of the policy applies to all
+//! resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ impl SyncMetrics {
     }
 }
 
-/// What was read for one resource: cores or bytes by pod.
+/// The reading of one resource: cores or bytes by pod.
 fn reading(
     resource: &Arc<str>,
     age_seconds: Option<f64>,

@@ -1,5 +1,5 @@
-//! Observers of concluded syncs and of the watch: the record of decisions, a simulation, `why`. Shadow mode
-//! compares through an interface of its own.
+//! Observers of concluded syncs and of the watch: the record of decisions, a simulation, `why`. Shadow mode has a
+//! separate interface.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
         let _ = key;
     }
 
-    /// Handles the end of an HPA that was deleted, or replaced by another HPA of its name.
+    /// Handles the deletion of an HPA, or its replacement by another HPA of the same name.
     fn forgotten(&self, key: &Key, uid: &str) {
         let _ = (key, uid);
     }
@@ -66,7 +66,7 @@ pub struct ConcludedSync<'a> {
     pub policy: Option<&'a PolicyEffect>,
     /// The rules of the scaling policy. `None` for an HPA without one.
     pub rules: Option<&'a Arc<Rules>>,
-    /// What was read from the sources that the policy names.
+    /// The readings of the sources that the policy names.
     pub sources: &'a [SourceReading],
 }
 
@@ -96,8 +96,8 @@ pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
     fn compared(&self, sync: &ComparedSync<'_>);
 }
 
-/// A target before another controller's rescale. A sync with this state decides what this controller would
-/// have done in place of the other.
+/// A target before another controller's rescale. From this state, a sync makes the decision that this controller
+/// would have made in place of the other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignRescale {
     /// Time of the observation of the rescale.

@@ -1,6 +1,5 @@
-//! Scaling policies in a sync: the pods and the answers of metrics as a policy takes them (without pods of
-//! other owners, and without containers that do not count), the windows of `burst`, and the end of the
-//! sync. A sync without such a rule evaluates the inputs as they are.
+//! Scaling policies in a sync: removes pods of other owners and ignored containers from the inputs, keeps the windows
+//! of `burst`, and concludes the policy. A sync without such a rule evaluates the inputs unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,13 +27,13 @@ use crate::store::{HpaRecord, Key};
 #[derive(Debug, Default)]
 pub(super) struct PolicyInputs<'a> {
     metrics: &'a [MetricSource],
-    /// `metrics`: where the numbers come from.
+    /// `metrics`: the origins of the numbers.
     origins: Option<&'a Arc<[MetricRule]>>,
     /// `syncPeriodSeconds`.
     sync_period: Option<Duration>,
     /// `corrections.ignoreContainersWithoutRequest`.
     containers: &'a [Arc<str>],
-    /// The names of the pods that do not count.
+    /// The names of ignored pods.
     others: Arc<BTreeSet<String>>,
     owned: Option<OwnedPodsStep>,
     steps: Vec<Step>,
@@ -51,19 +50,19 @@ impl<'a> PolicyInputs<'a> {
         Self { metrics: &hpa.metrics, origins, sync_period, containers, others, ..Self::default() }
     }
 
-    /// Where the numbers of metrics come from. `None` if the metrics APIs answer for all of them.
+    /// The origins of the metrics. `None` if the metrics APIs answer all queries.
     pub(super) fn origins(&self) -> Option<&'a Arc<[MetricRule]>> {
         self.origins
     }
 
-    /// The maximum time between the request for a shared response and its use: half of the period that the policy
-    /// sets, as for the period of all HPAs. Otherwise an HPA with a short period would decide by the same response
-    /// again and again.
+    /// The maximum time between the request for a shared response and its use: half of the policy's period, by the
+    /// same rule as for the controller's period. Otherwise an HPA with a short period would use the same response in
+    /// several syncs.
     pub(super) fn max_age(&self) -> Duration {
         self.sync_period.map_or(Duration::MAX, |period| period / 2)
     }
 
-    /// The pods that count.
+    /// Removes the ignored pods.
     pub(super) fn pods(&mut self, pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
         if self.others.is_empty() {
             return pods;
@@ -102,7 +101,7 @@ impl<'a> PolicyInputs<'a> {
         counted.map(|answer| (answer, pods.to_vec()))
     }
 
-    /// The answer without the samples of pods that do not count. `None` if all samples count.
+    /// The answer without ignored samples. `None` if no sample is ignored.
     fn counted(&self, answer: &Answer, metric: &MetricSource) -> Option<Answer> {
         let counts = |pod: &str| !self.others.contains(pod);
         match (answer, metric) {
@@ -118,7 +117,6 @@ impl<'a> PolicyInputs<'a> {
         }
     }
 
-    /// The effects.
     pub(super) fn take_steps(&mut self) -> impl Iterator<Item = Step> {
         std::mem::take(&mut self.steps).into_iter().chain(self.owned.take().map(Step::OwnedPods))
     }
@@ -128,15 +126,15 @@ impl<'a> PolicyInputs<'a> {
 pub(super) struct ConcludedPolicy<'a> {
     pub(super) resolved: &'a Resolved,
     pub(super) effect: &'a PolicyEffect,
-    /// The time from which the next sync may decide otherwise.
+    /// The time from which the next sync may decide differently.
     pub(super) next_edge: Option<Timestamp>,
-    /// The newest number of a source.
+    /// The arrival of the newest number of a source.
     pub(super) arrival: Option<Arrival>,
 }
 
 impl Controller {
-    /// The policies that a sync of an HPA applies. A dry run next to another controller applies none, because that
-    /// controller applies none either.
+    /// The policies that a sync of an HPA applies. A dry run next to another controller applies none, because the
+    /// other controller applies none.
     pub(super) fn applicable_policy(&self, hpa: &HpaRecord) -> Option<Applicable> {
         if self.comparator.is_some() { None } else { self.policies.applicable(hpa) }
     }
@@ -175,7 +173,7 @@ impl Controller {
 }
 
 /// The windows of HPAs whose policy sets `burst`, by UID. They do not outlive the process: after a failover, each HPA
-/// starts in panic mode, so its count does not fall before there are samples of a whole stable window.
+/// starts in panic mode, so its count does not fall until samples cover a whole stable window.
 #[derive(Debug, Default)]
 pub struct Bursts(Mutex<BTreeMap<Arc<str>, Arc<BurstState>>>);
 

@@ -19,7 +19,7 @@ use crate::store::Key;
 
 impl Controller {
     /// Records the age of the answers of metrics APIs, each by its oldest sample. A sample from the future has the
-    /// age 0. Sources have a metric of their own.
+    /// age 0. Sources have a separate metric.
     pub(super) fn count_ages(&self, answers: &Answers<'_>, of_sources: &BTreeSet<usize>, now: Timestamp) {
         let of_apis = answers.metrics.iter().enumerate().filter(|(index, _)| !of_sources.contains(index));
         for answer in of_apis.filter_map(|(_, answer)| answer.as_ref()?.as_ref().ok()) {
@@ -48,7 +48,7 @@ impl Controller {
         for event in events.filter(|event| event.kind == EventKind::Warning) {
             match event.reason {
                 "FailedComputeMetricsReplicas" => {}
-                // This failure counts by the reason of the condition.
+                // This failure is counted by the reason of the condition.
                 "FailedRescale" => self.telemetry.sync_failed(FAILED_UPDATE_SCALE),
                 "SelectorRequired" => self.telemetry.sync_failed("InvalidSelector"),
                 reason => self.telemetry.sync_failed(reason),

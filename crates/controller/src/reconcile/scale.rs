@@ -178,8 +178,7 @@ pub(super) struct ScaleTokens<'a> {
 }
 
 impl ScaleTokens<'_> {
-    /// Waits for a token. A sync that has to wait releases its worker, and the queue bounds the number of
-    /// such syncs.
+    /// Waits for a token. A sync that must wait releases its worker, and the queue bounds the number of such syncs.
     pub(super) async fn next(&mut self) -> RatePermit {
         let Self { controller, key, charge, permit } = self;
         let mut token = pin!(controller.scales.turn(&key.namespace));
@@ -213,13 +212,13 @@ pub(super) struct Target {
     pub(super) object: ScaleObject,
 }
 
-/// Writes a count. On conflict, reads the Scale again and writes the same count on top. Returns the version
-/// of the target after the write, if known.
+/// Writes a count. On conflict, reads the Scale again and writes the same count again. Returns the version of the
+/// target after the write, if known.
 ///
-/// A write with a lost response may have been applied. The client sends it again only if the server requests it
-/// (429 or 5xx with `Retry-After`). Otherwise the Scale is read back, and its content counts. If the outcome stays
-/// unknown, because the request may still arrive, the write counts as failed. The next sync then reconciles the
-/// history.
+/// A write with a lost response may have been applied. The client sends it again only if the server requests it (429
+/// or 5xx with `Retry-After`). Otherwise the Scale is read back, and its content determines the outcome. If the
+/// outcome stays unknown, because the request may still arrive, the write counts as failed. The next sync then
+/// reconciles the history.
 pub(super) async fn rescale(
     scales: &Scales,
     mut tokens: ScaleTokens<'_>,
@@ -252,7 +251,7 @@ pub(super) async fn rescale(
     }
 }
 
-/// Determines the outcome of a write with a lost response. The same count from another writer counts as an
+/// Determines the outcome of a write with a lost response. The same count from another writer is treated as an
 /// applied write.
 async fn read_back(
     scales: &Scales,

@@ -1,5 +1,4 @@
-//! The metrics of one sync whose policy names their origins. All others come from the metrics APIs as without a
-//! policy.
+//! The metrics of one sync whose policy names their origins. All other metrics come from the metrics APIs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,9 +29,9 @@ mod adapters;
 
 pub(crate) use self::adapters::Adapters;
 
-/// Readings that a sync keeps. An HPA can have thousands of metrics.
+/// Maximum number of readings that a sync keeps. An HPA can have thousands of metrics.
 const MAX_READINGS: usize = 100;
-/// Numbers of pods that a reading keeps, the first ones by name.
+/// Maximum number of pods in a reading, the first ones by name.
 const MAX_VALUES: usize = 10;
 
 /// The sources of `--metric-sources`, the addresses of pods, and the API groups of metrics adapters.
@@ -80,7 +79,7 @@ fn rule_of<'a>(rules: &'a [MetricRule], query: &Query) -> Option<(&'a MetricRule
     MetricRule::find(rules, name).map(|rule| (rule, form))
 }
 
-/// Whether a source answers a query, and not a metrics API.
+/// Whether a source answers a query instead of a metrics API.
 pub(super) fn is_of_source(rules: &[MetricRule], query: &Query) -> bool {
     match query {
         Query::Resource { .. } => node_usage::rule(rules).is_some(),
@@ -88,14 +87,14 @@ pub(super) fn is_of_source(rules: &[MetricRule], query: &Query) -> bool {
     }
 }
 
-/// What a sync has read from sources so far.
+/// The readings of a sync from sources so far, shared with its queries.
 pub(super) type Readings = Arc<Mutex<SyncReadings>>;
 
-/// What a sync has read from sources.
+/// The readings of a sync from sources.
 #[derive(Debug, Default)]
 pub(super) struct SyncReadings {
     pub(super) readings: Vec<SourceReading>,
-    /// The newest number.
+    /// The arrival of the newest number.
     pub(super) arrival: Option<Arrival>,
 }
 
@@ -112,8 +111,8 @@ impl Arrival {
         Self { at, interval }
     }
 
-    /// The due time of the sync after one that started at `started`. If the source has other numbers once per period,
-    /// the next sync comes with the next number, and not up to a period later.
+    /// The due time of the sync that follows a sync started at `started`. If the source updates its numbers once per
+    /// period, the next sync is due at the next update, not up to a period later.
     pub(super) fn next_sync(arrival: Option<Self>, started: Instant, period: Duration) -> Instant {
         let at_place = clock::after(started, period);
         match arrival {
@@ -207,7 +206,7 @@ impl SyncMetrics {
         }
     }
 
-    /// Notes a metric without numbers.
+    /// Records a metric without numbers.
     fn failed(&self, rule: &MetricRule, failure: Failure) -> QueryError {
         self.telemetry.source_failed(failure.label(&rule.origin), failure.error.reason());
         let message = failure.to_string();
@@ -277,7 +276,7 @@ fn answer(values: Values, query: &Query, at: Timestamp) -> Answer {
     }
 }
 
-/// The nearest quantity of nano-units. Quantities of metrics APIs are not finer either.
+/// The nearest quantity in nano-units. The quantities of metrics APIs have the same resolution.
 #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and sources return finite numbers")]
 fn quantity(value: f64) -> Quantity {
     Quantity::from_nanos((value * 1e9).round() as i128, Format::DecimalSi)

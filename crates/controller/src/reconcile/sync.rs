@@ -47,7 +47,7 @@ struct Evaluated {
     policy: Option<(PolicyEffect, Remembered)>,
 }
 
-/// What the next sync of an HPA with a policy needs.
+/// The data for the next sync of an HPA with a policy.
 struct Remembered {
     metrics: PolicyHistory,
     burst: Option<BurstState>,
@@ -88,12 +88,13 @@ impl Controller {
         let record = match record.unpack() {
             Ok(record) => record,
             Err(error) => {
-                tracing::error!(hpa = %key, %error, "failed to read the stored spec");
+                tracing::error!(hpa = %key, %error, "failed to unpack the cached spec");
                 return Next::Period;
             }
         };
         let started = Instant::now();
-        // Requested before anything is read, so that nothing read before the charge is written in it.
+        // Request the permit before any read. Otherwise a read from before the charge could be written during the
+        // charge.
         let charge = self.charge(key);
         let applicable = self.applicable_policy(&record);
         let policy = match &applicable {
@@ -110,7 +111,7 @@ impl Controller {
         // Boxed, because the future is large, and has completed before the writes.
         let decided = Box::pin(self.decide(record, policy, before, permit));
         let Some(decided) = self.decisions_end.run_until_cancelled(decided).await else {
-            tracing::debug!(hpa = %key, "abandoned an undecided sync, because the controller is shutting down");
+            tracing::debug!(hpa = %key, "abandoned a sync before its decision: shutting down");
             return Next::Period;
         };
         let Some((evaluated, target)) = decided else {
@@ -205,7 +206,8 @@ impl Controller {
         Next::Period
     }
 
-    /// Whether the watch has not delivered our last status write of an HPA. Reads the HPA if it may never do so.
+    /// Whether the watch has not delivered our last status write of an HPA. Reads the HPA if the watch may never
+    /// deliver the write.
     async fn is_stale(&self, key: &Key) -> bool {
         let staleness = || self.hpas.staleness(key, self.period);
         if staleness() == Some(Staleness::Late)

@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 /// Divisor that determines the number of workers reserved for new or changed HPAs, so that these HPAs never
 /// wait behind a backlog. With fewer workers than this, all HPAs share them.
 const RESERVED_FRACTION: usize = 5;
-/// Minimum number of status writes in flight, each on a separate connection. Concurrent writes cost server
-/// and client a fifth less than sequential ones. Twice this number costs the same, and 3 MB more.
+/// Minimum number of status writes in flight, each on a separate connection. Concurrent writes cost server and client
+/// a fifth less than sequential ones. Twice this number saves no more, and takes 3 MB more memory.
 const MIN_INFLIGHT_STATUSES: usize = 16;
 /// Number of syncs with a large spec. With two, each namespace has at most one.
 const LARGE_SYNCS: usize = 2;
@@ -23,7 +23,7 @@ pub struct Workers {
     pub any: WorkerPool,
     /// Workers for new or changed HPAs only.
     pub fresh: Option<WorkerPool>,
-    /// The syncs of HPAs with large specs, one of a namespace.
+    /// The permits for syncs of HPAs with large specs, at most one per namespace.
     pub large: Arc<FairSemaphore>,
 }
 

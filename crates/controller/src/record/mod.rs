@@ -1,10 +1,9 @@
 //! The record of decisions: the last decisions of each HPA, in a compact form, served as JSON.
 //!
-//! The record observes the same concluded syncs as metrics and log. Consecutive decisions that differ only
-//! in noise (other ratios, but the same path and result for the same reason) share one entry. Every change
-//! is a new entry. A full record drops its oldest entry. An entry takes at most 64 KiB and the entries of
-//! an HPA 512 KiB. Metrics beyond that are counted. An entry contains all metrics, unless they take too
-//! many bytes.
+//! The record observes the same concluded syncs as metrics and log. Consecutive decisions that differ only in noise
+//! (other ratios, but the same path and result for the same reason) share one entry. Every change is a new entry. A
+//! full record drops its oldest entry. An entry takes at most 64 KiB and the entries of an HPA 512 KiB. Metrics
+//! beyond these limits are only counted. An entry contains all metrics, unless they take too many bytes.
 
 mod pages;
 mod ring;
@@ -106,7 +105,7 @@ impl Observer for Record {
     }
 }
 
-/// Maximum bytes of the metrics in an entry. Three metrics fit, whatever they contain.
+/// Maximum bytes of the metrics in an entry. Three metrics of any content fit.
 const MAX_METRIC_BYTES: usize = 48 << 10;
 
 /// Bytes of the numbers of a metric.
@@ -115,7 +114,7 @@ const NUMBERS: usize = 100;
 /// Bytes of the numbers of a listed pod.
 const POD_NUMBERS: usize = 24;
 
-/// The metrics of an entry, and the numbers of all others.
+/// The metrics of an entry, and the number of omitted metrics.
 struct Selection<'a> {
     /// The index of each metric in the explanation, and its two parts, in the order of the spec.
     kept: Vec<(usize, MetricFrame<'a>, MetricBody<'a>)>,

@@ -234,7 +234,7 @@ enum RequestError {
 /// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecisionsRequest {
-    /// The last decision of several HPAs.
+    /// One page: the last decision of each of its HPAs.
     Page(Page),
     /// The record of one HPA.
     One(Key),

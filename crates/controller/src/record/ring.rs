@@ -148,7 +148,6 @@ impl Ring {
         sizes.sum()
     }
 
-    /// The newest entry.
     pub(super) fn last(&self) -> Option<&Entry> {
         self.entries.back()
     }

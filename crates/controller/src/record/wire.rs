@@ -56,7 +56,7 @@ pub struct DecisionList {
 pub struct Comparison {
     /// Start of the comparison.
     pub since: Timestamp,
-    /// Changes of the last 48 hours in which both controllers did the same.
+    /// Changes of the last 48 hours that both controllers made.
     pub same: u64,
     /// Changes in which the two controllers differed.
     pub different: u64,
@@ -212,7 +212,7 @@ pub struct DecisionEntry {
     /// The effect of the scaling policy. Absent for an HPA without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyEntry>,
-    /// What the last decision read from the sources that the policy names. Absent if the metrics APIs answered.
+    /// The readings of the last decision from the sources that the policy names. Absent if the metrics APIs answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceReading>,
     /// All steps, condensed.
@@ -229,9 +229,9 @@ pub struct PolicyEntry {
     pub applied: Option<i32>,
     /// The steps that have an effect, the most important one first.
     pub steps: Vec<StepEntry>,
-    /// Fields without effect, and why. Empty if all fields are valid.
+    /// Fields without effect, and the reasons. Empty if all fields are valid.
     pub problems: String,
-    /// The next change of the rules. Absent if they stay.
+    /// The next change of the rules. Absent if the rules do not change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<NextEntry>,
 }
@@ -239,7 +239,7 @@ pub struct PolicyEntry {
 /// The next change of a policy's rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextEntry {
-    /// What starts or ends, without a full stop.
+    /// The start or end in words, without a full stop.
     pub message: String,
     /// The time, and each change.
     #[serde(flatten)]

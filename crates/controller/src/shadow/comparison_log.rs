@@ -10,7 +10,7 @@ use super::wire::{Change, Counts, Hour, Verdict};
 const CHANGES: usize = 4096;
 /// Hours for which counts are kept.
 const HOURS: i64 = 48;
-/// Maximum number of rows of counts. Further changes count under their namespace, without a name.
+/// Maximum number of rows of counts. Further changes are counted under their namespace, without a name.
 const ROWS: usize = 100_000;
 
 /// The last changes, and counts by hour.

@@ -247,7 +247,7 @@ impl Machine {
         Outcome::new(if keeps { Verdict::OnlyBuiltin } else { Verdict::Different }, doubt, case.own)
     }
 
-    /// The reason why a rescale to another count is no difference.
+    /// The reason why a rescale to another count is not a difference.
     fn doubt(&self, case: &Comparison<'_>, period: SignedDuration) -> Option<InconclusiveReason> {
         let is_new_spec =
             self.spec_change.is_some_and(|change| case.observed.duration_since(change) <= period);

@@ -254,7 +254,7 @@ impl Observer for Shadow {
 
 impl ShadowComparator for Shadow {
     fn compares(&self, key: &Key) -> bool {
-        // A standby decides nothing to compare.
+        // A standby makes no decisions to compare.
         let is_other = |charges: &Arc<Charges>| charges.leads() && charges.state(key).is_none();
         self.parts.others_of.as_ref().is_none_or(is_other)
     }

@@ -1,9 +1,9 @@
 //! Compares the metrics of two statuses. Scales metric answers to the values in another controller's status.
 //!
 //! Concertina reads metrics a moment after the other controller. If a metric changed in between, the other
-//! controller's status contains the value that the other controller read. The answer is scaled to that
-//! value, so that both controllers decide from the same metrics and build the same history. Such a status
-//! is also summarized here.
+//! controller's status contains the value that the other controller read. The answer is scaled to that value, so that
+//! both controllers decide from the same metrics and build the same history. This module also summarizes such
+//! statuses.
 
 use autoscaling::explanation::Explanation;
 use autoscaling::quantity::Quantity;

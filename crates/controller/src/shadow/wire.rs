@@ -101,7 +101,7 @@ pub enum InconclusiveReason {
     NoSign,
 }
 
-/// A change by the other controller, or a missing one.
+/// A change by the other controller, or a missing change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
@@ -211,7 +211,7 @@ impl InconclusiveReason {
     /// The reason as a sentence without a full stop.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::WarmUp => "the dry run is younger than what the built-in controller may remember",
+            Self::WarmUp => "the built-in controller may have a longer history than the dry run",
             Self::Undecided => "the dry run could compute no count",
             Self::MetricsMoved => "the metrics changed between the two readings",
             Self::SeenLate => "the change was observed too late, or the clocks differ",

@@ -9,7 +9,7 @@ use sources::PodAddress;
 
 use cluster::decode::{WireContainer, WirePod};
 
-/// Ports of a pod that are kept.
+/// Maximum number of ports that are kept per pod.
 const MAX_PORTS: usize = 100;
 
 /// By namespace and name.
@@ -90,7 +90,7 @@ fn address_of(pod: &WirePod<'_>) -> Option<PodAddress> {
     Some(PodAddress { ip, is_of_node: pod.ip == pod.host_ip, node, ports })
 }
 
-/// The TCP ports of a container. Nothing for ports that cannot be read: such a pod has no port to scrape.
+/// The TCP ports of a container. Empty if the ports cannot be read, so the pod has no port to scrape.
 fn ports_of(container: &WireContainer<'_>) -> Vec<(Option<Box<str>>, u16)> {
     let ports = container.ports.and_then(|ports| serde_json::from_slice::<Option<Vec<Port>>>(ports).ok());
     let ports = ports.flatten().unwrap_or_default().into_iter();

@@ -121,7 +121,7 @@ struct CachedHpa {
     acknowledged: Option<String>,
     /// The last status that this controller sent.
     sent: Option<Arc<Status>>,
-    /// Whether the record was read outside of the watch, which has delivered nothing of the HPA since then.
+    /// Whether the record was read outside of the watch, and the watch has not delivered the HPA since.
     is_read: bool,
 }
 
@@ -228,8 +228,8 @@ impl Hpas {
         let listed = listing.extract_if(.., |key, _| within(&key.namespace, namespace));
         let listed: Vec<_> = listed.collect();
         for (key, record) in listed {
-            // Lists are consistent, because they request no version. A late event can be older than our write,
-            // a list that started after the write cannot, unless the server has lost the write. The HPA would
+            // Lists are consistent, because they request no version. A late event can be older than our write. A list
+            // that started after the write cannot be older, unless the server has lost the write. The HPA would
             // otherwise be stale until the server's versions have caught up.
             let wrote = state.cached.get_mut(&key).map(|cached| &mut cached.wrote);
             let lost =
@@ -288,8 +288,8 @@ impl Hpas {
         self.state.read().synced
     }
 
-    /// Records a status before its write, because the watch may deliver the status before the response
-    /// arrives. Does nothing if the object was deleted, and for a large HPA, whose status may be as large.
+    /// Records a status before its write, because the watch may deliver the status before the response arrives. Does
+    /// nothing for a deleted object, or for a large HPA, because its status may also be large.
     pub fn sends(&self, key: &Key, uid: &str, status: Arc<Status>) {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {

@@ -1,7 +1,8 @@
-//! Large HPAs, of which the store keeps the long lists compressed.
+//! Large HPAs. The store compresses their long lists.
 //!
-//! A spec with tens of thousands of metrics takes several times the memory of its JSON when it is decoded, and so
-//! does the status with their values. Both are decoded for the duration of a sync only. No usual spec is as large.
+//! A spec with tens of thousands of metrics takes several times the memory of its JSON when it is decoded. The same
+//! applies to the status with the values of these metrics. Both are decoded only for the duration of a sync. Usual
+//! specs are far smaller.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::HpaRecord;
 
-/// The number of bytes of JSON from which a spec is compressed.
+/// Minimum size of the JSON of a compressed spec, in bytes.
 pub const LARGE_SPEC: usize = 256 << 10;
 
 /// The parts of a large HPA that its record lacks.

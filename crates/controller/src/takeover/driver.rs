@@ -198,7 +198,7 @@ impl TakeOver {
         }
     }
 
-    /// Reads an HPA from the API server. A foreign write in the response counts like one from the watch.
+    /// Reads an HPA from the API server. A foreign write in the response has the same effect as one from the watch.
     /// Returns whether the read succeeded.
     async fn check(&self, client: &Client, key: &Key) -> bool {
         let object = match read(client, &key.namespace, &key.name).await {

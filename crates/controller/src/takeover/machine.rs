@@ -213,7 +213,7 @@ enum StoredStatus {
     Right,
     /// The status is wrong or a count is withheld, since this time.
     Wrong(Instant),
-    /// As [`Self::Wrong`], and the status misses a change that this process observed.
+    /// As [`Self::Wrong`], and the status lacks a change that this process observed.
     Unanswered { wrong: Instant, change: Instant },
 }
 
@@ -332,8 +332,8 @@ impl Machine {
         }
     }
 
-    /// Acts if Concertina made the newest status write in the cluster. It did not if the other replica was
-    /// holding, or had never acted.
+    /// Acts if Concertina made the newest status write in the cluster. The newest write is foreign if the other
+    /// replica was holding, or had never acted.
     fn hand_over(&mut self, now: Instant) -> Option<Output> {
         let was_acting = self.newest_own.is_some() && self.newest_own > self.newest_foreign;
         (self.phase == StateData::Observing && was_acting).then(|| self.act(Proof::HandOver, now))

@@ -1,10 +1,10 @@
-//! Watches the targets of HPAs, so that a sync needs no request for each of them.
+//! Watches the targets of HPAs, so that a sync needs no request for its target.
 //!
-//! Each scalable resource that an HPA refers to is watched in the watched namespaces, from the first sync
-//! that refers to it until no HPA has referred to it for ten minutes. A sync takes the Scale from the watch if the API server would
-//! return the same Scale: the watch is connected, and has delivered every version that this controller has
-//! read or written since. Any other Scale is read from the server. Errors also come from the server, because
-//! their texts do. Every Scale is read before it is written.
+//! Each scalable resource that an HPA refers to is watched in the watched namespaces, from the first sync that refers
+//! to it until no HPA has referred to it for ten minutes. A sync takes the Scale from the watch if the API server
+//! would return the same Scale: the watch is connected, and has delivered every version that this controller has read
+//! or written since. Any other Scale is read from the server. Errors also come from the server, which provides their
+//! texts. Every Scale is read before it is written.
 
 mod view;
 
@@ -78,7 +78,7 @@ struct State {
 struct SharedView {
     view: Arc<View>,
     by: usize,
-    /// Time since which no HPA uses it.
+    /// Time since which no HPA uses the view.
     unused: Option<Instant>,
 }
 
@@ -150,8 +150,8 @@ impl Targets {
         }
     }
 
-    /// The status of the watches by resource, each with the number of objects. The second list has the
-    /// resources that are no longer watched since the last call.
+    /// The status of the watches by resource, each with the number of objects. The second list contains the resources
+    /// with watches that stopped since the last call.
     pub fn levels(&self) -> (Vec<(WatchStatus, usize)>, Vec<Arc<str>>) {
         let mut state = self.state.lock();
         let mut by_resource: BTreeMap<Arc<str>, (Vec<_>, usize)> = BTreeMap::new();
@@ -237,8 +237,8 @@ impl State {
     }
 }
 
-/// Whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another
-/// kind, and they compute Scales by rules of their own.
+/// Whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another kind,
+/// and they compute Scales by their own rules.
 fn has_projection(mapping: &Mapping) -> bool {
     mapping.scale_version.as_deref() == Some(SCALE_VERSION)
 }

@@ -164,7 +164,9 @@ impl View {
             match self.read_shape(client).await {
                 Ok(now) if now == *shape => {}
                 Ok(_) => return None,
-                Err(Obstacle::Error(error)) => tracing::debug!(%error, "failed to recheck a definition"),
+                Err(Obstacle::Error(error)) => {
+                    tracing::debug!(%error, "failed to recheck the CustomResourceDefinition");
+                }
                 Err(obstacle) => return Some(obstacle),
             }
         }
@@ -198,7 +200,7 @@ impl View {
         };
         match rule {
             Some(rule) if warn => {
-                tracing::warn!(%reason, %rule, "falling back to one Scale read per sync; add the rule");
+                tracing::warn!(%reason, %rule, "falling back to one Scale read per sync; add this rule to the ClusterRole");
             }
             _ => tracing::info!(%reason, "falling back to one Scale read per sync"),
         }

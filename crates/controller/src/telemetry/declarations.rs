@@ -150,8 +150,8 @@ metrics! {
         at_maximum: HpaGauge = gauge(
             "concertina_hpa_at_maximum",
             &["hpa_name", "namespace"],
-            "1 for each HPA whose metrics ask for more replicas than its maximum.",
-            "1 while the metrics of an HPA ask for more replicas than its maximum: condition `ScalingLimited`, reason `TooManyReplicas`. Other HPAs have no series. Leader only.",
+            "1 for each HPA with metrics that require more replicas than its maximum.",
+            "1 while the metrics of an HPA require more replicas than its maximum: condition `ScalingLimited`, reason `TooManyReplicas`. Other HPAs have no series. Leader only.",
         );
         not_active: HpaGauge = gauge(
             "concertina_hpa_not_active",
@@ -202,7 +202,7 @@ metrics! {
             "concertina_metric_sources_valid",
             &[],
             "1 if the last read of --metric-sources was successful, 0 if the previous contents are in use.",
-            "1 if the last read of the file `--metric-sources` was successful, 0 while its previous contents are in use. Without the flag, there is no series.",
+            "1 if the last read of the file `--metric-sources` was successful, 0 while its previous contents are in use. Not exposed without the flag.",
         );
         sync_failures: CounterVec = counter(
             "concertina_sync_failures_total",
@@ -351,7 +351,7 @@ metrics! {
             "concertina_policy_active",
             &["name", "namespace", "reason"],
             "1 for each HPA and each step of its scaling policy that has an effect.",
-            "1 while a step of the scaling policy of an HPA has an effect. `reason` is that of the condition `ScalingPolicyActive`. The series is removed with the effect.",
+            "1 while a step of the scaling policy of an HPA has an effect. `reason` is the reason of the condition `ScalingPolicyActive`. The series is removed when the step no longer has an effect.",
         );
         handover: GaugeVec = gauge(
             "concertina_hpas",
@@ -381,7 +381,7 @@ metrics! {
         handover_unanswered: CounterVec = counter(
             "concertina_handover_unanswered_total",
             &["reason"],
-            "Requests to this replica's webhook without an answer that the API server uses, so that it allows the write, by reason.",
+            "Requests to this replica's webhook that got no usable answer in time, so the API server allowed the write, by reason.",
             "Requests to the webhook of this replica that got no answer in time, so that the API server allows the write. \
              `reason`: `handshake` failed, connection `closed` before the answer, answer `late`, or an `error`.",
         );

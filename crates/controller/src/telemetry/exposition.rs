@@ -1,8 +1,8 @@
 //! Renders metrics in Prometheus' text format 0.0.4, in the form of Kubernetes' components, and in
 //! OpenMetrics 1.0.
 //!
-//! The encoder of the crate `prometheus` does not support OpenMetrics. Its text format writes
-//! `le="0.00000001"` where Go writes `le="1e-08"`, which would rename series of upstream.
+//! The encoder of the crate `prometheus` does not support OpenMetrics. Its text format writes `le="0.00000001"` where
+//! Go writes `le="1e-08"`, which would rename upstream series.
 
 use std::fmt::{self, Write};
 

@@ -137,7 +137,7 @@ impl Metrics {
         self.families().metrics_age.with_label_values(&[name(api)]).observe(age.as_secs_f64());
     }
 
-    /// Counts numbers of a metric source. `age`: that of the oldest one.
+    /// Counts numbers of a metric source. `age`: the age of the oldest number.
     pub fn source_age(&self, source: &str, age: Duration) {
         self.families().source_age.with_label_values(&[source]).observe(age.as_secs_f64());
     }
@@ -167,8 +167,8 @@ impl Metrics {
         self.families().desired.set(namespace, name, replicas);
     }
 
-    /// Sets whether an HPA is at its maximum, or not active. Ignored on a standby. `conditions`: those of its
-    /// status after a sync.
+    /// Sets whether an HPA is at its maximum, or not active. Ignored on a standby. `conditions`: the conditions of
+    /// its status after a sync.
     pub fn conditions(&self, namespace: &str, name: &str, conditions: &[Condition]) {
         let reason = |kind: &str, status: &str| {
             let found = conditions.iter().find(|it| it.kind == kind && it.status == status);
@@ -180,7 +180,7 @@ impl Metrics {
         self.families().not_active.set_state(namespace, name, not_active);
     }
 
-    /// Sets which steps of its scaling policy have an effect on an HPA. `None` for an HPA without a policy any more.
+    /// Sets the steps of the scaling policy that have an effect on an HPA. `None` if the HPA no longer has a policy.
     pub fn policy(&self, namespace: &str, name: &str, effect: Option<&PolicyEffect>) {
         let active = effect.map(|effect| effect.steps.as_slice()).unwrap_or_default();
         for reason in StepReason::ALL {

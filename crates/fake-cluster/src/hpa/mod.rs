@@ -65,7 +65,7 @@ pub(crate) fn canonical(hpa: &mut Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// Brings the status into the form of Go's encoding. `desiredReplicas` and `currentMetrics` are always
+/// Converts the status to the form that Go encodes. `desiredReplicas` and `currentMetrics` are always
 /// present: an absent count is 0, and an empty list is null. A `currentReplicas` of 0 and an empty list of
 /// conditions are omitted.
 pub(crate) fn complete_status(hpa: &mut Value) {

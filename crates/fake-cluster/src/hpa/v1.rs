@@ -1,7 +1,7 @@
 //! autoscaling/v1: HPAs with only a cpu target. `kubectl autoscale` and older manifests use it.
 //!
-//! Annotations contain the fields that v1 lacks. They have Kubernetes' names, but their values have the form
-//! of v2.
+//! Annotations contain the fields that v1 lacks. The annotations have Kubernetes' names, but their values are
+//! encoded as in v2.
 
 use serde_json::{Map, Value, json};
 

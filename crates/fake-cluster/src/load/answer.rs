@@ -271,14 +271,14 @@ fn put(text: &mut Vec<u8>, more: &[u8]) {
     text.extend_from_slice(more);
 }
 
-/// Writes texts and maps of texts as JSON.
+/// Writes strings and maps of strings as JSON.
 fn quote(text: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
-    // Writing to memory cannot fail, and neither can string keys.
+    // Writing to memory cannot fail, and all keys are strings.
     let _ = serde_json::to_writer(text, value);
 }
 
 fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
-    // Texts and maps of texts always serialize.
+    // Strings and maps of strings always serialize.
     serde_json::to_string(value).unwrap_or_default()
 }
 

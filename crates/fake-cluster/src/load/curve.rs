@@ -225,10 +225,11 @@ fn share_of_peak(hour: f64) -> f64 {
     low + (high - low) * smooth((hour - from) / (to - from))
 }
 
-/// Whether a random spike lasts at `time`.
+/// Whether `time` is within a random spike.
 ///
-/// Each period has a number of starts from the Poisson distribution with mean 1, each at a uniform time
-/// within it. The result is a Poisson process that can be computed for any time without the earlier times.
+/// The number of starts in each period is Poisson-distributed with mean 1, and their times are uniformly
+/// distributed within the period. The result is a Poisson process that can be computed for any time without
+/// the earlier times.
 fn is_in_spike(time: Duration, every: Duration, width: Duration, seed: u64) -> bool {
     let (now, width) = (ratio(time, every), ratio(width, every).min(f64::from(PERIODS_PER_SPIKE)));
     let this = now.floor();
@@ -245,8 +246,8 @@ fn is_in_spike(time: Duration, every: Duration, width: Duration, seed: u64) -> b
         })
 }
 
-/// Returns the number of events, 1 on average, for a uniform share: the inverse of the Poisson distribution
-/// function.
+/// Maps a uniform `share` to a number of events with the inverse distribution function of the Poisson
+/// distribution with mean 1.
 fn poisson(share: f64) -> u64 {
     let (mut count, mut probability, mut rest) = (0_u64, (-1.0_f64).exp(), share);
     while rest >= probability && count < 20 {

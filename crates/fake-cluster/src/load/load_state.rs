@@ -27,7 +27,7 @@ pub(super) struct TrackedLoad {
     ready: usize,
 }
 
-/// A metric, and its samples. A metric of pods has its samples in each pod instead.
+/// A metric and its samples. The samples of a metric of pods are stored in each pod instead.
 #[derive(Debug)]
 pub(super) struct Series {
     pub(super) metric: Metric,

@@ -60,7 +60,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Creates work that consists of cpu itself, with a demand in millicores. Each pod uses at most `limit`.
+    /// Creates work that is measured in cpu, with a demand in millicores. Each pod uses at most `limit`.
     pub fn cpu(millicores: impl Into<Curve>, limit: f64) -> Self {
         Self { cpu_per_unit: 1.0, ..Self::requests(millicores, limit) }
     }
@@ -114,18 +114,18 @@ pub enum OverflowPolicy {
 /// Cpu of a pod, in millicores.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CpuModel {
-    /// Use of a started pod, in addition to its work.
+    /// Usage of a started pod, in addition to its work.
     pub base: f64,
-    /// Use of a pod that starts and is not ready, in place of all other use.
+    /// Usage of a pod that is starting and not ready yet, in place of all other usage.
     pub start_up: f64,
-    /// Maximum use.
+    /// Maximum usage.
     pub limit: Option<f64>,
 }
 
 /// Memory of a pod, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MemoryModel {
-    /// Use of a container that has just started.
+    /// Usage of a container that has just started.
     pub base: f64,
     /// Growth per second until the container restarts.
     pub growth: f64,

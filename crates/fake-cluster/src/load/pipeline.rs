@@ -1,5 +1,5 @@
-//! The metrics pipeline from the pods to the API, as data: scrape times, averaging windows, delays and
-//! outages, with the missing samples and failing APIs of the outages.
+//! The metrics pipeline from the pods to the API, as data: scrape times, averaging windows, delays, and
+//! outages with missing samples or failing APIs.
 
 use std::time::Duration;
 
@@ -50,8 +50,9 @@ pub struct Scraping {
     pub delay: Duration,
     /// The minimum run time of a container before its first sample.
     pub first_after: Duration,
-    /// A second stage, which reads the samples and serves its last reading until the next one, as metrics-server does
-    /// with those of kubelets. `None`: samples are served as soon as they are there.
+    /// A second stage that reads the samples and serves its last reading until the next one, as
+    /// metrics-server does with the samples of kubelets. `None` serves each sample as soon as it is
+    /// available.
     pub relay: Option<Relay>,
 }
 
@@ -84,7 +85,7 @@ impl Scraping {
         self.window.max(self.interval)
     }
 
-    /// Returns the time whose samples are served at `now`: that of the last reading of the relay.
+    /// Returns the time whose samples are served at `now`: the last reading of the relay, or `now` without one.
     pub(super) fn served_at(&self, now: Duration) -> Duration {
         let Some(relay) = self.relay else { return now };
         let Some(since) = now.checked_sub(relay.phase) else { return Duration::ZERO };

@@ -1,5 +1,4 @@
-//! The state of a cluster's pods for the metrics. Changes of pods update the state, so that a scrape reads no
-//! objects.
+//! The state of a cluster's pods for the metrics. Changes of pods update the state, so a scrape reads no objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use crate::object::{at, int, list, meta, text};
 use crate::workload::distribution::Seed;
 use crate::workload::{is_active, is_ready};
 
-/// Use of a container that does no work: without a load, or alongside the working container.
+/// Usage of a container that does no work: in a pod without a load, or alongside the working container.
 pub(super) const IDLE_MILLICORES: f64 = 2.0;
 pub(super) const IDLE_BYTES: f64 = 12.0 * 1024.0 * 1024.0;
 
@@ -216,7 +215,7 @@ impl PodRegistry {
         let index = self.groups.len();
         let (namespace, labels) = key.clone();
         let load = load(&namespace, &labels);
-        // Texts always encode as JSON.
+        // Strings always encode as JSON.
         let labels_text = serde_json::to_vec(&labels).unwrap_or_default();
         self.groups.push(Group { namespace, labels, labels_text, load, pods: BTreeMap::new() });
         self.by_labels.insert(key, index);

@@ -51,7 +51,8 @@ impl<T> Default for DelayedSamples<T> {
 }
 
 impl<T> DelayedSamples<T> {
-    /// Adds the newest sample, which becomes visible after `delay`. No earlier time than `served` is asked for later.
+    /// Adds the newest sample, which becomes visible after `delay`. Later reads are for `served` or a later
+    /// time, so older samples are dropped.
     pub(super) fn push(&mut self, now: Duration, delay: Duration, served: Duration, sample: T) {
         while self.0.get(1).is_some_and(|(from, _)| *from <= served) {
             self.0.pop_front();

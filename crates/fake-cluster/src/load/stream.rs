@@ -115,7 +115,7 @@ impl Stream {
     }
 }
 
-/// Returns nanoseconds, at most 584 years.
+/// Returns the duration in nanoseconds, at most 584 years.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! Backends of the three metrics APIs of a [`Cluster`].
 //!
-//! A cluster calls its [`MetricsBackend`]. This module contains [`StaticMetrics`],
-//! with answers that the caller sets in the form of the conformance recordings.
+//! A cluster calls its [`MetricsBackend`]. This module contains [`StaticMetrics`], whose responses the caller
+//! sets in the form of the conformance recordings.
 //! [`LoadMetrics`](super::load::LoadMetrics) is the backend that follows a load model.
 
 mod static_metrics;

@@ -81,8 +81,7 @@ impl StoredObject {
         Self::from_text(ty, &object, text, metadata, status)
     }
 
-    /// Builds the version with the given metadata, and with texts of spec and status that are stored as they
-    /// are.
+    /// Builds the version from the given metadata and the JSON texts of spec and status, which are stored unchanged.
     pub(super) fn from_parts(ty: &'static ResourceType, object: &Value, spec: &str, status: &[u8]) -> Self {
         let mut text = Vec::with_capacity(spec.len() + status.len() + 1024);
         text.extend_from_slice(b"{\"metadata\":");

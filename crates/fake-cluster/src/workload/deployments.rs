@@ -99,7 +99,7 @@ impl Plan {
 }
 
 impl Pass<'_> {
-    /// Takes one step of a Deployment. Returns whether anything changed.
+    /// Takes one rollout step of a Deployment. Returns whether anything changed.
     pub(super) fn roll_out(&mut self, id: Id) -> bool {
         let Some(deployment) = self.state.cache.owners.get(&id) else { return false };
         let plan = Plan::new(&self.state.cache, deployment, self.now.at);

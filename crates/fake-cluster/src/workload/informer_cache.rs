@@ -18,8 +18,9 @@ use crate::watch::{Feed, FeedEvent};
 /// All owners and pods, and the queues of owners and pods to reconcile.
 #[derive(Debug)]
 pub(super) struct InformerCache {
-    /// Whether kubelets start owned pods that run and are not ready. They do so after a restore of the cluster, because
-    /// a restored pod has no life cycle on its node. Otherwise, the status of such a pod belongs to another client.
+    /// Whether kubelets start owned pods that are running but not ready. Set after a restore of the cluster,
+    /// because a restored pod has no life cycle on its node. Otherwise, another client writes the status of
+    /// such a pod.
     starts_unready: bool,
     owner_feeds: Vec<(Kind, Feed)>,
     pod_feed: Feed,

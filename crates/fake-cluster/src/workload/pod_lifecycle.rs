@@ -9,7 +9,7 @@ use super::model::{Failure, Span, WorkloadModel};
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
 const LONGEST_BACK_OFF: Duration = Duration::from_mins(5);
 
-/// Minimum run time of a container after which the next crash restarts the back-off from zero.
+/// The run time of a container after which a crash restarts the back-off from zero.
 const BACK_OFF_RESET: Duration = Duration::from_mins(10);
 
 /// The stage of a pod. Times count from the start of the run.

@@ -128,7 +128,7 @@ pub(super) fn keep_system_fields(object: &mut Value, old: &Value) {
     }
 }
 
-/// Takes the metadata from an object without the system fields.
+/// Takes the metadata out of an object, without the system fields.
 pub(super) fn taken_metadata(object: &mut Value) -> Value {
     let metadata = object::section(object, "metadata");
     metadata.remove("selfLink");
@@ -165,8 +165,8 @@ fn drop_empty_metadata(object: &mut Value) {
     });
 }
 
-/// Whether two objects have equal parts that the generation counts: the spec, or all except metadata and status for
-/// custom resources.
+/// Whether two objects are equal in the parts whose changes the generation counts: the spec, or all except
+/// metadata and status for custom resources.
 pub(super) fn have_same_desired_state(ty: &ResourceType, one: &Value, other: &Value) -> bool {
     if !ty.custom {
         return one.get("spec").unwrap_or(&Value::Null) == other.get("spec").unwrap_or(&Value::Null);

@@ -22,11 +22,11 @@ pub struct GuardInputs {
     pub min: i32,
     /// The highest count, with schedules.
     pub max: i32,
-    /// The number of pods that wait: pending, and not terminating.
+    /// The number of waiting pods: pending, and not terminating.
     pub pending: i32,
     /// The waiting pods that the scheduler cannot place.
     pub unschedulable: i32,
-    /// The rollout of the target. `None` if there is none, or if it is unknown.
+    /// The rollout of the target. `None` if no rollout is in progress, or if its state is unknown.
     pub rollout: Option<Rollout>,
     /// [`crate::history::PolicyHistory::zero_since`].
     pub zero_since: Option<Timestamp>,
@@ -37,7 +37,7 @@ pub struct GuardInputs {
 pub struct Guarded {
     /// The count.
     pub replicas: i32,
-    /// The guards that changed it.
+    /// The guards that changed the count.
     pub steps: Vec<GuardStep>,
 }
 
@@ -63,7 +63,7 @@ pub struct PendingPodsStep {
     pub pending: i32,
     /// The highest number of waiting pods with which the target scales up.
     pub maximum: i32,
-    /// Only pods that the scheduler cannot place count.
+    /// Whether only pods that the scheduler cannot place count.
     pub unschedulable_only: bool,
     /// The count without the guard.
     pub from: i32,
@@ -203,7 +203,7 @@ impl Guarded {
 pub enum Ownership {
     /// The target owns the pod, directly or through its ReplicaSets.
     Target,
-    /// Another object owns the pod, or none does.
+    /// Another object or no object owns the pod.
     Other,
     /// The owner could not be determined. The pod counts, as without the guard.
     Unknown,

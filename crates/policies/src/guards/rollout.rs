@@ -1,7 +1,7 @@
 //! Whether a target rolls out a new template.
 //!
-//! A target rolls out while it has pods of another template. Counts that differ otherwise belong to scaling: a changed
-//! `spec.replicas` changes the generation, too.
+//! A rollout is in progress while the target has pods of an earlier template. Other differences between counts come
+//! from scaling. A changed generation proves no rollout, because a changed `spec.replicas` changes it too.
 
 use std::fmt;
 
@@ -41,8 +41,8 @@ impl fmt::Display for RolloutStep {
 }
 
 impl Rollout {
-    /// Reads the rollout from an object: a Deployment or StatefulSet of `apps`, or a Rollout of `argoproj.io`. `None`
-    /// if none is in progress, and for other kinds.
+    /// Reads the rollout from an object: a Deployment or StatefulSet of `apps`, or a Rollout of `argoproj.io`. Returns
+    /// `None` if no rollout is in progress, and for other kinds.
     pub fn from_object(kind: &str, object: &Value) -> Option<Self> {
         let status = object.get("status")?;
         let number = |field: &str| {
@@ -56,7 +56,7 @@ impl Rollout {
         let (updated, total) = (number("updatedReplicas"), number("replicas"));
         let is_in_progress = match kind {
             "Deployment" => updated < total,
-            // `currentRevision` becomes `updateRevision` when the last pod is updated. With partitions that is later.
+            // `currentRevision` becomes `updateRevision` when the last pod is updated. Partitions delay this change.
             "StatefulSet" => {
                 text("currentRevision") != text("updateRevision") && !text("updateRevision").is_empty()
             }

@@ -1,6 +1,7 @@
 //! IntelligentHorizontalPodAutoscalers of Kapacity (`autoscaling.kapacitystack.io/v1alpha1`).
 //!
-//! Kapacity scales without an HPA, so an HPA for the same target has to be created, with the label that the policy selects.
+//! Kapacity scales without an HPA. The operator must create an HPA for the same target, with the label that the policy
+//! selects.
 
 use super::manifest::{ScalingPolicy, Schedule};
 use super::note::Remark;
@@ -85,7 +86,8 @@ fn mode(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
     }
 }
 
-/// Converts a cron provider. With the highest priority it sets the count, next to others of this priority only a floor.
+/// Converts a cron provider. A provider with the highest priority sets the count. If other providers have the same
+/// priority, it sets only a floor.
 fn portrait(source: &mut Source<'_>, provider: &Field<'_>, all: &[Field<'_>], policy: &mut ScalingPolicy) {
     let kind = provider.at("type");
     let priority = |provider: &Field<'_>| {
@@ -94,7 +96,7 @@ fn portrait(source: &mut Source<'_>, provider: &Field<'_>, all: &[Field<'_>], po
     match source.required_text(&kind) {
         Some("Cron") => {}
         Some("Static") => {
-            let reason = "a constant count is that of the HPA: set minReplicas and maxReplicas to it";
+            let reason = "for a constant count, set minReplicas and maxReplicas of the HPA to it";
             source.note(&provider.at("static"), Remark::NoCounterpart(reason));
             return;
         }

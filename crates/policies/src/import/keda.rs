@@ -1,14 +1,14 @@
 //! ScaledObjects of KEDA (`keda.sh/v1alpha1`), as of KEDA 2.20.
 //!
-//! KEDA keeps writing the HPA, and serving its metrics. A policy takes over what KEDA does by deleting the HPA, by changing
-//! its behavior, or by replacing values of metrics.
+//! KEDA keeps writing the HPA, and serving its metrics. A policy replaces the features that KEDA implements by deleting
+//! the HPA, changing its behavior, or replacing values of metrics.
 
 use super::manifest::{Fallback, ScalingPolicy, Schedule};
 use super::note::Remark;
 use super::{Field, Source};
 use crate::spec::{Cause, Mode, Strategy};
 
-/// The annotations that pause.
+/// Annotations that pause scaling.
 const PAUSED_REPLICAS: &str = "autoscaling.keda.sh/paused-replicas";
 const PAUSED: &str = "autoscaling.keda.sh/paused";
 const PAUSED_SCALE_IN: &str = "autoscaling.keda.sh/paused-scale-in";
@@ -22,7 +22,7 @@ const MAX_SECONDS: i64 = 86_400;
 
 /// Converts a ScaledObject. `None` if no field of it has a counterpart.
 pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
-    // KEDA sets these labels of the HPA, unless the ScaledObject has the same ones.
+    // KEDA sets these labels on the HPA, unless the ScaledObject sets them.
     let labels = source.root.at("metadata").at("labels");
     let label = |name: &str, default: &str| {
         let value = labels.at(name).value().and_then(serde_json::Value::as_str).unwrap_or(default);
@@ -39,7 +39,7 @@ pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
     fallback(source, &spec, &mut policy);
     for (name, field) in spec.fields() {
         let remark = match name {
-            // Of the HPA, which KEDA keeps writing, or converted above.
+            // KEDA keeps writing these fields to the HPA, or the code above converts them.
             "scaleTargetRef" | "minReplicaCount" | "maxReplicaCount" | "advanced" | "triggers"
             | "fallback" => continue,
             "pollingInterval" => Remark::Kept(
@@ -55,7 +55,8 @@ pub(super) fn convert(source: &mut Source<'_>) -> Option<ScalingPolicy> {
     policy.if_useful()
 }
 
-/// Converts the annotations. `paused-replicas` comes before `paused`, which comes before the others, as in KEDA.
+/// Converts the annotations. As in KEDA, `paused-replicas` takes precedence over `paused`, and `paused` over the
+/// others.
 fn pause(source: &mut Source<'_>, policy: &mut ScalingPolicy) {
     let annotations = source.root.at("metadata").at("annotations");
     let replicas = annotations.at(PAUSED_REPLICAS);
@@ -117,7 +118,7 @@ fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolic
     }
     for (index, trigger) in all.iter().enumerate().filter(|(_, trigger)| is_cron(trigger)) {
         if has_formula {
-            let reason = "the formula of scalingModifiers computes with the value of the trigger, which is no floor then";
+            let reason = "the formula of scalingModifiers uses the value of the trigger, so the value cannot become a floor";
             source.note(trigger, Remark::NoCounterpart(reason));
             continue;
         }

@@ -111,7 +111,7 @@ pub(super) struct Fallback {
 }
 
 impl ScalingPolicy {
-    /// A policy without fields for the HPAs with `labels`.
+    /// An empty policy for the HPAs with `labels`.
     pub(super) fn new(source: &Source<'_>, prefix: &str, labels: BTreeMap<String, String>) -> Self {
         Self {
             api_version: "autoscaling.concertina.dev/v1alpha1",
@@ -125,9 +125,9 @@ impl ScalingPolicy {
         }
     }
 
-    /// A policy without fields for one HPA, which needs a label. Returns the label, too.
+    /// An empty policy for one HPA, and the label that the HPA needs.
     pub(super) fn labelled(source: &Source<'_>, prefix: &str) -> (Self, String) {
-        // A label has at most 63 bytes and ends with a letter or a digit, a name may be longer.
+        // A label value has at most 63 bytes and ends with a letter or a digit. A name may be longer.
         let value = shortened(source.name).trim_end_matches(|last: char| !last.is_ascii_alphanumeric());
         let label = format!("{LABEL}={value}");
         let labels = [(LABEL.to_owned(), value.to_owned())].into();
@@ -173,11 +173,12 @@ impl ScalingPolicy {
         is_valid
     }
 
-    /// Adds a metric, or notes why a policy cannot contain it. A name that occurs twice has one query.
+    /// Adds a metric, or notes why a policy cannot contain it. Each name has at most one query.
     pub(super) fn add_metric(&mut self, source: &mut Source<'_>, field: &Field<'_>, metric: Metric) {
         if let Some(other) = self.spec.metrics.iter().find(|other| other.metric == metric.metric) {
             if *other != metric {
-                let reason = "a policy has one query for the name of a metric, and the first one is another";
+                let reason =
+                    "a policy has one query per metric name, and an earlier metric uses a different query";
                 source.note(field, Remark::Refused(reason.to_owned()));
             }
             return;
@@ -205,7 +206,7 @@ impl ScalingPolicy {
     }
 }
 
-/// The reason why a policy cannot have a further entry of a list.
+/// The reason why a policy cannot contain another entry of a list.
 fn refusal(list: &str, entries: usize, entry: &impl Serialize) -> Option<String> {
     if entries >= MAX_ENTRIES {
         return Some(format!("a policy has at most {MAX_ENTRIES} {list}"));
@@ -224,7 +225,7 @@ fn refusal(list: &str, entries: usize, entry: &impl Serialize) -> Option<String>
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// The start of a name, as long as a schedule's name and the value of a label may be.
+/// Truncates a name to the maximum length of a schedule's name and of a label value.
 fn shortened(name: &str) -> &str {
     name.get(..name.floor_char_boundary(MAX_NAME)).unwrap_or_default()
 }

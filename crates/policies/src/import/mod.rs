@@ -1,10 +1,9 @@
 //! Converts objects of other autoscalers to ScalingPolicies.
 //!
 //! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, the ScalingSchedules of
-//! Zalando's kube-metrics-adapter with the HPAs that refer to them, and the rules of prometheus-adapter with the HPAs that
-//! use their metrics. Each field of such an object becomes a field of a
-//! policy, or a [`Note`] that states what happens to it. Every policy is valid: what [`crate::spec::read`] would report
-//! is left out and noted.
+//! Zalando's kube-metrics-adapter with the HPAs that refer to them, and the rules of prometheus-adapter with the HPAs
+//! that use their metrics. Each field of such an object becomes a field of a policy, or a [`Note`]. Every policy is
+//! valid: fields that [`crate::spec::read`] would report are omitted and noted.
 
 mod adapter;
 mod kapacity;
@@ -27,7 +26,7 @@ pub use self::note::{Note, Remark};
 /// An object of the input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object {
-    /// Where the object is: `web.yaml: document 2`.
+    /// The location of the object: `web.yaml: document 2`.
     pub location: Arc<str>,
     /// The object, as in a manifest.
     pub value: Value,
@@ -38,9 +37,9 @@ pub struct Object {
 pub struct Import {
     /// The policies, in the order of the objects.
     pub policies: Vec<ScalingPolicy>,
-    /// What happens to the other fields, in the order of the objects.
+    /// Notes about the other fields, in the order of the objects.
     pub notes: Vec<Note>,
-    /// The file of sources for the metrics of the policies. `None` without a configuration of prometheus-adapter.
+    /// The source file for the metrics of the policies. `None` without a configuration of prometheus-adapter.
     pub sources: Option<MetricSources>,
     /// The number of objects of a supported kind.
     pub objects: usize,
@@ -49,7 +48,7 @@ pub struct Import {
 /// Maximum number of notes about one input.
 pub const MAX_NOTES: usize = 10_000;
 
-/// The input has more notes than a person reads.
+/// The input causes more than [`MAX_NOTES`] notes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the objects need more than {MAX_NOTES} notes; import fewer objects at once")]
 pub struct TooManyNotes;
@@ -83,7 +82,7 @@ pub fn import(objects: &[Object]) -> Result<Import, TooManyNotes> {
                 zalando.add(object, &source);
                 None
             }
-            // An HPA is an object to convert only if it refers to a schedule.
+            // The calls below convert HPAs that refer to a schedule or use a metric of an adapter.
             Some(Supported::Hpa) => continue,
             None => {
                 source.refuse_relatives();
@@ -138,7 +137,7 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// `None` for a value that is no object of Kubernetes.
+    /// Returns `None` if the value is not a Kubernetes object.
     fn new(object: &'a Object) -> Option<Self> {
         let text = |pointer: &str| object.value.pointer(pointer).and_then(Value::as_str);
         let (kind, version) = (text("/kind")?, text("/apiVersion")?);
@@ -160,7 +159,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// A configuration of prometheus-adapter: a file of its own, or a ConfigMap with one.
+    /// A configuration of prometheus-adapter: a plain file, or an entry of a ConfigMap.
     fn with_configuration(object: &'a Object) -> Option<(Self, Value)> {
         if let Some(mut source) = Self::new(object) {
             if source.kind != "ConfigMap" {
@@ -195,7 +194,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Notes an object of a supported group that is of another kind.
+    /// Notes an object of a supported group, but of an unsupported kind.
     fn refuse_relatives(&mut self) {
         if GROUPS.contains(&self.group) {
             let root = self.root.clone();
@@ -212,13 +211,13 @@ impl<'a> Source<'a> {
         });
     }
 
-    /// Notes the label that an HPA needs, so that its policy selects it.
+    /// Notes the label that an HPA needs to match the selector of its policy.
     fn ask_for_label(&mut self, label: &str) {
         let labels = self.root.at("metadata").at("labels");
         self.note(&labels, Remark::Next(format!("add the label {label}")));
     }
 
-    /// The text of a field that has to be set.
+    /// The text of a required field.
     fn required_text<'b>(&mut self, field: &Field<'b>) -> Option<&'b str> {
         if !field.is_set() {
             self.note(field, Remark::Missing);
@@ -236,7 +235,7 @@ impl<'a> Source<'a> {
         text
     }
 
-    /// A whole number, which may be written as text.
+    /// An integer, which may be written as text.
     fn count(&mut self, field: &Field<'_>, lowest: i64, expected: &'static str) -> Option<i64> {
         let value = field.value()?;
         let number = value.as_i64().or_else(|| value.as_str().and_then(|text| text.trim().parse().ok()));
@@ -247,7 +246,7 @@ impl<'a> Source<'a> {
         number
     }
 
-    /// A condition. An absent one is false.
+    /// A boolean. An absent field is false.
     fn is_true(&mut self, field: &Field<'_>) -> bool {
         let Some(value) = field.value() else { return false };
         value.as_bool().unwrap_or_else(|| {
@@ -289,7 +288,7 @@ impl<'a> Field<'a> {
         self.value.is_some()
     }
 
-    /// A field of a mapping. A name with a dot or a slash, such as that of an annotation, is in brackets.
+    /// A field of a mapping. A name with a dot or a slash, such as the name of an annotation, is in brackets.
     fn at(&self, name: &str) -> Self {
         let value = self.value.and_then(|value| value.get(name)).filter(|value| !value.is_null());
         let path = match name.contains(['.', '/']) {

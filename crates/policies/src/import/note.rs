@@ -1,4 +1,4 @@
-//! What happens to fields of an imported object that do not become fields of a policy.
+//! Notes about fields of an imported object that do not become fields of a policy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// A statement about a field of an imported object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// Where the object is: `web.yaml: document 2`.
+    /// The location of the object: `web.yaml: document 2`.
     pub location: Arc<str>,
     /// The object: `ScaledObject shop/web`.
     pub object: Arc<str>,
@@ -19,7 +19,7 @@ pub struct Note {
     pub remark: Remark,
 }
 
-/// What happens to a field.
+/// The result of the import for a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
     /// Policies have no such field, for this reason.
@@ -31,11 +31,11 @@ pub enum Remark {
         /// The value.
         value: String,
     },
-    /// The imported object needs the field.
+    /// The field is required in the imported object.
     Missing,
     /// The field would be invalid in a policy, for this reason.
     Refused(String),
-    /// The field is imported, and its effect differs.
+    /// The field is imported, but its effect differs.
     Differs(Cow<'static, str>),
     /// The field keeps its effect, because the other autoscaler stays in place.
     Kept(&'static str),

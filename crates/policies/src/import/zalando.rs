@@ -1,7 +1,7 @@
 //! ScalingSchedules and ClusterScalingSchedules of kube-metrics-adapter (`zalando.org/v1`).
 //!
-//! Their values are metrics. An HPA divides a value by its `averageValue`, so a schedule becomes a floor of each HPA that
-//! refers to it.
+//! Their values are metrics. An HPA divides a value by its `averageValue`, so a schedule becomes a floor of each HPA
+//! that refers to it.
 
 use serde_json::Value;
 
@@ -79,7 +79,7 @@ impl<'a> Schedules<'a> {
         let (described, target) =
             (metric.at("object").at("describedObject"), metric.at("object").at("target"));
         if target.at("type").value().is_none_or(|kind| kind != "AverageValue") {
-            let reason = "without averageValue, the value of a schedule is no count of pods";
+            let reason = "without averageValue, the value of a schedule does not determine a number of pods";
             hpa.note(&target, Remark::NoCounterpart(reason));
             return;
         }
@@ -114,7 +114,7 @@ impl<'a> Schedules<'a> {
                 convert(&mut source, schedule, index, quantity, policy);
             }
         }
-        // Notes about the schedule are the same for each HPA, except for those that concern the policy of the HPA.
+        // Notes about the schedule are the same for each HPA, except for notes about the policy of the HPA.
         let is_new = |note: &Note| is_first || matches!(note.remark, Remark::Refused(_));
         hpa.notes.extend(source.notes.into_iter().filter(is_new));
     }

@@ -174,7 +174,8 @@ impl Daily {
     }
 }
 
-/// The changes by reading each minute: a local minute counts the first time, and skipped ones count at the change.
+/// The changes, computed minute by minute. A repeated local minute counts the first time, and a skipped local minute
+/// counts at the clock change.
 fn table(zone: &TimeZone, daily: &Daily, from: Timestamp, to: Timestamp) -> Vec<(Timestamp, bool)> {
     let mut changes = Vec::new();
     let local = |time: Timestamp| zone.to_datetime(time);
@@ -200,7 +201,7 @@ fn assert_equals_table(zone_name: &str, daily: &Daily, from: Timestamp, to: Time
     let (start, end) = daily.expressions();
     let schedule = Recurrence::parse(zone_name, &start, &end).unwrap();
     let expected = table(&time_zone(zone_name).unwrap().1, daily, from, to);
-    // The table does not know the state at its start: compare from the first opening on.
+    // The table does not know the state at its start: the comparison starts at the first opening.
     let Some((first, _)) = expected.first() else { return };
     let mut actual = vec![(*first, schedule.phase(*first).is_active)];
     let mut now = *first;
@@ -238,7 +239,7 @@ fn assert_equals_table_in_all_zones(from: Timestamp, to: Timestamp) {
     }
 }
 
-/// A case of the table takes 70,000 minutes, so it has a hundredth of the cases of other properties.
+/// Each case computes a table of 70,000 minutes, so this property runs a hundredth of the usual cases.
 fn hundredth_of_the_cases() -> ProptestConfig {
     let config = ProptestConfig::default();
     ProptestConfig { cases: (config.cases / 100).max(24), ..config }

@@ -14,7 +14,7 @@ use super::{
 pub const MAX_BYTES: usize = 64 << 10;
 /// Maximum number of entries in a list of a policy.
 pub const MAX_ENTRIES: usize = 100;
-/// Maximum number of reports about one policy. Further ones are counted.
+/// Maximum number of reports about one policy. Further reports are counted.
 pub const MAX_PROBLEMS: usize = 20;
 /// The default of `failureDurationSeconds`, and its minimum in KEP-5679.
 const FAILURE_DURATION_SECONDS: u32 = 180;
@@ -34,12 +34,12 @@ pub enum Level {
     Cluster,
 }
 
-/// A policy as read.
+/// The result of reading a policy.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Parsed {
     /// The valid fields.
     pub spec: PolicySpec,
-    /// The other fields, by path.
+    /// The invalid fields, by path.
     pub problems: Vec<Problem>,
 }
 
@@ -53,7 +53,7 @@ pub fn parse(text: &str, level: Level) -> Parsed {
         return whole(ProblemReason::TooLarge { bytes: text.len(), maximum: MAX_BYTES });
     }
     let mut options = serde_saphyr::Options::default();
-    // The text around an error is not shown, and to render it takes longer than to parse it.
+    // Errors are shown without a snippet of the text, and rendering a snippet takes longer than parsing the text.
     options.with_snippet = false;
     match serde_saphyr::from_str_with_options::<Value>(text, options) {
         Ok(value) => read(value, level),
@@ -65,7 +65,7 @@ pub fn parse(text: &str, level: Level) -> Parsed {
     }
 }
 
-/// Reads the `spec` of a policy. `selector` and `namespaceSelector` of an object are left to the caller.
+/// Reads the `spec` of a policy. The caller reads `selector` and `namespaceSelector` of an object.
 pub fn read(value: Value, level: Level) -> Parsed {
     let mut problems = Vec::new();
     let spec = match value {
@@ -103,7 +103,7 @@ fn policy(reader: &mut Reader<'_>, level: Level) -> PolicySpec {
     let burst = reader.unit("burst", |reader| Some(burst(reader)));
     PolicySpec {
         mode: mode(reader),
-        // The windows of `burst` have a bucket for each second.
+        // The windows of `burst` have a bucket for each second, so the default period is one second.
         sync_period_seconds: reader.integer("syncPeriodSeconds", 1..=3600).or_else(|| burst.map(|_| 1)),
         tolerance: reader.fraction("tolerance"),
         cpu_initialization_period_seconds: reader.integer("cpuInitializationPeriodSeconds", 0..=MAX_SECONDS),
@@ -151,7 +151,7 @@ fn mode(reader: &mut Reader<'_>) -> Option<ModeRule> {
     Some(ModeRule { mode: mode.filter(|_| is_valid), replicas, until })
 }
 
-/// The names of actions. [`FallbackAction`] has values.
+/// The names of actions, without the values that [`FallbackAction`] contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ActionName {
     Hold,
@@ -240,7 +240,7 @@ fn guards(reader: &mut Reader<'_>) -> Guards {
     Guards {
         pending_pods: reader.unit("pendingPods", |reader| {
             if !reader.has("maximum") {
-                reader.report("maximum", ProblemReason::Missing("the guard needs it"));
+                reader.report("maximum", ProblemReason::Required);
             }
             let unschedulable_only = reader.boolean("unschedulableOnly").unwrap_or(false);
             Some(PendingPods { maximum: reader.amount("maximum")?, unschedulable_only })

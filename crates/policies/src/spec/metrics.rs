@@ -1,4 +1,4 @@
-//! `metrics`: where the numbers of an HPA's metrics come from.
+//! `metrics`: the origins of the numbers of an HPA's metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const MAX_GROUP: usize = 253;
 /// Maximum labels of a series.
 const MAX_LABELS: usize = 30;
 
-/// The resources that a kubelet measures. One page has both.
+/// The resources that a kubelet measures. One page contains both.
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
 /// The origin of one metric of an HPA. Applies to all metrics of this name of type Pods, Object or External, and with
@@ -28,7 +28,7 @@ const RESOURCES: [&str; 2] = ["cpu", "memory"];
 pub struct MetricRule {
     /// `metric`: the name in `spec.metrics`.
     pub metric: Arc<str>,
-    /// `maxAgeSeconds`: the age from which on a number is an error. `None` for no limit.
+    /// `maxAgeSeconds`: the maximum age of a number. An older number is an error. `None` for no limit.
     pub max_age_seconds: Option<u32>,
     /// `prometheus`, `pods`, `source` or `kubelet`.
     pub origin: MetricOrigin,
@@ -59,7 +59,7 @@ pub enum MetricOrigin {
     ApiGroup(Arc<str>),
 }
 
-/// The series of pods that make one number for each pod.
+/// The series that yield one number for each pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSeries {
     /// `port`: the number or the name of a port that a container of the pod declares.
@@ -72,7 +72,7 @@ pub struct PodSeries {
     pub series: Arc<str>,
     /// `labels` that a series must have, sorted by name.
     pub labels: Arc<[(String, String)]>,
-    /// `reduce`: how several series become one number.
+    /// `reduce`: the function that combines several series into one number.
     pub reduce: Reduction,
     /// `rateSeconds`: the window of the rate of a counter. `None` for a gauge.
     pub rate_seconds: Option<u16>,
@@ -89,7 +89,7 @@ pub enum PodPort {
     Name(Arc<str>),
 }
 
-/// How several series of a pod become one number.
+/// The function that combines several series of a pod into one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Reduction {
     /// Their sum.
@@ -97,7 +97,7 @@ pub enum Reduction {
     Sum,
     /// Their average.
     Average,
-    /// The highest one.
+    /// The highest value.
     Max,
 }
 
@@ -127,7 +127,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<MetricRule> {
     Some(MetricRule { metric: metric.into(), max_age_seconds, origin })
 }
 
-/// Reports the second and further rules of one metric, which have no effect.
+/// Reports all rules of a metric after the first. They have no effect.
 pub(super) fn duplicates(rules: &[MetricRule]) -> Vec<Problem> {
     let earlier = |index: usize, rule: &MetricRule| {
         rules.iter().take(index).any(|earlier| earlier.metric == rule.metric)
@@ -143,7 +143,7 @@ pub(super) fn duplicates(rules: &[MetricRule]) -> Vec<Problem> {
 
 pub(super) fn required(reader: &mut Reader<'_>, field: &'static str, maximum: usize) -> Option<String> {
     if !reader.has(field) {
-        reader.report(field, ProblemReason::Missing("the entry needs it"));
+        reader.report(field, ProblemReason::Required);
     }
     reader.text(field, maximum)
 }
@@ -156,7 +156,7 @@ fn prometheus(reader: &mut Reader<'_>) -> Option<MetricOrigin> {
 
 fn api_group(reader: &mut Reader<'_>) -> Option<Arc<str>> {
     if !reader.has("apiGroup") {
-        reader.report("apiGroup", ProblemReason::Missing("the entry needs it"));
+        reader.report("apiGroup", ProblemReason::Required);
     }
     let expected =
         || "an API group such as external.metrics.example.com, and none of the default ones".to_owned();
@@ -165,7 +165,7 @@ fn api_group(reader: &mut Reader<'_>) -> Option<Arc<str>> {
     })
 }
 
-/// Whether a text is an API group that a metric can come from: a DNS subdomain, and none of the default groups.
+/// Whether a text is a valid API group for a metric: a DNS subdomain other than the default groups.
 pub fn is_api_group(group: &str) -> bool {
     let is_label = |label: &str| {
         let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -179,7 +179,7 @@ pub fn is_api_group(group: &str) -> bool {
 
 fn pods(reader: &mut Reader<'_>) -> Option<PodSeries> {
     if !reader.has("port") {
-        reader.report("port", ProblemReason::Missing("the entry needs it"));
+        reader.report("port", ProblemReason::Required);
     }
     let port = reader.convert("port", || "the number or the name of a port".to_owned(), port);
     let path = reader.convert("path", || "a path such as /metrics".to_owned(), path);
@@ -302,7 +302,7 @@ mod tests {
                 "{metric: a, source: {apiGroup: b.c}, pods: {port: 1, series: b}}",
                 "metrics[0]: needs one of prometheus, pods, source and kubelet",
             ),
-            ("{metric: a, source: {}}", "metrics[0].source.apiGroup: is missing; the entry needs it"),
+            ("{metric: a, source: {}}", "metrics[0].source.apiGroup: is required"),
             (
                 "{metric: a, source: {apiGroup: external.metrics.k8s.io}}",
                 "metrics[0].source.apiGroup: must be an API group such as external.metrics.example.com, and none of \
@@ -313,10 +313,7 @@ mod tests {
                 "metrics[0].source.apiGroup: must be an API group such as external.metrics.example.com, and none of \
                  the default ones, not \"example.com/v1\"",
             ),
-            (
-                "{metric: a, prometheus: {server: m}}",
-                "metrics[0].prometheus.query: is missing; the entry needs it",
-            ),
+            ("{metric: a, prometheus: {server: m}}", "metrics[0].prometheus.query: is required"),
             (
                 "{metric: a, pods: {port: 0, series: b}}",
                 "metrics[0].pods.port: must be the number or the name of a port, not 0",

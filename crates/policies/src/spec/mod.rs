@@ -1,7 +1,7 @@
-//! The fields of a policy, as values. [`parse`] and [`read`] leave out invalid fields and report them.
+//! The fields of a policy, as values. [`parse`] and [`read`] omit invalid fields and report them.
 //!
-//! The unit is a field of the policy, a guard, a correction, or an entry of a list: an entry with an invalid or unknown
-//! field is ignored as a whole, because an entry without one of its fields can mean much more than intended.
+//! A field of the policy, a guard, a correction, and an entry of a list are each valid or ignored as a whole. Without
+//! an invalid or unknown field, an entry could have a much larger effect than intended.
 
 mod fields;
 mod metrics;
@@ -71,7 +71,7 @@ pub struct ModeRule {
     pub until: Option<Timestamp>,
 }
 
-/// What a failed metric means.
+/// The reaction to a failed metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
     /// The cause of the failure. Not named `on`, because YAML 1.1 reads this word as `true`.
@@ -89,7 +89,7 @@ pub struct Fallback {
 pub enum Cause {
     /// The metric cannot be read or computed.
     Error,
-    /// The metrics API responds, without a value.
+    /// The metrics API responds without a value.
     Empty,
 }
 
@@ -106,15 +106,15 @@ pub enum FallbackAction {
     LastValue,
 }
 
-/// The relation of the count of a fallback to the current count.
+/// The choice between the count of a fallback and the current count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Strategy {
     /// The count of the fallback.
     #[default]
     Static,
-    /// The higher one.
+    /// The higher of both counts.
     AtLeast,
-    /// The lower one.
+    /// The lower of both counts.
     AtMost,
 }
 
@@ -143,21 +143,21 @@ pub struct Guards {
     pub max_step: Option<MaxStep>,
 }
 
-/// No scale-up while more pods than this wait.
+/// `pendingPods`: a limit of waiting pods, above which the target does not scale up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PendingPods {
-    /// The number of waiting pods with which the target still scales up. A percentage is of the current count.
+    /// The maximum number of waiting pods for a scale-up. A percentage is relative to the current count.
     pub maximum: Amount,
-    /// Only pods that the scheduler cannot place count.
+    /// Whether only pods that the scheduler cannot place count.
     pub unschedulable_only: bool,
 }
 
 /// The changes that wait for the end of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RolloutGuard {
-    /// None.
+    /// No changes.
     Ignore,
-    /// All.
+    /// All changes.
     Hold,
     /// Scale-ups.
     HoldScaleUp,
@@ -177,13 +177,13 @@ pub enum ZeroMetrics {
 /// The largest change in one sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MaxStep {
-    /// Added pods. A percentage is of the current count.
+    /// Maximum number of added pods. A percentage is relative to the current count.
     pub up: Option<Amount>,
-    /// Removed pods. A percentage is of the current count.
+    /// Maximum number of removed pods. A percentage is relative to the current count.
     pub down: Option<Amount>,
-    /// Added pods, as a count. The lower one of this and `up` applies.
+    /// Maximum number of added pods, as a count. The lower limit of this field and `up` applies.
     pub maximum_pods_up: Option<u32>,
-    /// Removed pods, as a count. The lower one of this and `down` applies.
+    /// Maximum number of removed pods, as a count. The lower limit of this field and `down` applies.
     pub maximum_pods_down: Option<u32>,
 }
 
@@ -193,7 +193,7 @@ pub struct Corrections {
     /// `averageValueWithinTolerance`: an AverageValue target within tolerance proposes `spec.replicas`, not
     /// `status.replicas` (kubernetes/kubernetes#138505).
     pub average_value_within_tolerance: Option<bool>,
-    /// `ignoreContainersWithoutRequest`: containers that do not count for a resource which they do not request.
+    /// `ignoreContainersWithoutRequest`: containers that do not count for a resource that they do not request.
     pub ignore_containers_without_request: Option<Arc<[Arc<str>]>>,
 }
 
@@ -204,13 +204,13 @@ pub struct Limits {
     pub shortest_sync_period_seconds: Option<u16>,
     /// `allowedModes`. [`Mode::Auto`] is always allowed.
     pub allowed_modes: Option<Vec<Mode>>,
-    /// `highestFloor`: of `minReplicas` in schedules.
+    /// `highestFloor`: the maximum of `minReplicas` in schedules.
     pub highest_floor: Option<i32>,
-    /// `highestCeiling`: of `maxReplicas` in schedules, pinned counts, and counts of fallbacks.
+    /// `highestCeiling`: the maximum of `maxReplicas` in schedules, of pinned counts, and of counts of fallbacks.
     pub highest_ceiling: Option<i32>,
 }
 
-/// What the controller may do with the replica count.
+/// The changes of the replica count that the controller may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Mode {
     /// All changes.
@@ -278,7 +278,7 @@ impl Named for ZeroMetrics {
     const NAMES: &'static [(&'static str, Self)] = &[("Ignore", Self::Ignore), ("Hold", Self::Hold)];
 }
 
-/// A field that has no effect, or not the stated one.
+/// A field without an effect, or with an effect other than stated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The path of the field: `schedules[2].start`. Empty for the policy as a whole.
@@ -326,7 +326,10 @@ pub enum ProblemReason {
         /// The value.
         value: String,
     },
-    /// Another field is missing.
+    /// The field is required.
+    #[error("is required")]
+    Required,
+    /// The field is missing. Holds the reason why it is required.
     #[error("is missing; {0}")]
     Missing(&'static str),
     /// The field contradicts another one.
@@ -335,7 +338,7 @@ pub enum ProblemReason {
     /// The schedule is invalid. Its error names the field.
     #[error("{0}")]
     Schedule(ScheduleError),
-    /// The mode is invalid, or its end is.
+    /// The mode or its end is invalid.
     #[error("{0}; the count is held")]
     Held(String),
     /// The value exceeds a limit of a ClusterScalingPolicy.

@@ -1,4 +1,4 @@
-//! Reads the fields of a mapping one by one, and reports what is invalid or unknown.
+//! Reads the fields of a mapping one by one, and reports invalid and unknown fields.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,7 @@ const SHOWN: usize = 40;
 /// The lowest similarity of an unknown name to a suggested one.
 const SIMILAR: f64 = 0.8;
 
-/// The fields of a mapping that were not read so far.
+/// The unread fields of a mapping.
 pub(super) struct Reader<'a> {
     path: String,
     fields: Map<String, Value>,

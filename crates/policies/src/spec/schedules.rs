@@ -36,12 +36,12 @@ pub enum When {
         /// The end.
         to: Timestamp,
     },
-    /// From the times of one cron expression to those of another.
+    /// Repeatedly, from the times of one cron expression to the times of another.
     Recurring(Arc<Recurrence>),
 }
 
 impl When {
-    /// Whether the schedule is active, and until when this stays so at least.
+    /// Whether the schedule is active, and a time before which this does not change.
     pub fn phase(&self, now: Timestamp) -> Phase {
         match self {
             Self::Interval { from, to } => {

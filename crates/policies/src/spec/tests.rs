@@ -99,7 +99,7 @@ fn invalid_field_is_reported_and_the_others_stand() {
             "guards: {ownedPodsOnly: yes please}",
             "guards.ownedPodsOnly: must be true or false, not \"yes please\"",
         ),
-        ("guards: {pendingPods: {}}", "guards.pendingPods.maximum: is missing; the guard needs it"),
+        ("guards: {pendingPods: {}}", "guards.pendingPods.maximum: is required"),
         (
             "guards: {pendingPods: {maximum: -1}}",
             "guards.pendingPods.maximum: must be a count of pods such as 5, or a percentage such as 20%, not -1",

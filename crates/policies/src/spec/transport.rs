@@ -1,5 +1,5 @@
-//! `scheme`, `tlsConfig` and `authorization` of `pods`: how a page is requested. The names are those of Prometheus
-//! Operator's PodMonitor.
+//! `scheme`, `tlsConfig` and `authorization` of `pods`: the settings of requests for pages. The field names match
+//! PodMonitor of Prometheus Operator.
 
 use std::sync::Arc;
 
@@ -113,14 +113,14 @@ fn authorities(reader: &mut Reader<'_>) -> Option<Authorities> {
 
 fn authorization(reader: &mut Reader<'_>) -> Option<SecretKey> {
     if !reader.has("credentials") {
-        reader.report("credentials", ProblemReason::Missing("the entry needs it"));
+        reader.report("credentials", ProblemReason::Required);
     }
     reader.unit("credentials", secret_key)
 }
 
 fn secret_key(reader: &mut Reader<'_>) -> Option<SecretKey> {
     if !reader.has("name") {
-        reader.report("name", ProblemReason::Missing("the entry needs it"));
+        reader.report("name", ProblemReason::Required);
     }
     let name = reader.convert("name", || "the name of a Secret".to_owned(), name);
     let key = required(reader, "key", MAX_NAME);
@@ -208,7 +208,7 @@ mod tests {
             ),
             (
                 "scheme: https, tlsConfig: {insecureSkipVerify: true}, authorization: {}",
-                "metrics[0].pods.authorization.credentials: is missing; the entry needs it",
+                "metrics[0].pods.authorization.credentials: is required",
             ),
         ] {
             assert_eq!(transport(fields), Err(expected.to_owned()), "{fields}");

@@ -4,7 +4,7 @@ use crate::rig::{Hpa, Stopwatch, micros_each, pods, rule, runtime, sources};
 use crate::server::Server;
 use crate::{Failure, Size};
 
-/// The sizes of pages, and by how much fewer scrapes there are.
+/// Page sizes in bytes, each with a divisor of the number of scrapes.
 const PAGES: [(usize, u32); 4] = [(4 << 10, 1), (20 << 10, 1), (64 << 10, 4), (1 << 20, 20)];
 
 pub(crate) fn measure(size: Size) -> Result<(), Failure> {
@@ -21,7 +21,7 @@ pub(crate) fn measure(size: Size) -> Result<(), Failure> {
                 if number == scrapes / 5 {
                     stopwatch = Stopwatch::start()?;
                 }
-                // Each page is another one of the same pod, so that none is answered by an earlier scrape.
+                // Each page has its own URL, so no earlier scrape answers for it.
                 let hpa = Hpa { namespace: "shop".into(), pods: pods(1..2)?, rule: rule(bytes, number) };
                 let reading = hpa.read(&sources).await?;
                 if let Some((_, error)) = reading.missing {

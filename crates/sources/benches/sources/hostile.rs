@@ -10,7 +10,7 @@ use crate::rig::{Hpa, Ignored, Stopwatch, kilobytes, pods, resident, rule, runti
 use crate::server::Server;
 use crate::{Failure, Size};
 
-/// The hostile tenant: HPAs, and bytes of a page. Its pods are those of [`Size`].
+/// The hostile tenant: HPAs, and bytes of a page. [`Size`] contains the number of its pods.
 const HOSTILE_HPAS: usize = 1_000;
 const HOSTILE_PAGE: usize = 4_000_000;
 /// The other tenants: HPAs, their pods, their namespaces, and bytes of a page.
@@ -24,11 +24,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The reads of the other tenants' HPAs.
 #[derive(Default)]
 struct Reads {
-    /// How long each took.
+    /// The duration of each read.
     took: Vec<Duration>,
     /// Reads within their period, with the numbers of all pods.
     on_time: usize,
-    /// The first one that was not.
+    /// The problem of the first read that was not on time.
     problem: Option<String>,
 }
 

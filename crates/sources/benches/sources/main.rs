@@ -4,11 +4,11 @@
 //! - `pods`: 10,000 pods, each scraped once per second, with pages of 2 KB and 20 KB.
 //! - `hostile`: 200 HPAs next to a tenant whose 1,000 HPAs scrape 10,000 pods with pages of 4 MB once per second.
 //!
-//! Pages come over TCP from another process. CPU is that of the thread with the scraper, and memory is the growth of the
-//! resident memory of its process. Each part runs in a process of its own, because memory that one part frees would hide
-//! the growth of the next. Linux only, because it reads /proc.
+//! Pages come over TCP from another process. CPU is the time of the thread with the scraper, and memory is the growth
+//! of the resident memory of its process. Each part runs in a process of its own, because memory that one part frees
+//! would hide the growth of the next. Linux only, because it reads /proc.
 //!
-//! Without `--bench` each part makes one short run, so that it cannot rot.
+//! Without `--bench`, each part makes one short run, which checks that the part still works.
 
 mod cost;
 mod hostile;
@@ -31,7 +31,7 @@ const PART: &str = "SOURCES_BENCH_PART";
 const SHORT: &str = "SOURCES_BENCH_SHORT";
 const PARTS: [&str; 4] = ["cost", "pods-2-kb", "pods-20-kb", "hostile"];
 
-/// How much a part measures.
+/// The amount of work of a part.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     /// Scrapes of each page of `cost`.

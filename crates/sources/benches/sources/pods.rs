@@ -9,7 +9,7 @@ use crate::rig::{Hpa, Ignored, Stopwatch, kilobytes, micros_each, pods, resident
 use crate::server::{SERIES, Server};
 use crate::{Failure, Size};
 
-/// Pods of an HPA, and HPAs of a namespace.
+/// Pods per HPA, and HPAs per namespace.
 const PODS_OF_HPA: usize = 50;
 const HPAS_OF_NAMESPACE: usize = 10;
 
@@ -32,7 +32,7 @@ async fn run(size: Size, bytes: usize, server: &Server) -> Result<(), Failure> {
         hpas.push(Hpa { namespace: namespace.into(), pods, rule: rule(bytes, 0) });
     }
     let before = resident(false)?;
-    // Spread over a second, as syncs are over their period.
+    // Spreads the reads over a second, as syncs are spread over their period.
     let pause = Duration::from_secs(1) / u32::try_from(hpas.len())?;
     let running = tokio::spawn(Arc::clone(&sources).run(Ignored));
     let first = hpas.iter().zip(0..).map(|(hpa, number)| {
@@ -42,10 +42,10 @@ async fn run(size: Size, bytes: usize, server: &Server) -> Result<(), Failure> {
             hpa.read(sources).await
         }
     });
-    // 10,000 connections to one address within a second can fail, and are opened by the next scrape.
+    // 10,000 connections to one address within a second can fail. The next scrape opens them.
     let first = futures::future::join_all(first).await;
     let failed = first.iter().filter(|reading| !matches!(reading, Ok(Reading { missing: None, .. }))).count();
-    // Until the windows of the rates are full.
+    // Waits until the windows of the rates are full.
     tokio::time::sleep(size.time.min(Duration::from_secs(12))).await;
     let (answered, stopwatch) = (server.served()?, Stopwatch::start()?);
     tokio::time::sleep(size.time).await;

@@ -1,4 +1,4 @@
-//! Sources whose pods are all the same server, and what their thread and process use.
+//! Sources with one server for all pods, and the resource usage of their thread and process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::Failure;
 
-/// Connects to one server, whatever the address. The scraper refuses loopback addresses.
+/// Connects to one server for every address, because the scraper refuses loopback addresses.
 #[derive(Debug)]
 struct OneServer(SocketAddr);
 
@@ -31,7 +31,7 @@ impl Dial for OneServer {
     }
 }
 
-/// Ignores the states of servers, of which there are none.
+/// Ignores all reports, because the sources have no servers.
 pub(crate) struct Ignored;
 
 impl SourceObserver for Ignored {
@@ -40,12 +40,12 @@ impl SourceObserver for Ignored {
     fn down(&self, _: &str, _: Option<bool>) {}
 }
 
-/// Sources with pods alone.
+/// Sources with pods only.
 pub(crate) fn sources(server: SocketAddr) -> Result<Arc<Sources>, Failure> {
     let path = std::env::temp_dir().join(format!("sources-bench-{}.yaml", std::process::id()));
     std::fs::write(&path, "pods: {enabled: true, maxPagesPerNamespace: 100000}")?;
     let sources = Sources::new(path.clone(), Some(Arc::new(OneServer(server))));
-    // The file is read again by a run, which keeps the sources if it is absent.
+    // A run reads the file again, and keeps the sources if the file is absent.
     std::fs::remove_file(path)?;
     Ok(Arc::new(sources?))
 }
@@ -81,7 +81,6 @@ pub(crate) fn pods(range: std::ops::Range<usize>) -> Result<Vec<PodTarget>, Fail
     range.map(pod).collect()
 }
 
-/// An HPA.
 pub(crate) struct Hpa {
     pub(crate) namespace: Arc<str>,
     pub(crate) pods: Vec<PodTarget>,
@@ -95,7 +94,7 @@ impl Hpa {
     }
 }
 
-/// CPU time of this thread, and the time that has passed.
+/// CPU time of this thread, and elapsed time.
 pub(crate) struct Stopwatch {
     cpu: Duration,
     started: Instant,

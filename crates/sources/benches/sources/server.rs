@@ -81,7 +81,7 @@ fn response(page: &str) -> Vec<u8> {
 fn page(size: usize) -> String {
     let mut page = "# HELP requests_total Requests by path.\n# TYPE requests_total counter\n".to_owned();
     for path in 0..SERIES {
-        // Writing to a text does not fail.
+        // Writing to a String cannot fail.
         let _ =
             writeln!(page, "requests_total{{method=\"GET\",path=\"/api/v1/items/{path}\"}} {}", path * 17);
     }
@@ -106,7 +106,7 @@ fn page(size: usize) -> String {
     page
 }
 
-/// The process with the pods. It ends with this value.
+/// The process with the pods. Dropping this value stops the process.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,

@@ -24,7 +24,6 @@ const YOUNG: Duration = Duration::from_secs(15);
 /// Maximum number of nodes to scrape, above the size of any cluster.
 const MAX_NODES: usize = 20_000;
 
-/// The nodes.
 #[derive(Debug)]
 pub(super) struct State {
     epoch: Instant,
@@ -100,7 +99,7 @@ impl State {
         time.checked_add(now.saturating_duration_since(at)).ok()
     }
 
-    /// Stores a page, or why there is none.
+    /// Stores a page or an error.
     pub(super) fn record(&mut self, address: IpAddr, started: Instant, page: Result<Batch, SourceError>) {
         let Some(node) = self.nodes.get_mut(&address) else { return };
         match page {

@@ -18,7 +18,7 @@ const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 pub struct KubeletSettings {
     /// Whether kubelets may be scraped.
     pub enabled: bool,
-    /// The namespaces whose HPAs may use them. `None` for all.
+    /// The namespaces whose HPAs may use kubelets. `None` for all.
     pub namespaces: Option<BTreeSet<String>>,
     /// The port of each kubelet.
     pub port: u16,
@@ -32,9 +32,9 @@ pub struct KubeletSettings {
     pub interval: Duration,
     /// Time limit of a scrape.
     pub timeout: Duration,
-    /// Scrapes in flight.
+    /// Maximum scrapes in flight.
     pub concurrency: usize,
-    /// Bytes of a page.
+    /// Maximum bytes of a page.
     pub max_bytes: usize,
 }
 

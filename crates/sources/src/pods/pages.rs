@@ -1,4 +1,4 @@
-//! The pages that HPAs read, when they are due, and their numbers.
+//! The pages that HPAs read, the times of their scrapes, and their numbers.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,14 +17,15 @@ use crate::file::PodSettings;
 const WANTED: Duration = Duration::from_mins(3);
 /// The time between two searches for unused pages.
 const SWEEP: Duration = Duration::from_secs(5);
-/// Metrics of one page.
+/// Maximum metrics of one page.
 const MAX_METRICS: usize = 16;
-/// Scrapes of counters that are kept for a namespace, and in total. Each takes 8 bytes, and 16 while they grow.
+/// Maximum counter values that are kept for a namespace, and in total. Each takes 8 bytes, or 16 bytes while the buffer
+/// grows.
 const MAX_POINTS_OF_NAMESPACE: usize = 1 << 20;
 const MAX_POINTS: usize = 8 << 20;
-/// Scrapes that `Rates` keeps for a series.
+/// Maximum scrapes that `Rates` keeps for a series.
 const MAX_SCRAPES: usize = 128;
-/// A page of a pod. Another pod at the same address has another page.
+/// A page of a pod. Different pods at the same address have different pages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PageKey {
     pub(super) namespace: Arc<str>,
@@ -34,17 +35,18 @@ pub(super) struct PageKey {
     pub(super) transport: Option<Arc<PodTransport>>,
 }
 
-/// What HPAs read from a page.
+/// A page, with the metrics that HPAs read from it.
 #[derive(Debug, Default)]
 struct WantedPage {
     metrics: BTreeMap<Arc<PodSeries>, Wanted>,
     /// The start of the next scrape between syncs. `None` until the first scrape.
     next: Option<Instant>,
-    /// Alive while such a scrape waits or is in flight.
+    /// Alive while a scrape between syncs waits or is in flight.
     queued: Weak<()>,
     /// The connection of the last scrape. `None` during a scrape, and if the pod has closed it.
     idle: Option<IdleConnection>,
-    /// The number of metrics that were added. A scrape of fewer metrics does not answer for all.
+    /// The number of metrics that were added. A scrape that started before the last addition does not answer for all
+    /// metrics.
     added: u64,
 }
 
@@ -53,7 +55,7 @@ pub(super) struct Wanted {
     asked: Instant,
     /// The counters of a rate.
     rates: Option<Rates>,
-    /// Scrapes of counters that are kept.
+    /// The number of kept counter values.
     points: usize,
     pub(super) reading: Option<Reading>,
 }
@@ -77,7 +79,7 @@ pub(super) struct Scraped {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pages: BTreeMap<PageKey, WantedPage>,
-    /// Pages and kept scrapes of counters, by namespace.
+    /// Pages and kept counter values, by namespace.
     namespaces: BTreeMap<Arc<str>, Usage>,
     points: usize,
     /// The last search for unused pages.
@@ -104,7 +106,6 @@ impl State {
         self.pages.get(key)?.metrics.get(series)?.reading.clone()
     }
 
-    /// The number of pages.
     pub(super) fn len(&self) -> usize {
         self.pages.len()
     }
@@ -231,7 +232,7 @@ impl State {
             {
                 let queued = Arc::new(());
                 page.queued = Arc::downgrade(&queued);
-                // The interval starts at the due time, so that ticks do not lengthen it.
+                // The interval starts at the due time, so ticks do not lengthen it.
                 page.next = Some(next + interval).filter(|next| *next > now).or(Some(now + interval));
                 due.push((key.clone(), page.added, queued));
             }

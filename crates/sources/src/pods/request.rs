@@ -22,11 +22,11 @@ use tokio::time::Instant;
 use super::pages::PageKey;
 use crate::http::{Dial, Io, RequestError, USER, chain};
 
-/// How long a connection is kept without a request.
+/// Lifetime of an idle connection.
 const IDLE: Duration = Duration::from_secs(30);
 /// Maximum size of one read, which covers most pages, and maximum size of the headers, in bytes.
 const BUFFER: usize = 32 << 10;
-/// The formats that the parser reads, the simpler one preferred: it needs no `# EOF`.
+/// The formats that the parser reads. The simpler format is preferred, because it needs no `# EOF`.
 const FORMATS: HeaderValue = HeaderValue::from_static(
     "text/plain;version=0.0.4;q=0.9,application/openmetrics-text;version=1.0.0;q=0.5",
 );
@@ -63,8 +63,8 @@ struct Exchange {
     has_ended: bool,
 }
 
-/// Sends a GET request over the idle connection, if it is usable, otherwise over a new one. Returns after the headers of
-/// the response. A redirect is an error.
+/// Sends a GET request over the idle connection, if that connection is usable, otherwise over a new connection. Returns
+/// after the headers of the response. A redirect is an error.
 pub(super) async fn get(
     dial: Arc<dyn Dial>,
     idle: Option<IdleConnection>,

@@ -1,4 +1,4 @@
-//! Each kind of bad input is an error with its cause for the HPA that reads it, and for no other one.
+//! Each kind of bad input causes an error for the HPA that reads it, and for no other HPA.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-/// Where a server breaks the connection within a response.
+/// The address of a server that breaks the connection within a response.
 const DYING: &str = "10.0.0.66:8080";
 
 /// Servers in memory, and one that dies.
@@ -56,7 +56,7 @@ async fn bad_page_is_an_error_of_its_pod_alone() {
         (
             "half a line",
             PageResponse::page("waiting 1\nwaiting{a=\"b"),
-            "the page is invalid: line 2 is invalid: expected the quoted value of a label, at \"waiting{a=\\\"b\"",
+            "the page is invalid: line 2 is invalid: expected a quoted label value, at \"waiting{a=\\\"b\"",
         ),
         (
             "line without an end",
@@ -116,7 +116,7 @@ async fn bad_page_is_an_error_of_its_pod_alone() {
         results.into_iter().map(|(name, result)| (name, result.unwrap_err())).collect();
     assert_eq!(errors, expected);
     assert!(started.elapsed() <= Duration::from_secs(1));
-    // Nothing followed the redirect.
+    // The redirect was not followed.
     let to_good = rig.servers.requests().iter().filter(|request| request.address == "10.0.0.1:8080").count();
     assert_eq!(to_good, 1);
 }
@@ -151,7 +151,7 @@ async fn pod_that_dies_within_its_page_is_missing() {
         let namespace: Arc<str> = "shop".into();
         let target = Target { namespace: &namespace, name: "web", pods: &pods, secrets: None };
         let reading = sources.read(&rule(WAITING), Form::PerPod, &target).await.unwrap();
-        // What arrived before is a valid page, and still no number.
+        // The data before the break is a valid page, but yields no number.
         assert_eq!(reading.values, Values::PerPod([("good".into(), 3.0)].into()));
         let (missing, error) = reading.missing.unwrap();
         assert_eq!(&*missing, "dying");

@@ -1,4 +1,4 @@
-//! Which connections of pods are used again.
+//! Reuse of connections to pods.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -8,22 +8,22 @@ use super::*;
 
 const PAGE: &str = "content-type: text/plain; version=0.0.4\r\ncontent-length: 10\r\n\r\nwaiting 3\n";
 
-/// What a pod does after its first response on a connection.
+/// The behavior of a pod after its first response on a connection.
 #[derive(Debug, Clone, Copy)]
 enum Then {
     /// Answers the next request.
     Continues,
     /// Closes the connection at once.
     Closes,
-    /// Closes it when the next request arrives.
+    /// Closes the connection when the next request arrives.
     ClosesOnRequest,
-    /// Has announced that it closes it, and waits.
+    /// Has announced that it closes the connection, but keeps it open.
     Announced,
-    /// Sends something that no request has asked for.
+    /// Sends a second response without a request.
     SendsMore,
 }
 
-/// A network of one pod, whose connections count.
+/// A network of one pod that counts its connections.
 #[derive(Debug)]
 struct OnePod(Then, Arc<AtomicUsize>);
 
@@ -63,7 +63,7 @@ async fn serve(mut io: DuplexStream, then: Then) -> io::Result<()> {
 async fn connection_is_used_again_if_the_pod_keeps_it() {
     for (then, seconds, connections) in [
         (Then::Continues, 1, 1),
-        // Longer than connections are kept without a request.
+        // Longer than the lifetime of an idle connection.
         (Then::Continues, 40, 4),
         (Then::Closes, 1, 4),
         (Then::ClosesOnRequest, 1, 4),

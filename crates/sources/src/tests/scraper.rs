@@ -1,4 +1,4 @@
-//! When pages are scraped, and what a request holds.
+//! The times of scrapes, and the buffer of a request.
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
@@ -24,10 +24,10 @@ async fn page_that_waits_for_its_turn_is_queued_once() {
         assert_eq!(scraper.due().len(), 0, "{second}");
     }
     futures::future::join_all(waiting).await;
-    // Both are late, and scraped again at once, but not for each interval that they missed.
+    // Both pages are late, and each is scraped once immediately, not once for each missed interval.
     futures::future::join_all(scraper.due()).await;
     assert_eq!(scraper.due().len(), 0);
-    // A scrape that is abandoned waits no longer.
+    // A dropped scrape no longer counts as queued.
     advance(Duration::from_secs(1)).await;
     let abandoned = scraper.due();
     assert_eq!(abandoned.len(), 2);
@@ -116,7 +116,7 @@ async fn request_to_a_pod_has_a_small_buffer() {
         assert_eq!(reading.values, Values::PerPod([("web".into(), 3.0)].into()));
         advance(Duration::from_secs(1)).await;
     }
-    // One connection for all.
+    // All requests share one connection.
     assert_eq!(rig.servers.connections(), 1);
     let largest = largest.load(Ordering::Relaxed);
     assert!(largest <= 32 << 10, "{largest}");

@@ -1,4 +1,4 @@
-//! What Thanos, Mimir and VictoriaMetrics do in another way than Prometheus.
+//! Differences between Prometheus and Thanos, Mimir and VictoriaMetrics.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ async fn partial_answers_are_errors_unless_allowed() {
         let (values, _) = read(file, "a:1", answer).await;
         assert_eq!(values, Ok(Values::Single(Some(4.0))));
     }
-    // Notes about the query, as of Prometheus 3, are neither.
+    // Notes about the query, as of Prometheus 3, do not make an answer incomplete.
     let file = "prometheus: [{name: main, url: 'http://a:1'}]";
     let (values, _) = read(file, "a:1", answer("infos", &json!(["metric might not be a counter"]))).await;
     assert_eq!(values, Ok(Values::Single(Some(4.0))));
@@ -52,7 +52,7 @@ async fn path_of_the_url_precedes_that_of_the_api() {
         let (values, paths) = read(&file, "a:1", answer("infos", &json!([]))).await;
         assert_eq!((values, paths), (Ok(Values::Single(Some(4.0))), vec![path.to_owned()]));
     }
-    // Mimir without a tenant.
+    // Mimir refuses a query without a tenant.
     let refused = PageResponse { status: 401, ..PageResponse::page("no org id\n") };
     let (values, _) = read("prometheus: [{name: main, url: 'http://a:1/prometheus'}]", "a:1", refused).await;
     assert_eq!(values, Err("the server answers 401 Unauthorized".to_owned()));

@@ -104,7 +104,7 @@ async fn page_is_read_over_tls_with_the_token_of_a_secret() {
     rig.secret("shop", "scrape", &[("ca.crt", &own.cert.pem()), ("token", "first\n")]);
     assert_eq!(rig.read(SECRETS).await, three());
     assert_eq!(rig.tokens(), ["Bearer first"]);
-    // A Secret is read once in 30 s, and a token is then replaced.
+    // A Secret is read once in 30 s. Only the next read replaces the token.
     rig.secret("shop", "scrape", &[("ca.crt", &own.cert.pem()), ("token", "second")]);
     for _ in 0..10 {
         advance(Duration::from_secs(2)).await;
@@ -196,9 +196,12 @@ async fn unusable_secret_fails_the_metric_with_its_reason() {
         (whole(&large), "Secret scrape has more than 262144 bytes"),
         (
             whole("two\nlines"),
-            "Secret scrape has no token under \"token\": it must be one line of visible characters",
+            "Secret scrape has no valid token under key \"token\": it must be one line of visible characters",
         ),
-        (whole(""), "Secret scrape has no token under \"token\": it must be one line of visible characters"),
+        (
+            whole(""),
+            "Secret scrape has no valid token under key \"token\": it must be one line of visible characters",
+        ),
         (
             Some(secret("shop", "scrape", &[("ca.crt", "none"), ("token", "a")])),
             "tlsConfig.ca cannot be used: it contains no PEM certificate",
@@ -215,7 +218,7 @@ async fn unusable_secret_fails_the_metric_with_its_reason() {
         assert_eq!(rig.tokens(), Vec::<String>::new());
         let others = "{metric: a, pods: {port: http, series: waiting, scheme: https, tlsConfig: {insecureSkipVerify: true}}}";
         assert_eq!(rig.read(others).await, three(), "another metric of the namespace");
-        // The error is kept for a while, too.
+        // The error is cached too.
         assert_eq!(rig.read(SECRETS).await, Err(expected.to_owned()));
         assert_eq!(rig.reads_of_secrets(), ["/api/v1/namespaces/shop/secrets/scrape"]);
     }
@@ -280,7 +283,7 @@ async fn secrets_of_a_namespace_are_bounded() {
     let failed = rig.read(&metric(16)).await.unwrap_err();
     assert_eq!(failed, "the namespace names more than 16 Secrets for pages of pods");
     assert_eq!(rig.reads_of_secrets().len(), 16);
-    // Those that no policy names any more make room.
+    // Secrets that no policy names any more do not count.
     rig.rig.sources.current().scraper.due();
     sleep(Duration::from_mins(4)).await;
     rig.rig.sources.current().scraper.due();

@@ -43,7 +43,7 @@ impl Browser {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        // The process is not awaited. It ends by itself, or with the browser.
+        // The process is not awaited, because it exits on its own or with the browser.
         started.map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}")))?;
         Ok(browser)
     }

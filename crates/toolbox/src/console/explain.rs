@@ -32,31 +32,31 @@ use sources::Sources;
 #[derive(Debug, Clone)]
 pub(super) struct Explainer {
     pub(super) clients: Clients,
-    /// Locked during an explanation, because the refusals are those of one explanation.
+    /// Locked during an explanation, because the refusals belong to one explanation.
     pub(super) refusals: Arc<Mutex<Arc<Refusals>>>,
     leaders: Vec<Leader>,
     pub(super) changes: LeaderChanges,
     flags: DecisionFlags,
-    /// The servers whose values *what if* plays.
+    /// The servers whose values *what if* replays.
     pub(super) sources: Option<Arc<Sources>>,
     pub(super) process: Process,
     clock: SharedClock,
 }
 
-/// The state of one HPA, and the controller's record of it.
+/// The state of one HPA, and the controller's record of the HPA.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) situation: Situation,
     pub(super) record: Option<DecisionList>,
 }
 
-/// The explanation: the document of `why`, and what only the page shows.
+/// The explanation: the document of `why`, and the parts that only the page shows.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation<'a> {
     #[serde(flatten)]
     why: Value,
-    /// The steps, the findings and what would change the decision, as `why` prints them.
+    /// The steps, the findings and the changes that would give another result, as `why` prints them.
     text: String,
     /// The events about the HPA, the latest first.
     recent_events: Vec<Event<'a>>,
@@ -66,9 +66,9 @@ struct Explanation<'a> {
     recorded: bool,
     /// The object as YAML, without managedFields.
     yaml: Option<String>,
-    /// The lines of the YAML that mattered.
+    /// The lines of the YAML that affected the decision.
     marks: Vec<Mark>,
-    /// The fields to ask with.
+    /// The fields of the what-if form.
     form: Option<Form>,
 }
 
@@ -103,7 +103,7 @@ impl Explainer {
             .map_err(|error| format!("failed to encode the explanation: {error}"))
     }
 
-    /// Reads the state of an HPA, and the controller's record where it can be read.
+    /// Reads the state of an HPA, and the controller's record if it is readable.
     pub(super) async fn situation(
         &self,
         refusals: &MutexGuard<'_, Arc<Refusals>>,

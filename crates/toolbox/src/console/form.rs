@@ -1,4 +1,4 @@
-//! The fields with which the page asks what an HPA would have done: their values, and an HPA with others.
+//! The fields of the page's what-if form: their current values, and an HPA with other values.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ fn plain(value: &Value) -> String {
 /// Applies the fields of a question to an HPA, and checks the result by the rules of the API server.
 ///
 /// # Errors
-/// A [`WhatIfError`] that names the invalid field.
+/// Returns a [`WhatIfError`] that names the invalid field.
 pub(super) fn apply(hpa: &Value, fields: &[Field]) -> Result<Asked, WhatIfError> {
     let mut asked = Asked { hpa: hpa.clone(), hours: 1 };
     for Field { name, value } in fields {
@@ -124,7 +124,7 @@ pub(super) fn apply(hpa: &Value, fields: &[Field]) -> Result<Asked, WhatIfError>
         match name.as_str() {
             "hours" => {
                 let hours = value.parse().ok().filter(|hours| HOURS.contains(hours));
-                asked.hours = hours.ok_or_else(|| of("give a number of hours from 1 to 24"))?;
+                asked.hours = hours.ok_or_else(|| of("must be a number of hours from 1 to 24"))?;
             }
             "min" => set(&mut asked.hpa, "/spec/minReplicas", optional(value, whole).map_err(of)?),
             "max" => set(&mut asked.hpa, "/spec/maxReplicas", Some(whole(value).map_err(of)?)),
@@ -138,7 +138,7 @@ pub(super) fn apply(hpa: &Value, fields: &[Field]) -> Result<Asked, WhatIfError>
             }
             other => {
                 let (path, new) = rule_or_target(hpa, other, value)
-                    .ok_or_else(|| WhatIfError::general(format!("{other:?} is no field of the form")))?
+                    .ok_or_else(|| WhatIfError::general(format!("unknown field {other:?}")))?
                     .map_err(of)?;
                 set(&mut asked.hpa, &path, new);
             }
@@ -182,24 +182,24 @@ fn optional(
 }
 
 fn whole(text: &str) -> Result<Value, &'static str> {
-    text.parse::<i32>().map(Value::from).map_err(|_| "give a whole number")
+    text.parse::<i32>().map(Value::from).map_err(|_| "must be a whole number")
 }
 
 fn quantity(text: &str) -> Result<Value, &'static str> {
     match text.parse::<Quantity>() {
         Ok(_) => Ok(json!(text)),
-        Err(_) => Err("give a quantity, such as 100, 250m or 0.1"),
+        Err(_) => Err("must be a quantity, such as 100, 250m or 0.1"),
     }
 }
 
 fn select(text: &str) -> Result<Value, &'static str> {
     let known = ["Max", "Min", "Disabled"].contains(&text);
-    if known { Ok(json!(text)) } else { Err("give Max, Min or Disabled") }
+    if known { Ok(json!(text)) } else { Err("must be Max, Min or Disabled") }
 }
 
 /// Reads rates such as `Pods:4:60,Percent:100:15`.
 fn rates(text: &str) -> Result<Value, &'static str> {
-    const FORM: &str = "give rates as TYPE:VALUE:SECONDS, such as Pods:4:60,Percent:100:15";
+    const FORM: &str = "must be rates as TYPE:VALUE:SECONDS, such as Pods:4:60,Percent:100:15";
     let rate = |text: &str| {
         let mut parts = text.split(':').map(str::trim);
         let (kind, value, period) = (parts.next(), parts.next(), parts.next());
@@ -212,10 +212,10 @@ fn rates(text: &str) -> Result<Value, &'static str> {
         }
     };
     let rates: Vec<Value> = text.split(',').map(rate).collect::<Result<_, _>>()?;
-    if rates.len() > MAX_POLICIES { Err("give at most 16 rates") } else { Ok(Value::Array(rates)) }
+    if rates.len() > MAX_POLICIES { Err("must have at most 16 rates") } else { Ok(Value::Array(rates)) }
 }
 
-/// Sets or removes the value at a pointer. Missing objects on the way are created.
+/// Sets or removes the value at a pointer. Missing objects along the path are created.
 fn set(object: &mut Value, path: &str, value: Option<Value>) {
     let Some((parents, last)) = path.rsplit_once('/') else { return };
     if value.is_none() && object.pointer(parents).is_none_or(Value::is_null) {
@@ -250,7 +250,7 @@ fn set(object: &mut Value, path: &str, value: Option<Value>) {
     }
 }
 
-/// Checks an HPA by the rules of the API server, which the embedded cluster has.
+/// Checks an HPA by the rules of the API server, which the embedded cluster implements.
 fn check(hpa: &Value) -> Result<(), WhatIfError> {
     let mut object = hpa.clone();
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {

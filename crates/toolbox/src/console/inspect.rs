@@ -1,7 +1,7 @@
 //! The state of the controller, from its Lease, its pods and its pages.
 //!
-//! Each part needs a permission of its own. A part that cannot be read is named with the permission, and the others
-//! are shown.
+//! Each part needs its own permission. If a part cannot be read, the state names the permission and contains the
+//! other parts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,20 +25,20 @@ use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
 use cluster::typed;
 
-/// The label on the pods of every installation, and of those of a dry run.
+/// The label on the pods of every installation, and the label on the pods of a dry run.
 const NAME: (&str, &str) = ("app.kubernetes.io/name", "concertina");
 const SHADOW: (&str, &str) = ("app.kubernetes.io/instance", "concertina-shadow");
 /// Maximum number of pods to show.
 const MAX_PODS: u32 = 50;
-/// A state that is younger is shown to further readers.
+/// Maximum age of a cached state.
 const FRESH: Duration = Duration::from_secs(4);
 
-/// Reads the state of the controllers with some Leases.
+/// Reads the state of the controllers with the given Leases.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     clients: Clients,
     leaders: Vec<Leader>,
-    /// The kept connections and the last state. Locked during a read, so that several pages cause one.
+    /// The open connections and the last state. Locked during a read, so that concurrent pages share one read.
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -50,7 +50,7 @@ struct Shared {
 }
 
 impl Inspector {
-    /// Creates the reader of the first Lease that exists. Without a Lease nothing is read.
+    /// Creates a reader for the first of the given Leases that exists. If `leaders` is empty, nothing is read.
     pub fn new(clients: Clients, leaders: Vec<Leader>) -> Self {
         Self { clients, leaders, shared: Arc::default() }
     }
@@ -99,7 +99,7 @@ impl Inspector {
         state
     }
 
-    /// The Leases of the search, as text.
+    /// The Leases that are searched, as text.
     fn names(&self) -> String {
         let names = self.leaders.iter().map(|leader| format!("{}/{}", leader.namespace, leader.lease));
         names.collect::<Vec<_>>().join(" or ")
@@ -143,7 +143,7 @@ impl Inspector {
                 Ok(list) => {
                     replicas.extend(list.items.into_iter().map(|pod| replica(&pod, holder.as_deref())));
                 }
-                // Of the namespaces without a Lease, only a readable one says anything.
+                // If the Lease is in another namespace, a refusal here does not matter.
                 Err(error) if state.lease.as_ref().is_none_or(|lease| lease.namespace == namespace) => {
                     missing.push(refused("replicas", "list", "pods", namespace, &error));
                 }
@@ -179,7 +179,7 @@ impl Inspector {
                 }
             }
         }
-        // Only a dry run has a comparison, and a leader with --shadow-others.
+        // Only a dry run or a leader with --shadow-others has a comparison.
         let deadline = Instant::now() + WITHIN;
         if let Ok(page) = connection.get("/parity", deadline).await {
             state.parity = Parity::parse(&page).ok();
@@ -255,7 +255,7 @@ fn role(verbs: &str, resource: &str, namespace: &str) -> String {
     format!("A Role with {verbs} on {resource} in namespace {namespace} allows it.")
 }
 
-/// What to do after a failed connection.
+/// Advice to the user after a failed connection.
 fn advice(error: &ForwardError) -> String {
     match error {
         ForwardError::Forbidden { verbs, resource, namespace } => {

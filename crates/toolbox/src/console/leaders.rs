@@ -1,5 +1,5 @@
-//! The changes of the leader that the console knows: the Lease shows the last one, a record the last failover, and
-//! both are read again while pages are open.
+//! The changes of the leader that the console knows. The Lease shows the last change, and a record shows the last
+//! failover. Both are read again while pages are open.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::options::why::Leader;
 use cluster::client::Client;
 use cluster::typed;
 
-/// Two times of one change: the Lease shows when it was acquired, a record when histories were restored.
+/// Maximum difference between two times of one change: the Lease shows its acquisition, and a record shows the
+/// restoration of histories.
 const SAME: SignedDuration = SignedDuration::from_secs(60);
 /// Maximum number of changes. The oldest is dropped.
 const MAX_CHANGES: usize = 200;
@@ -41,7 +42,7 @@ impl LeaderChanges {
             change.at.duration_since(at).abs() <= SAME && !differ
         };
         if let Some(known) = changes.iter_mut().find(is_same) {
-            // The time of the Lease is that of the change itself.
+            // The time of the Lease is the time of the change itself.
             if known.leader.is_none() && leader.is_some() {
                 *known = Change { at, leader };
             }
@@ -54,7 +55,8 @@ impl LeaderChanges {
         }
     }
 
-    /// Reads the first Lease that exists. An unreadable one adds nothing: the page of the controller shows why.
+    /// Reads the first Lease that exists. An unreadable Lease adds no change. The page of the controller shows the
+    /// reason.
     pub(super) async fn read(&self, client: &Client, leaders: &[Leader]) {
         for Leader { namespace, lease } in leaders {
             let Ok(Some(found)) = typed::get(&client.namespaced::<Lease>(namespace), lease).await else {

@@ -1,4 +1,4 @@
-//! The HPA as YAML, and the fields of it that mattered for a decision.
+//! The HPA as YAML, and its fields that affected a decision.
 
 use autoscaling::explanation::{DecisionPath, LimitingStep};
 use controller::policy::ANNOTATION;
@@ -14,12 +14,12 @@ const SOURCES: [&str; 5] = ["resource", "containerResource", "pods", "object", "
 /// The values of a target, as fields.
 const VALUES: [&str; 3] = ["averageUtilization", "averageValue", "value"];
 
-/// A field that mattered.
+/// A field that affected the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Mark {
     /// The line in the YAML, counted from 1.
     pub(super) line: u64,
-    /// What the field did.
+    /// The effect of the field.
     pub(super) why: String,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn target_of(object: &Value, index: usize) -> Option<String> {
     })
 }
 
-/// The fields that mattered for the decision, in order of their lines.
+/// The fields that affected the decision, in order of their lines.
 pub(super) fn marks(situation: &Situation, object: &Value, yaml: &str) -> Vec<Mark> {
     let Some(document) = Document::read(yaml) else { return Vec::new() };
     let mut marks: Vec<Mark> = Vec::new();
@@ -64,7 +64,7 @@ pub(super) fn marks(situation: &Situation, object: &Value, yaml: &str) -> Vec<Ma
     marks
 }
 
-/// The pointers to the fields, each with what it did.
+/// The pointers to the fields, each with the effect of the field.
 fn fields(situation: &Situation, object: &Value) -> Vec<(String, String)> {
     let explanation = &situation.explanation;
     let mut fields = Vec::new();

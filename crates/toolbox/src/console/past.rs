@@ -1,4 +1,5 @@
-//! The recent past of an HPA, from a situation of `why`, the controller's record, and what the console has seen.
+//! The recent past of an HPA, from a situation of `why`, the controller's record, and the observations of the
+//! console.
 
 use std::sync::Arc;
 
@@ -108,7 +109,7 @@ fn events(situation: &Situation) -> Vec<(Timestamp, bool, String, String)> {
     events
 }
 
-/// The last writes of others: of the status if several managers write it, and of the replicas of the target.
+/// The last foreign writes: writes of the status if several managers write it, and writes of the target's replicas.
 fn writers(situation: &Situation) -> Vec<(Timestamp, String)> {
     let statuses = situation.hpa.as_ref().map(|hpa| hpa.status_writers.as_slice()).unwrap_or_default();
     let of_status = statuses

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// The lines around a change.
+/// Number of context lines before and after a change.
 const CONTEXT: usize = 3;
 
 /// The command that changes an HPA of a cluster: one line for a POSIX shell, in ASCII. Empty without a change.
@@ -21,7 +21,7 @@ pub(super) fn command(namespace: &str, name: &str, before: &Value, after: &Value
     )
 }
 
-/// The JSON merge patch (RFC 7386) that makes `after` of `before`.
+/// The JSON merge patch (RFC 7386) that turns `before` into `after`.
 pub(super) fn merge_patch(before: &Value, after: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (before, after) else { return after.clone() };
     let mut patch = Map::new();
@@ -57,7 +57,7 @@ fn ascii(json: &str) -> String {
     text
 }
 
-/// Quotes a word for a POSIX shell, unless it has plain characters only.
+/// Quotes a word for a POSIX shell, unless it consists of plain characters.
 fn quoted(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
     let starts_plain = word.starts_with(|character: char| character.is_ascii_alphanumeric());

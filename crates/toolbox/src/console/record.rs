@@ -25,7 +25,7 @@ enum ReadError {
     /// The pod of the leader cannot be reached, or refuses the request.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// The response is no record.
+    /// The response is not a record.
     #[error("failed to parse the controller's record: {0}: use the version of the controller")]
     Format(#[from] serde_json::Error),
     /// The record has another version.
@@ -33,7 +33,7 @@ enum ReadError {
     Version(String),
 }
 
-/// Reads the record of the first controller that leads.
+/// Reads the record of the first controller that has a leader.
 #[derive(Debug, Clone)]
 pub(super) struct LeaderRecord {
     clients: Clients,
@@ -66,7 +66,7 @@ impl LeaderRecord {
         if self.candidates.is_empty() || !Connection::is_possible(&self.clients) {
             return Ok(None);
         }
-        // Also if the record cannot be read: a change of the leader is often the reason.
+        // The Lease is read even if the record cannot be read, because a change of the leader is often the reason.
         self.changes.read(&self.clients.core.unobserved(), &self.leaders).await;
         self.pages().await.map(Some).map_err(|error| error.to_string())
     }
@@ -74,7 +74,7 @@ impl LeaderRecord {
     async fn pages(&self) -> Result<Decisions, ReadError> {
         let deadline = Instant::now() + WITHIN;
         let mut kept = self.connection.lock().await;
-        // A failed read drops the connection, so that the next one looks for the leader again.
+        // A failed read drops the connection, so that the next read finds the leader again.
         let mut connection = match kept.take().filter(Connection::is_open) {
             Some(connection) => connection,
             None => Connection::open_first(&self.clients, &self.candidates, deadline).await?,

@@ -1,4 +1,4 @@
-//! Answers what an HPA would have done with other fields, by `simulate`.
+//! Answers what-if questions about an HPA, by `simulate`.
 
 use ::console::Subject;
 use ::console::whatif::{Question, WhatIf, WhatIfError};
@@ -27,7 +27,7 @@ const FLAGS: [&str; 4] = [
 ];
 const SYNC_PERIOD: &str = "horizontal-pod-autoscaler-sync-period";
 
-/// The answer: what would have happened, and the change to copy.
+/// The answer: the simulated result, and the change to copy.
 #[derive(Serialize)]
 struct Answer {
     #[serde(flatten)]
@@ -82,7 +82,7 @@ impl Explainer {
     }
 }
 
-/// The parts of an HPA that fields change, with its names.
+/// The parts of an HPA that fields of the form change, with its name and namespace.
 fn shown(hpa: &Value) -> Value {
     let mut metadata =
         json!({"name": at(hpa, "/metadata/name"), "namespace": at(hpa, "/metadata/namespace")});

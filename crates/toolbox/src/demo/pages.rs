@@ -20,13 +20,13 @@ pub(super) const SOURCE_FILE: &str = "pods: {enabled: true}\n";
 /// The counter of a pod.
 #[derive(Debug, Clone, Copy)]
 struct Counter {
-    /// The requests that it has served.
+    /// The requests that the pod has served.
     requests: f64,
-    /// The requests of all pods at its last page.
+    /// The requests of all pods at the last scrape of the pod.
     of_all: f64,
 }
 
-/// The pods, with a counter for each one that was scraped, by address.
+/// The pods, with a counter for each scraped pod, by address.
 #[derive(Debug)]
 struct Pages {
     cluster: Cluster,

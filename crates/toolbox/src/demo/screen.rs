@@ -72,7 +72,6 @@ impl Screen {
         }
     }
 
-    /// Shows a snapshot.
     pub(super) fn show(&mut self, intro: &[String], snapshot: &Snapshot) -> io::Result<()> {
         match &mut self.mode {
             Mode::Live { color, size, frames, .. } => {

@@ -98,7 +98,6 @@ pub(super) fn decision_flags(process: Process) -> Result<DecisionFlags, FlagErro
     DecisionFlags::new(PERIODS.map(|(name, value)| (name, value.to_owned())).into(), process)
 }
 
-/// Returns the load of each workload.
 fn loads() -> [Load; 4] {
     let seconds = Duration::from_secs;
     let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };

@@ -124,7 +124,7 @@ fn target(reading: &MetricReading) -> Line {
 
 fn ratio(reading: &MetricReading) -> Line {
     if !reading.ratio.is_finite() {
-        return Line::new("ratio").plain("none: there is nothing to divide by");
+        return Line::new("ratio").plain("none: the divisor is 0");
     }
     let line = Line::new("ratio").strong(number(reading.ratio));
     judged(line, reading.ratio, reading)

@@ -23,7 +23,6 @@ const UNCOUNTED: [PodGroup; 10] = [
     PodGroup::IgnoredSucceeded,
 ];
 
-/// Returns the lines about pods.
 pub(super) fn lines(reading: &MetricReading) -> Vec<Line> {
     let mut lines = Vec::new();
     if let Some(ready) = reading.ready_pods {

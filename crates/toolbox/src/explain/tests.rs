@@ -158,7 +158,7 @@ fn at_zero_replicas_there_is_no_ratio() {
         let explanation = Explanation { current: 0, status_replicas: 0, ..explained(zero) };
         let text = text_of(&explanation);
         assert!(text.contains("value      100 in total; no replicas to divide it by\n"), "{text}");
-        assert!(text.contains("ratio      none: there is nothing to divide by\n"), "{text}");
+        assert!(text.contains("ratio      none: the divisor is 0\n"), "{text}");
     }
 }
 

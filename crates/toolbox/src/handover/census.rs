@@ -29,7 +29,6 @@ pub(super) struct Census {
     pub(super) unknown_namespaces: Option<String>,
 }
 
-/// One HPA.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hpa {
     /// The value of the label.

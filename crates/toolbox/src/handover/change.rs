@@ -44,7 +44,7 @@ struct Document<'a> {
     controller_name: &'a str,
     dry_run: bool,
     labels: &'a [Edit],
-    /// What shadow mode knows, with `enable`.
+    /// The comparisons of shadow mode, with `enable`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shadow: Vec<HpaComparison>,
     hpas: &'a [Outcome],

@@ -80,7 +80,7 @@ pub(super) async fn run(session: &mut Session<'_>, users: &[String]) -> Result<V
     };
     let in_scope = keys.len();
     if !is_all {
-        // Any label counts as another instance's, whose guard may refuse the write, too.
+        // An HPA with any label is excluded, because the guard of another instance may refuse the write.
         let outside = census
             .hpas
             .iter()

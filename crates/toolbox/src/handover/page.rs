@@ -17,7 +17,6 @@ const LARGEST: usize = 8 << 20;
 /// Maximum size of the comparisons, in bytes. The bounds of their record imply a limit several times smaller.
 const LARGEST_REPORT: usize = 64 << 20;
 
-/// The page.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Page {
@@ -106,7 +105,6 @@ impl PageReader {
         Self::Leader { clients: Box::new(clients.clone()), candidates, connection: None }
     }
 
-    /// Reads the page.
     pub(super) async fn read(&mut self) -> Result<Page, PageError> {
         let call = Call::get(["handover"]).at_most(LARGEST);
         let (body, from) = match self {

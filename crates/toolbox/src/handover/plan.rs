@@ -141,7 +141,7 @@ fn manifests(guard: Guard, objects: &GuardObjects) -> Result<String, HandoverErr
     Ok(text)
 }
 
-/// The managers of HPAs' statuses, those of most HPAs first.
+/// The field managers of HPAs' statuses, sorted by the number of HPAs, highest first.
 fn status_writers(census: &Census) -> Vec<StatusWriter> {
     let mut by_manager: BTreeMap<&str, (usize, Option<Timestamp>)> = BTreeMap::new();
     for writer in census.hpas.values().flat_map(|hpa| &hpa.writers) {
@@ -162,7 +162,7 @@ fn fitting(server: &Server) -> Guard {
     if server.minor.is_some_and(|minor| minor < FIRST_MINOR) { Guard::Rbac } else { Guard::Webhook }
 }
 
-/// The reasons for a guard, and what it requires.
+/// The reasons for a guard, and its requirements.
 fn reasons(guard: Guard, server: &Server, is_gke: bool, scope_is_all: bool) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut add = |reason: &str| reasons.push(reason.to_owned());
@@ -183,17 +183,15 @@ fn reasons(guard: Guard, server: &Server, is_gke: bool, scope_is_all: bool) -> V
         }
         Guard::Policy => {
             add("no request leaves the API server, so the control plane need not reach pods");
-            add(
-                "while Concertina is down, nothing scales labelled HPAs, until the label or the policy is removed",
-            );
+            add("while Concertina is down, no labelled HPA scales until the label or the policy is removed");
         }
         Guard::Rbac => {
             add("the built-in controller cannot read scales, for the whole cluster: only with --scope=all");
-            add("while Concertina is down, nothing scales; a provider may restore the binding (GKE does)");
+            add("while Concertina is down, no HPA scales; a provider may restore the binding (GKE does)");
         }
         Guard::Flag => {
             add("only where you start kube-controller-manager, and only with --scope=all");
-            add("while Concertina is down, nothing scales");
+            add("while Concertina is down, no HPA scales");
         }
     }
     let needs_all = matches!(guard, Guard::Rbac | Guard::Flag);

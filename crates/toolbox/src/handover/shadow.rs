@@ -1,5 +1,5 @@
-//! What shadow mode knows of HPAs before they are handed over: the comparisons of the leader, with `--shadow-others`,
-//! or else those of a dry run.
+//! The comparisons of shadow mode before a handover: those of the leader with `--shadow-others`, or else those of a
+//! dry run.
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,16 @@ pub(super) struct Comparisons {
 pub(super) struct HpaComparison {
     namespace: String,
     name: String,
-    /// Changes of the built-in controller that Concertina would have made, too.
+    /// Changes of the built-in controller that Concertina would also have made.
     same: u64,
-    /// Changes that only one of both made, or that differ.
+    /// Changes that only one controller made, or that differ.
     different: u64,
     /// Inconclusive comparisons.
     unknown: u64,
 }
 
 impl Comparisons {
-    /// Reads the comparisons of up to 48 hours. `notes` gets the reason if there are none.
+    /// Reads the comparisons of up to 48 hours. `notes` receives the reason if none are available.
     pub(super) async fn read(page: &mut PageReader, notes: &mut Vec<String>) -> Self {
         match page.read_comparisons().await {
             Ok(report) => {
@@ -60,14 +60,14 @@ impl Comparisons {
 
     fn new(report: &ShadowReport) -> Self {
         let mut by_hpa = BTreeMap::<_, Counts>::new();
-        // Rows without a name are of HPAs beyond the maximum number of rows.
+        // Rows without a name belong to HPAs beyond the maximum number of rows.
         for hour in report.hours.iter().filter(|hour| !hour.name.is_empty()) {
             *by_hpa.entry(Key::new(hour.namespace.as_str(), hour.name.as_str())).or_default() += hour.counts;
         }
         Self { by_hpa: Some(by_hpa) }
     }
 
-    /// The comparisons of an HPA: `12 same`, `3 same, 1 different`, or empty without any.
+    /// The comparisons of an HPA: `12 same`, `3 same, 1 different`, or empty without comparisons.
     pub(super) fn text(&self, key: &Key) -> String {
         let counts = self.by_hpa.as_ref().and_then(|by_hpa| by_hpa.get(key)).copied().unwrap_or_default();
         let parts = [(counts.same, "same"), (counts.differences(), "different"), (counts.unknown, "unknown")];

@@ -71,12 +71,10 @@ pub(super) fn output(forms: &'static [&'static str]) -> Arg {
     choice("output", forms, "Output format").short('o')
 }
 
-/// Creates `--utc`.
 pub(super) fn utc() -> Arg {
     switch("utc", "Show times in UTC instead of local time")
 }
 
-/// Creates `--color`.
 pub(super) fn color() -> Arg {
     choice("color", &["auto", "always", "never"], "Whether to use colors; auto honors NO_COLOR")
 }
@@ -98,7 +96,6 @@ pub(super) fn logging(matches: &ArgMatches) -> Logging {
     Logging { json: false, verbosity: matches.get_one::<u32>("v").copied().unwrap_or(0) }
 }
 
-/// Creates `--token-file`.
 pub(super) fn token_file() -> Arg {
     option("token-file", "file", "File with the bearer token for --from; if omitted, no credentials are sent")
         .value_parser(value_parser!(PathBuf))

@@ -21,7 +21,7 @@ pub struct ConsoleOptions {
     pub opens_browser: bool,
     /// `--leader`: the Leases of controllers whose records are read. Empty with `--record=off`.
     pub leaders: Vec<Leader>,
-    /// `--metric-sources-file`: the servers whose values *what if* plays.
+    /// `--metric-sources-file`: the servers whose values *what if* replays.
     pub metric_sources_file: Option<PathBuf>,
     /// `-v`
     pub logging: Logging,
@@ -58,7 +58,7 @@ pub(crate) fn command(program: &str) -> Command {
             option(
                 "metric-sources-file",
                 "file",
-                "Prometheus servers whose past values What if plays for metrics that a scaling policy reads from them; \
+                "Prometheus servers whose past values What if replays for metrics that a scaling policy reads from them; \
                  the format is that of --metric-sources of the controller, with addresses that this machine can reach",
             )
             .value_parser(value_parser!(PathBuf)),

@@ -70,7 +70,7 @@ pub struct Change {
     pub timeout: Duration,
 }
 
-/// What refuses the writes of the built-in controller.
+/// The mechanism that refuses the writes of the built-in controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     /// A ValidatingWebhookConfiguration that every replica serves.

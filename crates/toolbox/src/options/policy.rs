@@ -97,7 +97,7 @@ pub(crate) fn sources_import() -> Command {
              No cluster is read or written.",
         )
         .after_help(
-            "Exit code: 0 if every field is imported or stays in effect, 3 if a field is not imported or has to be\n\
+            "Exit code: 0 if every field is imported or stays in effect, 3 if a field is not imported or must be\n\
              added, 1 if a file cannot be read or has no configuration, 2 for an invalid command line.",
         )
         .arg(filename())

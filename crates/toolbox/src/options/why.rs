@@ -203,7 +203,6 @@ fn own(command: Command) -> Command {
         .arg(answer::token_file().help_heading(RECORD))
 }
 
-/// Creates `--record`.
 pub(super) fn record() -> Arg {
     choice(
         "record",
@@ -214,7 +213,6 @@ pub(super) fn record() -> Arg {
     .help_heading(RECORD)
 }
 
-/// Creates `--leader`.
 pub(super) fn leader() -> Arg {
     option(
         "leader",

@@ -172,11 +172,11 @@ fn sentence(verdict: Answer, counts: Counts, has_sign: bool, span: Span) -> Stri
     match verdict {
         Answer::Same if counts.same == 1 => {
             format!(
-                "The same: the built-in controller made 1 change in {span}, and Concertina would have made it too"
+                "No differences: the built-in controller made 1 change in {span}, and Concertina would have made it too"
             )
         }
         Answer::Same => format!(
-            "The same: the built-in controller made {} in {span} that can be compared, and Concertina would have made \
+            "No differences: the built-in controller made {} in {span} that can be compared, and Concertina would have made \
              each of them",
             changes(counts.same)
         ),

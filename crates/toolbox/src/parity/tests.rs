@@ -115,8 +115,8 @@ fn report_without_differences_starts_with_the_verdict() {
     let same = change("11:10:00", "web", "same", &went(6), Some(6), "goes from 4 to 6");
     let summary = Summary::new(&report(&[same.clone(), same]), Duration::from_hours(1), None);
     assert_eq!(summary.verdict, Answer::Same);
-    let expected = "The same: the built-in controller made 2 changes in 1 h that can be compared, and Concertina would \
-                    have made each of them\n";
+    let expected = "No differences: the built-in controller made 2 changes in 1 h that can be compared, and Concertina \
+                    would have made each of them\n";
     assert!(plain(&summary).starts_with(expected), "{}", plain(&summary));
     assert!(!summary.is_younger);
 }

@@ -1,4 +1,4 @@
-//! `policy check`: the fields of policies without effect, and the effect of the others on HPAs.
+//! `policy check`: the policy fields without effect, and the effect of all other fields on HPAs.
 
 mod document;
 mod matches;

@@ -1,5 +1,5 @@
-//! `policy import`: ScalingPolicies from objects of other autoscalers. `sources import`: the same from a configuration of
-//! prometheus-adapter, with the file of sources.
+//! `policy import`: converts objects of other autoscalers to ScalingPolicies. `sources import`: converts a
+//! configuration of prometheus-adapter to ScalingPolicies and the file of sources.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub(super) fn run_with_sources(
     };
     let mut lost = print_notes(&import, notes)?;
     if import.policies.is_empty() {
-        // No HPA of the input uses a metric of the rules, so it needs no source.
+        // No HPA of the input uses a metric of the rules, so no source is needed.
         return summary(&import, lost, notes);
     }
     for open in &found.open {
@@ -98,7 +98,7 @@ fn summary(import: &Import, lost: usize, notes: &mut (dyn Write + Send)) -> Resu
     Ok(if lost == 0 { Verdict::Good } else { Verdict::Attention })
 }
 
-/// The file of sources. A field that the operator has to add is a comment.
+/// The file of sources. A field that the operator must add is a comment.
 fn text_of(sources: &MetricSources) -> Result<String, PolicyError> {
     let mut text = String::new();
     for open in &sources.open {

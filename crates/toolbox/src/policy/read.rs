@@ -1,4 +1,4 @@
-//! Files with objects of Kubernetes, as YAML or JSON.
+//! Files with Kubernetes objects, as YAML or JSON.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::PolicyError;
 use crate::yaml::{self, YamlError};
 
-/// Maximum bytes of a file.
+/// Maximum size of a file, in bytes.
 pub(super) const MAX_BYTES: usize = 16 << 20;
 /// Maximum number of objects in all files.
 const MAX_OBJECTS: usize = 20_000;
@@ -152,7 +152,7 @@ mod tests {
         assert!(error.contains("line"), "{error}");
         let error = read("a: {").unwrap_err();
         assert!(error.starts_with("a.yaml: document 1: "), "{error}");
-        // Aliases do not multiply.
+        // The expansion of nested aliases is bounded.
         let level = |level: usize| {
             let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
             format!("a{level}: &a{level} [{aliases}]\n")

@@ -167,7 +167,7 @@ pub(super) fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
     let target = text(&objects.hpa, "/spec/scaleTargetRef/name");
     let is_workload = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"].contains(&kind);
     if !is_workload && let Some(reference) = spec.get_mut("scaleTargetRef") {
-        // The Deployment controller replaces the unknown owner, because pods start and stop in the same way.
+        // A Deployment replaces the unknown kind of workload, because its pods start and stop in the same way.
         *reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": target});
     }
     let kind = if is_workload { kind } else { "Deployment" };

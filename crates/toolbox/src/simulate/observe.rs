@@ -220,7 +220,8 @@ impl DecisionSteps {
     }
 }
 
-/// The sentence of a decision. A policy with an effect comes first, because it comes last in a sync.
+/// The sentence of a decision. If the policy changed the count, the sentence is about the policy, because the policy
+/// is the last step of a sync. Other effects of the policy follow the sentence of the decision.
 pub(super) fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
     let recommended = explanation.sentence(at);
     let Some((policy, steps)) = policy.and_then(|policy| Some((policy, policy.sentence()?))) else {

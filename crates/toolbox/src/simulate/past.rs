@@ -1,9 +1,8 @@
-//! The recent past of an HPA of a cluster as a run: what figures, scores and pages show of a simulation, they show of
-//! the past, too.
+//! The recent past of a cluster's HPA as a run, so that figures, scores and pages can show it like a simulation.
 //!
-//! The sources are the recorded decisions of a controller, what a watch has seen, and events. They are merged in this
-//! order: a recorded decision holds from its first sync to the next decision. Before the first recorded decision,
-//! counts and values come from the watch and from events.
+//! The sources are the recorded decisions of a controller, the observations of a watch, and events. They are merged
+//! in this order: a recorded decision holds from its first sync to the next decision. Before the first recorded
+//! decision, counts and values come from the watch and from events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use super::scores::{Unserved, scores};
 
 /// The shortest run.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
-/// The time within a sample at which the next sync is not included.
+/// The margin before the next sync that keeps the sync out of a sample.
 const SYNCED: Duration = Duration::from_millis(1);
 /// Maximum number of samples of a run. A longer run has a longer period.
 const SAMPLES: u32 = 6_000;
@@ -47,13 +46,13 @@ pub(crate) struct Past {
     pub(crate) decisions: Vec<PastDecision>,
     /// The decision at the end.
     pub(crate) current: PastDecision,
-    /// What a watch has seen, oldest first.
+    /// The observations of a watch, oldest first.
     pub(crate) observations: Vec<PastStatus>,
     /// The counts of events and of the watch, oldest first.
     pub(crate) counts: Vec<(Timestamp, i32)>,
     /// Events about the HPA, oldest first: the time, whether it is a warning, the reason, and the message.
     pub(crate) events: Vec<(Timestamp, bool, String, String)>,
-    /// Changes of the leader and writes of others, oldest first.
+    /// Changes of the leader and foreign writes, oldest first.
     pub(crate) happenings: Vec<(Timestamp, String)>,
 }
 
@@ -62,9 +61,8 @@ pub(crate) struct Past {
 pub(crate) struct PastDecision {
     /// The time of the first sync.
     pub(crate) first: Timestamp,
-    /// The time of the last sync. The explanation is that of the last sync.
+    /// The time of the last sync, which the explanation describes.
     pub(crate) last: Timestamp,
-    /// The number of syncs.
     pub(crate) syncs: u32,
     pub(crate) explanation: Arc<Explanation>,
     pub(crate) policy: Option<Arc<PolicyEffect>>,
@@ -86,7 +84,7 @@ pub(crate) struct PastStatus {
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// The past as a run, and what of it is known.
+/// The past as a run, and whether it has the numbers of pods.
 #[derive(Debug, Clone)]
 pub(crate) struct PastRun {
     pub(crate) run: Run,
@@ -101,8 +99,8 @@ impl PastDecision {
         readings.find(|reading| reading.subject == *subject)
     }
 
-    /// The value of a metric at a time within the syncs of the decision: the last value at its end, and the middle of
-    /// the range before.
+    /// The value of a metric at a time within the syncs of the decision: the last value from the last sync on, and
+    /// the middle of the range before the last sync.
     fn value(&self, subject: &Subject, at: Timestamp) -> Option<f64> {
         let reading = self.reading(subject)?;
         let name = subject.to_string();
@@ -135,7 +133,7 @@ impl PastDecision {
 }
 
 impl Past {
-    /// The earliest time of which something is known.
+    /// The earliest time with known data.
     pub(crate) fn since(&self) -> Timestamp {
         let firsts = [
             self.decisions.first().map(|decision| decision.first),
@@ -161,7 +159,7 @@ impl Past {
         let (mut has_running, mut has_ready) = (false, false);
         let mut at = Duration::ZERO;
         while at <= length {
-            // As in a simulation, a sample has the effect of the sync at its start.
+            // As in a simulation, a sample includes the effect of the sync at its start.
             let time =
                 start.checked_add((at + period).saturating_sub(SYNCED)).unwrap_or(self.to).min(self.to);
             let decision = self.decision(time);
@@ -343,7 +341,7 @@ impl Past {
         with_targets.collect()
     }
 
-    /// The writes of `spec.replicas` between two recorded decisions, which neither of them explains.
+    /// The writes of `spec.replicas` between two recorded decisions that neither decision explains.
     fn foreign_scales(&self) -> Vec<(Timestamp, String)> {
         let pairs = self.decisions.iter().zip(self.decisions.iter().skip(1));
         let writes = pairs.filter_map(|(before, after)| {
@@ -356,7 +354,7 @@ impl Past {
     }
 }
 
-/// Whether the value of a metric is already that of all pods.
+/// Whether the value of a metric is already the total of all pods.
 fn is_total(metric: &autoscaling::spec::MetricSource) -> bool {
     use autoscaling::spec::{MetricSource, ValueTarget};
     matches!(

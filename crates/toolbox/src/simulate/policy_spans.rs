@@ -32,7 +32,7 @@ impl PolicySpans {
         }
     }
 
-    /// The periods, by start. Those that last are ended at `end`.
+    /// Returns the periods, by start. Open periods end at `end`.
     pub(super) fn finish(mut self, end: Duration) -> Vec<PolicySpan> {
         let open = std::mem::take(&mut self.open);
         self.close(open, end);

@@ -110,7 +110,7 @@ pub struct PolicySpan {
     pub reason: StepReason,
     /// The first step, with its numbers.
     pub what: String,
-    /// For a schedule: the bound of the HPA and the one that applies.
+    /// For a schedule: the bound of the HPA and the bound in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<(i32, i32)>,
 }

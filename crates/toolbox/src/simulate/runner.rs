@@ -56,7 +56,7 @@ pub(super) trait Progress: Send + Sync {
     /// Reports that `elapsed` of `duration` is complete.
     fn advance(&self, elapsed: Duration, duration: Duration);
 
-    /// Whether the run ends early, with [`RunError::Stopped`].
+    /// Whether the run must end early, with [`RunError::Stopped`].
     fn is_stopped(&self) -> bool {
         false
     }

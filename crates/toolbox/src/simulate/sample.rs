@@ -1,4 +1,4 @@
-//! Sample runs for tests of reports. A small model produces the runs without a cluster and a controller.
+//! Sample runs for tests of reports. A small model produces the runs without a cluster or a controller.
 
 #![expect(
     clippy::cast_possible_truncation,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::run::{MetricSeries, Sample, Scores};
 
-/// The unserved work.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Unserved {
     /// Of the `arrived` units, `units` were lost.

@@ -99,7 +99,6 @@ fn rounded(value: f64) -> f64 {
 pub(super) struct Row<'a> {
     /// The variant.
     pub(super) run: &'a Run,
-    /// The HPA.
     pub(super) hpa: &'a HpaRun,
     /// Whether this is the baseline of the HPA's variants.
     pub(super) is_first: bool,
@@ -109,7 +108,6 @@ pub(super) struct Row<'a> {
 
 /// One score of a row.
 pub(super) struct Cell {
-    /// The number.
     pub(super) value: f64,
     /// The formatted number.
     pub(super) text: String,

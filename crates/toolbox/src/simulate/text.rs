@@ -1,4 +1,4 @@
-//! Formats words and numbers for people.
+//! Formats words and numbers for readers.
 
 use std::time::Duration;
 

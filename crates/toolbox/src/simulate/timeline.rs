@@ -1,5 +1,5 @@
-//! Drawings of runs for another page than the report: the past of an HPA, and a comparison of runs. They are the
-//! figures of the report, with the same data of their decisions.
+//! Drawings of runs for the page of the console: the past of an HPA, and a comparison of runs. The drawings are the
+//! figures of the report, with the same decision data.
 
 use jiff::SignedDuration;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::page::{self, Data};
 use super::past::{Past, PastRun};
 use super::run::{HpaRun, Run};
 
-/// A drawing with the data of its moments.
+/// A drawing with its data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Drawing {
     /// The panels as markup. Texts are escaped.

@@ -1,8 +1,8 @@
-//! Runs the recent past of an HPA with its fields as they are and with others.
+//! Simulates the recent past of an HPA with its current fields and with changed fields.
 //!
-//! The scenario is that of `simulate --from-cluster`. Its load follows the values of the HPA's metrics in Prometheus or
-//! in the record where they are known, and is constant otherwise. The run with the fields as they are shows how well the scenario agrees
-//! with what happened.
+//! The scenario is that of `simulate --from-cluster`. The load follows the known values of the HPA's metrics in
+//! Prometheus or in the record, and is constant otherwise. The run with the current fields shows how well the
+//! scenario matches the actual past.
 
 mod loads;
 
@@ -38,7 +38,7 @@ pub(crate) const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 #[derive(Debug, Clone)]
 pub(crate) struct Objects(ClusterObjects);
 
-/// The question what an HPA would have done.
+/// A what-if question about an HPA.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) objects: Objects,
@@ -47,14 +47,14 @@ pub(crate) struct Question {
     pub(crate) length: SignedDuration,
     /// The load of the past, from Prometheus.
     pub(crate) sources: SourceLoads,
-    /// The HPA with other fields.
+    /// The HPA with changed fields.
     pub(crate) changed: Value,
     /// Flags of the controller, with values as on a command line.
     pub(crate) flags: Vec<(&'static str, String)>,
     pub(crate) process: Process,
 }
 
-/// What would have happened.
+/// The result of the simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Answer {
     /// The difference in one sentence, without a full stop.
@@ -62,11 +62,11 @@ pub(crate) struct Answer {
     pub(crate) drawing: Drawing,
     /// The headings of the scores, each with its meaning.
     pub(crate) heads: Vec<(&'static str, &'static str)>,
-    /// The scores of each run. A score of what happened may be unknown.
+    /// The scores of each run. Scores of the actual past may be unknown.
     pub(crate) rows: Vec<ScoreRow>,
-    /// Where the load of each metric comes from, in the order of the spec.
+    /// The origin of each metric's load, in the order of the spec.
     pub(crate) loads: Vec<MetricLoad>,
-    /// What the scenario assumes.
+    /// The assumptions of the scenario.
     pub(crate) notes: Vec<String>,
 }
 
@@ -89,7 +89,6 @@ pub(crate) enum PlayError {
 }
 
 impl Objects {
-    /// Reads the objects of an HPA.
     pub(crate) async fn read(
         clients: &Clients,
         namespace: &str,
@@ -104,7 +103,7 @@ impl Objects {
     }
 }
 
-/// Simulates the past with both sets of fields. `stop` cancels the runs.
+/// Simulates the past with the current and with the changed fields. `stop` cancels the runs.
 pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answer, PlayError> {
     let Plan { document, changed, start, length, mut notes, origins, is_past } = Plan::new(question);
     let scenario = |document: &Node, name| Scenario::read(document, name, None, question.process);
@@ -115,7 +114,7 @@ pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answ
     let mut runs: Vec<Run> = run_all(&scenarios, stop)?.into_iter().map(|output| output.run).collect();
     if is_past {
         let mut happened = question.past.run(length).run;
-        // Both start at the same second.
+        // The actual past and the simulated runs start at the same second.
         happened.start = start;
         runs.insert(0, happened);
     }
@@ -124,7 +123,7 @@ pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answ
         name: run.variant.clone(),
         cells: SCORES
             .iter()
-            // The cluster does not show which work was lost.
+            // The amount of lost work in the cluster is unknown.
             .map(|score| {
                 let is_known = !(is_past && index == 0 && score.title == "unserved");
                 is_known.then(|| (score.text)(&hpa.scores, run))
@@ -189,14 +188,14 @@ pub(crate) fn range(past: &Past, length: SignedDuration) -> Option<TimeRange> {
     span.is_known.then_some(TimeRange { start: span.start, end: past.to })
 }
 
-/// The scenarios and what they assume.
+/// The scenarios and their assumptions.
 struct Plan {
     document: Node,
     changed: Node,
     start: Timestamp,
     length: SignedDuration,
     notes: Vec<String>,
-    /// Where the load of each metric comes from.
+    /// The origin of each metric's load.
     origins: Vec<MetricLoad>,
     /// Whether the load follows the past.
     is_past: bool,
@@ -242,7 +241,7 @@ impl Plan {
         let flags: serde_json::Map<_, _> =
             flags.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         put(&mut document, "flags", &Value::Object(flags));
-        // The capacity of a pod depends on the target as it is, so only the HPA is replaced.
+        // The capacity of a pod depends on the current target, so only the HPA is replaced.
         let other = ClusterObjects { hpa: changed.clone(), ..objects.clone() };
         let mut with_changes = document.clone();
         if let Some(hpas) = from_cluster::scenario(&other, past.to).get("hpas") {
@@ -256,7 +255,6 @@ fn put(document: &mut Node, name: &str, value: &Value) {
     document.put(name, Node::from_json(&"the scenario from the cluster".into(), value));
 }
 
-/// Stops runs.
 struct Stop<'a>(&'a CancellationToken);
 
 impl Progress for Stop<'_> {
@@ -267,7 +265,7 @@ impl Progress for Stop<'_> {
     }
 }
 
-/// Runs the scenarios at once, each in its thread.
+/// Runs the scenarios in parallel, each in its own thread.
 fn run_all(scenarios: &[Scenario; 2], stop: &CancellationToken) -> Result<Vec<RunOutput>, RunError> {
     let [first, second] = scenarios;
     thread::scope(|scope| {

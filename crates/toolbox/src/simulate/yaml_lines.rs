@@ -20,7 +20,7 @@ pub(crate) fn line(document: &Document, pointer: &str) -> Option<u64> {
     Some(document.node.locate(&steps).line).filter(|line| *line > 0)
 }
 
-/// A YAML text that was read.
+/// A parsed YAML text.
 #[derive(Debug)]
 pub(crate) struct Document {
     node: Node,
@@ -28,7 +28,7 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Reads a text. `None` if it is no YAML document.
+    /// Reads a text. `None` if it is not a YAML document.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let node = Node::read("", text).ok()?;
         let value = node.json();

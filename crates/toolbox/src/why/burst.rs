@@ -6,7 +6,7 @@ use policies::steps::Step as PolicyStep;
 use super::Situation;
 use crate::explain::{Line, Step};
 
-/// Renders both windows and what set the proposal.
+/// Renders both windows and the step that set the proposal.
 pub(super) fn step(situation: &Situation) -> Option<Step> {
     let steps = situation.policy.iter().flat_map(|policy| &policy.steps);
     let burst = steps.into_iter().find_map(|step| match step {

@@ -75,7 +75,7 @@ pub enum Change {
     Policy {
         /// The time.
         at: Timestamp,
-        /// What starts or ends.
+        /// The rules that start or end.
         what: String,
         /// The count after the change. `None` if it depends on inputs at that time.
         to: Option<i32>,
@@ -128,7 +128,7 @@ pub fn counterfactual(situation: &Situation) -> Option<Counterfactual> {
     Some(found)
 }
 
-/// Finds the changes of the reference's decision.
+/// Finds the changes that would give another result, without changes of the scaling policy.
 fn of_metrics(situation: &Situation) -> Option<Counterfactual> {
     let explanation = &situation.explanation;
     let mut found = Counterfactual::default();

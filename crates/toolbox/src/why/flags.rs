@@ -70,7 +70,7 @@ pub(super) fn recorded(
     if flags.has(INITIAL_READINESS_DELAY) {
         settings.initial_readiness_delay = given.initial_readiness_delay;
     }
-    // A version determines its gates.
+    // The emulated version also sets the defaults of the gates.
     let gates = flags.has(EMULATED_VERSION) || flags.has(FEATURE_GATES);
     if gates {
         settings.version = given.version;

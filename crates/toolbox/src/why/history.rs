@@ -43,7 +43,6 @@ struct Windows {
     down: SignedDuration,
 }
 
-/// One rescale.
 #[derive(Debug, Clone, Copy)]
 struct Rescale {
     at: Timestamp,

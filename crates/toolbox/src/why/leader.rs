@@ -30,7 +30,7 @@ enum MissingRecord {
     /// The controller refused the request.
     #[error(transparent)]
     Refused(ForwardError),
-    /// The response is no record.
+    /// The response is not a record.
     #[error("failed to parse the controller's record: {0}: use the version of the controller")]
     Format(#[from] serde_json::Error),
     /// The record has another version.

@@ -21,7 +21,6 @@ const DEEPEST: usize = 4;
 /// Maximum number of owners to read per HPA. The pods of a target have one or two owners.
 const LOOKUPS: usize = 24;
 
-/// Reads single objects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Objects<'a> {
     pub(super) client: &'a Client,

@@ -38,7 +38,7 @@ pub(super) struct Document<'a> {
     /// The effect of the scaling policy. Absent for an HPA without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a PolicyEffect>,
-    /// What was read from the sources that the policy names. Absent if the metrics APIs answered.
+    /// The readings of the sources that the policy names. Absent if the metrics APIs answered.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     sources: &'a [SourceReading],
     events: &'a [EventContent],

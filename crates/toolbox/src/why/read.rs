@@ -105,7 +105,7 @@ pub struct Question<'a> {
     pub flags: &'a DecisionFlags,
     /// Whether the explanation is repeated (`--watch`).
     pub watch: bool,
-    /// The Lease of the controller that serves the record. `None` reads no record.
+    /// The Leases of controllers that may serve the record, in the order of the search. If empty, no record is read.
     pub leaders: Vec<Lease>,
     /// The local time of day.
     pub clock: SharedClock,
@@ -220,7 +220,7 @@ impl Reader {
         Ok(situations)
     }
 
-    /// Returns the controller's record of an HPA that the last round has explained, if it was read.
+    /// Returns the controller's record of an HPA that the last round has explained. `None` if the record was not read.
     pub(crate) fn record(&self, situation: &Situation) -> Option<&DecisionList> {
         self.records.record(&situation.key, &situation.hpa.as_ref()?.uid)
     }

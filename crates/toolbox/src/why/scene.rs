@@ -82,7 +82,6 @@ impl Scene {
         self
     }
 
-    /// Sets `behavior`.
     pub(crate) fn behavior(mut self, behavior: Value) -> Self {
         self.spec["behavior"] = behavior;
         self

@@ -48,7 +48,7 @@ pub struct Situation {
     pub explanation: Explanation,
     /// The effect of the scaling policy. `None` for an HPA without one.
     pub policy: Option<PolicyEffect>,
-    /// What the sync read from the sources that the policy names. Empty if the metrics APIs answered.
+    /// The readings of the sync from the sources that the policy names. Empty if the metrics APIs answered.
     pub sources: Vec<SourceReading>,
     /// The rules of the scaling policy. `None` for an HPA without one, and in a record.
     pub rules: Option<Arc<Rules>>,
@@ -307,7 +307,7 @@ pub enum FlagOrigin {
 }
 
 impl Situation {
-    /// Returns what is known, for the findings.
+    /// Returns the known facts, for the findings.
     pub fn facts(&self) -> Facts<'_> {
         let hpa = self.hpa.as_deref().map(|hpa| HpaFacts {
             spec: &hpa.spec,

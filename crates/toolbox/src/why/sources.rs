@@ -1,5 +1,5 @@
-//! What a sync read from the sources that a scaling policy names: the step of the answer, and the situation of the
-//! controller that read them.
+//! The readings of a sync from the sources that a scaling policy names: the step of the answer, and the situation of
+//! the controller that read them.
 
 use controller::reconcile::{NO_SOURCES, SourceReading, SourceValue};
 use controller::record::wire::DecisionList;
@@ -8,8 +8,8 @@ use super::Situation;
 use super::from;
 use crate::explain::{Line, Step};
 
-/// Returns the situation of the controller's record if the controller read sources, which this command cannot
-/// reach. Otherwise returns the own one. `from`: the pod of the controller.
+/// Returns the situation of the controller's record if the controller read sources, which this command cannot reach.
+/// Otherwise returns `own`. `from`: the pod of the controller.
 pub(super) fn of_controller(own: Situation, record: Option<&DecisionList>, from: &str) -> Situation {
     let reads = |record: &&DecisionList| {
         let last = record.decisions.first();
@@ -36,7 +36,7 @@ pub(super) fn of_controller(own: Situation, record: Option<&DecisionList>, from:
     }
 }
 
-/// Renders what was read: for each metric its source, the age, and the numbers as the source returned them.
+/// Renders the readings: for each metric its source, the age, and the numbers as the source returned them.
 pub(super) fn step(situation: &Situation) -> Option<Step> {
     if situation.sources.is_empty() {
         return None;

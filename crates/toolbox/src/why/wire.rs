@@ -63,12 +63,10 @@ impl Labels for Meta {
 }
 
 impl Meta {
-    /// Returns all owners.
     pub(super) fn owners(&self) -> Vec<Owner> {
         self.owner_references.clone().unwrap_or_default()
     }
 
-    /// Returns the value of a label.
     pub(super) fn label(&self, key: &str) -> Option<&str> {
         self.labels.as_ref()?.get(key).map(String::as_str)
     }

@@ -1,4 +1,4 @@
-{{/* Names and labels. Names derive from the release, so that a shadow and an acting release can coexist. */}}
+{{/* Names and labels. Names derive from the release, so a shadow and an active release can coexist. */}}
 {{- define "concertina.selector" -}}
 app.kubernetes.io/name: concertina
 app.kubernetes.io/instance: {{ .Release.Name }}

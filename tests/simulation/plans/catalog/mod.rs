@@ -46,7 +46,6 @@ fn abruptly(seconds: u64, changes: impl Into<Vec<Change>>) -> Step {
     Step { after: seconds, abrupt: true, changes: changes.into() }
 }
 
-/// A Deployment.
 fn deployment(name: &'static str, replicas: i64) -> Change {
     // The names that the scenarios use, with their selectors.
     let selector = match split(name).1 {

@@ -87,9 +87,9 @@ proptest! {
         }
     }
 
-    // Compares with a history of all rescales. An event that no longer counts in its direction may have lost
-    // its slot while the other direction still counts it, as in upstream. The order of the slots determines
-    // the lost event.
+    // Compares with a history of all rescales. As in upstream, a new event may replace an event that no
+    // longer counts in its own direction, although the other direction still counts it. The order of the
+    // slots determines which event is replaced.
     #[test]
     fn bounded_scale_events_allow_no_larger_change(
         rules in behaviors(),

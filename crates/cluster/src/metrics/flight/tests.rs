@@ -63,7 +63,7 @@ async fn caller_may_want_a_younger_answer() {
     pass(2).await;
     assert_eq!(ask(2).await, Ok(0));
     assert_eq!(ask(1).await, Ok(1));
-    // Others share the younger answer, and none is older than the age of all.
+    // Other callers share the younger answer. No answer is older than the maximum age.
     pass(4).await;
     assert_eq!(flights.join("q", takes(0, &count)).await, Ok(1));
     pass(2).await;

@@ -1,8 +1,7 @@
 //! Chooses between one list per namespace and one list per selector by cost.
 //!
-//! The cost of a mode is its requests and bytes within a period, counted as HPAs query. A namespace with a
-//! single HPA is never listed. A namespace with many pods is never listed if HPAs need few of them. Pure: the
-//! time is an argument.
+//! The cost of a mode is its requests and bytes within a period, counted at each query. A namespace with a single HPA
+//! is never listed. A namespace with many pods is never listed if HPAs need few of them. Pure: the time is an argument.
 
 use std::time::Duration;
 

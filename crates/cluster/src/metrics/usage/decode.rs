@@ -22,8 +22,8 @@ pub(in crate::metrics) struct Reader {
     /// Whether labels are decoded and kept.
     labels: bool,
     words: HashMap<Arc<str>, u32, FixedHasher>,
-    /// The words of the previous item, overwritten by the words of the current item. `words_so_far` counts
-    /// the words of the current item. Consecutive items mostly have the same words.
+    /// The words of the previous item, overwritten by the words of the current item. `words_so_far` counts the words of
+    /// the current item. Consecutive items usually have the same words.
     last_words: Vec<u32>,
     words_so_far: usize,
     label_sets: HashMap<Box<str>, u32, FixedHasher>,
@@ -121,7 +121,7 @@ impl Reader {
             return Ok(0);
         }
         let text = labels.unwrap_or("null");
-        // Lists are sorted by name, so the previous pod mostly belongs to the same workload.
+        // Lists are sorted by name, so the previous pod usually belongs to the same workload.
         if let Some(last) = self.snapshot.pods.last()
             && self
                 .snapshot

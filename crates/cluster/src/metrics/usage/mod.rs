@@ -188,7 +188,7 @@ impl<'a> Labels<'a> {
 
 impl selector::Labels for Labels<'_> {
     fn value(&self, key: &str) -> Option<&str> {
-        // The last of equal keys counts, as in Go.
+        // The last of several equal keys wins, as in Go.
         self.0.0.iter().rev().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
     }
 }

@@ -228,7 +228,7 @@ async fn time_since_others_comes_from_observations_or_from_their_clock() {
     let (mut server, mut me) = (Server::with(None), elector());
     server.attempt(&mut me, start, 0);
     assert_eq!(me.time_since_other_holder(start, wall(0)), None);
-    // An abandoned Lease counts by a clock that may be wrong in both directions.
+    // The age of an abandoned Lease depends on a clock that may be wrong in both directions.
     for renewed in [7, 107] {
         let (mut server, mut me) = (Server::with(Some(lease("other", renewed, "1"))), elector());
         assert_eq!(server.attempt(&mut me, start, 57), Outcome::Held);

@@ -100,7 +100,7 @@ fn writes_about_hpas_in_scope_are_refused() {
     for (group, field) in [("", "involvedObject"), ("events.k8s.io", "regarding")] {
         assert_eq!(verdict(event(group, field, about.clone())), refused(Refused::Event, "web-hpa"));
     }
-    // An empty namespace is that of the event.
+    // An empty namespace means the event's namespace.
     let short = json!({"kind": "HorizontalPodAutoscaler", "namespace": "", "name": "web-hpa"});
     assert_eq!(verdict(event("", "involvedObject", short)), refused(Refused::Event, "web-hpa"));
     let mut update = event("", "involvedObject", about);

@@ -1,4 +1,4 @@
-//! Which HPAs are in scope, and what is known of the others.
+//! Sorts HPAs into and out of scope, and keeps the data of HPAs out of scope.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::handover::machine::Input;
 use crate::handover::scope::{self, Membership, membership};
 use crate::store::{HpaRecord, Key};
 
-/// Where an HPA belongs.
+/// The place of an HPA after a new version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// In the store of HPAs.
@@ -26,8 +26,8 @@ pub enum Placement {
 }
 
 impl Charges {
-    /// Puts an HPA in or out of scope by its labels. `is_listed`: whether the HPA is from a list, which counts
-    /// even if its version is older than the known one, as after a restore of etcd.
+    /// Puts an HPA in or out of scope by its labels. `is_listed`: whether the HPA is from a list. A listed HPA is
+    /// applied even if its version is older than the known one, as after a restore of etcd.
     pub fn sort(&self, hpa: &HpaRecord, is_listed: bool) -> Placement {
         let (now, at) = (Instant::now(), self.clock.now());
         let version = hpa.resource_version.parse().ok();
@@ -80,14 +80,14 @@ impl Charges {
         self.inner.lock().outside.get(key).is_some()
     }
 
-    /// The target of an HPA out of scope, in a namespace with HPAs in scope, which may share its pods.
+    /// The target of an HPA out of scope, if its namespace has HPAs in scope, which may share its pods.
     pub fn neighbour(&self, key: &Key) -> Option<CrossVersionObjectReference> {
         let inner = self.inner.lock();
         let hpa = inner.outside.get(key)?;
         inner.has_hpas_in(&key.namespace).then(|| hpa.target())
     }
 
-    /// The HPAs out of scope in namespaces with HPAs in scope. `namespace`: only of this one.
+    /// The HPAs out of scope in namespaces with HPAs in scope, or only those of `namespace`.
     pub fn neighbours(&self, namespace: Option<&Arc<str>>) -> Vec<Key> {
         let inner = self.inner.lock();
         let mut namespaces: Vec<_> = inner.hpas.keys().map(|key| Arc::clone(&key.namespace)).collect();
@@ -96,7 +96,7 @@ impl Charges {
         namespaces.iter().flat_map(|namespace| inner.outside.keys_in(namespace)).collect()
     }
 
-    /// Records the label of a namespace, or that it has none. Returns whether that is a change.
+    /// Records the label of a namespace, or its absence. Returns whether the label changed.
     pub fn label_namespace(&self, namespace: &str, label: Option<&str>) -> bool {
         self.change(|inner| {
             if inner.namespaces.get(namespace).map(|label| &**label) == label {
@@ -121,7 +121,7 @@ impl Charges {
         self.inner.lock().namespaces.keys().cloned().collect()
     }
 
-    /// The next namespace with HPAs to read, because the namespace is new in scope.
+    /// The next namespace that is new in scope and has HPAs to read.
     pub fn adopting(&self) -> Option<Arc<str>> {
         self.inner.lock().adopting.pop_first()
     }

@@ -1,5 +1,5 @@
-//! Refused writes of the built-in controller. The API server sends a write to any replica, and only the leader
-//! decides about the charge, so a standby reports what its webhook refused with its next request for the leader's
+//! Refused writes of the built-in controller. The API server sends a write to any replica, but only the leader takes
+//! charge of HPAs. A standby therefore reports the refusals of its webhook with its next request for the leader's
 //! histories.
 //!
 //! ```text
@@ -24,14 +24,14 @@ const LONGEST: usize = 4096;
 /// Maximum age of a refusal in a report.
 const OLDEST: Duration = Duration::from_mins(1);
 
-/// The characters of names that a query may contain.
+/// The characters that are percent-encoded in a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'/').remove(b',');
 
 /// Refusals that the leader does not know, by HPA.
 #[derive(Debug, Default)]
 pub(super) struct Unreported {
     last_by_hpa: BTreeMap<Key, Instant>,
-    /// The last HPA of the last report. The next report continues behind it.
+    /// The last HPA of the last report. The next report continues after it.
     reported_to: Option<Key>,
 }
 
@@ -87,7 +87,7 @@ impl Unreported {
         (!refusals.is_empty()).then_some(Report { text, refusals })
     }
 
-    /// Drops the refusals of a report, unless the HPA had another one since.
+    /// Drops the refusals of a report, unless the HPA has had a later refusal.
     fn reported(&mut self, report: &Report) {
         for (key, at) in &report.refusals {
             if self.last_by_hpa.get(key) == Some(at) {
@@ -101,7 +101,7 @@ impl Refusal {
     /// Reads the value of the parameter `refused`, without percent-encoding.
     ///
     /// # Errors
-    /// Returns [`RefusalError`] with the first entry of another form.
+    /// Returns [`RefusalError`] for the first malformed entry.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, RefusalError> {
         text.split(',').filter(|entry| !entry.is_empty()).map(Self::parse).collect()
     }
@@ -124,15 +124,15 @@ impl Charges {
         self.refused(&Key::new(namespace, hpa), now, Duration::ZERO, true);
     }
 
-    /// Records what a standby refused. Does nothing for HPAs out of scope, and for refusals that preceded the last
-    /// foreign write.
+    /// Records the refusals of a standby. Ignores HPAs out of scope, and refusals that preceded the last foreign
+    /// write.
     pub fn refused_by_standby(&self, refusals: &[Refusal], now: Instant) {
         for Refusal { key, age } in refusals.iter().filter(|refusal| refusal.age <= OLDEST) {
             self.refused(key, now, *age, false);
         }
     }
 
-    /// What this replica refused, for the next request to the leader. `None` without refusals.
+    /// The refusals of this replica, for the next request to the leader. `None` without refusals.
     pub fn unreported(&self, now: Instant) -> Option<Report> {
         self.inner.lock().unreported.report(now)
     }

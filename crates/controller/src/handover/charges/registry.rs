@@ -30,12 +30,12 @@ pub(super) struct Inner {
     pub(super) by_target: BTreeSet<(Arc<str>, Arc<str>, Arc<str>)>,
     /// Due times of the machines.
     pub(super) timers: BTreeSet<(Instant, Key)>,
-    /// What the driver has to do.
+    /// Tasks for the driver.
     pub(super) outputs: VecDeque<(Key, Output)>,
-    /// Number of charges so far.
+    /// The last assigned term.
     pub(super) terms: u64,
     pub(super) last_proof: Option<Timestamp>,
-    /// What this replica refused while it is a standby.
+    /// The refusals of this replica while it is a standby.
     pub(super) unreported: Unreported,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Entry {
     pub(super) target: CrossVersionObjectReference,
     pub(super) charge: Charge,
     pub(super) since: Timestamp,
-    /// Identifies the time in charge. `None` while not in charge.
+    /// Identifies the term in charge. `None` while not in charge.
     pub(super) term: Option<u64>,
     pub(super) timer: Option<Instant>,
     pub(super) last_foreign_write: Option<StatusWriter>,

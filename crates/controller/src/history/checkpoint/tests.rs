@@ -104,8 +104,7 @@ fn record(n: u32) -> HpaRecord {
     }
 }
 
-/// Creates a history with `entries` recommendations and scale events until `now`. Each `n` has another
-/// history.
+/// Creates a history with `entries` recommendations and scale events until `now`. Each `n` has a different history.
 fn history(n: u32, entries: u32, now: Timestamp) -> History {
     let at = |back: u32| {
         // Each sync is late by some milliseconds.

@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// Written by a release that knew no scaling policies.
+/// The bytes come from a release without scaling policies.
 #[test]
 fn history_of_an_earlier_release_is_read() {
     let at = Timestamp::from_second(1_700_000_000).unwrap();

@@ -28,7 +28,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// First pause after a failed pull.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Consecutive failures before a warning. The end of the leader or a new certificate may cause the first one.
+/// Consecutive failures before a warning. A shutdown of the leader or a new certificate may cause the first failure.
 const FAILURES_BEFORE_WARNING: u32 = 2;
 /// Interval at which the histories of deleted HPAs are dropped.
 const SWEEP: Duration = Duration::from_secs(30);

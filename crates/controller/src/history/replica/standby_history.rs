@@ -99,7 +99,7 @@ impl StandbyHistory {
         // Each new holder increments the term by one, so no other replica has led in between.
         let in_order = handed_over.is_some_and(|before| before.checked_add(1) == Some(term));
         let mut inheritance = if in_order { Handover::HandedOver } else { Handover::Nothing };
-        // Shifts the rescales from the watch if the clock has jumped. The copies follow by the current clock.
+        // Shifts the rescales from the watch if the clock has jumped. The copies are shifted below.
         let now = controller.clock_reading().at;
         let mut copied: BTreeMap<_, _> = entries;
         copied.extend(incoming.into_iter().flatten());

@@ -40,8 +40,8 @@ pub trait PeerTransport: fmt::Debug + Send + Sync + 'static {
     /// Lease.
     fn advertised(&self) -> Option<Peer>;
 
-    /// Sends a GET for a path and its query, with the credentials of this process for other replicas. The caller limits the
-    /// time.
+    /// Sends a GET for a path and its query, with the credentials of this process for other replicas. The caller
+    /// limits the time.
     fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>>;
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Part {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PartError {
     /// The bytes have another format or another version.
-    #[error("not in the format of this version; run replicas of one version")]
+    #[error("format of another version; run all replicas at the same version")]
     Format,
     /// The response is truncated, or a value is invalid.
     #[error("truncated or invalid: {0}")]

@@ -1,4 +1,4 @@
-//! What the merged policies of HPAs mean for each policy object.
+//! The use of each policy object by the merged policies of HPAs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(in crate::policy) struct PolicyUse {
     pub(in crate::policy) policy: Arc<StoredPolicy>,
     /// The number of HPAs that the policy applies to.
     pub(in crate::policy) matched: usize,
-    /// Fields that another policy of the same kind sets for the same HPA, too, each as a sentence.
+    /// Fields that another policy of the same kind also sets for the same HPA, each as a sentence.
     pub(in crate::policy) overlaps: BTreeSet<String>,
     /// Fields beyond a limit of a ClusterScalingPolicy, each as a sentence.
     pub(in crate::policy) limited: BTreeSet<String>,
@@ -74,7 +74,7 @@ impl Policies {
     }
 }
 
-/// The name of the object of a source. No object has the name of an annotation, which is empty.
+/// The name of the object of a source. The name of an annotation is empty and matches no object.
 fn name_of(source: &Source) -> PolicyName {
     match source.name.split_once('/') {
         Some((namespace, name)) if source.level == Level::Namespaced => {

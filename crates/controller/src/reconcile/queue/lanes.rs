@@ -1,10 +1,10 @@
-//! The due keys that can be handed out, in two lanes with turns by namespace, and the keys that were handed out as fresh
-//! keys a short time ago.
+//! The due keys that can be handed out, in two lanes with turns by namespace, and the keys that were recently handed
+//! out as fresh keys.
 //!
-//! A turn of a namespace has several periodic keys, so that few namespaces are in progress at once and the HPAs of
-//! a namespace share their metrics. Fresh keys come first, but of each namespace only one per round while
-//! periodic keys are due. A round ends when every namespace with periodic keys has had its turn. So no
-//! namespace can use more than its share of the hand-outs by changes of its HPAs.
+//! A turn of a namespace has several periodic keys, so that few namespaces are in progress at once and the HPAs of a
+//! namespace share their metrics. Fresh keys come first, but only one per namespace and round while periodic keys are
+//! due. A round ends when every namespace with periodic keys has had its turn. Changes of HPAs therefore cannot
+//! increase a namespace's share of the hand-outs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::store::Key;
 const MAX_TOKEN_WAITS: usize = 8;
 /// Maximum number of periodic keys that a namespace hands out in one turn.
 pub(super) const KEYS_PER_TURN: u32 = 16;
-/// The rank of a namespace of which no keys are handed out.
+/// The rank of a namespace while its keys are not handed out.
 const BLOCKED: u64 = u64::MAX;
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// A namespace is served in priority from the round of its rank on.
+    /// The rank of a namespace is the first round in which its keys have priority.
     fresh: Rotation<Position, Key>,
     periodic: Rotation<Position, Key>,
     /// The last turn with a periodic key, and the number of keys handed out in it.

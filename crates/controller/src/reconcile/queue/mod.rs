@@ -11,8 +11,8 @@
 //! - Namespaces take turns.
 //! - Keys that are added at once, because their HPA is new or has changed, come before periodic keys, up to
 //!   the share of their namespace (`lanes`).
-//! - A key is handed out for a change at most once a second, and up to eight times less often if it changes all
-//!   the time (`lanes`). A change within such an interval is due at its end.
+//! - A key is handed out for a change at most once a second, and up to eight times less often if it changes
+//!   continuously (`lanes`). A change within such an interval is due at its end.
 //!
 //! The queue has no background task. Every call first moves the keys that have become due, in the order of
 //! their due times.
@@ -96,7 +96,7 @@ impl Queue {
         Self { state: Mutex::default(), changed: Notify::new(), fresh_added: Notify::new(), metrics }
     }
 
-    /// Makes a key due now. Does nothing if the key is already due. A time for which the key waits stays.
+    /// Makes a key due now. Does nothing if the key is already due. A waiting time of the key stays.
     pub fn add(&self, key: &Key) {
         let now = Instant::now();
         let mut state = self.up_to(now);

@@ -1,5 +1,5 @@
-//! The API groups of metrics adapters that a policy names with `source.apiGroup`. Each one has the discovery, the limits,
-//! the shared responses and the circuit of the default groups for itself, so an adapter that hangs delays no other.
+//! The API groups of metrics adapters that a policy names with `source.apiGroup`. Each group has its own discovery,
+//! limits, shared responses and circuit breaker, so an adapter that hangs delays no other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ struct OpenGroup {
 }
 
 impl Adapters {
-    /// `options`: those of the default groups.
+    /// `options`: the options of the default groups.
     pub(crate) fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
         Self { clients: clients.clone(), mapper, options, open: Mutex::default() }
     }
@@ -77,8 +77,8 @@ impl Adapters {
 }
 
 impl SyncMetrics {
-    /// Sends a query to the API group of a rule, unless it has an answer to a request sent at most `shared` ago. The
-    /// answer is that of the adapter, unchanged.
+    /// Sends a query to the API group of a rule, unless a request sent at most `shared` ago has an answer. Returns
+    /// the adapter's answer unchanged.
     pub(super) async fn ask_group(
         &self,
         rule: &MetricRule,
@@ -103,7 +103,7 @@ impl SyncMetrics {
         };
         let Samples { oldest, count, values } = Samples::new(&answer, is_per_pod);
         let age = oldest.map(|oldest| self.clock.now().duration_since(oldest));
-        // A number without a time, or with a time of the future, counts as current.
+        // A number without a time, or with a time in the future, counts as current.
         let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
         if let Some(limit) = rule.max_age_seconds.filter(|limit| age.as_secs() > u64::from(*limit)) {
             return Err(self.failed(rule, failure(SourceError::TooOld(age.as_secs(), limit))));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{HpaRecord, Hpas, Key, Update, Wrote, is_older};
 
-/// Why the stored record of an HPA is older than our last write of it.
+/// The reason why the stored record of an HPA is older than our last write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Staleness {
     /// The event of the write should arrive soon.
@@ -15,10 +15,10 @@ pub enum Staleness {
 }
 
 impl Hpas {
-    /// Applies an HPA that was read after our last write of it, if the stored object has the given UID, and if the read
-    /// is newer than the stored record or lacks the write, which the server has then lost. Only the watch can add a
-    /// deleted HPA again. Older events from the watch then make the HPA stale until the watch has caught up. While a
-    /// list is collected, the record is not applied, because the list will contain it.
+    /// Applies an HPA that was read after our last write. The stored object must have the given UID, because only the
+    /// watch may add an HPA. The read must be newer than the stored record, or must lack the write, which the server
+    /// has then lost. Older events from the watch then make the HPA stale until the watch has caught up. While a list
+    /// is collected, the record is not applied, because the list will contain it.
     pub fn apply_fresh(&self, uid: &str, record: HpaRecord) -> Option<Update> {
         let mut state = self.state.write();
         let listing = state.listed.covers(&record.key.namespace);
@@ -37,7 +37,7 @@ impl Hpas {
         update
     }
 
-    /// Whether the stored record of an HPA is older than our last write of it, in a controller with this period.
+    /// Whether the stored record of an HPA is older than our last write, in a controller with this period.
     pub fn staleness(&self, key: &Key, period: Duration) -> Option<Staleness> {
         let state = self.state.read();
         let cached = state.cached.get(key)?;

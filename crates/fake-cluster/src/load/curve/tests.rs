@@ -121,8 +121,7 @@ fn random_spikes_have_the_mean_rate_and_repeat_for_a_seed() {
     };
     let curve = spikes(1);
     let values = values(&curve, 0..40_000);
-    // No spike covers a time if none started within the last 10 s. The probability of such a time is
-    // exp(-0.1).
+    // A time is outside of all spikes if none started in the 10 s before it. The probability is exp(-0.1).
     let covered = values.iter().sum::<f64>() / 40_000.0;
     assert!((0.08..0.11).contains(&covered), "{covered}");
     assert_eq!(values[..5_000], self::values(&spikes(1), 0..5_000));

@@ -1,7 +1,8 @@
 //! Rules of prometheus-adapter, with the HPAs that use their metrics.
 //!
-//! A rule names the series of a metric only together with the series that exist. So the metrics of the HPAs are
-//! converted, not the rules: the rule that would give a series the metric's name provides its query.
+//! A rule alone does not determine the names of its metrics, because they depend on the existing series. Therefore, the
+//! metrics of the HPAs are converted instead of the rules. The rule that renames a series to the metric's name provides
+//! the query.
 
 mod rule;
 mod series;
@@ -20,7 +21,7 @@ use super::manifest::{Metric, ScalingPolicy};
 use super::note::Remark;
 use super::{Field, Import, Object, Source, TooManyNotes, hpas};
 
-/// The name of the server in policies. The operator names it in the file of sources.
+/// The name of the server in policies. The operator configures the server in the source file.
 const SERVER: &str = "main";
 
 /// The configurations of an input.
@@ -60,7 +61,8 @@ impl Configurations {
         }
         let resources = configuration.at("resourceRules");
         if resources.is_set() {
-            let reason = "cpu and memory stay with metrics.k8s.io: keep these rules, or use metrics-server";
+            let reason =
+                "metrics.k8s.io still serves cpu and memory: keep these rules, or use metrics-server";
             source.note(&resources, Remark::Kept(reason));
         }
         if self.rules.len() > before {
@@ -72,7 +74,7 @@ impl Configurations {
         }
     }
 
-    /// Reads the Deployment of an adapter. Returns whether the object is one.
+    /// Reads the Deployment of an adapter. Returns whether the object is an adapter's Deployment.
     pub(super) fn add_deployment(&mut self, source: &mut Source<'_>) -> bool {
         source.group == "apps" && source.kind == "Deployment" && self.server.add_deployment(source)
     }
@@ -104,8 +106,9 @@ impl Configurations {
         Ok(())
     }
 
-    /// Adds the query of a metric, and the label of namespaces in it to `namespaces`. If several rules may provide it,
-    /// the query tries them all, the last one first, because the adapter lets the last one win.
+    /// Adds the query of a metric to `policy`, and the namespace label of the query to `namespaces`. If several rules
+    /// may provide the metric, the query tries the series of all these rules, the last rule first, because the last
+    /// rule wins in the adapter.
     fn metric(
         &self,
         hpa: &mut Source<'_>,
@@ -161,7 +164,7 @@ struct Used<'a> {
 }
 
 impl<'a> Used<'a> {
-    /// `None` for a metric of another type, and for one of another adapter.
+    /// Returns `None` for metrics of other types, and for metrics of other adapters.
     fn new(metric: &Field<'a>) -> Option<Self> {
         let kind = metric.at("type").value()?.as_str()?;
         let field = metric.at(match kind {

@@ -16,7 +16,6 @@ pub(super) enum Kind {
     External,
 }
 
-/// A rule.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) kind: Kind,

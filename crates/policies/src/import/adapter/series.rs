@@ -1,4 +1,4 @@
-//! Which series a rule renames to a metric.
+//! The series that a rule renames to a metric.
 
 use regex::{Captures, Regex};
 
@@ -44,7 +44,7 @@ impl Selection {
         Ok(Self { name: (!name.is_empty()).then_some(name), names })
     }
 
-    /// The series that `matches` and `renamed` give the name `metric`.
+    /// The series that `matches` and `renamed` rename to `metric`.
     pub(super) fn series(&self, matches: &Regex, renamed: &str, metric: &str) -> Option<String> {
         let name = self.name.clone().or_else(|| invert(matches.as_str(), renamed, metric))?;
         let is_selected = self.names.iter().all(|(pattern, is)| pattern.is_match(&name) == *is);
@@ -54,7 +54,7 @@ impl Selection {
     }
 }
 
-/// A name that a pattern of literals and groups renames to `metric`. The caller checks it.
+/// A name that a pattern of literals and groups renames to `metric`. The caller checks the name.
 fn invert(pattern: &str, renamed: &str, metric: &str) -> Option<String> {
     let reference = Regex::new(r"\$(?:\{([0-9]+)\}|([0-9A-Za-z_]+))").ok()?;
     let number = |reference: &Captures<'_>| {

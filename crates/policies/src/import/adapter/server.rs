@@ -1,4 +1,4 @@
-//! The Prometheus of an adapter, as an entry of the file of sources.
+//! The Prometheus of an adapter, as an entry of the source file.
 
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ const OWN_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MetricSources {
     prometheus: [Server; 1],
-    /// What the operator has to add, in the order of the fields.
+    /// The fields that the operator must add, in order.
     #[serde(skip)]
     pub open: Vec<&'static str>,
 }
 
-/// A server, as in the file of sources.
+/// A server, as in the source file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Server {
@@ -37,7 +37,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Reads the arguments of an adapter. Returns whether the object is the Deployment of one.
+    /// Reads the arguments of an adapter. Returns whether the object is an adapter's Deployment.
     pub(super) fn add_deployment(&mut self, source: &mut Source<'_>) -> bool {
         let mut any = false;
         for container in source.root.at("spec").at("template").at("spec").at("containers").items() {
@@ -82,12 +82,12 @@ impl Server {
         }
     }
 
-    /// The file with the server. `labels`: the label of namespaces in each query, or nothing for a query of all
-    /// namespaces.
+    /// The source file with the server. `labels` contains the namespace label of each query, or `None` for a query of
+    /// all namespaces.
     pub(super) fn file(&self, labels: &BTreeSet<Option<String>>) -> MetricSources {
         let mut open = Vec::new();
         if self.url.is_none() {
-            open.push("url: that of --prometheus-url of the adapter");
+            open.push("url: the value of the adapter's --prometheus-url");
         }
         let only = labels.iter().next().filter(|_| labels.len() == 1).cloned().flatten();
         if only.is_none() {

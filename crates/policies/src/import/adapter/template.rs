@@ -22,7 +22,7 @@ pub(super) enum Object<'a> {
         /// Its name.
         name: &'a str,
     },
-    /// None.
+    /// No object.
     External,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum TemplateError {
     /// The rule has no label for the resource.
     #[error("the rule has no label for {0}: write the query yourself")]
     NoLabel(String),
-    /// The template has parts that are not known here.
+    /// The template contains an unsupported part.
     #[error("the metricsQuery of the rule uses {0}: write the query yourself")]
     Part(String),
     /// The query contains a placeholder of policies.
@@ -51,7 +51,7 @@ pub(super) enum TemplateError {
 pub(super) struct Labels(Vec<String>);
 
 impl Labels {
-    /// The matchers of a label selector. The error is the requirement that has none.
+    /// The matchers of a label selector. The error is the first requirement without a matcher.
     pub(super) fn of_selector<'a>(selector: &Field<'a>) -> Result<Self, Field<'a>> {
         let text = |field: Field<'a>| field.value().and_then(Value::as_str).map(str::to_owned).ok_or(field);
         let mut labels = Self::default();
@@ -81,7 +81,7 @@ impl Labels {
     }
 }
 
-/// The query of a metric. `labels`: those of the metric's selector.
+/// The query of a metric. `labels` contains the matchers of the metric's selector.
 pub(super) fn query(
     rule: &Rule,
     series: &str,
@@ -125,7 +125,7 @@ pub(super) fn query(
         Object::Pods if group != "pod" => {
             format!(r#"label_replace({filled}, "pod", "$1", "{group}", "(.*)")"#)
         }
-        // The HPA adds the values of an external metric up.
+        // The HPA controller sums the values of an external metric.
         Object::External => format!("sum({filled})"),
         _ => filled,
     })
@@ -141,7 +141,7 @@ fn fill(template: &str, parts: &BTreeMap<&str, &str>) -> Result<String, Template
         let value = value.ok_or_else(|| TemplateError::Part(format!("<<{part}>>")))?;
         text.push_str(before);
         text.push_str(value);
-        // No comma follows matchers that are empty.
+        // Drops the comma after empty matchers.
         let is_first = value.is_empty() && before.trim_end().ends_with('{');
         rest = after.trim_start().strip_prefix(',').filter(|_| is_first).unwrap_or(after);
     }

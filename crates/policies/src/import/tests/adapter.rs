@@ -45,7 +45,7 @@ fn queries(rules: &str, metrics: &[String]) -> (Vec<String>, Vec<String>) {
         let metrics = spec["metrics"].as_array().unwrap().clone();
         metrics.into_iter().map(|entry| {
             assert_eq!(entry["prometheus"]["server"], "main");
-            // The controller accepts the query, also where it restricts queries to a namespace.
+            // The controller accepts the query, even if it restricts queries to a namespace.
             let tenant = promql::Tenant { label: "namespace", namespace: "shop" };
             promql::Query::parse(entry["prometheus"]["query"].as_str().unwrap(), Some(tenant)).unwrap();
             format!(
@@ -173,20 +173,20 @@ fn configuration_is_read_from_a_config_map_and_its_problems_are_noted() {
         "rules[1].name.matches: not imported: must be a regular expression, not \"(\"",
         "rules[2].name.as: not imported: is missing",
         "rules[3].seriesFilters[0].is: not imported: must be a selector of series, not \"[\"",
-        "resourceRules: stays in effect: cpu and memory stay with metrics.k8s.io: keep these rules, or use metrics-server",
+        "resourceRules: stays in effect: metrics.k8s.io still serves cpu and memory: keep these rules, or use metrics-server",
     ];
     assert_eq!(notes, expected.map(|note| format!("{title}{note}")));
     let (_, notes) = imported(&[RULES]);
     let expected = "configuration of prometheus-adapter: next step: name the Prometheus of --prometheus-url as \"main\" in \
                     the file of --metric-sources, which concertina sources import prints";
     assert_eq!(notes, [expected]);
-    // Other ConfigMaps are other projects' objects.
+    // Other ConfigMaps belong to other projects.
     let other =
         r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b: 1"}}"#;
     assert_eq!(imported(&[other]), (Vec::new(), Vec::new()));
 }
 
-/// The file of sources for rules, a Deployment and an HPA, the notes about the Deployment, and what is left open.
+/// The source file for rules, a Deployment and an HPA, the notes about the Deployment, and the number of open fields.
 fn sources(arguments: &str, used: &str) -> (String, Vec<String>, usize) {
     let deployment = format!(
         "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: adapter, namespace: monitoring}}, \
@@ -253,5 +253,5 @@ fn two_metrics_of_one_name_have_one_query() {
     assert_eq!((first.len(), notes.len()), (1, 1));
     let (first, notes) = queries(RULES, &[object("api"), object("web")]);
     assert_eq!(first.len(), 1);
-    assert!(notes[0].contains("a policy has one query for the name of a metric"), "{notes:?}");
+    assert!(notes[0].contains("a policy has one query per metric name"), "{notes:?}");
 }

@@ -1,4 +1,4 @@
-//! Objects of other projects, written for these tests after the projects' references.
+//! Objects of other projects, written for these tests from the projects' reference documentation.
 
 mod adapter;
 mod kapacity;
@@ -70,7 +70,7 @@ fn notes_of_an_input_are_bounded() {
     assert_eq!(import(&objects), Err(TooManyNotes));
 }
 
-/// Any value where a field is expected.
+/// An arbitrary value for a field.
 fn any_value() -> impl proptest::strategy::Strategy<Value = serde_json::Value> {
     use serde_json::json;
     proptest::sample::select(vec![
@@ -98,7 +98,7 @@ fn any_value() -> impl proptest::strategy::Strategy<Value = serde_json::Value> {
 }
 
 proptest! {
-    /// Whatever an object contains, its policy has no field that the reader of policies reports.
+    /// The reader of policies accepts all fields of an imported policy, for any object.
     #[test]
     fn imported_policy_is_valid_for_any_object(
         values in proptest::collection::vec(any_value(), 16),

@@ -171,7 +171,7 @@ fn value_is_a_count_only_with_the_average_of_an_hpa() {
     for (target, expected) in [
         (
             "type: Value, value: 10",
-            ".target: not imported: without averageValue, the value of a schedule is no count of pods",
+            ".target: not imported: without averageValue, the value of a schedule does not determine a number of pods",
         ),
         (
             "type: AverageValue, averageValue: 0",
@@ -185,7 +185,7 @@ fn value_is_a_count_only_with_the_average_of_an_hpa() {
         let (specs, notes) = imported(&[&schedule, &hpa("shop", "ScalingSchedule", target, "")]);
         assert_eq!((specs.len(), &*notes[0]), (0, &*format!("{title}{expected}")));
     }
-    // A ScalingSchedule is for HPAs of its namespace, a ClusterScalingSchedule for all.
+    // A ScalingSchedule applies to HPAs of its namespace, and a ClusterScalingSchedule to all HPAs.
     let (specs, notes) = imported(&[&schedule, &hpa("other", "ScalingSchedule", AVERAGE, "")]);
     assert_eq!(specs.len(), 0);
     assert!(

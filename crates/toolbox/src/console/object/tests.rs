@@ -1,7 +1,7 @@
 use super::*;
 use crate::why::scene::Scene;
 
-/// The marked lines of a scene, each with its text and what the field did.
+/// The marked lines of a scene, each with its text and the effect of the field.
 fn marked(scene: Scene) -> Vec<(String, String)> {
     let situation = scene.situation();
     let object = object(&situation).unwrap();

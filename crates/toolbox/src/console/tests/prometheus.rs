@@ -1,4 +1,4 @@
-//! What if with the past from a Prometheus server in memory.
+//! *What if* with the past from an in-memory Prometheus server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::super::explain::Explainer;
 use super::super::leaders::LeaderChanges;
 use super::*;
 
-/// Reads a source file with one server. The servers are those of the test.
+/// Reads a source file with one server, which `servers` provides.
 fn sources(name: &str, servers: &PageServers) -> Arc<Sources> {
     let path: PathBuf = std::env::temp_dir().join(format!("console-{name}-{}.yaml", std::process::id()));
     let file = "prometheus: [{name: main, url: 'http://prometheus:9090', enforceNamespaceLabel: namespace}]";
@@ -42,7 +42,7 @@ fn with_jobs() -> Cluster {
     cluster
 }
 
-/// Asks what the last hour had been like with another maximum.
+/// Simulates the last hour with another maximum.
 async fn ask(cluster: &Cluster, sources: Option<Arc<Sources>>) -> Value {
     let refusals = Refusals::new();
     let clients = Clients::over(cluster.connector(), &client_options(&refusals)).unwrap();
@@ -89,7 +89,7 @@ async fn load_of_the_past_comes_from_the_server_of_the_policy() {
         let value = requests[0].fields.iter().find(|(field, _)| field == name).unwrap();
         value.1.parse::<i64>().unwrap()
     };
-    // The time span of what is known.
+    // The time span of the known past.
     assert!((3_000..3_060).contains(&(field("end") - field("start"))), "{requests:?}");
     assert_eq!(field("step"), 15);
     let end = Timestamp::from_second(field("end")).unwrap();
@@ -107,7 +107,7 @@ async fn unreachable_server_is_a_sentence_and_what_was_seen_is_played() {
         (None, "--metric-sources-file"),
     ] {
         let document = ask(&cluster, sources).await;
-        assert_eq!(document["loads"][0]["origin"], "the shape of its recorded values", "{document}");
+        assert_eq!(document["loads"][0]["origin"], "its observed values", "{document}");
         let problem = document["loads"][0]["problem"].as_str().unwrap();
         assert!(problem.contains(expected), "{problem}");
         assert_eq!(peak(&document, 2), "3", "{}", document["rows"]);

@@ -17,8 +17,8 @@ use controller::store::Key;
 
 /// The interval between two reads of the state.
 const POLL: Duration = Duration::from_secs(1);
-/// Two default sync periods of the built-in controller and the time of a sync. If it has written no status until then,
-/// it found nothing to change.
+/// Two default sync periods of the built-in controller and the time of a sync. A controller that has written no
+/// status by then found nothing to change.
 const IDLE: Duration = Duration::from_secs(35);
 
 /// The state of one HPA after the change.
@@ -31,7 +31,7 @@ pub(super) struct Outcome {
     /// The reason why the change is not complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// What is not visible, although the change is complete.
+    /// The reason why the change is complete without a status write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<&'static str>,
 }

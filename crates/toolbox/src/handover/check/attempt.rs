@@ -19,7 +19,6 @@ use controller::store::Key;
 /// Maximum attempts of a write. Each write of another client in between causes a conflict.
 const ATTEMPTS: u32 = 5;
 
-/// The result of a write.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
 pub(super) enum WriteResult {

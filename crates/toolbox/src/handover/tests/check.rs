@@ -75,7 +75,7 @@ async fn refusal_by_rbac_is_told_apart_from_a_guard() {
     rig.set_label("shop", "web", "concertina");
     rig.refuse(ACCOUNT, "/scale");
     rig.refuse(ACCOUNT, "/status");
-    // The first review is that of the status for all namespaces.
+    // The first review is for the status in all namespaces.
     let denied = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {}, "spec": {},
         "status": {"allowed": false},

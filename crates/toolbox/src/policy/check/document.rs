@@ -1,4 +1,4 @@
-//! One policy of a file: its fields, and those without effect.
+//! One policy of a file: its fields, and the fields without effect.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ pub(super) struct Document {
     pub(super) title: String,
     /// The fields without effect.
     pub(super) problems: Vec<FieldProblem>,
-    /// What a user may not expect.
+    /// Notes about behavior that a user may not expect.
     pub(super) notes: Vec<String>,
     pub(super) parsed: Arc<Parsed>,
-    /// The object, unless the policy is that of an annotation.
+    /// The object. `None` for the policy of an annotation.
     pub(super) object: Option<PolicyObject>,
     /// The rules of this policy alone.
     pub(super) rules: Rules,
@@ -82,7 +82,7 @@ impl Document {
         is_bare.then(|| Self::bare(read, now))
     }
 
-    /// The text of an annotation as a file of its own.
+    /// Reads a file that consists of the text of an annotation.
     fn bare(read: &FileObject, now: Timestamp) -> Self {
         let parsed = match &read.text {
             Some(text) => parse(text, Level::Annotation),
@@ -102,10 +102,7 @@ impl Document {
                 let problems = problems.collect();
                 (parsed, problems)
             }
-            None => (
-                Parsed::default(),
-                vec![FieldProblem::new(&prefix, "must be a text, as all annotations are")],
-            ),
+            None => (Parsed::default(), vec![FieldProblem::new(&prefix, "must be a string")]),
         };
         let title = format!("annotation of {}", titled(&read.object.value));
         Self::with(read, title, Level::Annotation, parsed, problems, None, now)
@@ -135,7 +132,7 @@ impl Document {
         };
         let parsed = match &decoded {
             Some(object) => read_object(object),
-            // The fields are worth a report even if the server would not accept the object.
+            // The report covers the fields even if the server would refuse the object.
             None => self::read(value.get("spec").cloned().unwrap_or_default(), level),
         };
         problems.extend(parsed.problems.iter().map(|problem| FieldProblem::from(problem).within("spec")));
@@ -186,7 +183,7 @@ fn titled(value: &Value) -> String {
     }
 }
 
-/// The problems of a manifest next to its spec.
+/// The problems of a manifest outside of its spec.
 fn manifest(value: &Value) -> Vec<FieldProblem> {
     let mut problems = Vec::new();
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
@@ -215,7 +212,7 @@ fn manifest(value: &Value) -> Vec<FieldProblem> {
     problems
 }
 
-/// What is valid, and over or in contradiction.
+/// Notes about valid rules that have expired or contradict each other.
 fn past(parsed: &Parsed, now: Timestamp) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(until) = parsed.spec.mode.and_then(|mode| mode.until).filter(|until| *until <= now) {

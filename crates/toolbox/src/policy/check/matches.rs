@@ -36,9 +36,10 @@ pub(super) struct Row {
     /// The next start or end of a schedule, or the end of the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_change: Option<Timestamp>,
-    /// Fields of policies of files that older policies of the same kind set, too.
+    /// Fields without effect because an older policy of the same kind sets them. At least one of the two policies is
+    /// in a file.
     pub(super) overridden: Vec<String>,
-    /// Fields of policies of files beyond the limits of a ClusterScalingPolicy.
+    /// Fields of the files' policies beyond the limits of a ClusterScalingPolicy.
     pub(super) problems: Vec<PolicyProblem>,
 }
 
@@ -71,7 +72,7 @@ pub(super) fn rows(documents: &[Document], world: &World, now: Timestamp) -> Vec
         let overridden = overridden.map(|field| {
             format!("{} of {} has no effect: {} is older", field.field, shown(field.source), shown(field.by))
         });
-        // The other problems are those of the documents.
+        // The documents report all other problems.
         let limited = policy.problems.iter().filter(|(index, problem)| {
             matches!(problem.reason, ProblemReason::Limited { .. }) && is_in_files(*index)
         });

@@ -15,7 +15,7 @@ use crate::words::counted;
 /// The number of HPAs in text. Documents have all of them.
 const SHOWN: usize = 200;
 
-/// What a check found.
+/// The result of a check.
 pub(super) struct Report<'a> {
     pub(super) documents: &'a [Document],
     pub(super) rows: &'a [Row],

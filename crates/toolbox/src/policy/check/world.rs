@@ -1,4 +1,4 @@
-//! The HPAs and policies that a check compares: those of the cluster, and those of the files, which come first.
+//! The HPAs and policies of a check, from the cluster and from the files. Objects of the files take precedence.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,11 +29,10 @@ pub(super) struct World {
     pub(super) policies: BTreeMap<(String, String), Entry>,
     /// The labels of namespaces. `None` if they are unknown.
     namespaces: Option<BTreeMap<String, BTreeMap<String, String>>>,
-    /// What could not be read.
+    /// Notes about objects that could not be read.
     pub(super) notes: Vec<String>,
 }
 
-/// An HPA.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hpa {
     labels: BTreeMap<String, String>,
@@ -41,7 +40,7 @@ pub(super) struct Hpa {
     annotation: Option<Arc<Parsed>>,
     pub(super) min: i32,
     pub(super) max: i32,
-    /// The HPA is in a file.
+    /// Whether the HPA is in a file.
     is_in_files: bool,
 }
 
@@ -58,7 +57,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Applicable {
     pub(super) sources: Vec<Source>,
-    /// One of the policies is in a file.
+    /// Whether one of the policies is in a file.
     pub(super) is_checked: bool,
 }
 
@@ -114,7 +113,7 @@ impl World {
         Ok(())
     }
 
-    /// Adds the HPAs and the policies of files. They replace those of the cluster with the same names.
+    /// Adds the HPAs and the policies of files. Objects of the cluster with the same names are replaced.
     pub(super) fn add_files(&mut self, read: &[FileObject], documents: &[Document], default_namespace: &str) {
         for value in read.iter().map(|read| &read.object.value) {
             let is_hpa = value.get("kind").is_some_and(|kind| kind == "HorizontalPodAutoscaler");

@@ -39,7 +39,7 @@ async fn fields_without_effect_are_listed_with_their_paths() {
         (
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, annotations: {concertina.dev/policy: {mode: Paused}}}",
             "a.yaml: document 1: annotation of Deployment web: 1 problem\n  \
-             metadata.annotations[concertina.dev/policy]: must be a text, as all annotations are\n  \
+             metadata.annotations[concertina.dev/policy]: must be a string\n  \
              now: no mode and no schedule is active\n",
         ),
         (
@@ -160,7 +160,8 @@ async fn check_merges_with_the_policies_of_the_cluster() {
     assert_eq!((&document["kind"], &document["at"]), (&json!("PolicyCheck"), &json!(NOW)));
     assert_eq!(document["policies"][0]["matched"], 1);
     assert_eq!(document["notes"], json!([]));
-    // Other policies of the cluster: an older one of the same kind, the limits of the platform, and one of another namespace.
+    // Other policies of the cluster: an older policy of the same kind, the limits of the platform, and a policy of
+    // another namespace.
     let older = json!({"mode": "Paused", "selector": {"matchLabels": {"team": "shop"}}});
     cluster.create(policy("ScalingPolicy", "older", &older)).unwrap();
     let limits = json!({"selector": {}, "limits": {"highestFloor": 6, "allowedModes": ["Paused"]}});
@@ -212,7 +213,7 @@ async fn policy_of_a_file_replaces_the_one_in_the_cluster() {
     let file = folder.file("a.yaml", NIGHT);
     let ran = run(&folder, &["check", "--utc", &file], Some(&cluster)).await;
     let table = ran.out.split_once("\n\n").unwrap().1;
-    // The stored policy is older than the other one, and stays so.
+    // The stored policy is older than the other policy, and the replacement keeps its time of creation.
     assert!(
         table.contains(
             "shop/web ScaleUpOnly 10  20  14:00:00Z   ScalingPolicy shop/hours, ScalingPolicy shop/other"
@@ -242,7 +243,7 @@ async fn cluster_policy_matches_all_namespaces_and_yaml_equals_json() {
     assert_eq!((&json["hpas"][0]["minReplicas"], &json["policies"][0]["matched"]), (&json!(2), &json!(2)));
     let yaml = run(&folder, &["check", "-o", "yaml", &file], Some(&cluster)).await.out;
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
-    // Of one namespace only.
+    // The policies of one namespace only.
     let one = run(&folder, &["check", "-n", "back", "-o", "json", &file], Some(&cluster)).await.document();
     assert_eq!(one["hpas"].as_array().unwrap().len(), 1);
     // Offline, the cluster is not read.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-/// The state of an example at a time, and what else it states about the HPA with its annotation.
+/// The examples by name, each with its expected state at some times.
 const EXAMPLES: [(&str, &[(&str, &str)]); 8] = [
     (
         "sale-weekend",
@@ -34,7 +34,7 @@ const EXAMPLES: [(&str, &[(&str, &str)]); 8] = [
                 "2026-11-23T18:00:00Z",
                 "minReplicas 6 (schedule new-york until 2026-11-24 00:00:00Z), next change 2026-11-24 00:00:00Z",
             ),
-            // The clock has changed in Berlin, and not yet in New York.
+            // Berlin has ended daylight saving time, and New York has not.
             (
                 "2026-10-26T07:00:00Z",
                 "minReplicas 10 (schedule berlin until 18:00:00Z), next change 12:00:00Z",

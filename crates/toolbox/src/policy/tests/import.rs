@@ -60,7 +60,7 @@ keda.yaml: document 2: ScaledObject shop/web: spec.triggers[0]: next step: remov
 "
     );
     assert_eq!(ran.verdict, Ok(Verdict::Good));
-    // What is printed is valid.
+    // The printed policies are valid.
     let printed = folder.file("policies.yaml", &ran.out);
     let ran = run(&folder, &["check", "--offline", &printed], None).await;
     assert_eq!(ran.verdict, Ok(Verdict::Good), "{}", ran.out);

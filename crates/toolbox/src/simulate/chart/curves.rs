@@ -6,7 +6,7 @@ use super::super::text;
 use super::canvas::{Grid, Paint, Row};
 use super::{GUTTER, time_axis};
 
-/// The numbers of rows: of the replica panel, and of each metric panel.
+/// The number of rows of the replica panel, and of each metric panel.
 const ROWS: (usize, usize) = (8, 5);
 /// The maximum number of scenario events in a chart.
 const ZONES: usize = 4;

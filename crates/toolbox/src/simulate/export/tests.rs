@@ -25,9 +25,9 @@ fn csv_quotes_fields_with_special_characters() {
 #[test]
 fn yaml_has_the_values_of_json() {
     let comparison = sample::outage();
-    // JSON is YAML, too. serde_json would round the last digit of some numbers.
+    // JSON is also YAML. serde_json would round the last digit of some numbers.
     let [from_yaml, from_json] = [yaml(&comparison), json(&comparison)].map(|text| {
-        // The run of a day has more nodes than a document from outside may have.
+        // The run of a day has more nodes than the default limit permits.
         let mut options = serde_saphyr::Options::default();
         options.budget = None;
         serde_saphyr::from_str_with_options::<Value>(&text, options).unwrap()

@@ -17,7 +17,6 @@ const LABEL_ROOM: f64 = 0.16;
 /// The size of a frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in super::super) struct Extent {
-    /// The height.
     pub(in super::super) height: i32,
     /// Whether the labels of the time axis are below the panel.
     pub(in super::super) with_times: bool,

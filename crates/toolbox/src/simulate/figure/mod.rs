@@ -41,7 +41,6 @@ pub(super) struct Figure {
 /// Areas and lines over one value axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Panel {
-    /// The title.
     pub(super) title: String,
     /// The unit of its values; empty for plain numbers.
     pub(super) unit: String,
@@ -66,7 +65,7 @@ pub(super) enum Shape {
     Area,
 }
 
-/// The areas between two curves: time, lower value and upper value.
+/// The area between two curves, in pieces of time, lower value and upper value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Area {
     pub(super) ink: Ink,
@@ -102,7 +101,7 @@ pub(super) struct Mark {
     pub(super) label: String,
 }
 
-/// The kinds of marks.
+/// The kind of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MarkKind {
     /// `spec.replicas` was raised.

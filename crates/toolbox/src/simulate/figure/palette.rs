@@ -28,7 +28,7 @@ pub(in super::super) enum Ink {
     Rate,
     /// A time in which a scaling policy has an effect.
     Policy,
-    /// The range between the HPA's bound and that of a schedule.
+    /// The range between the HPA's bound and the bound of a schedule.
     Schedule,
     /// Replicas that a scaling policy withholds.
     Withheld,

@@ -37,7 +37,6 @@ pub(in super::super) fn scale_of(unit: &str, most: f64) -> Scale {
     Scale { by, unit: unit.to_owned() }
 }
 
-/// Builds the panels of an HPA.
 pub(super) fn build(hpa: &HpaRun, length: f64) -> Vec<Panel> {
     let mut panels = vec![replicas(hpa, length)];
     panels.extend(hpa.metrics.iter().map(|metric| metric_panel(hpa, metric, length)));
@@ -93,8 +92,8 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
 }
 
-/// The bands of a scaling policy and their legend: the range between the HPA's bound and that of a schedule, and the
-/// whole height for any other step.
+/// The bands of a scaling policy and their legend: the range between the HPA's bound and the bound of a schedule, and
+/// the whole height for any other step.
 fn policy_bands(hpa: &HpaRun, top: f64) -> (Vec<Area>, Vec<(Ink, Shape, String)>) {
     let (mut schedules, mut others, mut reasons) = (Vec::new(), Vec::new(), BTreeSet::new());
     for span in &hpa.policies {

@@ -13,13 +13,13 @@ use serde_json::{Map, Value, json};
 
 use crate::pointer::{at, text};
 
-/// The policy objects that apply to an HPA, and what could not be read.
+/// The policy objects that apply to an HPA, and notes about unreadable policies.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Policies {
-    /// The manifests, without `metadata` of the server, without status, and without `namespaceSelector`, which is
-    /// applied here because a scenario has no labels of namespaces.
+    /// The manifests, without status and the server's `metadata`. `namespaceSelector` is applied here and removed,
+    /// because a scenario has no labels of namespaces.
     pub(in super::super) manifests: Vec<Value>,
-    /// Sentences about policies that could not be read, so the run has none of them.
+    /// Sentences about policies that could not be read and are not part of the run.
     pub(in super::super) notes: Vec<String>,
 }
 

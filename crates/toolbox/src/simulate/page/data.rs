@@ -216,7 +216,7 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
         column(label, "", ink, 0, values.collect())
     };
     let mut columns = vec![count("desired", Ink::Desired, |sample| Some(sample.wanted))];
-    // The past of an HPA may not know the pods, and then draws none.
+    // The past of an HPA may lack the numbers of pods, which are then not drawn.
     let main = figure.panels.first();
     if main.is_some_and(|panel| panel.lines.iter().any(|line| line.ink == Ink::Ready)) {
         columns.push(count("ready", Ink::Ready, |sample| Some(sample.ready)));

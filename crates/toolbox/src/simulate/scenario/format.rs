@@ -302,8 +302,8 @@ pub(crate) struct MetricsFile {
     pub(crate) custom: ScrapingFile,
     /// external.metrics.k8s.io: an adapter.
     pub(crate) external: ScrapingFile,
-    /// Ways of metrics to the controller. Each one is a variant of the scenario, in which all three APIs have its
-    /// values unless they have values of their own.
+    /// The sources of metrics. Each source is a variant of the scenario. Its values apply to all three APIs, except
+    /// where an API has its own values.
     pub(crate) sources: Vec<SourceFile>,
     /// The outages of the APIs.
     pub(crate) outages: Vec<OutageFile>,
@@ -322,7 +322,7 @@ pub(crate) struct ScrapingFile {
     pub(crate) delay: Option<Length>,
 }
 
-/// A way of metrics to the controller, with its delays.
+/// A source of metrics, with its delays.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(rename = "Source")]
@@ -360,7 +360,7 @@ pub(crate) enum SourceKindFile {
     Kubelet,
     /// Prometheus with a sample every 15s and a window of two samples, read by an adapter for each request.
     Adapter,
-    /// The same, read by the controller.
+    /// Prometheus with a sample every 15s and a window of two samples, read by the controller.
     Prometheus,
     /// Pods, scraped every 5s by the controller.
     Pods,

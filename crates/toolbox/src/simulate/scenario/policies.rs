@@ -74,7 +74,7 @@ fn is_object(document: &Node) -> bool {
     document.text(&["apiVersion"]).is_some_and(|version| version.starts_with(GROUP))
 }
 
-/// Sets the annotation of the HPA with the name, or of every HPA. Returns whether there is one.
+/// Sets the annotation of the HPA with the name, or of every HPA. Returns whether such an HPA exists.
 fn annotate(document: &mut Node, name: Option<&str>, value: &Node) -> bool {
     let mut any = false;
     for hpa in hpas(document) {

@@ -1,4 +1,4 @@
-//! The sources of a scenario: ways of metrics to the controller. Each one is a variant.
+//! The metric sources of a scenario. Each source is a variant.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ const PODS: Duration = Duration::from_secs(5);
 pub(super) struct Source {
     pub(super) name: String,
     pub(super) scrape_interval: Duration,
-    /// The interval of a second stage.
+    /// The interval at which metrics-server reads kubelets.
     pub(super) read_interval: Option<Duration>,
     pub(super) window: Duration,
     pub(super) delay: Duration,
     pub(super) sync_period: Option<Duration>,
 }
 
-/// The names of a document's sources. A document without sources has one way, without a name.
+/// The names of a document's sources. A document without sources has one source without a name.
 pub(in super::super) fn names(document: &Node) -> Result<Vec<Option<String>>, Problem> {
     let list = document.get("metrics").and_then(|metrics| metrics.get("sources"));
     if list.is_none_or(|list| list.items().is_empty()) {

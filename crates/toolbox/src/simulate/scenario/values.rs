@@ -42,23 +42,23 @@ impl Default for Start {
     }
 }
 
-/// A text that is no value of its type.
+/// A text that is not a valid value of its type.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValueError {
-    /// The text has another format.
-    #[error("{text:?} is not {what}: give one {form}")]
+    /// The text has the wrong format.
+    #[error("invalid {what} {text:?}: must be {form}")]
     Format { text: String, what: &'static str, form: &'static str },
     /// The value is negative.
-    #[error("{text:?} is negative: give {what} {form}")]
-    Negative { text: String, what: &'static str, form: &'static str },
+    #[error("invalid {what} {text:?}: must not be negative")]
+    Negative { text: String, what: &'static str },
 }
 
 impl Length {
     fn read(text: &str) -> Result<Self, ValueError> {
-        let (text, what, form) = (text.to_owned(), "a duration", "such as 30s or 1h30m");
+        let (text, what, form) = (text.to_owned(), "duration", "a value such as 30s or 1h30m");
         match text.parse::<GoDuration>().map(GoDuration::unsigned) {
             Ok(Some(duration)) => Ok(Self(duration)),
-            Ok(None) => Err(ValueError::Negative { text, what, form }),
+            Ok(None) => Err(ValueError::Negative { text, what }),
             Err(_) => Err(ValueError::Format { text, what, form }),
         }
     }
@@ -66,9 +66,9 @@ impl Length {
 
 impl Amount {
     fn read(text: &str) -> Result<Self, ValueError> {
-        let (text, what, form) = (text.to_owned(), "a quantity", "such as 250m, 1.5 or 64Mi");
+        let (text, what, form) = (text.to_owned(), "quantity", "a value such as 250m, 1.5 or 64Mi");
         match text.parse::<Quantity>().map(Quantity::as_f64) {
-            Ok(amount) if amount < 0.0 => Err(ValueError::Negative { text, what, form }),
+            Ok(amount) if amount < 0.0 => Err(ValueError::Negative { text, what }),
             Ok(amount) => Ok(Self(amount)),
             Err(_) => Err(ValueError::Format { text, what, form }),
         }
@@ -84,7 +84,7 @@ impl Share {
         let number = number.ok().filter(|number| (0.0..=1.0).contains(number));
         number.map(Self).ok_or_else(|| ValueError::Format {
             text: text.to_owned(),
-            what: "a share",
+            what: "share",
             form: "from 0 to 1, or from 0% to 100%",
         })
     }
@@ -100,8 +100,8 @@ impl Start {
             at.and_then(|at| Self::default().0.checked_add(at.duration_since(TimeOfDay::midnight())).ok());
         since.map(Self).ok_or_else(|| ValueError::Format {
             text: text.to_owned(),
-            what: "a time",
-            form: "such as 08:00 (of a Monday, UTC) or 2030-01-07T00:00:00Z",
+            what: "time",
+            form: "a value such as 08:00 (of a Monday, UTC) or 2030-01-07T00:00:00Z",
         })
     }
 }
@@ -237,10 +237,10 @@ mod tests {
         assert_eq!(read(json!("1m30s")), Ok(Length(Duration::from_secs(90))));
         assert_eq!(
             read::<Length>(json!("fast")).unwrap_err(),
-            "\"fast\" is not a duration: give one such as 30s or 1h30m"
+            "invalid duration \"fast\": must be a value such as 30s or 1h30m"
         );
         assert_eq!(read::<Length>(json!(30)).unwrap_err(), "30 is not a duration such as 30s or 1h30m");
-        assert!(read::<Length>(json!("-5s")).unwrap_err().contains("is negative"));
+        assert!(read::<Length>(json!("-5s")).unwrap_err().contains("must not be negative"));
         assert!(read::<Length>(json!([])).unwrap_err().contains("expected a duration such as 30s"));
     }
 
@@ -251,9 +251,9 @@ mod tests {
         assert_eq!(read(json!("1Ki")), Ok(Amount(1024.0)));
         assert_eq!(
             read::<Amount>(json!("many")).unwrap_err(),
-            "\"many\" is not a quantity: give one such as 250m, 1.5 or 64Mi"
+            "invalid quantity \"many\": must be a value such as 250m, 1.5 or 64Mi"
         );
-        assert!(read::<Amount>(json!(-1)).unwrap_err().contains("is negative"));
+        assert!(read::<Amount>(json!(-1)).unwrap_err().contains("must not be negative"));
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(read(json!("25%")), Ok(Share(0.25)));
         assert_eq!(read(json!(0.5)), Ok(Share(0.5)));
         for wrong in [json!(2), json!("150%"), json!("half")] {
-            assert!(read::<Share>(wrong).unwrap_err().contains("give one from 0 to 1, or from 0% to 100%"));
+            assert!(read::<Share>(wrong).unwrap_err().contains("must be from 0 to 1, or from 0% to 100%"));
         }
     }
 
@@ -270,7 +270,7 @@ mod tests {
         let at = |text: &str| Start(text.parse().unwrap());
         assert_eq!(read(json!("08:30")), Ok(at("2030-01-07T08:30:00Z")));
         assert_eq!(read(json!("2031-05-06T07:08:09Z")), Ok(at("2031-05-06T07:08:09Z")));
-        assert!(read::<Start>(json!("noon")).unwrap_err().contains("give one such as 08:00"));
+        assert!(read::<Start>(json!("noon")).unwrap_err().contains("must be a value such as 08:00"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The loads of a scenario of the past, and where they come from.
+//! The loads of a scenario of the past, and their origins.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,17 +12,17 @@ use sources::PastReading;
 use crate::pointer;
 use crate::simulate::past::Past;
 
-/// What Prometheus has of the past of metrics, by their index in the spec.
+/// The past values of metrics in Prometheus, by the index of the metric in the spec.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SourceLoads {
     pub(crate) by_metric: BTreeMap<usize, Result<PastReading, PastError>>,
 }
 
-/// Why Prometheus does not give the load of a metric, although its scaling policy names a server.
+/// The reason why Prometheus does not provide the load of a metric whose scaling policy names a server.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum PastError {
     /// The command has no source file. Holds the source.
-    #[error("{0}: name the server in the file of --metric-sources-file to play its values")]
+    #[error("{0}: name the server in the file of --metric-sources-file to replay its values")]
     NoFile(String),
     /// Too many metrics. Holds the limit.
     #[error("the past of at most {0} metrics is read from Prometheus")]
@@ -32,13 +32,13 @@ pub(crate) enum PastError {
     Source(#[from] sources::Failure),
 }
 
-/// Where the load of a metric comes from.
+/// A metric and the origin of its load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct MetricLoad {
     /// The short name of the metric.
     pub(crate) metric: String,
     pub(crate) origin: LoadOrigin,
-    /// Why it does not come from Prometheus, which its scaling policy names.
+    /// The reason why the load does not come from the Prometheus server that the scaling policy names.
     pub(crate) problem: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum LoadOrigin {
     Prometheus(String),
     /// The recorded decisions of the controller.
     Record,
-    /// The shape of the values that the HPA has shown since the command started.
+    /// The values in the HPA's status that the watch has observed since the command started.
     Seen,
     /// No value of the past is known.
     Constant,
@@ -67,7 +67,7 @@ impl fmt::Display for LoadOrigin {
         match self {
             Self::Prometheus(server) => write!(f, "Prometheus server {server}"),
             Self::Record => f.write_str("the record of the controller"),
-            Self::Seen => f.write_str("the shape of its recorded values"),
+            Self::Seen => f.write_str("its observed values"),
             Self::Constant => f.write_str("its current value, constant"),
         }
     }
@@ -91,11 +91,11 @@ pub(super) struct Loads<'a> {
 }
 
 impl Loads<'_> {
-    /// Where the load of each metric comes from, and the loads.
+    /// Returns the origin of each metric's load, and the loads.
     pub(super) fn read(&self) -> (Vec<MetricLoad>, Value) {
         let mut loads: Vec<Value> = pointer::list(self.plain, "/load").to_vec();
         if loads.is_empty() && self.is_known && self.cpu().is_some() {
-            // The usage of the pods cannot be read, but the HPA has shown it.
+            // The usage of the pods cannot be read, but the HPA's status contains it.
             loads.push(json!({"cpu": "0"}));
         }
         let mut origins: BTreeMap<usize, LoadOrigin> = BTreeMap::new();
@@ -125,7 +125,7 @@ impl Loads<'_> {
         (metrics.collect(), Value::Array(loads))
     }
 
-    /// The index of the first metric of cpu, and the cores of one unit of its total.
+    /// The index of the first cpu metric, and the number of cores per unit of its total.
     fn cpu(&self) -> Option<(usize, f64)> {
         let containers = pointer::list(self.plain, "/workloads/0/containers");
         let request = |only: Option<&str>| {
@@ -160,8 +160,8 @@ impl Loads<'_> {
         self.past.spec.metrics.iter().position(has_name).map(|index| (index, 1.0))
     }
 
-    /// The curve of a metric's total, and where it comes from: Prometheus first, then the record. `None` without two
-    /// values.
+    /// The curve of a metric's total, and its origin: Prometheus, or else the record or the watch. `None` with fewer
+    /// than two values.
     fn points(&self, index: usize, factor: f64) -> Option<(LoadOrigin, Vec<Value>)> {
         let from_source = self.sources.by_metric.get(&index).and_then(|reading| {
             let PastReading { server, totals } = reading.as_ref().ok()?;

@@ -189,7 +189,7 @@ fn missing_inputs_have_no_counterfactual() {
     recorded.hpa = None;
     recorded.metrics.clear();
     assert_eq!(counterfactual(&recorded), None);
-    // A record has no samples, also if the HPA was read.
+    // A record has no samples, even if the HPA was read.
     let mut recorded = Scene::cpu(5, 430).situation();
     recorded.source = Source::Record {
         url: "pod x".to_owned(),
@@ -290,7 +290,7 @@ fn next_change_of_a_policy_states_the_count_after_it() {
         format!("schedules: [{{name: night, from: {at}, to: 2100-01-01T00:00:00Z, maxReplicas: 3}}]");
     let ceiling = with_policy(situation.clone(), &ceiling, Vec::new());
     assert_eq!(last(&ceiling), change("a schedule changes the bounds", Some(3)));
-    // A guard may act otherwise at that time.
+    // A guard may act differently at that time.
     let step = policies::corrections::IgnoredContainersStep {
         resource: "cpu".into(),
         containers: Vec::new(),

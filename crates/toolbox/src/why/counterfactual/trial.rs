@@ -202,7 +202,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// Finds the field of the HPA that limits the count. A bound of a schedule is no field of the HPA.
+    /// Finds the field of the HPA that limits the count. A bound of a schedule is not a field of the HPA.
     pub(super) fn field(&self) -> Option<Change> {
         let limit = self.explanation.limit.as_ref().filter(|limit| limit.before != limit.after)?;
         let is_own = match limit.limit {

@@ -386,7 +386,7 @@ fn invalid_and_ignored_behavior_is_found() {
             up(json!({"policies": [{"type": "Nodes", "value": 1, "periodSeconds": 15}]})).situation(),
             FindingId::UnknownBehavior,
             Severity::Warning,
-            "a policy of behavior.scaleUp has an invalid type; it allows the same as the policy before it",
+            "a policy of behavior.scaleUp has an invalid type; it allows the same change as the previous policy",
         ),
         (
             ignored.situation(),

@@ -4,7 +4,7 @@ use super::*;
 
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// A machine in charge by the guard since one second.
+/// A machine that takes charge by the guard, one second after `origin`.
 fn in_charge(origin: Instant) -> Charge {
     let mut charge = Charge::new(Key::new("shop", "web"), PERIOD, Guard::Proven);
     charge.step(Input::Lead { hand_over: false }, origin);
@@ -13,7 +13,7 @@ fn in_charge(origin: Instant) -> Charge {
     charge
 }
 
-/// The same, contested by a foreign write after 100 s.
+/// A machine in charge that a foreign write contests 100 s after `origin`.
 fn contested(origin: Instant) -> Charge {
     let mut charge = in_charge(origin);
     charge.step(Input::ForeignWrite, origin + Duration::from_secs(100));
@@ -153,7 +153,7 @@ fn hpa_is_due_at_once_if_a_sync_withheld_a_count_or_found_another_status() {
         charge.step(Input::Concluded(SyncObservation { withheld, ..observation(found, 2) }), origin);
         let at = origin + Duration::from_secs(1);
         assert_eq!(charge.step(Input::Tick, at), Some(Output::InCharge { proof: Proof::Guard, due }));
-        // What was due is not due again after the next contest, and a sync in charge is none that withheld.
+        // The next contest does not make the HPA due again, and a sync in charge does not withhold a count.
         charge.step(Input::Concluded(observation(3, 2)), at);
         charge.step(Input::ForeignWrite, at);
         let quiet = at + 2 * PERIOD;

@@ -3,7 +3,8 @@
 use super::fairness::take_all;
 use super::*;
 
-/// Waits for a worker that must get a key, or must end. Without it, a worker that is never woken would hang the test.
+/// Waits for a worker that must get a key or end. Without the timeout, a worker that is never woken would hang the
+/// test.
 async fn in_time<T>(worker: tokio::task::JoinHandle<T>) -> T {
     timeout(secs(60), worker).await.expect("the worker was not woken").unwrap()
 }
