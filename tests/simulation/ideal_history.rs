@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use autoscaling::history::History;
+use autoscaling::pod::{Phase, Pod};
 use autoscaling::settings::Settings;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 use autoscaling::{Conclusion, Decision, Hpa, Plan as SyncPlan, conclude, decide};
@@ -131,9 +132,7 @@ impl IdealHistories {
         let decision = decide(&hpa, plan, sync.answers, &ideal.history, &self.settings, sync.at);
         if state.syncs.is_multiple_of(8)
             && !hpa.spec.metrics.iter().any(has_negative_target)
-            // With terminating pods, more load can lower the count. The rules multiply by the remaining pods, but keep
-            // the count of the Scale within the tolerance.
-            && !sync.answers.pods.iter().any(|pod| pod.terminating)
+            && counts_all_replicas(sync.answers.pods, &decision)
             && let Some(finding) = self.check_growth(&hpa, plan, sync, &ideal.history, &decision)
         {
             return Some(finding);
@@ -170,6 +169,14 @@ impl IdealHistories {
         let text = format!("{}: {before} replicas, with {fewer:?} load {:?}", sync.hpa.key, grown(fewer));
         Some(("more load asks for no fewer replicas", text))
     }
+}
+
+/// Whether as many pods count as the Scale has replicas, or none exist. Otherwise more load can lower the count: the
+/// rules multiply by the pods that count, but keep the count of the Scale within the tolerance.
+fn counts_all_replicas(pods: &[Arc<Pod>], decision: &Decision) -> bool {
+    let counted =
+        pods.iter().filter(|pod| !pod.terminating && !matches!(pod.phase, Phase::Succeeded | Phase::Failed));
+    pods.is_empty() || usize::try_from(decision.current()) == Ok(counted.count())
 }
 
 /// Whether the target is negative, which no API server accepts. A higher value of such a metric means less

@@ -113,11 +113,11 @@ impl Rules {
     }
 
     /// Marks older rescales of the direction that a new rescale may drop, because no policy reaches back to
-    /// them. A longer policy that is set later does not restore them.
+    /// them when the history records it. A longer policy that is set later does not restore them.
     pub(crate) fn forget(&self, rescales: &mut [Rescale], up: bool, now: Duration) {
         let longest = self.longest(up);
         for rescale in rescales.iter_mut().filter(|rescale| (rescale.change > 0) == up) {
-            rescale.may_be_forgotten |= rescale.at + longest <= now;
+            rescale.may_be_forgotten |= rescale.at + longest <= now + RECORD_DELAY;
         }
     }
 }
