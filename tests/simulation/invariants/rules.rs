@@ -213,6 +213,18 @@ mod tests {
     }
 
     #[test]
+    fn rescale_may_be_dropped_until_the_next_one_is_recorded() {
+        let rules = rules(&json!([{"type": "Pods", "value": 4, "periodSeconds": 15}]));
+        let is_forgotten_at = |second| {
+            let mut rescales = [rescale(50, 3), rescale(50, -1)];
+            rules.forget(&mut rescales, true, Duration::from_secs(second));
+            rescales.map(|rescale| rescale.may_be_forgotten)
+        };
+        assert_eq!(is_forgotten_at(61), [false, false]);
+        assert_eq!(is_forgotten_at(64), [true, false]);
+    }
+
+    #[test]
     fn count_at_most_doubles_without_behavior() {
         let rules = Rules::from_object(&json!({"spec": {"maxReplicas": 20}}));
         assert_eq!(
