@@ -17,6 +17,9 @@ use crate::seeded_bugs::SeededBug;
 
 /// Time after which a process replaces a silent watch, with the time of the next one's start.
 const SILENCE: Duration = Duration::from_secs(95);
+/// Time after which a process notices that a restore of etcd has lost the version of its watch: two silent watches in a
+/// row cause a list.
+pub(crate) const RESTORE_UNNOTICED: Duration = Duration::from_secs(2 * SILENCE.as_secs());
 
 /// The active faults.
 #[derive(Debug, Default)]
@@ -89,13 +92,47 @@ fn hangs(kind: FaultKind, amount: u64) -> bool {
 
 impl Fault {
     /// Time after the end of the fault until which its effect lasts: a process notices a watch that hangs after
-    /// 90 s of silence. Two such watches in a row cause the list that shows a restore of etcd.
+    /// 90 s of silence.
     pub(crate) fn aftermath(&self) -> Duration {
-        let watches = match self.kind {
-            FaultKind::EtcdRestored if !raises_versions(self.amount) => 2,
-            kind => u32::from(hangs(kind, self.amount)),
-        };
-        SILENCE * watches
+        if self.loses_versions() {
+            RESTORE_UNNOTICED
+        } else if hangs(self.kind, self.amount) {
+            SILENCE
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// Whether watches continue from versions that the fault has lost.
+    pub(crate) fn loses_versions(&self) -> bool {
+        self.kind == FaultKind::EtcdRestored && !raises_versions(self.amount)
+    }
+
+    /// Whether the fault can make the view of a process stale.
+    pub(crate) fn delays_views(&self) -> bool {
+        use FaultKind as K;
+        [
+            K::Partition,
+            K::Hang,
+            K::Slow,
+            K::Storm,
+            K::Unauthorized,
+            K::Throttle,
+            K::ResetBefore,
+            K::ResetAfter,
+            K::WatchCut,
+            K::WatchHole,
+            K::WatchLate,
+            K::WatchSilent,
+            K::WatchGone,
+            K::ListGone,
+            K::ListCut,
+            K::Restart,
+            K::CrashBefore,
+            K::CrashAfter,
+            K::EtcdRestored,
+        ]
+        .contains(&self.kind)
     }
 
     fn concerns(&self, process: usize, subject: Subject) -> bool {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 pub(crate) use self::rules::{Rescale, Rules};
 use self::state::{HpaState, ProcessState};
+use crate::faults::RESTORE_UNNOTICED;
 use crate::plan::{Class, Fault, FaultKind, Plan};
 use crate::request_log::Entry;
 use crate::run::Violation;
@@ -57,6 +58,10 @@ pub(crate) struct Invariants {
     longest_lag: Duration,
     /// Time until which views may be stale.
     views_late_until: Duration,
+    /// Time until which faults break watches.
+    watches_break_until: Duration,
+    /// Time until which watches may continue from a version that a restore of etcd has lost.
+    restore_unnoticed_until: Duration,
     /// Time until which writes may follow from old decisions and stale views, since requests are slow.
     decisions_late_until: Duration,
     /// Time until which rates are not checked: two processes lead, or clocks are wrong.
@@ -102,6 +107,8 @@ impl Invariants {
             has_checkpoint: scene.checkpoint,
             longest_lag: LONG_LAG + plan.faults.iter().map(Fault::aftermath).max().unwrap_or_default(),
             views_late_until: Duration::ZERO,
+            watches_break_until: Duration::ZERO,
+            restore_unnoticed_until: Duration::ZERO,
             decisions_late_until: Duration::ZERO,
             rates_doubtful_until: Duration::ZERO,
             clocks_differ: false,
@@ -168,7 +175,7 @@ impl Invariants {
         if fault.kind.is_tenant() {
             return;
         }
-        let ends = fault.until.max(now) + fault.aftermath();
+        let ends = self.end_of_effect(fault, now);
         let late = |until: &mut Duration, by: Duration| *until = (*until).max(ends + by);
         match fault.kind {
             K::ClockDrift => {
@@ -195,27 +202,6 @@ impl Invariants {
         if delay_decisions.contains(&fault.kind) {
             late(&mut self.decisions_late_until, AFTERMATH);
         }
-        let delay_views = [
-            K::Partition,
-            K::Hang,
-            K::Slow,
-            K::Storm,
-            K::Unauthorized,
-            K::Throttle,
-            K::ResetBefore,
-            K::ResetAfter,
-            K::WatchCut,
-            K::WatchHole,
-            K::WatchLate,
-            K::WatchSilent,
-            K::WatchGone,
-            K::ListGone,
-            K::ListCut,
-            K::Restart,
-            K::CrashBefore,
-            K::CrashAfter,
-            K::EtcdRestored,
-        ];
         let affect_one_metric = [
             K::MetricsDown,
             K::MetricsSlow,
@@ -226,7 +212,7 @@ impl Invariants {
             K::MetricsEmpty,
             K::MetricsHuge,
         ];
-        if delay_views.contains(&fault.kind) {
+        if fault.delays_views() {
             late(&mut self.views_late_until, AFTERMATH);
         }
         match fault.hpa {
@@ -235,6 +221,20 @@ impl Invariants {
             }
             _ => late(&mut self.disturbed_until, AFTERMATH),
         }
+    }
+
+    /// Time at which the effect of a fault ends. A watch that breaks while a restore of etcd is unnoticed starts both
+    /// silences again that cause the list.
+    fn end_of_effect(&mut self, fault: &Fault, now: Duration) -> Duration {
+        let until = fault.until.max(now);
+        if fault.delays_views() {
+            self.watches_break_until = self.watches_break_until.max(until);
+            if fault.loses_versions() || now < self.restore_unnoticed_until {
+                self.restore_unnoticed_until = self.watches_break_until + RESTORE_UNNOTICED;
+                return self.restore_unnoticed_until;
+            }
+        }
+        until + fault.aftermath()
     }
 
     /// Records that a process received an object with `version`.
