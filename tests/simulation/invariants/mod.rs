@@ -278,7 +278,9 @@ impl Invariants {
             .or_else(|| self.rate_policies_hold(entry, now));
         if let (Some(hpa), Class::ScalePut, true) = (entry.hpa, entry.class, entry.is_done()) {
             let again = self.current_life(entry).is_some_and(|standing| standing.scales[hpa].again);
-            self.hpas[hpa].rescaled(entry, now, self.longest_lag);
+            if let (Some(from), Some(to)) = (entry.before, entry.replicas) {
+                self.hpas[hpa].rescaled(from, to, now, self.longest_lag);
+            }
             if again {
                 // The history records the decision, which started from the count before the foreign change.
                 self.hpas[hpa].rates_doubtful_until = now + LONGEST_PERIOD;

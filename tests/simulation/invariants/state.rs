@@ -100,20 +100,15 @@ impl HpaState {
         }
     }
 
-    /// Records a rescale. If the process decided on a view without `behavior`, the history lacks the rescale.
-    pub(super) fn rescaled(&mut self, entry: &Entry, now: Duration, longest_lag: Duration) {
-        let (Some(from), Some(to)) = (entry.before, entry.replicas) else { return };
-        // The process's view of the HPA may be stale.
+    /// Records a rescale. The process may have decided on a stale view, and the history lacks a rescale that was decided
+    /// on a view without `behavior`.
+    pub(super) fn rescaled(&mut self, from: i64, to: i64, now: Duration, longest_lag: Duration) {
         let views = self.since(now.saturating_sub(longest_lag));
-        let is_deleted = self.now().is_none();
-        let has_behavior = match self.now() {
-            Some(rules) => rules.behavior.is_some(),
-            None => views.iter().any(|rules| rules.behavior.is_some()),
-        };
         for rules in &views {
             rules.forget(&mut self.rescales, to > from, now);
         }
-        if has_behavior {
+        if views.iter().any(|rules| rules.behavior.is_some()) {
+            let is_deleted = self.now().is_none();
             let may_be_forgotten = is_deleted || views.iter().any(|rules| rules.behavior.is_none());
             self.rescales.push(Rescale { at: now, change: to - from, may_be_forgotten });
         }
@@ -230,5 +225,32 @@ impl ProcessState {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rescale_near_a_change_of_the_behavior_may_count_or_not() {
+        let rules = |behavior: &serde_json::Value| {
+            Rules::from_object(&json!({"spec": {"minReplicas": 1, "maxReplicas": 9, "behavior": behavior}}))
+        };
+        let second = Duration::from_secs;
+        let counted = |versions: [&serde_json::Value; 2], rescaled: u64| {
+            let mut hpa = HpaState::default();
+            hpa.update(Some(rules(versions[0])), second(0));
+            hpa.update(Some(rules(versions[1])), second(60));
+            hpa.rescaled(3, 1, second(rescaled), second(2));
+            hpa.counted().iter().map(|rescale| rescale.may_be_forgotten).collect::<Vec<_>>()
+        };
+        let (without, with) = (json!(null), json!({"scaleUp": {}}));
+        assert_eq!(counted([&with, &without], 61), [true]);
+        assert_eq!(counted([&without, &with], 61), [true]);
+        assert!(counted([&with, &without], 63).is_empty());
+        assert_eq!(counted([&without, &with], 63), [false]);
     }
 }
