@@ -1,10 +1,10 @@
 //! Memory of a cached pod and of a recorded HPA, and the time of index and record operations. `cargo
 //! bench --bench memory`.
 //!
-//! The pods: 50,000 pods of 5,000 ReplicaSets in 50 namespaces, with 2 containers and 5 labels each, and
-//! 5,000 HPAs. The record: 10,000 HPAs with two metrics and 15 pods each. The policies: 1,000 of them for
-//! 10,000 HPAs. Bytes are the growth of the process's resident memory, so they include the allocator and
-//! the index. Linux only, because it reads /proc.
+//! The pods: 50,000 pods of 5,000 ReplicaSets in 50 namespaces, with 2 containers and 5 labels each, and 5,000 HPAs.
+//! The clusters: 1,000 and 10,000 HPAs with 15 pods each. The record: 10,000 HPAs with two metrics and 15 pods each.
+//! The policies: 1,000 for 10,000 HPAs. Bytes are the growth of the process's resident memory, so they include the
+//! allocator and the index. Linux only, because it reads /proc.
 
 #[path = "memory/cluster.rs"]
 mod cluster;

@@ -1,9 +1,10 @@
 //! The latency of the handover webhook: `cargo bench --bench webhook`.
 //!
-//! The webhook runs as in the product, over TLS on a thread of its own, with 10,000 HPAs in scope. A client on another
+//! The webhook runs as in the product, over TLS on a separate thread, with 10,000 HPAs in scope. A client on another
 //! thread sends 1,000 requests a second over 16 connections. The latency of a request includes its wait for the
-//! previous response. Rounds with reviews alternate with rounds of `GET /livez`, which the port answers with 404. These
-//! rounds show the cost of TLS, HTTP and the machine without a decision. The last column is the ratio to that cost.
+//! previous response. Rounds with reviews alternate with rounds of `GET /livez`. The port answers `GET /livez` with
+//! 404, so these rounds show the cost of TLS, HTTP and the machine without a decision. The last column is the ratio to
+//! this cost.
 
 #![allow(
     clippy::expect_used,

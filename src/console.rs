@@ -27,11 +27,11 @@ use controller::reconcile::{ConcludedSync, Observer};
 use controller::store::{HpaRecord, Key};
 use controller::telemetry::metrics::Metrics;
 
-/// Fills the rows from the controller's watch. Clones share them.
+/// Fills the rows from the controller's watch. Clones share the rows.
 #[derive(Debug, Clone)]
 pub struct Rows {
     store: Store,
-    /// The UID of each row, because a recreated HPA arrives before the deletion of the previous HPA.
+    /// The UID of each row, because the watch may report a recreated HPA before the deletion of its predecessor.
     uids: Arc<Mutex<BTreeMap<Key, Arc<str>>>>,
 }
 

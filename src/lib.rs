@@ -6,6 +6,7 @@
 pub mod app;
 pub mod cli;
 pub mod console;
+mod exit;
 pub mod handover;
 pub mod invocation;
 pub mod logging;

@@ -49,8 +49,8 @@ impl LogOptions {
         }
     }
 
-    /// Selects the logged events. Libraries log details only at verbosity 8 and above. kube's client logs errors only,
-    /// because it would otherwise print whole responses of the API server.
+    /// Selects the logged events. The libraries for HTTP and TLS log details only at verbosity 8 and above. kube's
+    /// client logs errors only, because it would otherwise print whole responses of the API server.
     fn filter(self) -> Targets {
         let libraries = if self.verbosity >= 8 { LevelFilter::TRACE } else { LevelFilter::WARN };
         Targets::new()
@@ -70,7 +70,7 @@ pub fn set_up(options: LogOptions, clock: SharedClock) -> Result<(), AlreadySetU
     subscriber::set_global_default(subscriber_to(options, clock, io::stderr)).map_err(|_| AlreadySetUp)
 }
 
-/// Creates a subscriber with another writer, for tests and for commands that control the terminal.
+/// Creates the subscriber of [`set_up`], with any writer.
 pub fn subscriber_to<W>(options: LogOptions, clock: SharedClock, to: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,

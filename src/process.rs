@@ -1,20 +1,18 @@
-//! Turns a command line into an exit code: 0 after a requested stop, 1 after a failure, 2 for an invalid
-//! command line. `why` returns 3 if it has findings, and `parity` returns 3 if it finds differences.
+//! Turns a command line into an exit code: 0 after a requested stop, 1 after a failure, 2 for an invalid command line.
+//! The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result needs attention.
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, IsTerminal, Write};
-use std::process::{ExitCode, Termination};
+use std::io::IsTerminal;
+use std::process::ExitCode;
 use std::sync::Arc;
-
-use tokio_util::sync::CancellationToken;
 
 use crate::app::AppError;
 use crate::cli::{CliError, Config, Program};
+use crate::exit::{failed, print, until_stopped};
 use crate::invocation::{Invocation, ManifestFormat, RbacOptions, Start};
-use crate::logging::{self, for_terminal};
+use crate::logging;
 use crate::{permissions, tools};
 use clock::{SharedClock, SystemClock};
-use cluster::platform::StopRequests;
 use sources::SourceFile;
 
 /// Runs the operation that the command line selects. The first word is the program's name.
@@ -68,88 +66,10 @@ fn start() -> Start {
     }
 }
 
-/// Writes `text` to standard output. A reader that closes the pipe early, such as `head`, is not an error.
-pub(crate) fn print(text: &str) -> ExitCode {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => failed(&error),
-        Ok(()) | Err(_) => ExitCode::SUCCESS,
-    }
-}
-
 fn controller(config: &Config) -> ExitCode {
     let clock: SharedClock = Arc::new(SystemClock);
     if let Err(error) = logging::set_up(config.logging, Arc::clone(&clock)) {
         return failed(&error);
     }
     until_stopped(|stop| crate::app::run(config, clock, Vec::new(), stop))
-}
-
-/// Runs `run` to completion. A signal cancels the token that `run` receives.
-pub(crate) fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
-where
-    F: Future<Output = Result<T, E>>,
-    T: Termination,
-    E: std::error::Error,
-{
-    // Pins the provider in case another crate adds a second one. An error means that a provider is already
-    // installed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    // Syncs spend most of their time waiting. A single thread needs a sixth less CPU time than two threads that wake
-    // each other.
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return failed(&error),
-    };
-    let result = runtime.block_on(async {
-        let stop = CancellationToken::new();
-        if let Err(error) = stop_on_signal(&stop) {
-            tracing::warn!(%error, "failed to listen for signals");
-        }
-        run(stop).await
-    });
-    match result {
-        Ok(ended) => ended.report(),
-        Err(error) => failed(&error),
-    }
-}
-
-/// Cancels `stop` on SIGTERM or SIGINT. On other systems, [`StopRequests`] defines the requests. A second
-/// signal exits with code 1 at once.
-fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
-    let mut requests = StopRequests::listen()?;
-    let stop = stop.clone();
-    // Not supervised, because the task cannot panic.
-    tokio::spawn(async move {
-        for last in [false, true] {
-            requests.next().await;
-            if last {
-                std::process::exit(1);
-            }
-            stop.cancel();
-        }
-    });
-    Ok(())
-}
-
-pub(crate) fn failed(error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("Error: {}", for_terminal(&error.to_string()));
-    ExitCode::FAILURE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use controller::tasks::Tasks;
-
-    #[test]
-    fn process_exits_with_code_1_after_the_panic_of_a_task() {
-        let code = until_stopped(async |stop| {
-            let tasks = Tasks::default();
-            tasks.spawn_until(&stop, "watch", async { panic!("no pods") });
-            tasks.failed().await;
-            tasks.failure().map_or(Ok(()), Err)
-        });
-        assert_eq!(code, ExitCode::FAILURE);
-    }
 }

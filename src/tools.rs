@@ -19,9 +19,9 @@ use toolbox::why::WhyError;
 use crate::app::client_options;
 use crate::cli::flags::{FlagSet, Purpose};
 use crate::cli::{self, CliError, Program};
+use crate::exit::{failed, until_stopped};
 use crate::invocation::Invocation;
 use crate::logging::{self, LogFormat, LogOptions};
-use crate::process::{failed, until_stopped};
 use clock::{SharedClock, SystemClock};
 use cluster::client::ClientOptions;
 use controller::options::MetricSources;
@@ -93,8 +93,13 @@ impl ControllerProcess for ThisProcess {
 
 pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Invocation, CliError>> {
     match words.split_first() {
-        Some((first, rest)) if first == "completion" => return Some(completion::parse(program, rest)),
-        Some((first, rest)) if first == "man" => return Some(man::parse(program, rest)),
+        Some((first, rest)) if first == "completion" => {
+            return Some(completion::parse(program, rest).map(Invocation::Help));
+        }
+        Some((first, rest)) if first == "man" => {
+            let tree = || completion::tree(Program::Concertina, &[]);
+            return Some(man::parse(program, rest, tree).map(Invocation::Help));
+        }
         _ => {}
     }
     let parsed = command::parse(&program.to_string(), words, PROCESS)?;

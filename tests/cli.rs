@@ -31,7 +31,7 @@ const CLOSED: &str = "http://127.0.0.1:1";
 fn concertina(flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_concertina"));
     command.args(flags);
-    // The tests may run in a pod. The program must not detect it.
+    // The environment of the tests, such as that of a pod, must not affect the program.
     for variable in ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG", "RUST_LOG"] {
         command.env_remove(variable);
     }
@@ -104,7 +104,7 @@ fn kubeconfig(server: &str, current: &str) -> String {
     )
 }
 
-/// A port that was free at the time of the check.
+/// A loopback address with a port that was free at the time of the check.
 fn free_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
@@ -274,7 +274,7 @@ fn unreadable_kubeconfig_exits_with_1_and_names_the_cause() {
     let path = folder.file("kubeconfig", &kubeconfig("https://127.0.0.1:1", "here"));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(&path).is_ok() {
-        // The current user, such as root, may read every file.
+        // The current user, such as root, can read every file.
         return;
     }
     let error = refused(1, &[&format!("--kubeconfig={path}")]);

@@ -30,7 +30,7 @@ use serde_json::Value;
 
 use crate::replay::Targets;
 
-/// Number of differences that are printed in full.
+/// Maximum number of differences that are printed in full.
 const PRINTED: usize = 10;
 
 #[test]

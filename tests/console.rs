@@ -1,8 +1,7 @@
 //! The console in a real browser: the program serves the page, Chromium clicks through its views, and the
 //! cluster is embedded.
 //!
-//! `cargo test --test console -- --ignored` runs the tests. They need Chromium, and `CHROMIUM` may set its
-//! path.
+//! `cargo test --test console -- --ignored` runs the tests that need Chromium. `CHROMIUM` may set the path of Chromium.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -79,7 +78,7 @@ impl World {
         Self { cluster, url, kubeconfig, console, _stop: stop }
     }
 
-    /// Starts the console, with further flags, of a cluster whose controller serves the given documents by path.
+    /// Starts the console with further flags. The controller of the cluster serves the given documents by path.
     async fn recorded(
         name: &str,
         hpas: impl IntoIterator<Item = Value>,
@@ -101,7 +100,7 @@ impl World {
         Self { cluster, url, kubeconfig, console, _stop: stop.drop_guard() }
     }
 
-    /// Opens the page in a browser, and waits for the rows.
+    /// Opens the page in a browser, and waits for its list of HPAs or its view of one HPA.
     async fn open(&self, name: &str, width: u32, height: u32) -> Browser {
         let mut browser = Browser::start(&format!("console-{name}"), width, height).await;
         browser.visit(&self.url).await;
@@ -121,7 +120,7 @@ async fn serve(name: &str, cluster: &Cluster) -> (String, PathBuf, DropGuard) {
     (server, kubeconfig, stop.drop_guard())
 }
 
-/// Writes a kubeconfig for a server. A token is sent over TLS only.
+/// Writes a kubeconfig for a server. Clients send the token over TLS only.
 fn kubeconfig(name: &str, server: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("concertina-console-test-{}-{name}", std::process::id()));
     let is_tls = server.starts_with("https:");
@@ -153,7 +152,7 @@ async fn url(console: &mut Child) -> String {
         }
     }
 }
-/// Waits until an expression of the page is true.
+/// Waits until an expression in the page is true, for at most 30 s.
 async fn wait(browser: &mut Browser, expression: &str) {
     let waiting = format!(
         "new Promise((done) => {{ const check = () => ({expression}) ? done(true) : requestAnimationFrame(check); check(); \
@@ -162,7 +161,7 @@ async fn wait(browser: &mut Browser, expression: &str) {
     assert_eq!(browser.evaluate(&waiting).await, true, "{expression}");
 }
 
-/// Fails on script errors, warnings, dialogs, and requests for anything but the server of the page.
+/// Fails on script errors, warnings, log entries, dialogs, and requests to any server but that of the page.
 fn assert_quiet(browser: &Browser, world: &World) {
     for (method, parameters) in &browser.events {
         let is_bad = match method.as_str() {

@@ -78,7 +78,8 @@ fn kustomize_and_helm_render_the_same_objects() {
     );
     let mut all = kustomize("base");
     all.extend(monitoring);
-    // The folder serves every installation in its namespace, the chart only its own release.
+    // The ServiceMonitor of the folder selects every installation in its namespace. The one of the chart selects only
+    // its own release.
     for (key, object) in chart.iter_mut().filter(|(key, _)| key.kind == "ServiceMonitor") {
         let labels = object["spec"]["selector"]["matchLabels"].as_object_mut().unwrap();
         assert_eq!(labels.remove("app.kubernetes.io/instance"), Some("concertina".into()), "{key}");

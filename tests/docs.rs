@@ -1,4 +1,4 @@
-//! Checks that every path in the documents exists.
+//! Checks that every path in the documents exists, and every test that SECURITY.md names.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

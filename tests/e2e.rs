@@ -1,8 +1,8 @@
 //! End-to-end tests against a real control plane: etcd, API server and workload controllers, under the
 //! role of the built-in autoscaler.
 //!
-//! `KUBEBUILDER_ASSETS` names the folder with the programs. These commands build the folder and run all
-//! tests:
+//! `KUBEBUILDER_ASSETS` names the folder with the programs. Two tests need further programs, as their `ignore`
+//! attributes state. These commands build the folder and run all tests:
 //!
 //! ```text
 //! export KUBEBUILDER_ASSETS="$(tests/controlplane/build.sh)"

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use burst::{Autoscaler, Settings};
 use serde::Deserialize;
 
-/// Number of differences that are printed.
+/// Maximum number of differences that are printed.
 const PRINTED: usize = 10;
 /// Second 0 of the recordings: a whole minute.
 const START: i64 = 1_800_000_000;

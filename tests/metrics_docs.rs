@@ -1,4 +1,5 @@
-//! Checks that `docs/reference/metrics.md` equals the declarations of the metrics, in both directions.
+//! Checks that `docs/reference/metrics.md` equals the declarations of the metrics, in both directions, and that all
+//! files of `docs` and `deploy` name only declared metrics.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -44,7 +44,7 @@ impl Drop for PageFile {
     }
 }
 
-/// Fails on script errors, console errors and warnings, dialogs, and requests for anything but the page.
+/// Fails on script errors, warnings, log entries, dialogs, and requests for anything but the page.
 fn assert_quiet(browser: &Browser) {
     for (method, parameters) in &browser.events {
         let is_bad = match method.as_str() {
@@ -125,7 +125,7 @@ async fn tip_shows_the_decision_when_a_chart_is_pointed_at() {
             assert_tip(&mut browser, &comparison, shown).await;
         }
     }
-    // One crosshair through all panels.
+    // The crosshair is in all three panels.
     let count = browser.evaluate("document.querySelectorAll('.cross').length").await;
     assert_eq!(count, 3);
     browser.point(2.0, 2.0).await;

@@ -31,7 +31,7 @@ mod world;
 
 use crate::bugs::PlantedBug;
 
-/// Allocation takes a fifth of the time of a run.
+/// A fast allocator, because allocation takes a fifth of the time of a run.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,5 @@
-//! Generated worlds on a real API server, once under kube-controller-manager and once under Concertina.
-//! Statuses, conditions, events and writes of Scales must be equal.
+//! Generated worlds on a real API server, once under kube-controller-manager and once under Concertina. Except for
+//! intended differences, statuses, conditions, events and writes of Scales must be equal.
 //!
 //! The worlds contain inputs that recordings cannot contain: faults between controller and API server, deletions and
 //! recreations, conflicts, odd names, phases and quantities.
@@ -68,7 +68,7 @@ use crate::trace::{INTENDED, compare};
 /// The number of worlds that run at the same time.
 const BATCH: usize = 50;
 
-/// The number of worlds that show every intended difference.
+/// From this number of worlds on, every intended difference must occur.
 const MANY: usize = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,7 +17,7 @@ const PER_POLICY: usize = 10;
 /// Maximum memory of the match of an HPA, in bytes.
 const BYTES_PER_MATCH: usize = 300;
 
-/// Matches HPAs with a ScalingPolicy for ten of them each, and one ClusterScalingPolicy for all of them.
+/// Matches HPAs with ScalingPolicies, each for ten HPAs, and with one ClusterScalingPolicy for all HPAs.
 pub(super) fn measure() -> Result<(), Box<dyn Error>> {
     let policies = Policies::default();
     let mut hpas = Vec::with_capacity(HPAS);

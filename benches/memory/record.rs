@@ -66,7 +66,7 @@ impl Activity {
     }
 }
 
-/// Measures a usual cluster, or one in which every HPA changes at every sync.
+/// Measures a usual cluster, or a cluster in which every HPA changes at every sync.
 pub(super) fn measure(all_changing: bool) -> Result<(), Box<dyn Error>> {
     let hpas = (0..HPAS).map(hpa).collect::<Result<Vec<_>, _>>()?;
     let activity = |hpa| if all_changing { Activity::Changing } else { Activity::usual(hpa) };
@@ -95,7 +95,7 @@ pub(super) fn measure(all_changing: bool) -> Result<(), Box<dyn Error>> {
         }
         micros(started.elapsed()) / HPAS as f64
     };
-    // The minimum of several rounds, because other work on the machine only adds time.
+    // `folded` is the minimum of several rounds, because other work on the machine only adds time.
     let change = time(&steady);
     let folded = (0..5).flat_map(|_| [time(&similar), time(&steady)]).fold(f64::INFINITY, f64::min);
     println!("record, {title}: {change:.2} µs per sync with a change, {folded:.2} µs per sync without");

@@ -237,7 +237,7 @@ fn without_bytes(hpa: Hpa) -> Result<HpaRecord, Failure> {
         key: Key::new(namespace, name),
         uid: uid.into(),
         generation,
-        // kube keeps the version in its own metadata.
+        // kube keeps the resourceVersion in its own metadata.
         resource_version: String::new(),
         metadata: to_raw_value(&())?,
         packed: None,

@@ -8,8 +8,8 @@
 //! are the medians of the ratios within each round.
 //!
 //! - `ours`: `cluster::watch`.
-//! - `slim`: `kube::runtime::watcher` with serde types that have only the fields that the stores need. For
-//!   HPAs this is a lower bound, because it lacks the bytes that a status PUT sends back.
+//! - `slim`: `kube::runtime::watcher` with serde types that have only the fields that the stores need. For HPAs the
+//!   result is a lower bound, because these types lack the bytes that a status PUT sends back.
 //! - `raw`: `kube::runtime::watcher` with an object that keeps its bytes, decoded as in `ours`.
 //!
 //! Events arrive in a burst after a streaming list, or 0.2 ms apart after a list of two pages.

@@ -17,7 +17,7 @@ use super::{Arrival, Failure, Resource, Run, objects};
 const PODS: usize = 10;
 /// The time between two spaced events.
 const SPACE: Duration = Duration::from_micros(200);
-/// The version of the list. Versions of events count up from it, with the same number of digits.
+/// The resourceVersion of the list. The resourceVersions of events count up from it, with the same number of digits.
 const LIST_VERSION: usize = 5_000_000;
 
 /// The server and the run of its next client.

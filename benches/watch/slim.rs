@@ -44,7 +44,7 @@ impl Names for HpaNames {
     const PLURAL: &'static str = "horizontalpodautoscalers";
 }
 
-/// An object with the metadata that kube requires. Only the version is set.
+/// An object with the metadata that kube requires. Only the resourceVersion is set.
 #[derive(Debug, Clone)]
 pub(super) struct Object<T, N> {
     metadata: ObjectMeta,
@@ -54,7 +54,7 @@ pub(super) struct Object<T, N> {
 
 /// The contents of an [`Object`].
 pub(super) trait Content {
-    /// Removes `metadata.resourceVersion`, which only the metadata keeps.
+    /// Returns `metadata.resourceVersion` for the metadata of the [`Object`]. The contents need not keep it.
     fn take_version(&mut self) -> String;
 }
 

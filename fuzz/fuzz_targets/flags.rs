@@ -1,5 +1,4 @@
-//! Command lines. A valid one has a configuration within its bounds, and an error names the wrong
-//! argument.
+//! Command lines. A valid command line gives a configuration within its bounds, and an error names the wrong argument.
 //!
 //! The input is the arguments, separated by line feeds.
 
@@ -25,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
         Ok(_) => {}
         Err(error) => names_its_argument(error, &arguments),
     }
-    // A final flag of Concertina overrides all earlier flags, if those are valid.
+    // A final flag overrides an earlier flag of the same name, and has no effect on the other flags.
     if let Ok(Invocation::Controller(mut before)) = read
         && !arguments.iter().any(|argument| argument == "--")
     {

@@ -66,7 +66,7 @@ fn rebuilt(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A time, mostly within an hour of a fixed one.
+/// A time, mostly within 70 minutes after a fixed time.
 fn time(u: &mut Unstructured<'_>) -> Result<Timestamp> {
     let second = match u.arbitrary::<u8>()? {
         0 => u.arbitrary::<i64>()?,

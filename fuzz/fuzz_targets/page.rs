@@ -13,7 +13,7 @@ use exposition::{Format, Limits, Page, PageError, Series};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { bytes: 4 << 10, line: 1 << 10, labels: 8, series: 10 };
-/// Larger, because escapes can double a text, and numbers are printed in full.
+/// The limits of a printed series. They are larger, because escapes can double a text, and numbers are printed in full.
 const PRINTED: Limits = Limits { bytes: 8 << 10, line: 8 << 10, ..LIMITS };
 
 /// Name, labels and value.

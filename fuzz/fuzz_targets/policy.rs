@@ -32,7 +32,8 @@ fuzz_target!(|input: &[u8]| {
     let Some(text) = text else { return };
     let text = text.as_ref();
     let now = Timestamp::UNIX_EPOCH;
-    // YAML has other numbers and keys than JSON, so both readings with and without an unknown field are of JSON.
+    // YAML has other numbers and keys than JSON, so the policy is read from JSON both with and without an unknown
+    // field.
     let fields: Option<Map<String, Value>> = serde_json::from_str(text).ok();
     let fields = fields.filter(|fields| !fields.contains_key(UNKNOWN));
     for level in [Level::Annotation, Level::Namespaced, Level::Cluster] {
@@ -54,7 +55,7 @@ fn check(parsed: &Parsed, now: Timestamp) {
     let spec = &parsed.spec;
     assert!(parsed.problems.len() <= MAX_PROBLEMS + 1);
     assert!(parsed.problems.iter().all(|problem| problem.to_string().len() <= MAX_REPORT), "{parsed:?}");
-    // A period of more than a minute, and a mode.
+    // The planted bug needs a mode and a sync period of more than a minute.
     let planted = plant::planted("policy")
         && spec.mode.is_some()
         && spec.sync_period_seconds.is_some_and(|seconds| seconds > 60);

@@ -1,6 +1,6 @@
 //! Quantities compared with exact arithmetic: parsing, printing, order, rounding, sums.
 //!
-//! The input is two texts, separated by a blank. The second one is optional.
+//! The input is two texts, separated by a blank. The second text is optional.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A leader's response to a standby. The response encodes to the same bytes after decoding, and trailing
-//! bytes are refused.
+//! A leader's response to a standby. A decoded response encodes to at most as many bytes. These bytes decode, and
+//! encode to the same bytes again. They are refused without their last byte, and with a further byte.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! The checks of the process: at its start, the first sync of the caches and the user of its requests, and
-//! the health checks.
+//! Checks at the start of the process (the first sync of the caches, the user of its requests), and health checks.
 
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use kube::api::PostParams;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 /// Time without an event or a bookmark after which a cache does not count as current. A silent watch is replaced after
-/// 90 s, so by this time the replacement has not helped.
+/// 90 s, so by this time its replacement is silent too.
 const MAX_CACHE_AGE: Duration = Duration::from_mins(2);
 
 /// Adds the health checks. A standby replica is ready, because it has the same caches as the leader.
@@ -74,7 +73,7 @@ pub(super) fn add_handover(health: &Health, handover: Option<&HandoverSetup>) {
     }
 }
 
-/// Creates a check that fails with the names of the namespaces that are not listed yet, or whose watch is silent.
+/// Creates a check that fails if a watch has not delivered its first list or is silent.
 fn informer(informer: &Informer) -> impl Fn() -> Result<(), NotReady> + Send + use<> {
     let informer = informer.clone();
     move || {
@@ -95,13 +94,13 @@ fn problem(status: &WatchStatus) -> Option<String> {
     }
 }
 
-/// First wait before another attempt.
+/// First wait before a retry.
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Reads the user of `client` from the API server, and retries failed requests. The guards `webhook` and `policy`
-/// refuse writes by `--built-in-users`, so a process that runs as such a user could not write. If the API server does
-/// not serve this review (before 1.28), the user stays unknown, and a warning is logged.
+/// Reads the user of `client` from the API server, and retries failed requests. With the guard `webhook` or `policy`,
+/// the API server refuses writes by `--built-in-users`, so a process that runs as such a user could not write. If the
+/// API server does not serve this review (before 1.28) or forbids it, the user stays unknown, and a warning is logged.
 ///
 /// # Errors
 /// Returns [`AppError::BuiltInUser`] if the guard refuses the writes of this user.
@@ -145,8 +144,8 @@ const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The interval between logs about an unreachable API server.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// Waits for the first sync of the caches, and logs once a minute why the sync is not complete. A rejected
-/// certificate is an error, because retries would be rejected as well.
+/// Waits for the first sync of the caches, and logs once a minute why the sync is not complete. A rejected certificate
+/// is an error, because retries would be rejected as well.
 pub(super) async fn synced(assembly: &Assembly, server: &str) -> Result<(), AppError> {
     let mut checks = interval_at(Instant::now() + CERTIFICATE_CHECK_INTERVAL, CERTIFICATE_CHECK_INTERVAL);
     let mut reminder = interval_at(Instant::now() + REMINDER / 6, REMINDER);

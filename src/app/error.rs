@@ -61,7 +61,7 @@ pub enum AppError {
     /// The Lease was not released, so the next leader must wait until it expires.
     #[error("failed to release Lease {0}; the next leader must wait until the Lease expires")]
     LeaseNotReleased(String),
-    /// A task that the controller depends on has failed. The controller shut down in order.
+    /// A task that the controller depends on has failed. The controller then shut down gracefully.
     #[error(transparent)]
     Task(#[from] TaskFailure),
 }

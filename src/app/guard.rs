@@ -1,6 +1,6 @@
-//! The guard of this process, with `--scope=labelled`: the webhook, its certificate, and the check of the guard's
-//! objects. Every replica runs all three until the process stops. The handover of individual HPAs starts when the
-//! caches are synced.
+//! The guard of this process, with `--scope=labelled`: the check of the guard's objects and, with
+//! `--handover-guard=webhook`, the webhook and its certificate. Every replica runs them until the process stops, except
+//! in a dry run. The handover of individual HPAs starts when the caches are synced.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub(super) struct GuardSetup {
 }
 
 impl GuardSetup {
-    /// Binds the port of the webhook. Returns `None` if the configured guard is not checked, and for a dry run, which
-    /// is in charge of no HPA.
+    /// Prepares the check of the guard and, with `--handover-guard=webhook`, binds the port of the webhook. Returns
+    /// `None` for the other guards, which are not checked, and for a dry run, which is in charge of no HPA.
     ///
     /// # Errors
     /// Returns [`AppError::Serve`] if the port is unavailable or the certificate's files are invalid.
@@ -133,7 +133,7 @@ impl GuardSetup {
     }
 }
 
-/// The handover before its start. No HPA is written before the start.
+/// The handover before its start. The controller writes no HPA before the handover starts.
 #[derive(Debug)]
 pub(super) struct HandoverSetup {
     handover: Arc<Handover>,

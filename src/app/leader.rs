@@ -42,7 +42,7 @@ pub(super) struct LeaderElection {
     leader_state: watch::Receiver<LeaderState>,
     renewal: Renewal,
     runtime: ElectionRuntime,
-    /// For an election on a separate thread.
+    /// `None` if the election shares the runtime of the process.
     heartbeat: Option<Heartbeat>,
 }
 
@@ -76,7 +76,7 @@ impl ElectionRuntime {
     ) -> io::Result<oneshot::Receiver<T>> {
         let (ended, running) = oneshot::channel();
         let run = async move {
-            // An error means that the process no longer waits.
+            // An error means that the process no longer waits for the result.
             let _ = ended.send(task.await);
         };
         match self {

@@ -1,8 +1,8 @@
 //! The process: builds, starts and supervises all components, and stops them in order.
 //!
-//! Start: serve all ports, fill the caches from the watches, and then become a candidate for the Lease. A
-//! standby replica keeps the same caches as the leader. Shutdown: turn unready, start no new syncs, finish
-//! syncs in flight, flush events, release the Lease, and stop serving last.
+//! Start: serve all ports, fill the caches from the watches, and then become a candidate for the Lease. A standby
+//! replica keeps the same caches as the leader. Shutdown: turn unready, start no new syncs, finish syncs in flight,
+//! flush events and the checkpoint, release the Lease, and stop serving last.
 
 mod checks;
 mod error;
@@ -54,7 +54,7 @@ use sources::{SourceFile, Sources};
 /// Time limit for syncs in flight at shutdown. The limits for the syncs, the remaining events and the Lease
 /// together fit into the default grace period of a pod, 30 s.
 const DRAIN: Duration = Duration::from_secs(15);
-/// Time limit for sending the remaining events at shutdown.
+/// Time limit at shutdown for sending the remaining events, and for the last write of the checkpoint.
 const FLUSH: Duration = Duration::from_secs(5);
 /// Time limit for the release of the Lease.
 const RELEASE: Duration = Duration::from_secs(5);
@@ -78,8 +78,7 @@ pub struct RunContext {
     pub election: ElectionRuntime,
 }
 
-/// Runs the controller until `stop`, then shuts down in order. `observers` receive concluded syncs after the
-/// controller's own observers.
+/// Runs the controller until `stop`, then shuts it down gracefully. `observers` receive every concluded sync.
 ///
 /// # Errors
 /// Returns [`AppError`] if the controller fails before its first sync, loses the Lease or fails to release
@@ -130,7 +129,7 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    // Also cancelled when a task fails.
+    // Cancelled with the token of the caller, or when a task fails.
     let stop = stop.child_token();
     let RunContext { server, clock, identity, link, observers, phase, election } = surroundings;
     let access = Access::new(
@@ -245,7 +244,7 @@ pub async fn run_with(
 
     watches.cancel();
     serving.cancel();
-    // A panic is a failure of the task.
+    // `tasks` records a panic of the server as the failure of its task.
     let _ = server_task.await;
     tracing::info!("concertina stopped");
     match (tasks.failure(), result) {
@@ -259,7 +258,7 @@ pub async fn run_with(
     }
 }
 
-/// Runs `work`, and requests `stop` when a task fails. A panic in `work` itself counts as the failure of a task.
+/// Runs `work`, and cancels `stop` when a task fails. A panic in `work` itself counts as the failure of a task.
 async fn supervised(
     tasks: &Tasks,
     work: impl Future<Output = Result<(), AppError>>,
@@ -336,8 +335,8 @@ async fn work(
     candidacy.release().await
 }
 
-/// Restores histories and syncs until `stop`. Then finishes syncs, events and the checkpoint within their
-/// time limits. Returns whether every sync finished.
+/// Restores histories and syncs until `stop`. Then finishes syncs, events and the checkpoint within their time limits.
+/// Returns whether the restore and every sync finished.
 async fn sync_until(
     assembly: &Assembly,
     past: Option<HistoryRestore>,
@@ -389,7 +388,7 @@ fn seed(clock: &SharedClock, identity: &str) -> u64 {
     hasher.finish()
 }
 
-/// Returns the client options from the flags: rate limits, write gate and metrics.
+/// Returns the client options from the flags: rate limits, write gate, metrics and credentials.
 pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     ClientOptions {
         qps: config.controller.qps.map_or(0.0, narrow),

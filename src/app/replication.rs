@@ -89,7 +89,7 @@ impl Replication {
     pub(super) async fn conclude(&self) {
         if timeout(HAND_OVER, self.source.conclude()).await.is_err() {
             tracing::info!(
-                "some replicas did not copy the final histories; the next leader may miss the last second"
+                "some replicas did not copy the final histories; the next leader may miss the last second of history"
             );
         }
     }

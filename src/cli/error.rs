@@ -31,7 +31,7 @@ pub enum CliError {
         /// A command with a similar name.
         similar: Option<String>,
     },
-    /// The controller would start by accident.
+    /// The command line names no command, and may not be meant to run the controller.
     #[error(
         "a command is missing: \"{program} help\" lists the commands, and \"{program} controller\" runs the controller"
     )]
@@ -160,7 +160,7 @@ pub enum Reason {
     /// A feature gate or an emulated version is invalid.
     #[error(transparent)]
     Gate(#[from] GateError),
-    /// The durations of leader election allow two leaders.
+    /// The durations of leader election are invalid.
     #[error(transparent)]
     Timing(#[from] TimingError),
     /// A list of cipher suites or curves is invalid.

@@ -12,7 +12,7 @@ use clap::{Arg, ArgMatches, Command};
 
 use super::config::{Config, Draft};
 use super::error::{FlagError, Reason};
-use super::values::Type;
+use super::values::{Type, last_text};
 use super::{kcm, own};
 
 /// The headings of the help text, in order.
@@ -170,11 +170,6 @@ pub(super) fn flag<T: Clone + Send + Sync + 'static, V>(
     })
 }
 
-/// Returns the last text given for a flag, as typed. Empty if the flag was not given.
-pub(super) fn last_text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
-    matches.get_raw(name).and_then(Iterator::last).and_then(|text| text.to_str()).unwrap_or_default()
-}
-
 /// The flags that a command line may contain.
 #[derive(Debug)]
 pub struct FlagSet(BTreeMap<&'static str, Flag>);
@@ -220,7 +215,7 @@ impl FlagSet {
     /// Parses the arguments of a command with these flags.
     ///
     /// # Errors
-    /// Returns the first unknown flag, or the first flag with a value of another type.
+    /// Returns the first unknown flag, the first flag with a value of another type, or the positional arguments.
     pub fn parse(
         &self,
         command: Command,
@@ -255,6 +250,17 @@ impl FlagSet {
     /// Returns the first invalid flag.
     pub fn resolve(&self, words: impl IntoIterator<Item = String>) -> Result<Config, FlagError> {
         self.config(&self.parse(self.add_to(Command::new("concertina")), words)?)
+    }
+}
+
+impl Config {
+    /// Returns the value of every flag, given or default.
+    pub fn flag_values(&self) -> BTreeMap<String, String> {
+        let all = kcm::flags().into_iter().chain(own::flags());
+        let mut flags: BTreeMap<_, _> =
+            all.map(|flag| (flag.name.to_owned(), flag.default.to_owned())).collect();
+        flags.extend(self.serving.given.iter().cloned());
+        flags
     }
 }
 

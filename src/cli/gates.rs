@@ -28,7 +28,7 @@ pub struct Gates {
 /// An invalid feature gate or emulated version, with kube-controller-manager's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    /// Only the component `kube` exists.
+    /// The component is not `kube`, the only one that exists.
     #[error("component not registered: {0}")]
     Component(String),
     /// An item has no value.

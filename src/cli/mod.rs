@@ -7,6 +7,9 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
+use clap::error::ErrorKind;
+use clap::{ArgMatches, Command};
+
 pub mod config;
 mod csv;
 mod error;
@@ -58,4 +61,16 @@ pub enum Parsed<T> {
     Options(T),
     /// The help text.
     Help(String),
+}
+
+/// Parses the arguments of a command. A request for help returns the help text.
+pub(crate) fn matches(command: Command, words: &[String]) -> Result<Parsed<ArgMatches>, CliError> {
+    match command.try_get_matches_from(words) {
+        Ok(matches) => Ok(Parsed::Options(matches)),
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
+        Err(error) => {
+            let text = error.to_string();
+            Err(CliError::Subcommand(text.trim_start_matches("error: ").trim_end().to_owned()))
+        }
+    }
 }

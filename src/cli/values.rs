@@ -8,9 +8,7 @@ use autoscaling::go;
 use autoscaling::quantity::Quantity;
 use clap::{Arg, ArgAction, ArgMatches};
 
-use super::config::named_certificate;
 use super::csv;
-use super::flags::last_text;
 use crate::serve::options::NamedCertificate;
 
 /// A type of flag values.
@@ -109,7 +107,7 @@ pub(super) const QUANTITY: Type<Quantity> =
 /// `certificate,key` and optionally `:domains`.
 pub(super) const CERT_KEY: Type<Vec<NamedCertificate>> = list(
     "cert,key",
-    |text| Ok(vec![named_certificate(text)?]),
+    |text| Ok(vec![NamedCertificate::parse(text)?]),
     |certificates| {
         let printed: Vec<_> = certificates.iter().map(ToString::to_string).collect();
         format!("[{}]", printed.join(";"))
@@ -190,6 +188,11 @@ impl<T: Clone + Send + Sync + 'static> Type<T> {
         let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
         if text.is_empty() { Ok(T::default()) } else { (self.parse)(text) }
     }
+}
+
+/// Returns the last text given for a flag, as typed. Empty if the flag was not given.
+pub(super) fn last_text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+    matches.get_raw(name).and_then(Iterator::last).and_then(|text| text.to_str()).unwrap_or_default()
 }
 
 /// The output that `--version` requests.

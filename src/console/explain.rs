@@ -55,7 +55,7 @@ impl RecordExplain {
         let record = record.unpack().map_err(|error| format!("the stored HPA is damaged: {error}"))?;
         let standby = self.election.as_ref().and_then(|election| standby(&election.borrow()));
         let decisions = match (&self.decisions, &standby) {
-            // A standby has only decisions of an earlier term, which no longer apply.
+            // Decisions of a replica that is not the leader do not apply.
             (None, _) | (_, Some(_)) => Vec::new(),
             (Some(decisions), None) => decisions.record().decisions(&record.uid),
         };
@@ -149,7 +149,7 @@ impl Explain for RecordExplain {
     }
 }
 
-/// The decisions, one per line, and the place of further details.
+/// The decisions, each with its time and its sentence, and the commands for further details.
 fn text(subject: &Subject, decisions: &[DecisionEntry]) -> String {
     let mut text = String::new();
     for DecisionEntry { first_at, last_at, syncs, result, error, .. } in decisions {

@@ -31,7 +31,7 @@ const DAY: Duration = Duration::from_hours(24);
 const LIFE: Duration = Duration::from_hours(365 * 24);
 /// Age of an authority at which its successor is created.
 const SUCCESSION: Duration = Duration::from_hours(243 * 24);
-/// Age at which an authority starts to sign.
+/// Age at which a new authority replaces its predecessor as the signer. The first authority signs immediately.
 const ACTIVATION: Duration = Duration::from_mins(10);
 /// Lifetime of a serving certificate, which is renewed after two thirds of this time.
 const SERVING_LIFE: Duration = Duration::from_hours(30 * 24);
@@ -67,7 +67,7 @@ struct Authority {
 pub struct Authorities(Vec<Authority>);
 
 impl std::fmt::Debug for Authorities {
-    /// Prints no keys.
+    /// Does not print the keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|authority| authority.created)).finish()
     }
@@ -129,7 +129,7 @@ impl Authorities {
         json!({"authorities": list}).to_string().into_bytes()
     }
 
-    /// Returns the authorities with a due successor and without expired authorities. `None` if nothing changes.
+    /// Drops expired authorities, and adds a successor if one is due. `None` if nothing changes.
     ///
     /// # Errors
     /// Returns [`AuthorityError::Generate`] if no authority can be made.

@@ -33,8 +33,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 /// The key of the Secret's data.
 pub const SECRET_KEY: &str = "authorities";
-/// The interval between reads of the Secret. The API server and the other replicas receive a new authority long before
-/// the authority signs.
+/// The interval between reads of the Secret. The API server and the other replicas receive a successor long before it
+/// signs.
 const REREAD: Duration = Duration::from_mins(1);
 /// The interval between reads until a certificate exists.
 const RETRY: Duration = Duration::from_secs(5);
@@ -116,7 +116,7 @@ impl Certificate {
         })))
     }
 
-    /// Renews the certificate before it expires, until the future is dropped.
+    /// Signs a new certificate before the current one expires, or rereads the files, until the future is dropped.
     pub async fn keep_current(&self) {
         match self {
             Self::Signed(signed) => signed.keep_current().await,
@@ -124,7 +124,8 @@ impl Certificate {
         }
     }
 
-    /// The authorities in PEM for `caBundle`. `None` if another program provides them, or before they exist.
+    /// The authorities in PEM for `caBundle`. `None` if the certificate comes from files, or if the authorities do not
+    /// exist yet.
     pub fn bundle(&self) -> Option<String> {
         match self {
             Self::Signed(signed) => {

@@ -84,7 +84,8 @@ enum CheckError {
 }
 
 impl Check {
-    /// Checks the objects until the future is dropped. A failed request does not change the last result.
+    /// Checks the objects until the future is dropped. A failed request does not change the last result, unless the
+    /// read is forbidden.
     pub async fn run(self) {
         let mut proven_since = None;
         let mut last = None;
@@ -194,7 +195,7 @@ impl Check {
     }
 }
 
-/// Sets `caBundle` of our webhook. Returns whether it changed.
+/// Sets `caBundle` of Concertina's webhook. Returns whether the configuration changed.
 fn set_bundle(configuration: &mut ValidatingWebhookConfiguration, bundle: &str) -> bool {
     let mut changed = false;
     for webhook in configuration.webhooks.iter_mut().flatten() {

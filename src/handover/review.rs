@@ -42,7 +42,7 @@ pub struct Review {
 }
 
 impl Review {
-    /// The function that answers the webhook's requests.
+    /// The function that answers requests to the webhook.
     pub fn reviewer(self) -> Arc<Reviewer> {
         Arc::new(move |body| {
             let request = Request::parse(body)?;
@@ -96,7 +96,7 @@ impl Plurals {
                 if is_known && !is_refresh {
                     continue;
                 }
-                // A kind that cannot be mapped keeps its resources. The mapper caches failures, too.
+                // If a kind cannot be mapped now, it keeps its previous resources. The mapper also caches failures.
                 if let Ok(mappings) = mapper.mappings(&kind.0, &kind.1).await {
                     let resources = mappings.iter().map(|mapping| mapping.resource.clone()).collect();
                     self.0.write().insert(kind, resources);

@@ -62,7 +62,7 @@ impl World {
         self.cluster.create(object.clone()).unwrap();
     }
 
-    /// Starts a replica's certificate.
+    /// Creates a replica's certificate and keeps it current.
     fn certificate(&self) -> Arc<Certificate> {
         let (provider, clock) = (Arc::new(default_provider()), Arc::clone(&self.clock));
         let certificate = Certificate::signed(&self.clients.guard, NAMESPACE, NAME, clock, provider);
@@ -172,7 +172,7 @@ async fn certificate_is_retried_and_renewed_for_two_years() {
     let mut bundle = certificate.bundle().unwrap();
     let mut changes = 0;
     for _ in 0..730 {
-        // A day, and the interval between reads of the Secret.
+        // A day of the fast clock. In this time, the Secret is read once.
         sleep(Duration::from_mins(1)).await;
         // An API server that has the bundle of a day ago still trusts the certificate.
         assert!(world.trusts(&certificate, &bundle));

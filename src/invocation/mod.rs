@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
 
 pub(crate) mod rbac;
@@ -170,23 +169,6 @@ const COMMANDS: &[(&str, &str)] = &[
 const ABOUT: &str = "\
 Concertina is a drop-in replacement for the HorizontalPodAutoscaler controller of
 kube-controller-manager. It accepts that program's flags.";
-
-/// The arguments of a small command, or its requested help.
-pub(crate) enum Matched {
-    Words(ArgMatches),
-    Help(String),
-}
-
-pub(crate) fn matches(command: Command, words: &[String]) -> Result<Matched, CliError> {
-    match command.try_get_matches_from(words) {
-        Ok(matches) => Ok(Matched::Words(matches)),
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Matched::Help(error.to_string())),
-        Err(error) => {
-            let text = error.to_string();
-            Err(CliError::Subcommand(text.trim_start_matches("error: ").trim_end().to_owned()))
-        }
-    }
-}
 
 fn wants_help(matches: &ArgMatches) -> bool {
     matches.get_one("help") == Some(&true)

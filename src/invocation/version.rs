@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command};
 use serde_json::json;
 
-use crate::cli::{CliError, Program};
+use crate::cli::{CliError, Parsed, Program, matches};
 use crate::invocation::Invocation;
 
 /// The command line of `version`.
@@ -25,9 +25,9 @@ pub(crate) fn command(program: Program) -> Command {
 }
 
 pub(super) fn parse(program: Program, words: &[String]) -> Result<Invocation, CliError> {
-    let matches = match super::matches(command(program), words)? {
-        super::Matched::Words(matches) => matches,
-        super::Matched::Help(text) => return Ok(Invocation::Help(text)),
+    let matches = match matches(command(program), words)? {
+        Parsed::Options(matches) => matches,
+        Parsed::Help(text) => return Ok(Invocation::Help(text)),
     };
     let version = concat!("v", env!("CARGO_PKG_VERSION"));
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
@@ -45,7 +45,7 @@ pub(super) fn parse(program: Program, words: &[String]) -> Result<Invocation, Cl
     Ok(Invocation::Version(text))
 }
 
-/// The versions of kube-controller-manager with the same decisions.
+/// The versions of kube-controller-manager that `--emulated-version` selects.
 pub(super) const EMULATED: [&str; 2] = ["1.36", "1.37"];
 
 #[cfg(test)]

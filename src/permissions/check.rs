@@ -109,7 +109,7 @@ pub struct Checked {
     pub error: Option<ApiError>,
 }
 
-/// Checks the permissions until none is missing, and logs each change.
+/// Checks the permissions until all are granted, and logs each change.
 pub async fn run(clients: Clients, needed: Vec<Permission>, findings: Findings) {
     loop {
         let Checked { missing, error } = check(&clients, &needed, &findings.missing()).await;

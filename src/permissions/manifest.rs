@@ -1,7 +1,7 @@
 //! The manifest of roles and bindings that grant exactly the needed permissions.
 //!
-//! The manifest contains no ServiceAccount, so deleting the manifest deletes none. The default ServiceAccount
-//! belongs to the built-in controller, which needs it after a rollback.
+//! The manifest contains no ServiceAccount, so deleting the manifest deletes none. The ServiceAccount of
+//! `--use-service-account-credentials` belongs to the built-in controller, which needs it after a rollback.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

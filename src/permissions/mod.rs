@@ -40,7 +40,8 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("", "replicationcontrollers"),
 ];
 
-/// Returns all permissions that a controller with the given flags needs.
+/// Returns the permissions that a controller with the given flags needs, except for those of [`source_permissions`] and
+/// [`optional_watch_permissions`].
 pub fn needed(config: &Config) -> Vec<Permission> {
     let mut needed = Vec::new();
     match &config.controller.watch_namespaces {
@@ -145,7 +146,7 @@ fn policy_permissions(config: &Config) -> Vec<Permission> {
     read.chain(writes).collect()
 }
 
-/// Returns the permissions on namespaces, which are cluster-scoped.
+/// Returns the permission on namespaces, which are cluster-scoped. `None` if the controller does not watch them.
 fn namespace_permissions(config: &Config) -> Option<Permission> {
     let controller = &config.controller;
     let (why, without) = if controller.scope == Scope::Labelled {
@@ -190,8 +191,8 @@ fn target_permissions(config: &Config) -> Vec<Permission> {
     }
 }
 
-/// Returns the optional permissions that save requests. They are not checked at start. A missing one is
-/// logged when the first target is watched.
+/// Returns the optional permissions that save requests. They are not checked at start. The watch of the first target
+/// logs a missing permission.
 pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
     if config.controller.scale_source == ScaleSource::Get {
         return Vec::new();
@@ -369,7 +370,7 @@ fn token_permissions(config: &Config) -> Vec<Permission> {
     rows
 }
 
-/// Returns the permissions that a controller with the given flags and the given file needs.
+/// Returns the permissions that the file of metric sources requires.
 pub fn source_permissions(config: &Config, file: &SourceFile) -> Vec<Permission> {
     let rows = file.adapters.keys().map(|group| Permission {
         why: "to read the metrics of an adapter that the file of metric sources lists",

@@ -38,7 +38,7 @@ impl<S> Admission<S> {
         Self { bucket: None, waiting: BTreeMap::new(), turns: VecDeque::new(), count: 0 }
     }
 
-    /// Adds a connection. At the maximum, drops the newest connection of the address with the most connections.
+    /// Adds a connection. At the maximum, drops the newest connection of the address with the most waiting connections.
     pub(super) fn add(&mut self, source: IpAddr, stream: S) {
         let source = network(source);
         let waiting = self.waiting.entry(source).or_default();
@@ -84,7 +84,8 @@ impl<S> Admission<S> {
     }
 }
 
-/// The address that shares one turn. A host may use a whole /64 network of IPv6.
+/// Returns the address under which a connection gets its turns: for IPv6 the /64 network, because a host may use a
+/// whole network.
 fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),

@@ -33,7 +33,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 /// maximum.
 const BACKLOG: i32 = 1024;
 
-/// Listens on an address. As in Go, the unspecified IPv4 address includes IPv6 if the system has IPv6.
+/// Listens on an address. As in Go, an unspecified address means IPv4 and IPv6. If the system has no IPv6, 0.0.0.0
+/// means IPv4 only.
 pub(super) fn listen(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
     let socket = if address.ip().is_unspecified() {
         let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
@@ -76,8 +77,8 @@ fn bind(socket: &Socket, address: SocketAddr, share_port: bool) -> io::Result<()
     socket.bind(&address.into())
 }
 
-/// Passes every admitted connection to `serve` until `stop`. Then waits at most five seconds for connections
-/// in flight.
+/// Passes every admitted connection to `serve` until `stop`. Then waits at most five seconds until `serve` has
+/// completed for all open connections.
 pub(super) async fn accept<F>(
     listener: TcpListener,
     mut admission: Admission<TcpStream>,
@@ -115,7 +116,7 @@ pub(super) async fn accept<F>(
         match accepted {
             Ok((stream, client)) => admission.add(client.ip(), stream),
             Err(error) => {
-                tracing::warn!(%error, "failed to accept a connection for health, metrics and decisions");
+                tracing::warn!(%error, "failed to accept a connection");
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => break,

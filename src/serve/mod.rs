@@ -1,21 +1,21 @@
 //! Serves health, metrics and decisions over HTTPS to authorized clients, like every component of Kubernetes.
 //!
-//! The secure port authenticates and authorizes clients ([`Access`]). An optional loopback port without TLS
-//! serves all clients. Both ports bound the resources that an unauthenticated client can use: connections,
-//! header size, the time of a handshake and of a header, handshakes and reviews per second. A client that does
-//! not read its response is disconnected.
+//! The secure port authenticates and authorizes clients ([`Access`]). An optional loopback port without TLS serves all
+//! clients. Both ports bound the resources that an unauthenticated client can use: connections, and the size and time
+//! of a header. The secure port also bounds the time of a handshake, handshakes per second, and concurrent reviews. A
+//! client that does not read its response is disconnected.
 //!
 //! | path | response | for clients that |
 //! |---|---|---|
 //! | `/healthz`, `/livez` | `ok` as long as the process works | connect |
-//! | `/readyz` | `ok` once the caches are synced and the API server responds | connect |
-//! | `/metrics` | Prometheus' text format | may get this path |
+//! | `/readyz` | `ok` once caches are synced, the API server responds and essential permissions are granted | connect |
+//! | `/metrics` | Prometheus' text format or OpenMetrics | may get this path |
 //! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | may get this path |
 //! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | may list or get these HPAs |
 //! | `/parity` | the comparison of a dry run | may list all HPAs |
 //! | `/handover` | the state of each HPA in scope | may list all HPAs |
 //! | `/console` | the page with all HPAs, on the secure port | may get this path; its data needs further permissions |
-//! | `/history` | the histories of the leader, for standby replicas | may list all HPAs |
+//! | `/history` | the histories of the leader, for standby replicas | may list all watched HPAs |
 //!
 //! The pages for decisions and comparisons are JSON (`docs/reference/decisions-api.md`). `docs/concepts/history.md`
 //! describes the histories.
@@ -76,8 +76,7 @@ use controller::record::Answer;
 /// Time limit of a TLS handshake. A slower client is presumed hostile or broken.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time limit of a request header. The limit also closes idle connections, which hyper does not distinguish. The limit
-/// exceeds most scrape intervals and is not a multiple of them, so a scrape rarely coincides with the end of its
-/// connection.
+/// exceeds most scrape intervals, so consecutive scrapes share a connection.
 const HEADER_TIMEOUT: Duration = IDLE;
 /// hyper's minimum buffer size. A ServiceAccount's token has 1 kB, an OpenID provider's token up to 4 kB.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
@@ -235,7 +234,7 @@ async fn serve_with(
                 && ConsolePages::contains(request.uri().path())
             {
                 let response = console.answer(guard, &request).await;
-                // A stream never ends. If the client stops reading, the connection becomes idle and is closed.
+                // A stream has no time limit. If the client stops reading, the connection becomes idle and is closed.
                 return Ok::<_, Infallible>(response.map(|body| match body {
                     Either::Left(body) => Either::Left(sending.begin(body)),
                     Either::Right(events) => Either::Right(events),
@@ -272,6 +271,6 @@ async fn serve_with(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "connection for health, metrics and decisions failed");
+        tracing::debug!(%error, "connection to the serving port failed");
     }
 }

@@ -41,9 +41,9 @@ pub struct Serving {
 /// A certificate with its chain, and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// `--tls-cert-file`: PEM, the server's certificate first.
+    /// PEM, the server's certificate first, such as `--tls-cert-file`.
     pub certificate: PathBuf,
-    /// `--tls-private-key-file`: PEM.
+    /// PEM, such as `--tls-private-key-file`.
     pub key: PathBuf,
 }
 
@@ -55,6 +55,31 @@ pub struct NamedCertificate {
     /// The names of the certificate, with `*` allowed as the first label. If empty, the names in the
     /// certificate apply.
     pub names: Vec<String>,
+}
+
+impl NamedCertificate {
+    /// Parses `certificate,key` or `certificate,key:name,*.name`.
+    ///
+    /// # Errors
+    /// Returns the reason why the text has neither form.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const NO_FILES: &str = "expected comma separated certificate and key file paths";
+        let (files, names) = text.split_once(':').map_or((text, None), |(files, names)| (files, Some(names)));
+        if names.is_some_and(|names| names.trim().is_empty()) {
+            return Err("empty names list is not allowed");
+        }
+        let [certificate, key] = files.split(',').map(str::trim).collect::<Vec<_>>()[..] else {
+            return Err(NO_FILES);
+        };
+        if certificate.is_empty() || key.is_empty() {
+            return Err(NO_FILES);
+        }
+        let names = names.map(|names| names.split(',').map(|name| name.trim().to_owned()).collect());
+        Ok(Self {
+            files: CertificateFiles { certificate: certificate.into(), key: key.into() },
+            names: names.unwrap_or_default(),
+        })
+    }
 }
 
 impl fmt::Display for NamedCertificate {
@@ -197,6 +222,8 @@ impl Default for Serving {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn open(paths: &[&str]) -> Result<OpenPaths, OpenPathsError> {
@@ -220,5 +247,15 @@ mod tests {
     fn default_open_paths_are_the_health_paths() {
         let paths = OpenPaths::default();
         assert!(paths.contain("/livez") && !paths.contain("/metrics") && !paths.contain("/livez/ping"));
+    }
+
+    #[test]
+    fn sni_certificate_may_have_names() {
+        let named = NamedCertificate::parse("a.crt, a.key:Example.com,*.example.com").unwrap();
+        assert_eq!(named.names, ["Example.com", "*.example.com"]);
+        assert_eq!(named.to_string(), "a.crt,a.key:Example.com,*.example.com");
+        assert_eq!(named.files.key, Path::new("a.key"));
+        assert!(NamedCertificate::parse("a.crt,a.key").unwrap().names.is_empty());
+        assert_eq!(NamedCertificate::parse("a.crt,a.key:"), Err("empty names list is not allowed"));
     }
 }

@@ -70,8 +70,8 @@ impl Endpoints {
         self
     }
 
-    /// Adds a page at a path of one segment. [`PARITY`] and [`HANDOVER`] need the permission to list all HPAs,
-    /// any other page the permission to get its path.
+    /// Adds a page at a path of one segment. [`PARITY`] and [`HANDOVER`] need the permission to list all HPAs. Any
+    /// other page needs the permission to get its path.
     #[must_use]
     pub fn with_json(mut self, path: &'static str, page: JsonPage) -> Self {
         self.json.insert(path, page);
@@ -89,8 +89,8 @@ impl Endpoints {
         self
     }
 
-    /// Returns all actions that a client must be allowed to perform to get a response. Empty for a path without
-    /// content, which every authenticated user may request.
+    /// Returns all actions that a client must be allowed to perform to get a response. Empty for an invalid request
+    /// below `/decisions`, to which every authenticated user gets an error response.
     pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
         match (Page::from_path(uri.path()), &self.watched) {
             (Some(Page::History), Some(watched)) => {
@@ -151,9 +151,9 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Returns the action that a client must be allowed to perform to get a response. The action reads HPAs for a
-/// page with data of HPAs, and gets the path for any other page. Returns `None` for a path without content,
-/// which every authenticated user may request.
+/// Returns the action that a client must be allowed to perform to get a response. The action reads HPAs for a page with
+/// data of HPAs, and gets the path for any other page. Returns `None` for an invalid request below `/decisions`, to
+/// which every authenticated user gets an error response.
 pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
     let asked = match Page::from_path(path) {

@@ -1,5 +1,5 @@
-//! Bounds the time in which a client reads a response, because an unread response takes memory and may keep
-//! other large responses waiting.
+//! Bounds the time in which a client reads a response, because an unread response takes memory, and a large one blocks
+//! other large responses.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 /// Time limit for a client to read a response. The largest response about a single HPA has some megabytes.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
-/// The responses of a connection that the client has not read. Clones share the state.
+/// The unread responses of a connection. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sending(Arc<Inner>);
 
@@ -30,7 +30,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Unread {
     count: usize,
-    /// The time at which the first of the unread responses was ready.
+    /// The time since which the connection has had an unread response. `None` without an unread response.
     since: Option<Instant>,
 }
 
@@ -62,7 +62,7 @@ impl Sending {
         UnreadBody { body, response: Some(Response(self.clone())) }
     }
 
-    /// Waits until the connection has had unread responses for [`LIMIT`].
+    /// Waits until the connection has had an unread response for [`LIMIT`] without interruption.
     pub(super) async fn overdue(&self) {
         loop {
             let since = self.0.unread.lock().since;

@@ -3,8 +3,8 @@
 //! The API server authenticates the webhook by its certificate, and sends no credentials by default. The webhook
 //! therefore serves every client, and bounds every resource that a client can use: connections, handshakes per second,
 //! header size, the time of a handshake, a header and a body, the size of a body and of all bodies together. A request
-//! beyond a limit fails, and the API server then allows the write. The webhook counts every request without an answer
-//! in time, as does the API server.
+//! beyond a limit fails, and the API server then allows the write. Both the webhook and the API server count every
+//! request without a timely answer.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -38,9 +38,9 @@ use super::error::ServeError;
 use super::tls::options::TlsOptions;
 use super::{HANDSHAKE, HEADER_TIMEOUT, MAX_HEADER_BYTES, MAX_HEADERS, connections, pages};
 
-/// Time limit of a body. The API server waits one second for the response.
+/// Time limit of a body. With the shipped manifests, the API server waits only one second for the response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Wait of the API server for a response, if the request does not state it: `timeoutSeconds` as shipped.
+/// Time for which the API server waits for a response, if the request does not state it: the shipped `timeoutSeconds`.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The maximum `timeoutSeconds` that the API server permits.
 const LONGEST_PATIENCE: u64 = 30;
@@ -139,7 +139,7 @@ enum Unanswered {
     Handshake,
     /// The connection ended before the answer.
     Closed,
-    /// The answer came after the wait of the API server.
+    /// The answer came after the API server had stopped waiting.
     Late,
     /// The answer was an error.
     Error,
@@ -156,7 +156,8 @@ impl Unanswered {
     }
 }
 
-/// A request without an answer. Counts the request if it is dropped, because the connection ended.
+/// A request that waits for its answer. A drop before the answer means that the connection has ended, and counts the
+/// request.
 struct Open<'a> {
     telemetry: &'a Telemetry,
     since: Instant,
@@ -192,7 +193,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Wait of the API server, from the parameter `timeout` of its request, such as `timeout=1s`.
+/// Time for which the API server waits, from the parameter `timeout` of its request, such as `timeout=1s`.
 fn patience(query: Option<&str>) -> Duration {
     let seconds = |parameter: &str| parameter.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok();
     let known = query.unwrap_or_default().split('&').find_map(seconds);

@@ -16,9 +16,9 @@ use toolbox::command;
 
 use super::PROCESS;
 use crate::cli::flags::FlagSet;
-use crate::cli::{CliError, Program};
-use crate::invocation::{Invocation, controller_command, matches, rbac, version};
-use crate::process::{failed, print};
+use crate::cli::{CliError, Parsed, Program, matches};
+use crate::exit::{failed, print};
+use crate::invocation::{controller_command, rbac, version};
 
 /// The environment variable that selects the shell to complete for.
 const VARIABLE: &str = "CONCERTINA_COMPLETE";
@@ -50,14 +50,14 @@ pub(super) fn command(program: Program) -> Command {
         )
 }
 
-pub(super) fn parse(program: Program, words: &[String]) -> Result<Invocation, CliError> {
+/// Returns the script, or the requested help text.
+pub(super) fn parse(program: Program, words: &[String]) -> Result<String, CliError> {
     let matches = match matches(command(program), words)? {
-        crate::invocation::Matched::Words(matches) => matches,
-        crate::invocation::Matched::Help(text) => return Ok(Invocation::Help(text)),
+        Parsed::Options(matches) => matches,
+        Parsed::Help(text) => return Ok(text),
     };
     let shell = matches.get_one::<String>("shell").map(String::as_str).unwrap_or_default();
-    let script = script(shell).map_err(|error| CliError::Subcommand(error.to_string()))?;
-    Ok(Invocation::Help(script))
+    script(shell).map_err(|error| CliError::Subcommand(error.to_string()))
 }
 
 fn script(shell: &str) -> io::Result<String> {
@@ -89,7 +89,7 @@ pub(crate) fn complete(program: Program, words: &[OsString]) -> Option<ExitCode>
     }
 }
 
-/// Returns one candidate per line and the directive that kubectl expects: 4, no names of files.
+/// Returns one candidate per line, and the directive 4, with which kubectl adds no names of files.
 fn for_kubectl(words: &[OsString]) -> io::Result<String> {
     let words = words.to_vec();
     let mut tree = tree(Program::KubectlPlugin, &words);

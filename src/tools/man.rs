@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command, value_parser};
 
-use super::completion;
-use crate::cli::{CliError, Program};
-use crate::invocation::{Invocation, Matched, matches};
+use crate::cli::{CliError, Parsed, Program, matches};
 
 fn command(program: Program) -> Command {
     Command::new("man")
@@ -22,32 +20,37 @@ fn command(program: Program) -> Command {
         )
 }
 
-pub(super) fn parse(program: Program, words: &[String]) -> Result<Invocation, CliError> {
+/// Writes the pages of the commands of `tree`. Returns the path of the first page, or the requested help text.
+pub(super) fn parse(
+    program: Program,
+    words: &[String],
+    tree: impl FnOnce() -> Command,
+) -> Result<String, CliError> {
     let matches = match matches(command(program), words)? {
-        Matched::Words(matches) => matches,
-        Matched::Help(text) => return Ok(Invocation::Help(text)),
+        Parsed::Options(matches) => matches,
+        Parsed::Help(text) => return Ok(text),
     };
     let folder = matches.get_one::<PathBuf>("folder").cloned().unwrap_or_default();
-    let written = write(&folder)
-        .map_err(|error| CliError::Subcommand(format!("cannot write to {}: {error}", folder.display())))?;
-    Ok(Invocation::Help(written))
+    write(tree(), &folder)
+        .map_err(|error| CliError::Subcommand(format!("cannot write to {}: {error}", folder.display())))
 }
 
-/// Writes the pages. Returns the name of the first one.
-fn write(folder: &Path) -> std::io::Result<String> {
-    clap_mangen::generate_to(completion::tree(Program::Concertina, &[]), folder)?;
+/// Writes the pages. Returns the path of the first page.
+fn write(tree: Command, folder: &Path) -> std::io::Result<String> {
+    clap_mangen::generate_to(tree, folder)?;
     Ok(folder.join("concertina.1").display().to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::completion;
 
     #[test]
     fn every_command_has_a_page() {
         let folder = std::env::temp_dir().join(format!("concertina-man-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        write(&folder).unwrap();
+        write(completion::tree(Program::Concertina, &[]), &folder).unwrap();
         for page in ["concertina", "concertina-why", "concertina-handover-enable", "concertina-controller"] {
             let path = folder.join(format!("{page}.1"));
             let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{page}: {error}"));

@@ -12,7 +12,8 @@ use crate::cli::flags::{HEADINGS, Purpose};
 use crate::cli::{kcm, own};
 use crate::invocation::rbac;
 
-/// Compares a page with its generated text. With the environment variable `UPDATE_DOCS`, writes it first.
+/// Compares a page with its generated text. With the environment variable `UPDATE_DOCS`, writes the text to the page
+/// instead.
 fn check(name: &str, generate: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference").join(name);
     let page = std::fs::read_to_string(&path).unwrap();

@@ -36,13 +36,13 @@ const HPAS: &str = "autoscaling/horizontalpodautoscalers";
 /// Representation of a recording's targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Targets {
-    /// Bare Scales. Every sync reads them.
+    /// Bare Scales. Every sync reads the Scale of its target.
     Bare,
-    /// Watched workloads. Their Scales are read only before they are written.
+    /// Watched workloads. A Scale is read only before a write.
     Watched,
 }
 
-/// Whether workloads can represent all targets: they cannot represent a recorded failure to read a Scale.
+/// Whether workloads can represent all targets. A recorded failure to read a Scale, for example, cannot be represented.
 pub(crate) fn has_workloads(recording: &Value) -> bool {
     let worlds = recording["syncs"].as_array().unwrap().iter().map(|sync| &sync["world"]);
     let mut targets = worlds.flat_map(|world| world["targets"].as_array().into_iter().flatten());
@@ -144,7 +144,7 @@ impl Fixture {
         }
     }
 
-    /// Stores a changed object with its current status.
+    /// Stores a changed object with its current status. A new object has an empty status.
     fn set_object(&self, object: &Value) {
         if !object.is_object() {
             return;
@@ -328,7 +328,7 @@ fn short(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{group}/{resource}") }
 }
 
-/// The workload with the values of a recorded Scale, if a workload can represent it.
+/// The workload with the values of a recorded Scale, if a workload can represent the Scale.
 fn workload(target: &Value, namespace: &str) -> Option<Value> {
     let path = scale_path(target["path"].as_str()?, namespace);
     let kind = match (path.group.as_str(), path.resource.as_str()) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Browser, World, assert_quiet, four, wait};
 
-/// A cluster with a Lease and two pods, one of which holds it.
+/// A cluster with four HPAs, two pods of a controller, and a Lease that one of the pods holds.
 pub(crate) fn installation() -> Cluster {
     let cluster = Cluster::new(Arc::new(SystemClock));
     for hpa in four() {

@@ -1,4 +1,5 @@
-//! Clusters that refuse, lack or delay something.
+//! Missing permissions and metrics APIs, a cluster without HPAs, an earlier API server, wrong clocks, and a page
+//! without its server.
 
 use fake_cluster::{FaultAction, FaultRule, Status};
 use serde_json::json;

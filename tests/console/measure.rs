@@ -1,4 +1,5 @@
-//! Prints the tables of docs/internals/console.md. No test asserts the figures, because a machine under load is slow:
+//! Prints the tables of docs/internals/console.md. Tests do not assert the figures, because a machine under load is
+//! slow. The command:
 //!
 //! `cargo test --release --test console measure -- --ignored --nocapture --test-threads=1`
 
@@ -14,7 +15,7 @@ use super::{Browser, World, condition, fine, hpa, one_hpa, questions, wait};
 /// Number of changes for which the time to the screen is measured.
 const CHANGES: usize = 20;
 
-/// The rows of the first table, each with its goal.
+/// The rows of the first table, each with its goal, if any.
 const ROWS: [(&str, &str); 9] = [
     ("first paint", "1 s"),
     ("all rows in the page", ""),
@@ -27,12 +28,12 @@ const ROWS: [(&str, &str); 9] = [
     ("size of the page", "300 kB"),
 ];
 
-/// The size of the resources that the page loads, without events.
+/// The size of the document, the scripts and the styles of the page, in bytes.
 const SIZE: &str = "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]\
     .filter((it) => it.entryType === 'navigation' || /[.](js|css)$/.test(new URL(it.name).pathname))\
     .reduce((sum, it) => sum + it.decodedBodySize, 0)";
 
-/// A time of the page: `172 ms`, `1.4 s`.
+/// A duration as in the tables: `172 ms`, `1.4 s`.
 fn time(milliseconds: f64) -> String {
     if milliseconds < 1_000.0 {
         format!("{milliseconds:.0} ms")
@@ -41,7 +42,7 @@ fn time(milliseconds: f64) -> String {
     }
 }
 
-/// A part of a frame: `1.3`, `25`.
+/// A duration in milliseconds, without the unit: `1.3`, `25`.
 fn short(milliseconds: f64) -> String {
     if milliseconds < 20.0 { format!("{milliseconds:.1}") } else { format!("{milliseconds:.0}") }
 }
@@ -85,7 +86,7 @@ fn tables_have_the_form_of_the_page() {
     assert_eq!(night_table(&[answered]), expected);
 }
 
-/// The resident memory of a process, in megabytes.
+/// The resident memory of a process, in MiB.
 fn resident(id: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -59,7 +59,7 @@ fn entry(first: Timestamp, last: Timestamp, (from, to): (i32, i32), percent: i32
     })
 }
 
-/// The record of `shop/web`: a rescale at 03:10, and a rescale half an hour ago that stopped at 12.
+/// The record of `shop/web`: a rescale at 03:10, and a rescale a minute ago that stopped at 12.
 pub(crate) fn documents() -> BTreeMap<String, Value> {
     let (now, night) = (now(), ten_past_three());
     let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
@@ -67,7 +67,7 @@ pub(crate) fn documents() -> BTreeMap<String, Value> {
     let day = now - SignedDuration::from_hours(24) + SignedDuration::from_secs(5);
     let mut entries =
         vec![entry(day.min(night - second), night - second, (4, 4), 60), entry(night, night, (4, 8), 120)];
-    // Shortly after 03:10, the second rescale would come before the first one.
+    // The second rescale comes at least two sync periods after the first one.
     let stopped = ago(1).max(night + second * 2);
     entries.push(entry(night + second, stopped - second, (8, 8), 60));
     entries.push(entry(stopped, stopped, (8, 12), 135));

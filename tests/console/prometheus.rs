@@ -149,7 +149,7 @@ fn record() -> BTreeMap<String, Value> {
     documents
 }
 
-/// Plays another maximum over the history of the metric in Prometheus. The record lacks the peak of that history.
+/// Plays another maximum over the record, which lacks the peak, and over the history of the metric in Prometheus.
 /// Writes a picture to the folder that `PICTURES` names.
 #[tokio::test]
 #[ignore = "needs Chromium, PROMETHEUS and PROMTOOL: run tests/prometheus/build.sh for both"]

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Browser, World, assert_quiet, condition, fine, hpa, wait};
 
-/// 400 HPAs, of which a few are in trouble.
+/// 403 HPAs, of which three are in trouble.
 async fn night(name: &str) -> World {
     let able = condition("AbleToScale", "True", "ReadyForNewScale");
     let active = condition("ScalingActive", "True", "ValidMetricFound");

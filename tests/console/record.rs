@@ -70,7 +70,7 @@ impl ApiServer {
         while let Ok((stream, _)) = listener.accept().await {
             let server = self.clone();
             tokio::spawn(async move {
-                // A token is sent over TLS only.
+                // Clients send tokens over TLS only.
                 let Ok(stream) = server.tls.clone().accept(stream).await else { return };
                 let service = service_fn(move |request| server.clone().answer(request));
                 let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);

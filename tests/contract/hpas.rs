@@ -221,7 +221,7 @@ fn generation() -> Section {
                 .is("/metadata/labels", json!({"a": "b"}))
                 .other("/metadata/resourceVersion", "second")
                 .save("third", "/metadata/resourceVersion"),
-            // A write without a change does not create a new version.
+            // A write without a change does not change the resourceVersion.
             put(&one, body(4, json!({"a": "b"})))
                 .is("/metadata/generation", 2)
                 .is("/metadata/resourceVersion", "{third}"),

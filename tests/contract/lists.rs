@@ -77,7 +77,7 @@ fn pages() -> Section {
                 .is("/metadata/remainingItemCount", 1)
                 .save("token", "/metadata/continue")
                 .save("version", "/metadata/resourceVersion"),
-            // The second page shows the same version as the first.
+            // The second page has the resourceVersion of the first page, so the new pod is not in it.
             post(PODS, pod("d", &json!({}))),
             get(&format!("{PODS}?limit=2&continue={{token}}"))
                 .size("/items", 1)

@@ -78,7 +78,7 @@ pub(crate) fn patch(media: &'static str, path: &str, body: Value) -> Step {
     step(Method::PATCH, path).body(media, body)
 }
 
-/// A watch with a timeout, so that its response is complete.
+/// A watch. The path must have a timeout, so that the response is complete.
 pub(crate) fn watch(path: &str) -> Step {
     let mut step = step(Method::GET, path);
     step.stream = true;

@@ -12,7 +12,7 @@ use crate::support::{Fixture, Harness, logs};
 /// A sequence that clears a terminal, a mark that reverses text, markup, and a line break.
 const EVIL: &str = "\u{1b}[2J\u{9b}\u{202e}\u{2066}<script>alert(1)</script>\r\n2030 ERROR forged";
 
-/// The maximum size of an object in etcd, in bytes.
+/// About the maximum size of an object in etcd, in bytes.
 const LARGEST_OBJECT: usize = 1_500_000;
 
 /// A cluster with the HPA `calm`, whose demand keeps its count of 4.

@@ -1,4 +1,5 @@
-//! HPAs that sync each second, when their numbers arrive, and proposals that follow a stable and a panic window.
+//! HPAs that sync each second, right after the arrival of their numbers, and proposals that follow a stable and a panic
+//! window.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,7 +36,7 @@ fn queue_server(servers: &PageServers) -> Load {
     load
 }
 
-/// Scales at once in both directions.
+/// The HPA with a policy, and with a `behavior` that does not delay scaling.
 fn without_delay(mut object: Value, policy: &str) -> Value {
     object["metadata"]["annotations"] = json!({ ANNOTATION: policy });
     object["spec"]["behavior"] = json!({

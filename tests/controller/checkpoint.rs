@@ -90,8 +90,7 @@ impl Trace {
     }
 
     fn assert_rates_hold(&self, case: &str) {
-        // The interval is one second shorter than the period, since an instant at its edge belongs to both
-        // periods.
+        // The interval is one second shorter than the period, since an instant between two periods belongs to both.
         assert!(self.most(299, |change| change) <= 2, "{case}: {:?}", self.0);
         assert!(self.most(239, |change| -change) <= 1, "{case}: {:?}", self.0);
     }

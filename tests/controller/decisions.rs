@@ -262,7 +262,7 @@ async fn event_is_recorded_on_change_only() {
     rig.pass(2.0).await;
     let first = "goes from 4 to 8: queue is at 20 per pod, above its target of 10 per pod";
     assert_eq!(reported(&rig), [first]);
-    // At 8 replicas the metric requests 8: the same count, so no event.
+    // At 8 replicas, the metric requests 8. The count stays, so no event is sent.
     rig.pass(600.0).await;
     assert_eq!(reported(&rig), [first]);
     // A limit is a change, and is reported once, though each sync repeats the sentence.
@@ -311,7 +311,7 @@ async fn closed_gate_and_existing_hpas_record_nothing() {
     rig.gate.close(Refusal::TakeOver);
     rig.pass(60.0).await;
     assert_eq!((reported(&rig).len(), rig.series(SERIES)), (0, 0.0));
-    // The state after another leader.
+    // A previous leader has already scaled the HPA.
     let stage = Harness::start(Fixture::growing());
     stage.pass(60.0).await;
     let stage = stage.end().await;

@@ -59,7 +59,7 @@ async fn pass(rig: &Harness, seconds: u32) {
     }
 }
 
-/// The longest time between two status writes of one of the HPAs since `start`, or until now.
+/// The longest time in which an HPA had no status write, from `start` until now.
 fn longest_gap(rig: &Harness, names: &[(String, String)], start: Duration) -> Duration {
     let gaps = names.iter().map(|(namespace, name)| {
         let suffix = format!("/namespaces/{namespace}/horizontalpodautoscalers/{name}/status");

@@ -232,8 +232,8 @@ fn app(index: usize) -> String {
     format!("leftover-{index:02}")
 }
 
-/// Creates Deployments with pods and an HPA for each: on cpu, on a metric that works, on a metric that fails,
-/// without a target, two HPAs on the same pods, and with a `behavior` that needs a history.
+/// Creates Deployments with pods and HPAs: on cpu, on a metric that works, on a metric that fails, with a twin on the
+/// same pods, and without a target. Except for the twins, the HPAs have a `behavior` that needs a history.
 fn fill(stage: &Fixture) {
     let mut all = Vec::new();
     for (index, app) in (0..APPS).map(|index| (index, app(index))) {

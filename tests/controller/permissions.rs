@@ -96,7 +96,7 @@ async fn dry_run_decides_everything_and_writes_nothing() {
     assert_eq!(rig.assembly.controller.events.stats().failed, 0);
 
     assert!(rig.reconciliations("scale_up", "none") >= 10.0, "{}", rig.telemetry.render());
-    // In a dry run syncs are a tenth of the period further apart, so that the other controller acts first.
+    // In a dry run, syncs are a tenth of the period further apart, so that the other controller acts first.
     assert!(rig.reconciliations("none", "internal") >= 36.0, "{}", rig.telemetry.render());
     let desired = r#"horizontal_pod_autoscaler_controller_desired_replicas{hpa_name="web",namespace="shop"}"#;
     assert!(rig.series(desired) > 1.0);
@@ -198,7 +198,7 @@ async fn forbidden_namespace_is_logged_and_the_others_are_served() {
     assert!(status.error.is_some_and(|error| error.is_forbidden()));
     let warnings = logs::with("not allowed to list and watch");
     assert_eq!(warnings.iter().filter(|line| line.contains("pods in namespace bank")).count(), 1);
-    // Without a list of its pods, no decision is made.
+    // Without a list of the pods in the namespace, no decision is made.
     assert_eq!(replicas(&rig, "bank"), 4);
     assert!(rig.hpa_in("bank", "web")["status"]["conditions"].is_null());
     rig.cluster.faults().clear();

@@ -335,7 +335,7 @@ async fn status_of_a_policy_reports_matches_and_problems() {
     assert_eq!(rig.count("patch", "/status"), writes, "an unchanged status is not written again");
 }
 
-/// A definition of an older release: the server drops every field of the status, or knows no status.
+/// A definition of an older release: the server drops every field of the status, or has no status subresource.
 #[tokio::test(start_paused = true)]
 async fn status_that_the_server_does_not_keep_is_written_again_after_ten_minutes() {
     let object = json!({"metadata": {"name": "one"}, "status": {}}).to_string();

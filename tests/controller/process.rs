@@ -18,7 +18,7 @@ use crate::support::objects::{external, hpa};
 use crate::support::process::Process;
 use crate::support::{Fixture, Harness, logs};
 
-/// A whole process without its command line, as a single replica.
+/// A complete process as the only replica, configured without a command line.
 fn process(stage: &Fixture) -> Process {
     Process::start(stage, "alone", Config { election: None, takeover: TakeOver::Off, ..Config::default() })
 }

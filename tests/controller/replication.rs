@@ -48,8 +48,8 @@ enum LeaderExit {
     CutOff,
 }
 
-/// Runs two replicas while the load rises and falls. The leader ends at `at` seconds, if at all. Returns
-/// the counts of the target with the time of each change.
+/// Runs two replicas while the load rises and falls. The leader stops at `at` seconds, if at all. Returns the counts of
+/// the target with the time of each change.
 async fn counts_over_time(end: LeaderExit, at: f64) -> Vec<(i64, f64)> {
     let stage = stage();
     let mut leader = Some(start(&stage, "a"));
@@ -111,8 +111,8 @@ async fn next_leader_decides_as_if_no_handover_had_happened() {
     check_rates(&undisturbed).unwrap();
     let values = |counts: &[(i64, f64)]| counts.iter().map(|(count, _)| *count).collect::<Vec<_>>();
     assert_eq!(values(&undisturbed), [4, 6, 8, 9, 8, 7, 6, 5, 4]);
-    // The leader ends while the HPA waits for its rate policy, while it waits for its window, and between
-    // two steps down.
+    // The leader stops while the HPA waits for its rate policy, while it waits for its window, and between two steps
+    // down.
     for at in [90.0, 810.0, 1250.0] {
         for (end, gap) in [(LeaderExit::InOrder, 2.0), (LeaderExit::CutOff, 17.0)] {
             let disturbed = counts_over_time(end, at).await;

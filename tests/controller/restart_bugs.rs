@@ -1,5 +1,5 @@
-//! Checks of the tests for state that survives a restart. Each fault between the processes and the
-//! cluster must break a property that holds without the fault.
+//! Checks the tests of state that survives a restart. Each fault between the processes and the cluster must break a
+//! property that holds without the fault.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

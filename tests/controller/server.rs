@@ -44,8 +44,8 @@ async fn outage_keeps_the_caches_and_syncs_recover_within_a_period() {
         assert_eq!((rig.assembly.controller.hpas.len(), rig.assembly.controller.pods.len()), (2, 8));
     }
     assert!(rig.assembly.pods.is_synced() && rig.assembly.pods.status().error.is_some());
-    // The controller requests scales, statuses, discovery and events at most once per period, each with up
-    // to ten repetitions, and watches at most every 3.75 s.
+    // The controller requests scales, statuses, discovery and events at most once per period, each retried up to ten
+    // times, and watches at most every 3.75 s.
     let made = rig.cluster.requests().len() - before;
     assert!(made < 1_000, "{made} requests in 5 minutes");
 

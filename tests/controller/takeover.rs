@@ -314,7 +314,7 @@ async fn count_that_another_controller_failed_to_write_is_a_proof() {
     let refused = FaultAction::Status(Status::new(403, "Forbidden", "not permitted"));
     let rule = FaultRule::new(refused).verb("update").path_suffix("/a/scale").user_agent(OTHER);
     stage.cluster.faults().add(rule);
-    // The status shows the metric, and only the count is missing.
+    // The other controller writes the metric to the status, but fails to write the count.
     stage.external("a", "80");
     stage.pass(40.0).await;
     assert_eq!(stage.hpa("a")["status"]["currentMetrics"][0]["external"]["current"]["averageValue"], "20");
@@ -465,7 +465,7 @@ fn forge(stage: &Fixture, name: &str, time: &str, previous: Option<Value>) {
 async fn forged_entry_merged_with_our_write_does_not_stop_writes() {
     for restores_our_entry in [false, true] {
         let (stage, process) = acting_after(100).await;
-        // The watch misses our write and the forged entry, and its version expires.
+        // The watch misses our write and the forged entry, and the resourceVersion of the watch expires.
         let of_hpas = |action| FaultRule::new(action).path_suffix("/horizontalpodautoscalers");
         let silence = stage.cluster.faults().add(of_hpas(FaultAction::WatchSilence));
         let entries = stage.hpa("a")["metadata"]["managedFields"].clone();

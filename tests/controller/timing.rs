@@ -1,4 +1,4 @@
-//! The times of syncs of one HPA, and of many HPAs with their request rate. Equal runs have equal times.
+//! The sync times of one HPA and of many HPAs, and the request rate of many HPAs. Equal runs have equal times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

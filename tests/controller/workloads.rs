@@ -87,7 +87,7 @@ async fn starting_pods_do_not_count_as_reduced_load() {
     stage.create(hpa("web", &[cpu(50)]));
     let rig = Harness::start(stage);
     rig.until("the workload has doubled", 20.0, |stage| ready(stage, "web") == 8).await;
-    // The new pods have no metrics at first. Their metrics then start without load.
+    // The new pods have no metrics at first. From then on, all pods are about at their target.
     for millicores in [50, 48, 52] {
         rig.metrics.set_resource(Some(usage(&rig, millicores)));
         rig.pass(60.0).await;

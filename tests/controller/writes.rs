@@ -195,7 +195,7 @@ async fn hpa_is_synced_although_the_watch_never_delivers_its_last_status() {
     rig.pass(1.0).await;
     rig.cluster.faults().clear();
     rig.external("queue", "40");
-    // The watch lives, because other objects change.
+    // The watch stays active, because other objects change.
     for _ in 0..50 {
         rig.pass(1.0).await;
         rig.edit("other", |hpa| hpa["spec"]["maxReplicas"] = (50 + rig.now().as_secs()).into());
@@ -217,11 +217,11 @@ async fn hpa_is_synced_after_a_restore_of_etcd() {
 
 #[tokio::test(start_paused = true)]
 async fn hpa_is_synced_after_a_restore_before_the_first_bookmark() {
-    // After the status write of the second period, and a minute before bookmarks.
+    // The backup is newer than the second status write, and the restore precedes the first bookmark.
     check_restore(20.0).await;
 }
 
-/// Restores etcd as it was `backup_at` seconds after the start, with the loss of many versions.
+/// Restores etcd as it was `backup_at` seconds after the start, with the loss of many resourceVersions.
 async fn check_restore(backup_at: f64) {
     let stage = Fixture::new();
     stage.target("web", 2);
@@ -237,8 +237,8 @@ async fn check_restore(backup_at: f64) {
     rig.pass(20.0).await;
     assert_eq!(rig.replicas("web"), 4);
     rig.cluster.restore(backup);
-    // The watches resume at versions that the server has lost, and stay silent. Two silent watches in a row cause a
-    // list. Before the first bookmark, one silent watch does.
+    // The watches resume at resourceVersions that the server has lost, and stay silent. Two silent watches in a row
+    // cause a list. Before the first bookmark, one silent watch is enough.
     rig.pass(200.0).await;
     rig.external("queue", "60");
     rig.until("the target grows", 15.1, |stage| stage.replicas("web") == 6).await;

@@ -144,7 +144,7 @@ impl Feed {
     }
 }
 
-/// A missing part of a text as an error.
+/// Turns a missing part of a text into an error.
 trait ContextOf<T> {
     fn context_of(self, text: &str) -> Outcome<T>;
 }
@@ -264,7 +264,8 @@ fn scrape_configuration(folder: &Path, pods: &[(&str, u16)], limits: u16) -> Out
     }))
 }
 
-/// Serves the limits of the cluster's HPAs in the form of kube-state-metrics, which is not part of the test.
+/// Serves minReplicas and maxReplicas of the cluster's HPAs in the form of kube-state-metrics, which is not part of the
+/// test.
 async fn serve_limits(listener: tokio::net::TcpListener, cluster: Rest) {
     while let Ok((mut client, _)) = listener.accept().await {
         let hpas = cluster.list("/apis/autoscaling/v2/horizontalpodautoscalers").await.unwrap_or_default();

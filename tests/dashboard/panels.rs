@@ -45,7 +45,7 @@ impl Dashboard {
         Self(serde_json::from_str(DASHBOARD).unwrap())
     }
 
-    /// The variables with values from Prometheus, with earlier variables replaced.
+    /// The variables with values from Prometheus. The variables in their queries are replaced.
     pub(crate) fn variables(&self) -> Vec<Variable> {
         let list = self.0["templating"]["list"].as_array().unwrap();
         let queries = list.iter().filter(|variable| variable["type"] == "query");
@@ -57,7 +57,7 @@ impl Dashboard {
             .collect()
     }
 
-    /// An expression with the value `All` of each variable, as Grafana replaces it.
+    /// An expression, in which the value for `All` replaces each variable, as in Grafana.
     fn replaced(&self, expression: &str) -> String {
         let mut text =
             expression.replace("$__rate_interval", "15s").replace("$__range", &format!("{SECONDS}s"));

@@ -130,7 +130,7 @@ impl Tools {
     }
 
     async fn install_and_uninstall(&self, plane: &ControlPlane) -> Outcome {
-        // The chart creates the account of the built-in controller itself here.
+        // The second installation creates the account of the built-in controller, which must not exist before.
         self.kubectl(&["delete", "-k", &path("kustomize/service-account")])?;
         let chart = path("helm/concertina");
         let account = "serviceAccount.name=horizontal-pod-autoscaler,serviceAccount.create=true";

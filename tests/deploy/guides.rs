@@ -1,5 +1,5 @@
-//! Runs the commands of the guides against a real API server. A command of a page that does not run must have a reason
-//! in [`commands::SKIPPED`]. The test fails if it runs a command that the page no longer contains.
+//! Runs the commands of the guides against a real API server. Each command of a page must run, or have a reason in
+//! [`commands::SKIPPED`]. The test fails if it runs a command that the page no longer contains.
 
 #[path = "guides/commands.rs"]
 mod commands;

@@ -164,7 +164,7 @@ async fn published_folder_is_complete_and_installs() -> Outcome {
         run(bash).map_err(Failure).context(line)
     };
     shell("sha256sum --check --strict checksums.txt")?;
-    // Every file but the list itself and the manifest made from it has a checksum.
+    // Every file has a checksum, except the list of checksums and the manifest that is made from the list.
     let listed = shell("awk '{print $2}' checksums.txt")?;
     names.retain(|name| !["checksums.txt", "krew.yaml"].contains(&name.as_str()));
     ensure(listed.lines().collect::<BTreeSet<_>>() == names.iter().map(String::as_str).collect(), || {
@@ -183,7 +183,7 @@ async fn published_folder_is_complete_and_installs() -> Outcome {
         let said = shell(&format!("\"$WORK/{program}/concertina\" version"))?;
         ensure(said.trim() == format!("Concertina v{version}"), || format!("{program}: {said}"))?;
     }
-    // The command line explains; the image contains the controller alone.
+    // The archive of the command line has `why`. The image contains only the controller.
     shell("\"$WORK/cli/concertina\" why --help")?;
     shell("! \"$WORK/image/concertina\" why --help 2>/dev/null")?;
     let sbom: Value =

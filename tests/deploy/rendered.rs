@@ -118,7 +118,8 @@ pub(crate) fn helm(release: &str, namespace: &str, values: &[&str]) -> Objects {
     for object in objects.values_mut() {
         let metadata = object["metadata"].as_object_mut().unwrap();
         if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
-            // kustomize and Helm ship the kinds of scaling policies from one file, with its labels.
+            // The definitions of scaling policies are the same file in kustomize and the chart, so the chart adds no
+            // labels to them.
             let Some(manager) = labels.remove("app.kubernetes.io/managed-by") else { continue };
             assert_eq!(manager, "Helm");
             for name in ["helm.sh/chart", "version", "part-of", "component"] {

@@ -15,8 +15,8 @@ struct Row {
     comment: String,
 }
 
-/// Reads the rows of `values.yaml`. A comment belongs to the next key. A block without a comment of its own
-/// is listed by its leaves. A block with a comment gives it to its first leaf.
+/// Reads the rows of `values.yaml`. A comment belongs to the next key. A mapping has a row for each of its leaves. The
+/// comment of a mapping belongs to its first leaf.
 fn rows(text: &str) -> Vec<Row> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();

@@ -69,7 +69,7 @@ impl Adapter {
         Ok(Self { port, task })
     }
 
-    /// Registers the three APIs and waits until the API server proxies them.
+    /// Registers all APIs and waits until the API server proxies them.
     pub(crate) async fn register(&self, api: &Rest) -> Outcome {
         aggregation::name(api, self.port).await?;
         for (group, ..) in APIS {

@@ -118,7 +118,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether a create request for `resource` only requests an access review.
+/// Whether a create request for `resource` is a review, of which the server stores nothing.
 pub(crate) fn is_review(resource: &str) -> bool {
     matches!(
         resource,

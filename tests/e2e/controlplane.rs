@@ -1,8 +1,8 @@
 //! A real control plane on loopback: etcd, kube-apiserver and the workload controllers of
 //! kube-controller-manager, with its data in a temporary folder.
 //!
-//! The ServiceAccount admission plugin is off, because no controller creates default accounts here. So is
-//! every controller that neither a workload with pods nor an autoscaler needs.
+//! The ServiceAccount admission plugin is off, because no controller creates default accounts here. Controllers that
+//! neither workloads with pods nor an autoscaler need are off, too.
 
 use std::fs;
 use std::net::TcpListener;
@@ -113,7 +113,7 @@ impl ControlPlane {
             ("token-auth-file", "tokens.csv"),
             ("service-account-signing-key-file", "accounts.key"),
             ("service-account-key-file", "accounts.pub"),
-            // Servers behind the aggregation layer read these from a ConfigMap, and refuse all requests without it.
+            // The API server writes both authorities to a ConfigMap. Servers behind the aggregation layer need it.
             ("client-ca-file", "authority.crt"),
             ("requestheader-client-ca-file", "authority.crt"),
             ("proxy-client-cert-file", "server.crt"),
@@ -129,7 +129,7 @@ impl ControlPlane {
         // In megabytes. The tests read one file, so the log is not rotated.
         server.arg("--audit-log-maxsize=10000");
         server.args([
-            // The name in the certificate of the proxy client, which has the authority of ordinary clients.
+            // The name in the proxy's client certificate, which is signed by the authority of ordinary clients.
             "--requestheader-allowed-names=localhost",
             "--requestheader-username-headers=X-Remote-User",
             "--requestheader-group-headers=X-Remote-Group",
@@ -261,8 +261,8 @@ impl ControlPlane {
     }
 }
 
-/// Logs all requests of the autoscaler's ServiceAccount, from any process. Everything else is omitted,
-/// which keeps the file small.
+/// Logs all requests of the accounts that tests check, from any process. Everything else is omitted, which keeps the
+/// file small.
 fn audit_policy() -> String {
     json!({
         "apiVersion": "audit.k8s.io/v1",

@@ -101,7 +101,7 @@ async fn run_faults(stage: &mut Fixture) -> Outcome<Timestamp> {
     let code = replicas.get("b")?.wait_for_exit(CRASH).await?;
     ensure(code == Some(1), || format!("a stopped leader exited with {code:?} after SIGCONT"))?;
     replicas.start(stage, "b").await?;
-    // A standby that has not read the Lease yet creates it, like the first replica of all.
+    // Wait until `b` has read the Lease. Otherwise, `b` would create the deleted Lease, as the first replica does.
     sleep(Duration::from_secs(3)).await;
 
     let deleted = now();
@@ -275,7 +275,7 @@ impl FastClockReplica {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         tokio::spawn(async move {
-            // Restarts after each exit: a replica that lost the Lease exits, as a process does.
+            // A replica that has lost the Lease exits, so the loop restarts it.
             while !stopped.is_cancelled() {
                 let clock =
                     ShiftedClock { clock: Arc::new(SystemClock), ahead: SignedDuration::from_hours(1) };
@@ -328,8 +328,8 @@ impl Log {
         Ok(Self { writes, refused })
     }
 
-    /// Checks that terms do not overlap. A replica that writes after another one has taken over. The other
-    /// replica may write again only after a takeover in turn, which takes at least as long as a start.
+    /// Checks that the terms of the writing replicas do not overlap. After a write of another replica, a replica may
+    /// write again only after its own takeover, which takes at least 3 s.
     pub(crate) fn no_two_write_at_once(&self) -> Outcome {
         let terms = self.writes.chunk_by(|one, other| one.by == other.by).collect::<Vec<_>>();
         let text = terms.iter().filter_map(|term| {

@@ -128,7 +128,7 @@ pub(crate) async fn recreated_under_its_name(world: &World) -> Outcome {
     world.condition("web", stabilized).await?;
     world.replicas_stay(&web, 6, Duration::from_secs(2)).await?;
 
-    // The deleted object's window holds six for an hour. Its successor starts with an empty history.
+    // The window of the deleted HPA holds six replicas for an hour. The recreated HPA starts with an empty history.
     world.delete_hpa("web").await?;
     if world.autoscaler == Autoscaler::BuiltIn {
         // The built-in controller keeps history by name and drops it only in a sync that finds no such
@@ -142,7 +142,7 @@ pub(crate) async fn recreated_under_its_name(world: &World) -> Outcome {
     world.replicas_stay(&web, 3, Duration::from_secs(4)).await
 }
 
-/// Unregisters the custom metrics API. This affects every scenario, so it runs alone at the end.
+/// Unregisters the custom metrics API. This affects all scenarios, so this scenario runs alone at the end.
 pub(crate) async fn metrics_api_is_unregistered(stage: &Fixture, world: &World) -> Outcome {
     let web = world.deployments("web");
     world.deployment("web", 1, APP).await?;

@@ -17,7 +17,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/r
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings";
 const POD: &str = "concertina-test";
 
-/// Flags that are visible only in the record.
+/// Flags of the controller. Only the record shows the stabilization and the tolerance.
 const FLAGS: &[&str] = &[
     "--leader-elect=true",
     "--takeover=off",
@@ -90,7 +90,7 @@ pub(crate) async fn reads_the_leaders_record(stage: &Fixture) -> Outcome {
         stage.plane.admin.merge(&role, &json!({"rules": fewer})).await?;
         let expected = format!("you may not {missing} in namespace kube-system");
         eventually(SOON, &format!("why reports {expected:?}"), async || {
-            // Otherwise the Lease of the default namespace is missing, too.
+            // Without the flag, the Lease of the default namespace would be missing, too.
             let answer = why(&user, &["--leader=kube-system/concertina"])?;
             ensure(answer["current"] == 4, || answer.to_string())?;
             let reason = &answer["source"]["noRecord"];
@@ -103,7 +103,7 @@ pub(crate) async fn reads_the_leaders_record(stage: &Fixture) -> Outcome {
     world.close().await
 }
 
-/// The rights of a replica: the Lease, token reviews and access reviews.
+/// The rights of a replica: the Lease, the client authorities, token reviews and access reviews.
 async fn replica_rights(stage: &Fixture) -> Outcome {
     const ACCOUNT: &str = "horizontal-pod-autoscaler";
     let lease = json!([

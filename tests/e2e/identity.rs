@@ -54,8 +54,8 @@ async fn kubeadm(stage: &Fixture) -> Outcome {
     one_on_cpu(&world, "web").await?;
     let kubeconfig = stage.plane.manager_kubeconfig()?;
     let mut flags = Vec::new();
-    // The command line has every flag of kube-controller-manager at its default, followed by the flags of a
-    // kubeadm manifest.
+    // The command line has the flags of kube-controller-manager with their defaults, followed by the flags of a kubeadm
+    // manifest.
     for flag in kcm::flags().iter().filter(|flag| !matches!(flag.name, "help" | "secure-port")) {
         let default = flag.default.trim_matches(['[', ']']);
         if !default.is_empty() {

@@ -1,8 +1,8 @@
 //! Acts as every kubelet: pods that are bound to the test's node run and become ready, and pods with a
 //! deletion timestamp are deleted.
 //!
-//! The kubelet also keeps a list of the pods. The metrics server reports only pods from the list, which it
-//! could have measured.
+//! The kubelet also keeps a list of the pods. The metrics server reports only pods in the list, because it can measure
+//! no other pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Drop for Kubelet {
 /// Lists all pods once and updates them.
 async fn update_pods(api: &Rest) -> Outcome<Vec<ListedPod>> {
     let mut listed = Vec::new();
-    // The list comes from the server's cache, is cheap, and is at most a quarter of a second late.
+    // The API server answers from its cache, which is cheap. The list may be slightly stale.
     for (index, pod) in api.list("/api/v1/pods?resourceVersion=0").await?.iter().enumerate() {
         let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));

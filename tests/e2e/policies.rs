@@ -83,7 +83,7 @@ pub(crate) async fn absent_kinds(stage: &Fixture) -> Outcome {
     let process = start(stage).await?;
     let world = World::make(stage, "absent", Autoscaler::Concertina).await?;
     fields::annotation(&world).await.context(process.tail(30))?;
-    process.wait_for_log("only annotations contain policies", SOON).await?;
+    process.wait_for_log("reading policies from annotations only", SOON).await?;
     define(stage).await?;
     policy(&world, "pause", &json!({"mode": "Paused"})).await?;
     hpa(&world, "web", 40).await?;
@@ -151,7 +151,7 @@ async fn define(stage: &Fixture) -> Outcome {
     define_as(stage, |_| Ok(())).await
 }
 
-/// Replaces the definitions by the shipped ones.
+/// Replaces the definitions with the shipped ones.
 async fn redefine(stage: &Fixture) -> Outcome {
     for definition in shipped()?.iter().filter(|object| is_definition(object)) {
         let name = definition["metadata"]["name"].as_str().ok_or("a definition without a name")?;

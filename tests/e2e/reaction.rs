@@ -1,4 +1,4 @@
-//! The time from a step in the load of an HPA to the write of its Scale, on five paths of the number: kubelet and
+//! The time from a step in the load of an HPA to the write of its Scale, on five paths of the metric: kubelet and
 //! metrics-server to the built-in controller, kubelet and metrics-server to Concertina, kubelet to Concertina,
 //! Prometheus to Concertina, and the pods' own pages to Concertina.
 //!
@@ -28,7 +28,7 @@ use crate::world::{Autoscaler, Fixture, World};
 /// The default period of both controllers.
 const PERIOD_FLAG: &str = "--horizontal-pod-autoscaler-sync-period=15s";
 
-/// A path of the number from a pod to the controller.
+/// A path of the metric from a pod to the controller.
 struct Way {
     source: Source,
     namespace: &'static str,

@@ -102,7 +102,7 @@ impl Rest {
         self.send_ok(Method::POST, path, media::JSON, Some(body)).await
     }
 
-    /// Creates the objects of a manifest, each after a line of dashes, and returns them.
+    /// Creates the objects of a manifest, and returns them. In the manifest, a line of dashes precedes each object.
     pub(crate) async fn create_all(&self, manifest: &str) -> Outcome<Vec<Value>> {
         let mut objects = Vec::new();
         for document in manifest.split("---\n").skip(1) {

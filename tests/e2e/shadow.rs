@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_millis(700);
 /// Names of the HPAs and of their targets.
 const SIX: [&str; 6] = ["calm", "cpu", "object", "pods", "rates", "steps"];
 
-/// With equal settings there is no difference, whatever the loads do.
+/// With equal settings, there is no difference under any load.
 pub(crate) async fn finds_no_difference(stage: &Fixture) -> Outcome {
     let minutes = match std::env::var("CONCERTINA_E2E_SHADOW_MINUTES") {
         Ok(text) => text.parse::<f64>().map_err(|error| Failure(format!("{text}: {error}")))?,
@@ -68,7 +68,7 @@ pub(crate) async fn finds_a_seeded_difference(stage: &Fixture) -> Outcome {
     let world = six_hpas(stage, "seeded").await?;
     let _built_in = stage.autoscaler(Autoscaler::BuiltIn).await?;
     let shadow = Shadow::start(stage, &["--horizontal-pod-autoscaler-tolerance=0.6"]).await?;
-    // Both controllers have synced at the targets.
+    // Wait until both controllers have synced while all metrics are at their targets.
     eventually(SOON, "a sync of the built-in controller", async || {
         let hpa = world.api.get(&world.hpas("steps")).await?;
         ensure(!hpa["status"]["conditions"].is_null(), || "no conditions".to_owned())
@@ -88,7 +88,7 @@ pub(crate) async fn finds_a_seeded_difference(stage: &Fixture) -> Outcome {
     world.close().await
 }
 
-/// Six HPAs with targets of two pods, at their target values.
+/// Six HPAs with two pods each, whose metrics are at their targets.
 async fn six_hpas(stage: &Fixture, namespace: &str) -> Outcome<World> {
     let world = World::make(stage, namespace, Autoscaler::BuiltIn).await?;
     loads(&world, &[100; SIX.len()], &[2; SIX.len()]);
@@ -150,7 +150,7 @@ async fn change_loads(world: &World, time: Duration) -> Outcome {
         for (now, (goal, step)) in now.iter_mut().zip(&mut ramps) {
             let left = *goal - *now;
             *now = if *step == 0 || left.abs() <= *step { *goal } else { *now + left.signum() * *step };
-            // One in fourteen ticks sets a new goal, half of them as a jump.
+            // A load at its goal gets a new goal in one of fourteen ticks, half of the time as a jump.
             if left == 0 && next(14) == 0 {
                 *goal = next(450);
                 *step = if next(2) == 0 { 0 } else { 10 + next(30) };

@@ -1,5 +1,5 @@
-//! Runs the same twelve HPAs with the same loads once under the built-in controller and once under
-//! Concertina. The results must be equal.
+//! Runs the same twelve HPAs with the same loads once under the built-in controller and once under Concertina. The
+//! results must be equal, except for one intended difference.
 //!
 //! The comparison covers the state after each step, once it is stable, and at the end the reasons of all
 //! events. It does not cover the transitions: the number of syncs that observe a starting pod depends on
@@ -61,8 +61,8 @@ fn loads(world: &World, percent: i64) {
         world.cpu(app, percent);
     }
     // Both programs stop sending events after some twenty-five warnings about one object. The HPA `partial` fails in
-    // part at every sync, so all its reasons must come at once. It is below its target from the start, and on an API
-    // that stays available.
+    // part at every sync, so all its reasons must come at once. Its metric is below the target from the start, and the
+    // API of that metric stays available.
     world.per_pod("partial", "requests", Load::Total(percent / 2, ""));
     world.usage("container", "app", "cpu", Load::Total(2 * percent, "m"));
     world.usage("container", "sidecar", "cpu", Load::Each(700, "m"));
@@ -163,7 +163,7 @@ async fn autoscalers(world: &World) -> Outcome {
 
 /// Waits until the state is stable and returns it.
 async fn stable_state(world: &World) -> Outcome<Vec<(String, Vec<String>)>> {
-    // The quiet time is longer than the scale-down stabilization window, plus some sync periods.
+    // The quiet time is the scale-down stabilization window plus some sync periods.
     let quiet = DOWNSCALE_WINDOW + Duration::from_secs(3);
     let deadline = Instant::now() + Duration::from_secs(90);
     let mut state = read_state(world).await?;

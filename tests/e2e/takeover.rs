@@ -60,7 +60,7 @@ async fn run_takeovers(stage: &Fixture, is_moving: &AtomicBool) -> Outcome {
     sleep(PERIOD * 6).await;
     Log::read(stage)?.no_own_writes("while the built-in controller runs")?;
 
-    // A stabilized scale-down may come late.
+    // Poll for the pause, because a stabilized scale-down may still cause a write.
     is_moving.store(false, Ordering::Relaxed);
     let pause = async || {
         let last = Log::read(stage)?.built_in.last().copied().unwrap_or_default();

@@ -117,8 +117,8 @@ async fn sync_steadily(stage: &Fixture, world: &World) -> Outcome {
     revoke(stage, &rules).await
 }
 
-/// The server returns a status byte for byte as it was sent. The watch relies on this to recognize its
-/// own writes.
+/// The server returns a status byte for byte as it was sent. The controller relies on this to recognize its own writes
+/// in the watch.
 async fn status_is_echoed(world: &World, name: &str) -> Outcome {
     let answer = world.api.send(Method::GET, &world.hpas(name), &[("Accept", media::JSON)], None).await?;
     let status =
@@ -170,7 +170,7 @@ fn collection(world: &World, (version, _, resource): (&str, &str, &str)) -> Stri
     format!("/{root}/{version}/namespaces/{}/{resource}", world.namespace)
 }
 
-/// One object with the simplest selector, and others that use every feature.
+/// One object with a simple selector and, except for the Widget, one with every feature of selectors.
 fn objects(kind: &str) -> Vec<(&'static str, Value)> {
     if kind == "Widget" {
         let widget = json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "plain"},

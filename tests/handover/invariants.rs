@@ -55,7 +55,7 @@ impl Longest {
     }
 }
 
-/// Checks a run. `end`: its end.
+/// Checks a run that ends at `end`.
 pub(crate) fn check(plan: &Plan, facts: &[(Duration, Fact)], end: Duration) -> (Option<Violation>, Longest) {
     let checked: Vec<_> = (0..plan.hpas).map(|hpa| Hpa::new(plan, hpa).check(facts, end)).collect();
     let longest = checked.iter().fold(Longest::default(), |longest, (_, next)| longest.max(*next));

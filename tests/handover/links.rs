@@ -1,6 +1,6 @@
-//! The connections of the replicas and of the built-in loop to the cluster: latency, the journal, and the
-//! guard. Bugs that the schedules must find act on these links and in the model of the webhook, where a
-//! replica could behave in the same way.
+//! The connections of the replicas and of the built-in loop to the cluster: latency, the journal, and the guard. Bugs
+//! that the schedules must find act on these links and in the model of the webhook. Their effects equal those of an
+//! incorrect replica.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ pub(crate) struct LoopLink {
     pub(crate) guard: Arc<Guard>,
     pub(crate) request: Duration,
     pub(crate) unreached: Duration,
-    /// The API server.
+    /// The number of the API server.
     pub(crate) server: AtomicUsize,
     /// Whether the guard knows the user of the loop.
     pub(crate) is_known: AtomicBool,

@@ -28,7 +28,7 @@ pub(crate) enum Action {
     KillAll,
     /// A replica starts.
     Start,
-    /// The Lease cannot be read or written for this time, in seconds.
+    /// The Lease cannot be read or written for this number of seconds.
     LoseLease(u64),
     /// A user tries a write about an HPA as the built-in loop, as a dry run, at an API server.
     DryRun(usize, usize),

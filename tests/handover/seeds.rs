@@ -14,7 +14,7 @@ use crate::world;
 
 /// Seeds of a run without `HANDOVER_SEEDS`.
 const SEEDS: Range<u64> = 0..if cfg!(debug_assertions) { 10 } else { 300 };
-/// Number of failures that are reported in full.
+/// Maximum number of failures that are reported in full.
 const FULL_REPORTS: u64 = 2;
 
 /// The result of one seed.

@@ -58,7 +58,7 @@ pub(crate) struct World {
     /// Number of replicas so far.
     started: usize,
     leader: Option<usize>,
-    /// When the Lease was last renewed, if it ever was.
+    /// Time of the last renewal of the Lease, if any.
     renewed: Option<Duration>,
     /// When a standby acquires the Lease that has expired.
     acquired_at: Option<Duration>,
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// The leader renews the Lease, or ends because it cannot.
+    /// The leader renews the Lease, or exits at the renewal deadline.
     fn renew(&mut self, now: Duration) {
         let Some(leader) = self.leader else { return };
         if now >= self.lost_until {
@@ -207,7 +207,7 @@ impl World {
                 continue;
             }
             let is_leader = self.leader == Some(running.number);
-            // The leader writes `caBundle`.
+            // The leader repairs a wrong `caBundle`.
             if is_leader && self.guard.state.lock().edit == Edit::OtherAuthority {
                 self.guard.state.lock().edit = Edit::None;
             }

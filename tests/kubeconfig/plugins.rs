@@ -231,7 +231,7 @@ async fn until_next_read() {
     tokio::time::resume();
 }
 
-/// The kubeconfig of a server with its authority and a client certificate in files.
+/// The cluster of a kubeconfig, with the authority of the server in a file.
 fn fields(server: &Server) -> String {
     format!("server: 'https://{}', certificate-authority: ca.crt", server.address)
 }

@@ -1,5 +1,5 @@
-//! Bugs that the seeds must find. They act on the responses that a process receives, where the process could err in the
-//! same way.
+//! Bugs that the seeds must find. They change the responses that a process receives, so that a correct process acts
+//! like an incorrect one.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! Judges a run by the model. Every write must set a count that the inputs at its time allow. While the inputs do not
-//! change, the rules must keep the count.
+//! change, the rules must keep the count. Times are in milliseconds.
 
 use crate::model::{Inputs, Subject};
 use crate::plan::{Event, Metric, NAMES, Plan};
@@ -39,7 +39,8 @@ struct Followed<'a> {
     died: Vec<i64>,
     /// The sync periods, each with the time from which it applies.
     periods: Vec<(i64, i64)>,
-    /// The first time from which each metric may have failed, because a short recovery may have been missed.
+    /// The first time from which each metric may have failed for the controller, which may have missed a short
+    /// recovery.
     failing_earliest: [Option<i64>; 2],
     recovered: [i64; 2],
     /// The time since which a policy has fallbacks.
@@ -153,7 +154,7 @@ impl<'a> Followed<'a> {
     }
 
     /// Follows whether the controller knows that all metrics dropped to 0 at once: it read other values before, and no
-    /// leader died since.
+    /// leader has died since.
     fn drop_to_zero(&mut self, at: i64, event: &Event, old: &Inputs, new: &Inputs) {
         let was_read = |since: i64| at - since > 2 * old.period * 1000 + SLACK;
         let were_loaded = self.loaded_since.is_some_and(was_read)
@@ -238,7 +239,7 @@ impl<'a> Followed<'a> {
             let unknown_to = |died: &i64| *died >= known - FAILOVER && *died <= known + UNKNOWN;
             let restarted = self.died.iter().filter(|died| unknown_to(died)).map(|died| died + FAILOVER);
             let latest = restarted.max().map_or(known, |restarted| known.max(restarted));
-            // The sync that reads the failure first may be due by the period of that time.
+            // The first sync that reads the failure may be due a period after `known`, by the sync period at that time.
             let period = inputs.period.max(self.period_at(known));
             let certain = latest + duration + period * 1000 + SLACK;
             inputs.replaced[metric] = (at + WINDOW >= earliest, at < certain);

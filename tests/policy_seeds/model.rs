@@ -89,7 +89,7 @@ impl Subject {
         policies
     }
 
-    /// The next time after `at` at which a mode or a schedule starts or ends.
+    /// The next time after `at` at which a mode ends, or a schedule starts or ends.
     pub(crate) fn next_edge(&self, at: i64) -> Option<i64> {
         let policies = self.policies();
         let until = first(&policies, |policy| policy.mode).and_then(|(_, until)| until);
@@ -232,7 +232,8 @@ impl Inputs {
         }
     }
 
-    /// A scale-up waits for pending pods, and a scale-down for metrics that dropped to 0. Bounds are corrected anyway.
+    /// A scale-up waits for pending pods, and a scale-down for metrics that dropped to 0. A count out of bounds is
+    /// corrected anyway.
     fn guarded(&self, current: i64, wanted: i64, held: bool) -> i64 {
         let (lowest, highest) = self.limits();
         let waits = matches!(self.pending, (Some(maximum), pods) if pods > maximum.pods(current));

@@ -15,7 +15,7 @@ use crate::world::{self, Write};
 
 /// Seeds of a run without `POLICY_SEEDS`.
 const SEEDS: Range<u64> = 0..if cfg!(debug_assertions) { 5 } else { 100 };
-/// Number of failures that are reported in full.
+/// Maximum number of failures that are reported in full.
 const FULL_REPORTS: u64 = 2;
 
 /// The result of one seed.
@@ -114,7 +114,7 @@ const STARTS: [(&str, &str); 4] = [
     ("2030-01-01T00:00:00Z", "Asia/Kolkata"),
 ];
 
-/// The plan of a seed: half an hour with about 30 events.
+/// The plan of a seed: half an hour with about 40 events after the start.
 pub(crate) fn draw(seed: u64) -> Plan {
     let mut rng = Rng::new(seed);
     let (epoch, zone) = rng.pick(&STARTS);

@@ -140,7 +140,7 @@ async fn console_accepts_a_client_certificate() {
     });
     rig.reviews().allow_path("viewers", "get", "/console");
     let start = Instant::now();
-    // The authorities are read at the start of the server.
+    // The server reads the authorities after its start, and refuses the certificate until then.
     loop {
         let identity = authority.sign("jane", "viewers", 2099);
         let (status, _) = rig.ask_with_certificate(identity, "/console/", "").await;
@@ -166,7 +166,7 @@ async fn requests_of_other_pages_and_other_methods_are_refused() {
         assert_eq!(get("/console/hpas/shop/web", foreign).await, 403, "{foreign}");
         assert_eq!(get("/console/stream", foreign).await, 403, "{foreign}");
     }
-    // A link on another page may lead to the page.
+    // A link on another site may open the page.
     assert_eq!(get("/console/", "Sec-Fetch-Site: cross-site\r\n").await, 200);
     assert_eq!(get("/console/hpas/shop/web", "Sec-Fetch-Site: same-origin\r\n").await, 200);
     assert_eq!(get("/console/hpas/shop/web", "Origin: https://localhost\r\n").await, 200);
@@ -194,7 +194,7 @@ async fn streams_of_a_user_are_bounded_and_leave_connections_for_others() {
     let mut other = stream(&rig, "other").await;
     until(&mut other, "event: status").await;
     drop(open);
-    // The server sees the end of a connection when it next writes, or when it reads.
+    // The server notices a closed connection only when it next reads or writes.
     let start = Instant::now();
     loop {
         let mut one = stream(&rig, "tenant").await;

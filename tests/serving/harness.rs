@@ -47,7 +47,7 @@ impl Harness {
         Self::with(|_| {}, |_| {})
     }
 
-    /// Like [`Self::start`], but with changed serving options and objects in the cluster.
+    /// Like [`Self::start`], but with changed serving options, and with objects in the cluster.
     pub(crate) fn with(alter: impl FnOnce(&mut Serving), fill: impl FnOnce(&Cluster)) -> Self {
         Self::serving(alter, fill, |endpoints| endpoints)
     }

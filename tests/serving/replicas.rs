@@ -275,7 +275,7 @@ async fn cancelled_request_can_be_repeated() {
     rig.shut_down().await;
 }
 
-/// Starts a server that presents a certificate, and has its key only if `own_key` is set. The server
+/// Starts a server that presents a certificate. The server has the key of the certificate only if `own_key` is set. It
 /// answers every connection with `answer`, repeatedly if `endless` is set.
 async fn start_server(answer: &'static [u8], endless: bool, own_key: bool) -> Peer {
     let certificate = |key: &KeyPair| CertificateParams::new(Vec::new()).unwrap().self_signed(key).unwrap();

@@ -254,7 +254,7 @@ async fn requests_without_an_answer_in_time_are_counted() {
     let mut plain = TcpStream::connect(rig.address).await.unwrap();
     plain.write_all(b"POST /handover HTTP/1.1\r\n\r\n").await.unwrap();
     rig.unanswered(&[("error", 1), ("handshake", 1)]).await;
-    // The client leaves before the end of the body.
+    // The client closes the connection before the end of the body.
     let mut stream = rig.connect().await;
     let head = "POST /handover?timeout=1s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -272,7 +272,7 @@ async fn request_of_a_client_that_left_is_counted_and_proves_nothing() {
     let length = body.len();
     let request =
         format!("POST /handover HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
-    // Nothing else runs before the connection has ended, as if the process was stopped in that time.
+    // Nothing else runs before the connection has ended, as if the process had been stopped.
     stream.write_all(request.as_bytes()).await.unwrap();
     stream.shutdown().await.unwrap();
     drop(stream);
@@ -320,7 +320,8 @@ async fn webhook_bounds_the_memory_and_time_of_bodies() {
         let _ = stream.write_all(&part).await;
         slow.push(stream);
     }
-    // Each of the first five holds 3 MiB of 16 MiB until its time limit, or the last one is refused at once.
+    // All bodies together may use 16 MiB, so five of 3 MiB fit. The sixth is refused, unless others have timed out by
+    // then.
     let mut statuses = Vec::new();
     for mut stream in slow {
         let mut start = [0; 12];

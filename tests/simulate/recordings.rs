@@ -1,10 +1,10 @@
 //! Recordings of kube-controller-manager, expressed as scenarios. A recording and its scenario lead to the
 //! same decisions.
 //!
-//! A recording sets the state for each sync freely. In a scenario, pods follow the count. A recording is
-//! therefore used only up to the first sync that a scenario cannot have. It needs a workload with a single
-//! metric (cpu in percent). Its pods all run, are ready, have samples and match the target's count, and the
-//! count changes only by the decisions.
+//! A recording sets the state for each sync freely. In a scenario, pods follow the count. A recording is therefore used
+//! only up to the first sync that a scenario cannot have. The HPA must scale a workload on a single metric (cpu in
+//! percent). All pods must run, be ready, and have samples. Their number must match the count of the target, and only
+//! the decisions may change the count.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

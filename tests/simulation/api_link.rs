@@ -61,8 +61,8 @@ impl Link for ApiLink {
 }
 
 impl ApiLink {
-    /// The process's side of the connection. A planted bug acts here, where a process could behave in the
-    /// same way.
+    /// The process's side of the connection. A planted bug acts here. It makes a correct process act like an incorrect
+    /// one.
     async fn send(self: Arc<Self>, exchange: Exchange, server: Server) -> Answer {
         match self.run.plant {
             None => self.forward(exchange, server).await,

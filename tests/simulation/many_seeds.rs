@@ -1,4 +1,4 @@
-//! Runs many seeds on all cores. The simulation, the handover and the scaling policies use it.
+//! Runs many seeds on all cores. The tests of the simulation, the handover and the scaling policies use this module.
 
 use std::io::Write as _;
 use std::ops::Range;

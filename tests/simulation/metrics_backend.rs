@@ -58,7 +58,7 @@ impl MetricValues {
         self.state.lock().loads.insert((hpa, metric), Load::Raw(text));
     }
 
-    /// Drops what depends on versions of the cluster.
+    /// Drops the cached pods, because a restore of etcd reuses resourceVersions.
     pub(crate) fn restored(&self) {
         self.state.lock().pods.clear();
     }
@@ -67,7 +67,7 @@ impl MetricValues {
 impl State {
     /// A metric value with a target of `each` thousandths per replica, divided by `shared_by`.
     fn value(&self, hpa: usize, metric: usize, each: u64, shared_by: usize) -> Option<String> {
-        // Half of the different metrics have a value.
+        // Half of the metrics of `InvalidSpec::DifferentMetrics` have a value.
         let metric = if metric >= DIFFERENT && metric.is_multiple_of(2) { 0 } else { metric };
         Some(match self.loads.get(&(hpa, metric))? {
             Load::Demand(tenths) => {
@@ -123,7 +123,7 @@ fn parse_metric(name: &str) -> Option<(usize, usize)> {
     Some((hpa.parse().ok()?, metric.parse().ok()?))
 }
 
-/// The number of the HPA with pods that `app=h3` selects.
+/// The number of the HPA whose pods a selector such as `app=h3` selects.
 pub(crate) fn hpa_of_selector(selector: &str) -> Option<usize> {
     selector.strip_prefix("app=h")?.parse().ok()
 }

@@ -139,11 +139,11 @@ pub(crate) enum InvalidSpec {
     InvalidSelector,
     MinAboveMax,
     NegativeMax,
-    /// Hundreds of copies of the metrics.
+    /// 200 metrics, as copies of the metrics of the HPA.
     ManyMetrics,
-    /// Hundreds of different metrics, half of them without values.
+    /// 100 different metrics, half of them without values.
     DifferentMetrics,
-    /// Hundreds of resource metrics over a hundred more pods.
+    /// 200 resource metrics over 100 more pods.
     MetricsTimesPods,
     OddQuantity(&'static str),
     NoSource,
@@ -265,7 +265,7 @@ pub(crate) enum Class {
 }
 
 impl InitialState {
-    /// The name of an HPA, of its target, and of the `app` label of its pods.
+    /// The name of an HPA and of its target, and the value of the label `app` of its pods.
     pub(crate) fn name(hpa: usize) -> String {
         format!("h{hpa}")
     }

@@ -126,7 +126,7 @@ impl Entry {
         entry
     }
 
-    /// Whether the request changes the cluster. Writes of the Lease do not count.
+    /// Whether the request writes a Scale, a status or an event.
     pub(crate) fn writes(&self) -> bool {
         matches!(self.class, Class::ScalePut | Class::StatusPut | Class::Event)
     }

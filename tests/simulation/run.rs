@@ -42,7 +42,7 @@ pub(crate) struct Run {
     pub(crate) backups: Mutex<Backups>,
     /// The current lifetime of each process.
     lives: Mutex<Vec<Option<Life>>>,
-    /// Lives that have ended.
+    /// Lifetimes that have ended.
     ends: Mutex<Vec<LifeEnd>>,
     /// Time until which faults may prevent a handover.
     handover_impaired_until: Mutex<Duration>,
@@ -187,11 +187,12 @@ impl Run {
         InitialState::number(&hpa.key.name).map(|hpa| self.judge.lock().created(hpa)).unwrap_or_default()
     }
 
-    /// Whether the next lifetime must have the whole history of an HPA with a last sync at `synced`. That holds
-    /// if another process had been standing by for long enough and no fault impaired the handover. After a
-    /// crash, the last moment may be lost, and so may a foreign change without a later status write. That
-    /// also holds for a single process that shut down in order and wrote a checkpoint, if the next lifetime is
-    /// the first to read the checkpoint.
+    /// Whether the next lifetime must have the whole history of an HPA with a last sync at `synced`. No fault may have
+    /// impaired the handover, and one of these conditions must hold:
+    /// - Another process had been standing by for long enough. After a crash, the last seconds may be lost, and so may
+    ///   a foreign change without a later status write.
+    /// - A single process shut down in order and wrote a checkpoint after its last requests for the HPA, and the next
+    ///   lifetime is the first to read the checkpoint.
     pub(crate) fn must_hand_over(&self, from: (usize, u32), hpa: &HpaRecord, synced: Duration) -> bool {
         let ends = self.ends.lock();
         let Some(end) = ends.iter().find(|end| end.life == from) else { return false };
@@ -291,7 +292,8 @@ impl Run {
         self.story.lock().push((self.now(), line));
     }
 
-    /// The log of the run in order: actions, faults, writes, and failed requests.
+    /// The log of the run in order: actions, faults, writes of Scales, created Leases, and failed requests other than
+    /// discovery.
     pub(crate) fn timeline(&self) -> Vec<(Duration, String)> {
         let mut story = self.story.lock().clone();
         let ledger = self.ledger.lock();

@@ -45,7 +45,7 @@ bugs! { SeededBug:
     ToleranceOff: "tolerance-off",
     /// A cached Scale is written over newer changes.
     StaleScale: "stale-scale",
-    /// The clock of a leader is read as an hour ahead of its histories.
+    /// A replica reads the leader's time in a response with histories as an hour later.
     ClockMisread: "clock-misread",
     /// The next leader receives no history.
     HistoryLost: "history-lost",

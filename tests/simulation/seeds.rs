@@ -1,5 +1,5 @@
-//! Runs many seeds on all cores and reports the results. Each seed runs its plan with faults and without.
-//! The first violation is reduced to the few actions and faults that cause it (delta debugging).
+//! Runs many seeds on all cores and reports the results. Each seed runs its plan with faults and without. The first
+//! violations are each reduced to the actions and faults that cause them (delta debugging).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::run::Violation;
 use crate::seeded_bugs::SeededBug;
 use crate::world::{Outcome, play};
 
-/// Number of failures that are reported in full.
+/// Maximum number of failures that are reported in full.
 const FULL_REPORTS: u64 = 3;
 
 /// The seeds in `CONCERTINA_SEEDS`, or `default`.
@@ -99,7 +99,8 @@ impl Tally {
     }
 }
 
-/// Hash over the requests of a seed, their times and their responses. `CONCERTINA_DIGESTS` prints it.
+/// Hash over the requests of a seed, their times and their responses. `CONCERTINA_DIGESTS` prints the hash, and its
+/// value `full` also the requests.
 fn digest(seed: u64, trial: &SeedResult) -> u64 {
     let log = trial.outcome.run.log();
     let words = log.iter().flat_map(|line| line.as_bytes().chunks(8));

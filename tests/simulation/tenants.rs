@@ -141,7 +141,7 @@ fn path(name: &str) -> ScalePath {
 const MANAGER: &str = "kube-controller-manager";
 const PERIOD: u64 = 15;
 
-/// Lets the controller sync its HPA if a period has passed since `fault` started.
+/// Lets the other controller sync its HPA once in each period since the start of `fault`.
 pub(crate) fn sync(run: &Run, fault: &Fault) {
     let age = run.now().saturating_sub(fault.at);
     if fault.kind != FaultKind::OtherController || !age.as_secs().is_multiple_of(PERIOD) {

@@ -161,8 +161,7 @@ impl Fixture {
         self.cluster.requests().count(|request| request.verb == verb && request.path.ends_with(suffix))
     }
 
-    /// Start time of each sync of the HPA of a target, since the start of the test. Every sync reads the
-    /// scale once.
+    /// Start time of each sync of the HPA of a target, since the start of the test. Every sync reads a bare Scale once.
     pub(crate) fn syncs(&self, target: &str) -> Vec<Duration> {
         let suffix = format!("/{target}/scale");
         self.times(|request| request.verb == "get" && request.path.ends_with(&suffix))

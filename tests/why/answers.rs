@@ -23,7 +23,7 @@ fn with(stage: Fixture, change: impl FnOnce(&mut Value)) -> Fixture {
     stage
 }
 
-/// Ready pods. Each of them uses one of `millicores` and requests 100.
+/// Ready pods, one for each number in `millicores`, which is its usage. Each pod requests 100.
 fn pods(millicores: &[u32]) -> Fixture {
     let stage = Fixture::new();
     stage.target("web", i64::try_from(millicores.len()).unwrap());

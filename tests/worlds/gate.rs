@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use crate::outcome::{Failure, Outcome};
 use crate::plan::{Action, Class, Fault};
 
-/// Maximum time between a failed request for a Scale and the repeated read in the same sync. It is shorter
+/// Maximum time between a failed request for a Scale and the retry of the read in the same sync. The time is shorter
 /// than the minimum time between two syncs.
 const SAME_SYNC: Duration = Duration::from_millis(1400);
-/// Maximum time between two requests of one sync, except repeated requests.
+/// Maximum time between two requests of one sync, except retries.
 const QUIET: Duration = Duration::from_millis(700);
 /// Time after which no event is pending.
 const EVENTS_QUIET: Duration = Duration::from_secs(2);
@@ -31,7 +31,7 @@ pub(crate) struct Gate {
 #[derive(Default)]
 struct State {
     rooms: BTreeMap<String, Room>,
-    /// Bytes that some watch is expected to deliver, and whether it has.
+    /// Bytes that some watch is expected to deliver, and whether a watch has delivered them.
     expected: Vec<(Vec<u8>, bool)>,
 }
 
@@ -103,7 +103,7 @@ impl Gate {
         }
     }
 
-    /// Allows one further sync of a Scale.
+    /// Allows one more sync of the HPA of a Scale.
     pub(crate) fn allow(&self, namespace: &str, scale: &str) {
         if let Some(room) = self.state.lock().rooms.get_mut(namespace) {
             room.permits.insert(scale.to_owned(), 1);
@@ -141,7 +141,8 @@ impl Gate {
         .await
     }
 
-    /// Waits until no sync of the Scale has started. A sync that has started is completed.
+    /// Waits until the HPA of the Scale is between two syncs. Allows each sync that has started, and returns their
+    /// number.
     pub(crate) async fn idle(&self, namespace: &str, scale: &str) -> Outcome<u32> {
         let mut extra = 0;
         loop {
@@ -220,7 +221,7 @@ impl Gate {
         let fault = room.faults.iter_mut().find(|fault| fault.class == class && fault.times > 0)?;
         fault.times -= 1;
         let action = fault.action.clone();
-        // Only later requests show whether the client repeats this request.
+        // Only later requests show whether the client retries this request.
         room.failed.insert(path.to_owned(), Instant::now());
         Some(action)
     }
@@ -268,7 +269,7 @@ impl Gate {
 
 impl Room {
     fn admits(&mut self, path: &str) -> bool {
-        // A repeated read belongs to the sync that failed.
+        // A retry belongs to the sync with the failed request.
         if self.failed.get(path).is_some_and(|failed| failed.elapsed() < SAME_SYNC) {
             return true;
         }

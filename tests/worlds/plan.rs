@@ -151,7 +151,7 @@ impl Answer {
     }
 }
 
-/// Loads in percent. None is close to a tolerance.
+/// Loads in percent. None is close to the default tolerance.
 const LOADS: [i64; 9] = [0, 20, 60, 100, 103, 140, 200, 350, 1000];
 const STEPS: usize = 5;
 

@@ -21,8 +21,7 @@ use crate::trace;
 use crate::widgets::define_widgets;
 use crate::{aggregation, metrics};
 
-/// The sync period. Two syncs are more than half a period apart, longer than the repeated requests of one
-/// sync.
+/// The sync period. Two syncs are more than half a period apart. The retries of one sync take less time.
 const PERIOD: &str = "3s";
 /// The time from the delivery of a change to its effect in the controller.
 const TAKES_EFFECT: Duration = Duration::from_millis(150);

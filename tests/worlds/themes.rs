@@ -216,7 +216,7 @@ fn huge(draft: &mut Draft) {
     }
 }
 
-/// In half of the worlds, nothing overflows.
+/// With an odd number of pods, no reading overflows.
 fn huge_readings(draft: &mut Draft, _: usize) {
     let all = draft.pods.len().is_multiple_of(2);
     let values: Vec<_> = if all {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::plan::{Plan, PlannedHpa, Trait};
 
-/// The audit policy: all writes of the autoscaler, with their bodies.
+/// The audit policy: the writes of the autoscaler with their bodies, and the ConfigMaps with which traces end.
 pub(crate) fn audit_policy() -> String {
     json!({
         "apiVersion": "audit.k8s.io/v1",

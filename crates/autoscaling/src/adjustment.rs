@@ -1,5 +1,5 @@
-//! Entry points for rules that upstream lacks: a choice that replaces upstream's choice among the metrics,
-//! and a count that replaces the result. A decision without them is upstream's.
+//! Entry points for rules that upstream lacks: a choice that replaces upstream's choice among the metrics, and a count
+//! that replaces the result. A decision without such rules is upstream's.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Choice {
 }
 
 impl Evaluation<'_> {
-    /// The outcome of the metric with an index in the spec. `None` if the metric was not evaluated.
+    /// The outcome of the metric at `index` in the spec. `None` if the metric was not evaluated.
     pub fn outcome(&self, index: usize) -> Option<MetricOutcome<'_>> {
         Some(match self.results.get(index)?.as_ref()? {
             MetricResult::Valid(_, reading) => MetricOutcome::Valid(reading),

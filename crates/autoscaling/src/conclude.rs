@@ -1,5 +1,5 @@
-//! The third step of a sync. Derives the new status, the events and the changes of the history from the
-//! outcome of the write.
+//! The third step of a sync. Derives the new status, the events and the changes of the history from the decision and
+//! the outcome of its write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ pub enum WriteOutcome {
     NotNeeded,
     /// The Scale was written.
     Done,
-    /// The write failed. Contains the text of the last response.
+    /// The write failed. Contains the text of the error.
     Failed(String),
     /// The outcome is unknown because the response was lost. Contains the text of the error. The sync reports
     /// a failure. The next sync that reads the Scale determines the outcome.
     Unknown(String),
-    /// The write was withheld on purpose (a dry run). The sync reports a success, but adds no scale event to
-    /// the history.
+    /// The write was withheld on purpose, as in a dry run. The sync reports a success, but adds no scale event to the
+    /// history.
     Withheld,
 }
 

@@ -15,10 +15,10 @@ pub const SCALING_LIMITED: &str = "ScalingLimited";
 /// `ScaledToZero`: whether this controller scaled the target to zero.
 pub const SCALED_TO_ZERO: &str = "ScaledToZero";
 
-/// The reason of `AbleToScale` if the Scale was read but not written.
+/// The reason of `AbleToScale` if the write of the Scale failed.
 pub const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
 
-/// The reason of `AbleToScale` if the Scale was read. The result of the sync replaces it.
+/// The reason of `AbleToScale` if the Scale was read. Replaced if the sync computes a count.
 pub(crate) const SUCCEEDED_GET_SCALE: &str = "SucceededGetScale";
 
 /// A condition to set.

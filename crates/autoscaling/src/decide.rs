@@ -33,7 +33,7 @@ const MAX_FAILURE_EVENTS: usize = 100;
 pub struct Answers<'a> {
     /// One answer per metric, in the order of the spec; `None` for metrics without a query.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
-    /// The pods that match the Scale's selector, by name.
+    /// The pods that match the Scale's selector, sorted by name.
     pub pods: &'a [Arc<Pod>],
 }
 

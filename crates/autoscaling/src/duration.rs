@@ -164,8 +164,8 @@ fn write_in(f: &mut fmt::Formatter<'_>, nanos: u64, unit: u64, places: usize, na
     f.write_str(name)
 }
 
-/// Quotes a text like Go's package `time`. Unlike `strconv.Quote`, the package writes each non-ASCII byte in
-/// hex.
+/// Quotes a text like Go's package `time`. Unlike `strconv.Quote`, the package writes each non-ASCII byte and each
+/// control character below the space in hex.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {

@@ -20,18 +20,18 @@ use crate::replicas::{Calculator, Tolerance};
 use crate::settings::Settings;
 use crate::status::MetricStatus;
 
-/// Maximum number of pods that the explanation of one decision lists, for all metrics together. Further pods
-/// are counted.
+/// Maximum number of pods that the explanation of one decision lists, for all metrics together. Further pods are only
+/// counted.
 const MAX_LISTED_PODS: usize = 20_000;
 
-/// Maximum total bytes of the distinct errors of failed metrics in one decision. Further errors are truncated
-/// to [`SHORT_ERROR`] bytes.
+/// Maximum total bytes of the errors of failed metrics in one decision. Consecutive equal errors count once. Further
+/// errors are truncated to [`SHORT_ERROR`] bytes.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// Maximum bytes of each error after the total reaches [`MAX_ERROR_BYTES`].
+/// Maximum bytes of each error that no longer fits into [`MAX_ERROR_BYTES`].
 const SHORT_ERROR: usize = 128;
 
-/// The metrics of one HPA that were evaluated so far. [`crate::decide`] evaluates all of them at once.
+/// The metrics of one HPA that were evaluated so far. [`crate::decide`] evaluates all metrics at once.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     pub(crate) hpa: Hpa<'a>,
@@ -45,19 +45,19 @@ pub struct Evaluation<'a> {
     pub(crate) choice: Option<Choice>,
     /// The number of pods that the explanation may still list.
     pods_left: usize,
-    /// The number of bytes that further distinct errors may use.
+    /// The number of bytes that further errors may use.
     error_bytes_left: usize,
     /// The last error. Consecutive equal errors share one text.
     last_error: Arc<str>,
 }
 
-/// The result of one metric, without its pods beyond the limit.
+/// The result of one metric, without the pods beyond [`MAX_LISTED_PODS`].
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the explanation stores readings by value, too")]
 pub(crate) enum MetricResult {
     /// The metric yielded a proposal.
     Valid(MetricStatus, MetricReading),
-    /// The metric failed. Contains the reason of the event.
+    /// The metric failed. Contains the reason of the event, and whether the spec is invalid.
     Failed(&'static str, bool, FailedMetric),
 }
 
@@ -92,13 +92,13 @@ impl<'a> Evaluation<'a> {
         self.results.len()
     }
 
-    /// Whether the metric with an index in the spec was evaluated.
+    /// Whether the metric at `index` in the spec was evaluated.
     pub fn is_evaluated(&self, index: usize) -> bool {
         self.results.get(index).is_some_and(Option::is_some)
     }
 
-    /// Evaluates the metric with an index in the spec. `pods` are the pods that the Scale's selector matches,
-    /// by name.
+    /// Evaluates the metric at `index` in the spec. `pods` are the pods that the Scale's selector matches, sorted by
+    /// name.
     pub fn evaluate(
         &mut self,
         index: usize,

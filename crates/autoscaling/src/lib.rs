@@ -9,7 +9,7 @@
 //!
 //! 1. [`plan`] derives the metric queries from the HPA and its Scale, or the result if no metric is needed.
 //! 2. [`decide`] computes the replica count and its explanation from the answers, the history and the time.
-//! 3. [`conclude`] derives the new status, events and history changes from the outcome of the write.
+//! 3. [`conclude`] derives the new status, events and history changes from the decision and the outcome of its write.
 //!
 //! # Example
 //!

@@ -43,7 +43,7 @@ pub(crate) struct MetricFailure {
     pub(crate) is_spec: bool,
 }
 
-/// The answer or the error for one metric; `None` if the metric needs no query.
+/// The answer or the error for one metric; `None` if the metric needs no query or was not read.
 pub(crate) type Reply<'a> = Option<&'a Result<Answer, QueryError>>;
 
 impl MetricSource {
@@ -143,7 +143,7 @@ enum Unread {
 }
 
 impl Unread {
-    /// The failure with the texts that name the metric and its API.
+    /// The failure. A failed request gets the texts that name the metric and its API.
     fn failure(self, unable: impl Fn(&str) -> String, api: &str) -> Failure {
         match self {
             Self::Fetch(failure) => failure
@@ -308,8 +308,8 @@ fn external(
     Ok(Measured { status, name: external_name(metric), reading })
 }
 
-/// The sum of all series in milli-units. As in upstream, a sum that exceeds the range of an i64 stays at the
-/// maximum, regardless of later negative values.
+/// The sum of all series in milli-units. As in upstream, a sum above the maximum of an i64 stays at the maximum,
+/// regardless of later negative values.
 fn sum_to_overflow(values: &[ExternalValue]) -> i64 {
     let mut sum = 0_i64;
     for value in values {
@@ -329,7 +329,6 @@ fn amount(resource: &str, milli: i64) -> Quantity {
     Quantity::from_milli(milli, if binary { Format::BinarySi } else { Format::DecimalSi })
 }
 
-/// 1 Ki in milli-units.
 const KIBI_IN_MILLI: i64 = 1024 * 1000;
 
 const WRONG_ANSWER: &str = "the metrics API returned another kind of answer than requested";

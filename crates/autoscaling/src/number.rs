@@ -1,5 +1,5 @@
-//! All conversions from a float or a wide integer to a narrower integer, named after their rounding. All
-//! conversions saturate. Upstream wraps in some cases, which once scaled an overloaded workload to 1 replica.
+//! Conversions from a float or a wide integer to a narrower integer, named after their rounding. All of them saturate.
+//! Upstream wraps in some cases, which once scaled an overloaded workload to 1 replica.
 
 /// The smallest count not below `value`, within the range of a replica count. NaN becomes 0.
 pub(crate) fn ceil_to_count(value: f64) -> i32 {

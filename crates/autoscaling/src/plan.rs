@@ -81,7 +81,7 @@ pub struct Plan {
 pub(crate) enum Case {
     /// The Scale is unavailable.
     NoScale(ScaleFailure),
-    /// The target has zero replicas, which this controller did not set.
+    /// The target has zero replicas, and metrics may not scale it up.
     Disabled,
     /// The target has more replicas than maxReplicas.
     AboveMax,
@@ -183,8 +183,8 @@ impl Plan {
 
 /// Plans a sync.
 ///
-/// `overlap` is called at most once, and only if the sync reaches its metrics. The callback also stores the
-/// selector of the HPA.
+/// `overlap` is called at most once, after all other checks have passed. The callback also stores the selector of the
+/// HPA.
 pub fn plan(
     hpa: &Hpa<'_>,
     scale: Result<Scale, ScaleFailure>,
@@ -253,8 +253,8 @@ pub(crate) fn has_object_or_external(spec: &Spec) -> bool {
 fn planned(hpa: &Hpa<'_>, metric: &MetricSource, selector: &Arc<str>) -> PlannedMetric {
     let namespace: Arc<str> = hpa.namespace.into();
     let selected = |metric: &crate::status::MetricIdentifier| {
-        // An absent selector selects no series, but its text is empty. The servers interpret an empty text as
-        // all series.
+        // Upstream converts an absent selector to one that selects nothing, with an empty text. The servers interpret
+        // this text as all series.
         let everything = LabelSelector::default();
         Selector::from_label_selector(Some(metric.selector.as_ref().unwrap_or(&everything)))
             .map(|selector| Arc::<str>::from(selector.to_string()))

@@ -69,7 +69,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// The API with a group.
+    /// The API with this group.
     pub fn from_group(group: &str) -> Option<Self> {
         [Self::Resource, Self::Custom, Self::External].into_iter().find(|api| api.group() == group)
     }
@@ -126,7 +126,7 @@ impl Query {
 pub enum Answer {
     /// The answer to [`Query::Resource`].
     Resource(Arc<[PodUsage]>),
-    /// The answer to [`Query::Pods`] and [`Query::Object`].
+    /// The answer to [`Query::Pods`] or [`Query::Object`].
     Custom(Arc<[CustomValue]>),
     /// The answer to [`Query::External`].
     External(Arc<[ExternalValue]>),

@@ -33,10 +33,9 @@ pub(crate) struct GroupedPods {
     pub(crate) missing: usize,
     /// The number of unready pods.
     pub(crate) unready: usize,
-    /// The number of samples of pods that the selector does not match. The samples count for targets that
-    /// need no requests.
+    /// The number of samples of pods that the selector does not match.
     pub(crate) unmatched: usize,
-    /// The sum of the unmatched samples in milli-units.
+    /// The sum of the unmatched samples in milli-units. It counts for targets that need no requests.
     pub(crate) unmatched_sum: i128,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Calculator<'a> {
     pub(crate) current: i32,
     /// `status.replicas` of the Scale.
     pub(crate) status_replicas: i32,
-    /// The pods that the selector matches, by name.
+    /// The pods that the selector matches, sorted by name.
     pub(crate) pods: &'a [Arc<Pod>],
     pub(crate) tolerance: Tolerance,
     pub(crate) settings: &'a Settings,
@@ -40,7 +40,7 @@ pub(crate) struct Tolerance {
 }
 
 impl Tolerance {
-    /// The tolerance of `behavior.*.tolerance` if it is set, otherwise the tolerance of the flag.
+    /// The tolerance of `behavior.*.tolerance` if the field is set and its gate is on, otherwise that of the flag.
     pub(crate) fn new(behavior: Option<&Behavior>, settings: &Settings) -> Self {
         let effective = |rule: Option<crate::quantity::Quantity>| match rule {
             Some(tolerance) if settings.configurable_tolerance => tolerance.as_f64(),
@@ -57,7 +57,7 @@ impl Tolerance {
 }
 
 impl Calculator<'_> {
-    /// Computes Resource and ContainerResource metrics. Also returns the average per pod in milli-units.
+    /// Computes Resource and ContainerResource metrics. Returns the reading, and the average per pod in milli-units.
     pub(crate) fn resource(
         &self,
         samples: Vec<Sample<'_>>,

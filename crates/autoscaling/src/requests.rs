@@ -94,9 +94,8 @@ fn sets_pod_level(requests: &PodRequests) -> bool {
         .any(|(resource, _)| matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-"))
 }
 
-/// The request that the scheduler counts, without overhead. This is the pod-level request if it names the
-/// resource, otherwise the larger of the sum of all long-running containers and the peak of the init
-/// containers.
+/// The request that the scheduler counts, without overhead. This is the pod-level request of the resource if it is set
+/// and supported, otherwise the larger of the sum of all long-running containers and the peak of the init containers.
 fn effective(requests: &PodRequests, resource: &str) -> Option<Quantity> {
     let pod_level = requests.pod_level.get(resource);
     if pod_level.is_some() && (matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")) {

@@ -25,7 +25,7 @@ pub struct Settings {
     /// Gate HPAOptimizedSelectorStore: the message about HPAs that control the same pods names only two of
     /// the HPAs.
     pub optimized_selector_store: bool,
-    /// Gate PodLevelResources: pod-level requests apply, in addition to container requests.
+    /// Gate PodLevelResources: for Resource metrics, pod-level requests take precedence over container requests.
     pub pod_level_resources: bool,
 }
 

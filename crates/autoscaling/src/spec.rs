@@ -26,7 +26,7 @@ pub struct Spec {
     pub max_replicas: i32,
     /// The metrics, in order.
     pub metrics: Box<[MetricSource]>,
-    /// Stabilization and rate policies; absent means the controller's defaults.
+    /// Stabilization, rate policies and tolerance; absent means the controller's defaults.
     pub behavior: Option<Behavior>,
 }
 
@@ -103,12 +103,11 @@ pub struct InvalidMetric {
     pub prefix: String,
     /// The error.
     pub message: String,
-    /// The `type` as written, for the metrics' label.
+    /// The `type` as written, for the label of the controller's metrics.
     pub kind: Arc<str>,
 }
 
-/// The reason of a metric of an unknown type: the only invalid metric that upstream's metrics count as
-/// `error="spec"`.
+/// The reason of a metric of an unknown type. Upstream counts no other invalid metric as `error="spec"`.
 pub(crate) const UNKNOWN_TYPE: &str = "InvalidMetricSourceType";
 
 /// `spec.behavior`.
@@ -123,7 +122,7 @@ pub struct Behavior {
 /// The rules of one direction.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ScalingRules {
-    /// Stabilization window in seconds. The default is 0 for scaleUp, and the flag's value for scaleDown.
+    /// Stabilization window in seconds. The default is 0 for scaleUp, and the value of the flag for scaleDown.
     pub stabilization_window_seconds: Option<i32>,
     /// The choice among several policies.
     pub select_policy: SelectPolicy,

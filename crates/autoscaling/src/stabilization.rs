@@ -16,7 +16,8 @@ pub(crate) struct Stabilized {
     pub(crate) outdated_before: Timestamp,
 }
 
-/// Stabilizes without `behavior`: takes the highest recommendation that is not older than the window.
+/// Stabilizes without `behavior`: takes the highest of the proposal and the recommendations that are not older than the
+/// window.
 ///
 /// A recommendation exactly as old as the window still counts. Strictly older ones may be replaced.
 pub(crate) fn without_behavior(
@@ -44,8 +45,8 @@ pub(crate) fn without_behavior(
     }
 }
 
-/// Stabilizes with `behavior`: raises the current count to the lowest recommendation of the scale-up window,
-/// then lowers it to the highest recommendation of the scale-down window. Windows are in seconds.
+/// Stabilizes with `behavior`: raises the current count to the lowest count of the scale-up window, then lowers it to
+/// the highest count of the scale-down window. Both windows include the proposal. Windows are in seconds.
 ///
 /// Only recommendations strictly within a window count. Recommendations strictly older than both windows may
 /// be replaced.

@@ -1,5 +1,5 @@
-//! Properties of every decision, checked on seeded worlds far beyond the domains of the proofs by exhaustion:
-//! any bounds up to 32 bits, long histories, several policies, a dozen pods.
+//! Properties of every decision, checked on seeded worlds far beyond the domains of the proofs by exhaustion: any
+//! bounds up to 32 bits, long histories, several policies, up to 11 pods.
 //!
 //! `CONCERTINA_CASES` sets the number of decisions (default: 20,000), `CONCERTINA_SEED` the first seed.
 //! `CONCERTINA_CASES=100000000 cargo test --release -p autoscaling --test properties_decision -- --nocapture`

@@ -1,8 +1,7 @@
 //! Replays every recording of upstream with the core alone, without HTTP, queue or cluster.
 //!
-//! The root package's `conformance` test compares the whole controller with the same recordings. This test is
-//! fast enough to run for every mutant of the core. The test compares scale writes, status and events before
-//! correlation.
+//! The root package's `conformance` test compares the whole controller with the same recordings. This test is fast
+//! enough to run for every mutant of the core. It compares scale writes, status and events before correlation.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -30,7 +30,7 @@ const BUILT_IN: &str = "{built-in} --kubeconfig={kubeconfig} --controllers=horiz
                         --authentication-skip-lookup --authorization-always-allow-paths=/metrics \
                         --leader-elect=false \
                         --horizontal-pod-autoscaler-sync-period={period}";
-/// The embedded API server has neither protobuf nor ServiceAccounts. A real one has both.
+/// The embedded API server supports neither protobuf nor tokens of ServiceAccounts. A real API server supports both.
 const FOR_EMBEDDED: &str = " --kube-api-content-type=application/json";
 const FOR_REAL: &str = " --use-service-account-credentials=true";
 const BUILT_IN_METRICS: &str = "https://127.0.0.1:{port}/metrics";
@@ -54,8 +54,8 @@ pub(crate) struct CommandLine {
     pub(crate) pin: bool,
 }
 
-/// The prefix that counts instructions. The count is exact on a busy machine, but the program runs many
-/// times slower. Counting starts with [`Controller::count`].
+/// The prefix that counts instructions. The count is exact even on a busy machine, but the program runs many times
+/// slower. Counting starts with [`Controller::count`].
 const COUNTING_PREFIX: &str =
     "valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file={folder}/callgrind.out";
 

@@ -1,11 +1,10 @@
 //! Cost and punctuality of an HPA controller, measured per process: `cargo bench --bench scale --
 //! --help`.
 //!
-//! A run starts a controller in its own process against an API server in another process, warms up for
-//! two periods, and measures ten. It measures which syncs were on time and the lateness of the others,
-//! requests and bytes per sync, CPU time and memory of both processes, and the time from a metric change
-//! to a scale write and from a new HPA to a decision. Most observations are made by the
-//! server, so any HPA controller can be measured.
+//! A run starts a controller in its own process against an API server in another process, warms up for two periods, and
+//! measures ten. It measures the lateness of syncs and the share of syncs on time, requests and bytes per sync, CPU
+//! time and memory of both processes, and the time from a metric change to a scale write and from a new HPA to a
+//! decision. Most observations are made by the server, so any HPA controller can be measured.
 //!
 //! - `simulated --workload W1`: the embedded API server over TCP and TLS on one machine.
 //! - `real`: etcd and kube-apiserver, with several controllers one after the other. `--search` finds the
@@ -56,7 +55,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
     let task = command_line::read()?;
     controller::set_concertina(concertina);
-    // The server has one thread, so the controller has a core to itself.
+    // Each process has one thread, so the embedded server leaves the other cores to the controller.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match task {
         Task::Simulated(options) => {

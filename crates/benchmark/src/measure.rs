@@ -82,10 +82,10 @@ pub(crate) struct Report {
     /// The measured time in seconds.
     pub(crate) measured: f64,
     pub(crate) syncs: f64,
-    /// Observed syncs as a share of the expected ones, one per HPA and period.
+    /// The number of observed syncs divided by the expected number, one per HPA and period.
     pub(crate) done: f64,
-    /// The share of the syncs due in the measured time that started within a second. For syncs without
-    /// a status write, only the controller's metrics have this figure.
+    /// The share of the syncs due in the measured time with a status at most a second late. For syncs without a status
+    /// write, only the controller's metrics have this figure.
     pub(crate) on_time: Option<f64>,
     pub(crate) lateness: Option<Spread>,
     pub(crate) own_on_time: Option<f64>,
@@ -121,7 +121,6 @@ pub(crate) struct Report {
 }
 
 impl Run<'_> {
-    /// Computes the report.
     pub(crate) fn report(self, server: &str) -> Report {
         let Observations { begin: start, end, .. } = *self.observed;
         let ordinary: Vec<_> = self.observed.hpas.values().filter(|seen| !seen.special).collect();
@@ -203,10 +202,10 @@ impl Run<'_> {
     }
 }
 
-/// The lateness in seconds of each sync that was due in the measured time. A sync is due one period
-/// after the previous one. The first sync is due at the start of the measured time. A delay by the
-/// server itself does not count. A sync that never runs is as late as the end of the measured time. A
-/// sync that is due in the last second is not counted, because it may still be on time after the end.
+/// The lateness in seconds of each sync that was due in the measured time. A sync is due one period after the previous
+/// one. The first sync is due at the start of the measured time. A delay by the server itself does not count. A sync
+/// that never runs counts as run at the end of the measured time. A sync that is due in the last second is not counted,
+/// because it may still be on time after the end.
 fn lateness(seen: &HpaObservations, period: f64, start: Micros, end: Micros) -> Vec<f64> {
     let mut late = Vec::new();
     let held_up = seconds(seen.held_up);

@@ -13,7 +13,6 @@ use crate::workload::{Kind, POISONED, Workload};
 /// Microseconds since 1970.
 pub(crate) type Micros = i64;
 
-/// The current time.
 pub(crate) fn now() -> Micros {
     SystemClock.now().as_microsecond()
 }
@@ -48,8 +47,8 @@ pub(crate) struct Observations {
     pub(crate) cpu: f64,
     /// Resident bytes of the server.
     pub(crate) resident: u64,
-    /// CPU seconds of etcd, and of this program with its metrics server, in the measured time. Present
-    /// only with a real server, because the embedded server contains all of them.
+    /// CPU seconds of etcd, and of this program with its metrics server, in the measured time. Present only with a real
+    /// server, because the embedded server is one process.
     #[serde(default)]
     pub(crate) etcd_cpu: Option<f64>,
     #[serde(default)]

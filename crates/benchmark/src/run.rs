@@ -20,15 +20,15 @@ const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 const SYNCS: &str = "horizontal_pod_autoscaler_controller_reconciliations_total";
 const LATENESS: &str = "concertina_sync_lateness_seconds";
 
-/// An API server with a workload that is ready and observes its clients.
+/// A ready API server with a workload. The server observes its clients.
 pub(crate) trait ServerUnderLoad {
     /// The name of the server in the table.
     fn title(&self) -> String;
 
-    /// The kubeconfig for the controller.
     fn kubeconfig(&self) -> &Path;
 
-    /// Starts the measured time, in which the workload's events occur. `controller` is its process id.
+    /// Starts the measured time, in which the workload's events occur. `controller` is the process id of the
+    /// controller.
     fn measure(&mut self, time: Duration, controller: u32) -> impl Future<Output = Result<(), Failure>>;
 
     /// The observations, available when the measured time is over.
@@ -80,7 +80,7 @@ impl Snapshot {
     }
 }
 
-/// Makes a run and computes its report. Files of the run go into the existing folder.
+/// Makes a run and computes its report. Writes the files of the run to `folder`, which must exist.
 pub(crate) async fn run(
     options: &Options,
     server: &mut impl ServerUnderLoad,

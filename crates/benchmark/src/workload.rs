@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hostile::Way;
+use crate::hostile::way::Way;
 
 /// Pods per HPA in the large namespace of a skewed cluster.
 pub(crate) const FEW_PODS: usize = 3;
@@ -49,14 +49,14 @@ pub(crate) struct Workload {
     pub(crate) step: bool,
     /// Whether the resource metrics API never responds for the first namespace.
     pub(crate) poisoned: bool,
-    /// Whether the controller is killed in the middle of the measured time and restarted.
+    /// Whether the controller is killed half a period after the load step, and restarted or replaced by a standby.
     pub(crate) restart: bool,
     /// Whether a standby takes over by leader election.
     pub(crate) standby: bool,
     /// Whether metrics are constant, so that no status changes.
     pub(crate) unchanged: bool,
-    /// The number of HPAs that are created, and of HPAs with a spec change, in the measured time.
-    /// Neither counts for lateness.
+    /// The number of HPAs that are created, and of HPAs with a spec change, in the measured time. These HPAs do not
+    /// count for lateness.
     pub(crate) probes: usize,
     /// Number of ScalingPolicies. Each HPA matches one of them, and a ClusterScalingPolicy that changes ten times in
     /// the measured time.

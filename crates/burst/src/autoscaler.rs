@@ -16,7 +16,7 @@ pub struct Autoscaler {
     panic: Window,
     delay: Option<Delay>,
     panicking: Option<Panic>,
-    /// The highest count since the start of the panic mode. Before the first panic, the ready pods at the start.
+    /// The highest count in panic mode. At first, the number of ready pods. 0 after a panic.
     highest: i32,
 }
 
@@ -33,8 +33,8 @@ pub struct InvalidSample(pub f64);
 
 impl Autoscaler {
     /// Creates an autoscaler without samples. If `ready`, the number of ready pods, is above 1, it starts in panic
-    /// mode: the count does not fall until the samples cover a whole stable window. To change the settings, create a
-    /// new autoscaler.
+    /// mode: the count does not fall for at least the length of the stable window. To change the settings, create a new
+    /// autoscaler.
     ///
     /// `now` is in seconds since the Unix epoch.
     pub fn new(settings: Settings, ready: i32, now: i64) -> Result<Self, InvalidSettings> {
@@ -54,8 +54,8 @@ impl Autoscaler {
         &self.settings
     }
 
-    /// Adds the load over all pods at `second`, in seconds since the Unix epoch. Loads of the same second add
-    /// up. A failed scrape has no sample.
+    /// Adds the load over all pods at `second`, in seconds since the Unix epoch. Loads of the same second add up. Not
+    /// to be called for a failed scrape.
     pub fn record(&mut self, second: i64, load: f64) -> Result<(), InvalidSample> {
         if !load.is_finite() {
             return Err(InvalidSample(load));
@@ -65,8 +65,8 @@ impl Autoscaler {
         Ok(())
     }
 
-    /// Decides at `now`, in seconds since the Unix epoch, for `ready` pods. Returns `None` without a sample within
-    /// the stable window. The mode then stays unchanged.
+    /// Decides at `now`, in seconds since the Unix epoch, for `ready` pods. Returns `None` without a sample, or if the
+    /// last sample is older than the stable window. The mode then stays unchanged.
     pub fn decide(&mut self, now: i64, ready: i32) -> Option<Explanation> {
         if self.stable.is_empty(now) {
             return None;

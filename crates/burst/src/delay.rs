@@ -8,7 +8,7 @@ use crate::number::to_length;
 /// interval counts.
 const INTERVAL: i64 = 2;
 
-/// The results of the last intervals that are higher than all later ones.
+/// Each result of the last intervals that is higher than all later results.
 #[derive(Debug, Clone)]
 pub(crate) struct Delay {
     intervals: usize,
@@ -29,8 +29,8 @@ impl Delay {
         while self.highest.pop_back_if(|(_, earlier)| *earlier <= result).is_some() {}
         let length = i64::try_from(self.intervals).unwrap_or(i64::MAX);
         while self.highest.pop_front_if(|(at, _)| interval.saturating_sub(*at) >= length).is_some() {}
-        // A higher result of the same interval covers this one. A result of a later interval also does, if the clock
-        // was set back.
+        // Not stored after a higher result of the same interval, or after a result of a later interval if the clock was
+        // set back.
         if self.highest.back().is_none_or(|(at, _)| *at < interval) {
             self.highest.push_back((interval, result));
         }

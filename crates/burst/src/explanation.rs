@@ -36,7 +36,7 @@ pub struct Proposal {
     pub seconds: u32,
     /// The average divided by the target, rounded up.
     pub desired: i32,
-    /// [`Self::desired`] within the rates and the activation scale.
+    /// [`Self::desired`], limited by the rates, and raised to the activation scale.
     pub replicas: i32,
     /// The rule that changed [`Self::desired`].
     pub clamp: Clamp,
@@ -46,7 +46,7 @@ pub struct Proposal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Clamp {
-    /// Nothing.
+    /// No rule: the proposal is unchanged.
     None,
     /// The largest factor of a step up.
     ScaleUpRate,
@@ -67,8 +67,8 @@ pub enum Mode {
     Panic {
         /// The start of the panic mode.
         since: i64,
-        /// The last time at which the panic window was above the threshold. The mode ends once this time is older than
-        /// the stable window.
+        /// The last time at which the panic window reached the threshold. At first, the creation of an autoscaler that
+        /// starts in panic mode. The mode ends once this time is older than the stable window.
         last_over: i64,
         /// The highest count since the start.
         highest: i32,

@@ -9,7 +9,7 @@
 //!
 //! # Example
 //!
-//! The target is 10 concurrent requests per pod. The load rises to 80 requests, far more than one pod can serve.
+//! The target is 10 concurrent requests per pod. The load rises to 80 requests, eight times the target of the only pod.
 //!
 //! ```
 //! use burst::{Autoscaler, Mode, Settings};

@@ -1,4 +1,4 @@
-//! Conversions from a float or a wide integer to a narrower integer. All of them saturate.
+//! Conversions of numbers. None of them panics.
 
 /// `value` without its fraction, within the range of a replica count. NaN becomes 0.
 #[expect(
@@ -15,7 +15,7 @@ pub(crate) fn ring_index(second: i64, length: usize) -> usize {
     usize::try_from(second.rem_euclid(length.max(1))).unwrap_or(0)
 }
 
-/// A number of seconds as a number of buckets.
+/// A number of seconds or intervals as a length.
 pub(crate) fn to_length(seconds: u32) -> usize {
     usize::try_from(seconds).unwrap_or(usize::MAX)
 }

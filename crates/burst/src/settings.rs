@@ -11,8 +11,8 @@ const MAX_SECONDS: u32 = 3_600;
 pub struct Settings {
     /// The target load of each pod, in the unit of the samples. Above 0.
     pub target: f64,
-    /// The length of the stable window, in seconds, from 1 to 3600. Also the time for which the panic mode
-    /// lasts after the load was last above the threshold.
+    /// The length of the stable window, in seconds, from 1 to 3600. Also the time for which the panic mode lasts after
+    /// the load last reached the threshold.
     pub stable_window: u32,
     /// The length of the panic window, in seconds, from 1 to the stable window.
     pub panic_window: u32,
@@ -86,16 +86,16 @@ pub enum InvalidSettings {
     /// The target is 0, negative or not finite.
     #[error("invalid target {0}: must be a number above 0")]
     Target(f64),
-    /// The stable window is empty or too long.
+    /// The length of the stable window is 0 or too large.
     #[error("invalid stable window of {0} s: must be from 1 to 3600 s")]
     StableWindow(u32),
-    /// The panic window is empty or longer than the stable window. Holds the lengths of both windows.
+    /// The length of the panic window is 0 or larger than that of the stable window. Holds both lengths.
     #[error("invalid panic window of {0} s: must be from 1 s to the stable window of {1} s")]
     PanicWindow(u32, u32),
     /// The threshold is below 1 or not finite.
     #[error("invalid panic threshold {0}: must be a factor of at least 1 (100 %)")]
     PanicThreshold(f64),
-    /// A rate is not above 1. Holds its name and value.
+    /// A rate is not above 1, or not finite. Holds its name and value.
     #[error("invalid {0} of {1}: must be a factor above 1")]
     Rate(&'static str, f64),
     /// The delay is too long.

@@ -8,8 +8,8 @@ const PRECISION: f64 = 1e6;
 /// The load of the last seconds, with one bucket per second. A second without a sample counts as 0 between two
 /// samples.
 ///
-/// The total is updated with each change of a bucket, instead of computed at each read. The order of these additions
-/// determines the last bits of an average and, through rounding up, a replica count.
+/// As in Knative, each change of a bucket updates the total, and reads do not add up the buckets. The order of these
+/// updates determines the last bits of an average, and after rounding up possibly a replica count.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     buckets: Vec<f64>,
@@ -137,9 +137,9 @@ mod tests {
             // A gap as long as the window resets it.
             (&[(10, 4.0), (14, 1.0)], 14, (1.0, 5)),
             (&[(10, 4.0), (15, 1.0)], 15, (1.0, 1)),
-            // After the clock is set back, the average covers the whole window.
+            // After the clock is set back, the average still covers all samples.
             (&[(10, 4.0), (12, 2.0)], 3, (2.0, 3)),
-            // Rounded, halves away from zero.
+            // Rounded to six decimal places.
             (&[(10, 1.0), (11, 0.0), (12, 0.0)], 12, (0.333_333, 3)),
             (&[(10, 2.0), (11, 0.0), (12, 0.0)], 12, (0.666_667, 3)),
         ] {

@@ -5,7 +5,7 @@
 use burst::{Autoscaler, Explanation, Limit, Mode, Settings};
 use proptest::prelude::*;
 
-/// One decision: the seconds since the last one, the loads recorded at them, and the ready pods.
+/// One decision: the seconds since the previous decision, their loads, and the ready pods.
 type Step = (i64, Vec<f64>, i32);
 
 fn settings() -> impl Strategy<Value = Settings> {
@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn double_load_gives_no_fewer_replicas(settings in settings(), steps in steps()) {
-        // Twice a binary float is exact, so that no rounding hides a difference.
+        // Doubling a float is exact, so no rounding hides a difference.
         let (once, twice) = (play(settings, &steps, 1.0), play(settings, &steps, 2.0));
         for (once, twice) in once.into_iter().zip(twice) {
             prop_assert_eq!(once.is_some(), twice.is_some());
@@ -120,7 +120,7 @@ proptest! {
         let settings = Settings { scale_down_delay: delay, ..settings };
         let decisions: Vec<Explanation> = play(settings, &steps, 1.0).into_iter().flatten().collect();
         for (index, decision) in decisions.iter().enumerate() {
-            // An interval has two seconds, so a result counts for at least the delay minus one interval.
+            // An interval has two seconds, so a result counts for at least the delay minus one second.
             let recent = decisions.iter().take(index + 1);
             let recent = recent.filter(|earlier| decision.at - earlier.at < i64::from(delay) - 1);
             prop_assert!(recent.into_iter().all(|earlier| earlier.proposed <= decision.replicas), "{decision:?}");

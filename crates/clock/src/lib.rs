@@ -1,4 +1,5 @@
-//! The source of the time of day: the only file that reads the system's clock. [`Backoff`] spaces retries.
+//! The source of the time of day. Outside of the end-to-end tests, no other file reads the system's clock. [`Backoff`]
+//! spaces retries.
 //!
 //! All other code takes a [`Clock`], so tests, simulation and the demo can run in virtual time: tokio's paused clock
 //! moves timers and, through [`VirtualClock`], the time of day together.
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 pub use self::backoff::Backoff;
 
-/// A source of the time of day. Durations and timers use `tokio::time`, which virtual time moves too.
+/// A source of the time of day. Durations and timers use `tokio::time` instead.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the current time of day.
     fn now(&self) -> Timestamp;
@@ -50,10 +51,10 @@ impl Clock for ShiftedClock {
     }
 }
 
-/// Longer than any run of a process.
+/// A year, in place of a delay that exceeds the range of the clock.
 const FOREVER: Duration = Duration::from_hours(24 * 365);
 
-/// Returns the instant `delay` after `at`. A delay beyond the range of the clock, which a flag may set, becomes
+/// Returns the instant `delay` after `at`. A delay from a flag may exceed the range of the clock. Such a delay becomes
 /// a year.
 pub fn after(at: Instant, delay: Duration) -> Instant {
     at.checked_add(delay).unwrap_or(at + FOREVER)

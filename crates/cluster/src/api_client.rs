@@ -1,9 +1,9 @@
-//! One API client: its token bucket, its time limits, and the repetition of requests.
+//! One API client: its token bucket, its time limits, and its retries.
 //!
 //! A request waits for a token, passes the gate, is authenticated, and is sent. Its time limit starts when it receives
-//! the token. Within that limit, the client repeats requests like client-go: any request if the server asks for it (429
-//! or 5xx with `Retry-After`), and a GET if its connection breaks. Each repetition takes a token and passes the gate
-//! again.
+//! the token. Within that limit, the client retries requests like client-go: any request if the server asks for a retry
+//! (429 or 5xx with `Retry-After`), and a GET if its connection breaks (`reconnects`). Each retry takes a token and
+//! passes the gate again. Watches and upgrades are not retried.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,22 +21,21 @@ use tower::{BoxError, ServiceExt};
 
 use super::body;
 use super::call::Call;
-use super::decode::DecodeError;
+use super::decode::{DecodeError, Envelope, ItemScanner};
 use super::error::{ApiError, is_broken};
 use super::gate::WritePermit;
 use super::limit::TokenBucket;
-use super::list::{Envelope, ItemScanner};
 
 /// Maximum size of an error response, in bytes. The rest is not read.
 const MAX_ERROR_BODY: usize = 1 << 20;
 /// Maximum length of path and query in bytes. The limit is that of the `http` crate.
 const MAX_URL: usize = (u16::MAX - 1) as usize;
-/// Maximum repetitions of a request. The limit is client-go's.
+/// Maximum retries of a request. The limit is client-go's.
 const MAX_REPEATS: u32 = 10;
-/// The wait before a GET with a broken connection is repeated. The time is client-go's.
+/// The wait before a retry of a GET with a broken connection. The time is client-go's.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// The user in whose name a request is sent.
+/// The header with the user in whose name a request is sent.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// Sends requests. The URI of a request is a path. The stack prefixes the server's URL.
@@ -44,18 +43,20 @@ pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incomi
 
 /// Receives all requests, for metrics.
 pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
-    /// Called after each attempt to send a request, with or without a response. Repetitions are attempts too.
+    /// Called after each attempt to send a request, with or without a response. A retry is another attempt. A request
+    /// that the gate refuses is not an attempt.
     fn attempted(&self, attempt: &Attempt<'_>) {
         let _ = attempt;
     }
 
-    /// Called at the end of a request other than a watch, after all its repetitions. `elapsed` is the time
-    /// from the start of the wait for a token to the end of the body, as in client-go.
+    /// Called at the end of a request other than a watch or an upgrade, after its last attempt, unless the gate refused
+    /// it. `elapsed` is the time from the start of the wait for a token to the end of the body, as in client-go.
     fn ended(&self, call: &Call, host: &Arc<str>, elapsed: Duration) {
         let _ = (call, host, elapsed);
     }
 
-    /// Called when a request other than a watch fails, after [`Self::attempted`].
+    /// Called with the final error of a request other than a watch or an upgrade. Timeouts and errors of a body are not
+    /// reported.
     fn failed(&self, call: &Call, error: &ApiError) {
         let _ = (call, error);
     }
@@ -66,7 +67,7 @@ pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
 pub struct Attempt<'a> {
     /// The request.
     pub call: &'a Call,
-    /// The server, with its port.
+    /// The host of the server, with the port if the URL names one.
     pub host: &'a Arc<str>,
     /// The HTTP code. `None` without a response.
     pub code: Option<u16>,
@@ -81,14 +82,14 @@ pub struct Attempt<'a> {
 pub struct Client {
     pub(super) http: HttpService,
     pub(super) base: Uri,
-    /// The server, with its port.
+    /// The host of the server, with the port if the URL names one.
     pub(super) host: Arc<str>,
     pub(super) bucket: Option<TokenBucket>,
     pub(super) user_agent: HeaderValue,
     /// The user in whose name requests are sent.
     pub(super) impersonated: Option<HeaderValue>,
     pub(super) timeout: Duration,
-    /// Whether a GET is repeated if its connection breaks. Callers with their own back-off do not need repetition.
+    /// Whether a GET is retried if its connection breaks. Not set for callers with their own back-off.
     pub(super) reconnects: bool,
     pub(super) observer: Option<Arc<dyn RequestObserver>>,
 }
@@ -121,7 +122,7 @@ impl Client {
         Self { observer: None, ..self.clone() }
     }
 
-    /// The same client with another default time limit of a request.
+    /// The same client with another default time limit for requests.
     #[must_use]
     pub fn within(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
@@ -186,7 +187,7 @@ impl Client {
         }
     }
 
-    /// Sends a request with the headers of an upgrade. Returns a 101 response or an error. The time limit
+    /// Sends a request with the headers of an upgrade. Returns a response with 101 or 2xx, or an error. The time limit
     /// covers only the wait for the response.
     pub(super) async fn upgrade(
         &self,
@@ -244,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Sends a request until its response needs no repetition.
+    /// Sends a request, with its retries.
     async fn repeat(
         &self,
         call: &Call,
@@ -379,7 +380,7 @@ impl RatePermit {
     }
 }
 
-/// An error, and the wait before the request is repeated. `None` if it is not repeated.
+/// A failed attempt: the error, and the wait before a retry. `None` if the attempt is not retried.
 struct Failure {
     error: ApiError,
     repeat_after: Option<Duration>,

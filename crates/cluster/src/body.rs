@@ -45,7 +45,7 @@ pub async fn prefix(mut body: Incoming, limit: usize) -> Bytes {
     whole.freeze()
 }
 
-/// The text of a short response, or the message of a Status.
+/// The message of a Status, or the text of a short response. `None` for any other body.
 pub fn error_text(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Status {

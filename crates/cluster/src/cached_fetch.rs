@@ -25,10 +25,8 @@ struct State<T, E> {
     fetches: u64,
 }
 
-/// A failed fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FetchFailure<T, E> {
-    /// The cause.
     pub(super) error: E,
     /// The cached value, of any age.
     pub(super) cached: Option<T>,

@@ -9,7 +9,7 @@ use http::{Method, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
-/// The characters that Go does not encode in a path segment, and `*`, which custom metrics paths contain.
+/// The characters that are encoded in a path segment: those of Go without `*`, which custom metrics paths contain.
 pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -24,7 +24,7 @@ pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'*');
 
-/// The characters that Go's `url.QueryEscape` does not encode, and the space, which becomes `+`.
+/// The characters that are encoded in a query: those of Go's `url.QueryEscape` without the space, which becomes `+`.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
 
 /// The default size limit of a response, in bytes. An object in etcd has at most 1.5 MiB.
@@ -55,7 +55,7 @@ pub struct Call {
     pub(super) dots: Option<&'static str>,
 }
 
-/// The time at which a request was sent. Its response is at least as recent. Clones share the time.
+/// The time at which a request was sent. The data in the response is at least as recent. Clones share the time.
 #[derive(Debug, Clone, Default)]
 pub struct SentTime(Arc<OnceLock<Instant>>);
 
@@ -163,7 +163,8 @@ impl Call {
         self
     }
 
-    /// Sets the name in metrics. The name bounds the label values of resources that users can name.
+    /// Sets the name in metrics, for resources that users can name. Otherwise the number of label values would be
+    /// unbounded.
     #[must_use]
     pub fn counted_as(mut self, resource: impl Into<Arc<str>>) -> Self {
         self.counted_as = Some(resource.into());
@@ -184,7 +185,7 @@ impl Call {
         self
     }
 
-    /// Records the send time in `sent`. The send time excludes all waits on the client's side.
+    /// Records the send time in `sent`: the time after the wait for a token.
     #[must_use]
     pub(super) fn recording(mut self, sent: &SentTime) -> Self {
         self.sent = sent.clone();
@@ -196,7 +197,7 @@ impl Call {
         &self.path
     }
 
-    /// The namespace of the request, as encoded in the path. Empty for all other requests.
+    /// The namespace of the request, as encoded in the path. Empty for a request without a namespace.
     pub fn namespace(&self) -> &str {
         let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
         let rest = path.split_once("/namespaces/").map_or("", |(_, rest)| rest);
@@ -227,7 +228,7 @@ impl Call {
         query.split('&').any(|parameter| parameter == "watch=true")
     }
 
-    /// The RBAC resource with a bounded number of values, for metrics.
+    /// The name of the request in metrics. The number of such names is bounded.
     pub fn counted(&self) -> RequestName {
         match &self.counted_as {
             Some(name) => RequestName::Resource(Arc::clone(name), ""),
@@ -236,7 +237,7 @@ impl Call {
         }
     }
 
-    /// The first segment of a path without a resource.
+    /// The first segment of a path without a resource, or `/` for an unknown segment.
     fn root(&self) -> &'static str {
         let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
         let root = path.split('/').nth(1).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The API clients share one connection pool and one write gate. As in the built-in controller, each client
-//! has a separate token bucket.
+//! The API clients. All share one write gate. Clients with the same credentials share one connection pool, except for
+//! the client of the Lease. As in the built-in controller, each client with a rate limit has a separate token bucket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +43,8 @@ pub struct ClientOptions {
     pub observer: Option<Arc<dyn RequestObserver>>,
     /// Time limits of a credential plugin.
     pub plugin_limits: PluginLimits,
-    /// The ServiceAccount that the controller acts as. The configured credentials then serve only token
-    /// requests, the Lease and reviews.
+    /// The ServiceAccount that the controller acts as. Of the requests to the API server, only the Lease, reviews, and
+    /// the creation and tokens of this ServiceAccount then use the configured credentials.
     pub service_account: Option<ServiceAccount>,
 }
 
@@ -99,7 +99,7 @@ pub struct Clients {
     pub lease: Client,
     /// Token and access reviews. A separate token bucket, because unauthenticated clients can cause reviews.
     pub reviews: Client,
-    /// Events about a replica that withholds writes because of another controller.
+    /// Events about a replica that withholds writes because of another controller. No token bucket.
     pub notices: Client,
     /// The objects of the guard against the built-in controller: certificates, webhook and policies.
     pub guard: Client,

@@ -58,7 +58,7 @@ impl ConfigMaps {
         Ok(ConfigMap { metadata, content: None })
     }
 
-    /// Replaces the content if the version is unchanged. The returned value has no content.
+    /// Replaces the content if the resourceVersion is unchanged. The returned value has no content.
     pub async fn replace(&self, name: &str, old: &ConfigMap, content: &[u8]) -> Result<ConfigMap, ApiError> {
         let map = self.map(old.metadata.clone(), content);
         let wire::ConfigMap { metadata, .. } = self.api().replace(name, &PostParams::default(), &map).await?;

@@ -6,8 +6,8 @@ use autoscaling::status::Status;
 use http::{Method, StatusCode};
 
 use super::call::Call;
+use super::decode::ItemScanner;
 use super::error::ApiError;
-use super::list::ItemScanner;
 use super::status::StatusTarget;
 
 pub use super::metrics::fuzzing::{custom_list, external_list, resource_list};

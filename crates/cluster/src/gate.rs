@@ -1,10 +1,11 @@
 //! The write gate. Every request that could change the cluster passes the gate immediately before it is sent.
 //!
 //! The gate sits below the token buckets, immediately before authentication and the connection, so closing the gate
-//! also stops requests that already wait. A request that then waits for credentials or a connection is aborted at the
-//! renew deadline. Three independent reasons close the gate: `--dry-run`, another controller that acts on the same
-//! objects, and a Lease that this replica does not hold or may have lost. A controller that is in charge of only some
-//! HPAs also attaches a [`WritePermit`] to every write about an HPA. The gate checks the permit for each attempt.
+//! also stops requests that already wait. An admitted write that only the leader may send is aborted if it has no
+//! response at the renew deadline. Three independent reasons close the gate: `--dry-run`, another controller that acts
+//! on the same objects, and a Lease that this replica does not hold or may have lost. A controller that is in charge of
+//! only some HPAs also attaches a [`WritePermit`] to every write about an HPA. The gate checks the permit for each
+//! attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -36,7 +37,7 @@ pub enum Refusal {
 
 /// Whether a write about one HPA is permitted.
 pub trait Permission: fmt::Debug + Send + Sync + 'static {
-    /// Asked immediately before each attempt to send the write. Must not block.
+    /// Called immediately before each attempt to send the write. Must not block.
     fn may_write(&self) -> bool;
 }
 
@@ -117,14 +118,14 @@ impl Gate {
         Arc::new(Self::default())
     }
 
-    /// Creates a gate that refuses every write.
+    /// Creates a gate that is closed for one reason.
     pub fn refusing(reason: Refusal) -> Arc<Self> {
         let gate = Self::open();
         gate.close(reason);
         gate
     }
 
-    /// Closes the gate for a reason. Stops every request that has not reached the connection.
+    /// Closes the gate for a reason. Writes that have already passed the gate are not affected.
     pub fn close(&self, reason: Refusal) {
         self.state.lock().closed.insert(reason);
     }
@@ -139,7 +140,7 @@ impl Gate {
         self.state.lock().closed.remove(&reason);
     }
 
-    /// Permits writes only before `deadline`. A deadline in the past closes the gate.
+    /// Permits the writes of the leader only before `deadline`. A deadline in the past stops these writes at once.
     pub fn leads_until(&self, deadline: Instant) {
         self.state.lock().leads_until = Some(deadline);
         self.deadline_changed.notify_waiters();
@@ -203,7 +204,6 @@ impl Gate {
 /// The time limit of an admitted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteDeadline {
-    /// No limit.
     Unlimited,
     /// The end of leadership.
     Leadership,

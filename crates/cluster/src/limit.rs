@@ -1,9 +1,9 @@
 //! One token bucket per client, as in kube-controller-manager (`--kube-api-qps`, `--kube-api-burst`), and one
 //! for status writes with a rate that grows with the number of HPAs (`--status-qps`).
 //!
-//! A request reserves a token on arrival. When a reserved token becomes available, the next namespace in turn
-//! receives it, so the requests of one namespace proceed in order of arrival and no namespace waits behind
-//! the requests of another. The clock is tokio's, which supports virtual time.
+//! A request reserves a token on arrival. When a reserved token becomes available, the next namespace in turn receives
+//! it, so the requests of one namespace proceed in order of arrival and no namespace waits behind all requests of
+//! another. The clock is tokio's, which supports virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ struct State {
     /// Tokens at `at`. Negative while requests wait for reserved tokens.
     tokens: f64,
     at: Instant,
-    /// Waiting requests, by order of arrival.
+    /// Waiting requests, in order of arrival within a namespace. Namespaces take turns.
     waiting: Rotation<u64, Waiting>,
     arrived: u64,
 }
@@ -136,7 +136,7 @@ impl State {
         if next == number {
             return None;
         }
-        // A request leaves under the lock before it drops its receiver, so the grant always arrives.
+        // A request is removed under the lock before its receiver is dropped, so the grant always arrives.
         let _ = grant.send(());
         self.waiting.get_mut(namespace, &number)?.available = available;
         Some(available)

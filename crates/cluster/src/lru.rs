@@ -58,13 +58,11 @@ impl<K: Ord + Clone, V> Lru<K, V> {
         }
     }
 
-    /// Removes all entries.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.by_use.clear();
     }
 
-    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

@@ -1,8 +1,8 @@
 //! Maps group and kind to resources by discovery, like Go's RESTMapper in upstream's controller.
 //!
-//! Groups are fetched on demand, one fetch at a time, and cached for 30 s, including missing groups. If a refresh
-//! fails, the stale result stays in use, so targets remain resolvable while an API server is unavailable. A group that
-//! is unused for ten minutes is evicted.
+//! Groups are fetched on demand, with one fetch per group at a time, and cached for 30 s, including missing groups. If
+//! a refresh fails, the stale result stays in use, so targets remain resolvable while an API server is unavailable. A
+//! group that is unused for ten minutes is evicted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const LONGEST_NAME: usize = 253;
 pub struct Mapping {
     /// The API group. Empty for the core group.
     pub group: String,
-    /// The preferred version that has the resource.
+    /// The most preferred version that has the resource.
     pub version: String,
     /// Plural name, as in paths: `deployments`.
     pub resource: String,
@@ -42,7 +42,7 @@ pub struct Mapping {
     pub kind: String,
     /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// The `apiVersion` of its Scales in discovery. `None` if discovery lists no scale subresource.
+    /// The `apiVersion` of the resource's Scales in discovery. `None` if discovery lists no scale subresource.
     pub scale_version: Option<String>,
 }
 

@@ -63,8 +63,8 @@ pub struct ResourceAction {
     pub name: String,
 }
 
-/// The user of a bearer token. `None` if the token is invalid or expired, or not issued for `audience`. Without
-/// `audience`, the token must be issued for the API server.
+/// The user of a bearer token. `None` if the token is invalid or expired, or not issued for `audience`, or if the
+/// review names no user. Without `audience`, the token must be issued for the API server.
 pub async fn token(client: &Client, token: &str, audience: Option<&str>) -> Result<Option<User>, ApiError> {
     let audiences = audience.map(|audience| vec![audience.to_owned()]);
     let spec = TokenReviewSpec { token: token.to_owned(), audiences };

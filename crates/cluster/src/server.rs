@@ -11,8 +11,8 @@ use super::client::Client;
 use super::error::ApiError;
 use clock::Clock;
 
-/// The `Date` header has whole seconds, rounded down. On average the server's clock is half a second ahead of
-/// it.
+/// The `Date` header has whole seconds, rounded down. On average the server's clock is half a second ahead of the
+/// header.
 const HALF: SignedDuration = SignedDuration::from_millis(500);
 
 /// Version and clock of the API server.

@@ -1,7 +1,7 @@
-//! Writes the status of an HPA with one PUT that repeats all other fields as received.
+//! Writes the status of an HPA with one PUT that also contains metadata and spec as received.
 //!
-//! The server keeps the stored spec and takes metadata from the request. Metadata is sent back byte for byte,
-//! because the server deletes omitted labels, annotations, owners and finalizers.
+//! The server keeps the stored spec and takes metadata from the request. Metadata is sent back byte for byte, without
+//! managedFields, because the server deletes omitted labels, annotations, owners and finalizers.
 
 use std::time::Duration;
 

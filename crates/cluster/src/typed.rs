@@ -1,7 +1,7 @@
-//! kube's typed client over [`Client`], for all requests that are not on a hot path.
+//! kube's typed client over [`Client`], for requests that are not on a hot path.
 //!
-//! A request passes the token bucket, the gate, the observer and the limits of its [`Client`]. An error
-//! contains the [`ApiError`] of the stack, so its class and text match those of all other requests.
+//! A request passes the token bucket, the gate, the observer and the limits of its [`Client`]. An error contains the
+//! [`ApiError`] of the stack, so its class and text match those of requests without kube's client.
 
 use std::borrow::Cow;
 use std::fmt::Debug;

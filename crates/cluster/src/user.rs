@@ -43,7 +43,7 @@ pub enum UserError {
 /// The accepted certificates of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Any certificate. The route to the controller authenticates it.
+    /// Any certificate, for a route that authenticates the controller itself.
     Any,
     /// Only the certificate with the given fingerprint.
     Pinned(Fingerprint),

@@ -1,5 +1,5 @@
 // The page of the controller: replicas, lateness, requests, breakers, sources, watches, takeover, handover, parity.
-// A part that cannot be read is named, with what allows it.
+// A part that cannot be read is listed with the reason and advice.
 
 import { html, plain } from "./dom.js";
 import { age, writeView } from "./view.js";
@@ -36,7 +36,7 @@ import { age, writeView } from "./view.js";
 
 /** The minimum time between two readings, in milliseconds. */
 const INTERVAL = 10_000;
-/** Rows of a table. The others are counted. */
+/** Maximum number of rows of a table. Further rows are only counted. */
 const ROWS = 40;
 
 /** @param {Record<string, number>} counts */
@@ -73,7 +73,7 @@ export function rates(before, after) {
 }
 
 /**
- * A share in percent, not rounded up to 100 %.
+ * A share in percent, rounded down, so only a full share is 100 %.
  * @param {number} part
  * @param {number} whole
  */
@@ -84,7 +84,7 @@ export function percent(part, whole) {
 }
 
 /**
- * The requests in order: failed ones first, then by number.
+ * The requests in order: most failures first, then most requests.
  * @param {Requests[]} requests
  */
 export function ordered(requests) {
@@ -113,7 +113,7 @@ export class ControllerPage {
   }
 
   /**
-   * Shows the page, and reads the state again if it is old.
+   * Shows the page, and reads the state again unless the last reading is too recent.
    * @param {import("./view.js").View} view
    */
   update(view) {

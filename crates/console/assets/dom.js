@@ -1,4 +1,5 @@
-// Elements with texts. Every text of the cluster passes through `plain`, and is set as text, never as markup.
+// Elements with texts. Every text of the cluster passes through `plain`, and is set as text, never as markup. The
+// server escapes the texts in its drawings.
 
 const SVG = "http://www.w3.org/2000/svg";
 

@@ -1,7 +1,7 @@
-// The server-sent events, with a new connection where the browser gives up. A browser repeats a broken connection, but
-// not one that was refused, such as by a proxy whose login has expired.
+// Receives server-sent events, and reconnects where the browser does not: a browser reconnects after a broken
+// connection, but not after a refused one, such as by a proxy whose login has expired.
 
-/** The wait before another connection, in milliseconds. */
+/** The wait before reconnecting, in milliseconds. */
 const RETRY = 5_000;
 
 /**

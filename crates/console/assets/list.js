@@ -1,4 +1,4 @@
-// The list of all HPAs. Only the rows on the screen are elements, so that 20,000 HPAs scroll like 20.
+// The list of all HPAs. Only the rows on the screen are elements, so 20,000 HPAs scroll as fast as 20.
 
 import { html, plain, svg } from "./dom.js";
 import { STATES, age, bar, counts, keyOf, measured, sentence, sparkline, visible, writeView } from "./view.js";
@@ -10,7 +10,7 @@ import { STATES, age, bar, counts, keyOf, measured, sentence, sparkline, visible
 const HEIGHT = 56;
 /** Rows above and below the screen. */
 const OVERSCAN = 6;
-/** Metrics in a row. The others are counted. */
+/** Maximum number of metrics in a row. Further metrics are only counted. */
 const METRICS = 2;
 
 const COLUMNS = ["State", "HPA", "Replicas", "Metrics", "History", "Reason", "For"];
@@ -190,7 +190,7 @@ export class List {
 }
 
 /**
- * The count between its limits, as a bar and as text.
+ * The count between minReplicas and maxReplicas, as a bar and as text.
  * @param {Row} row
  */
 export function count(row) {
@@ -207,7 +207,7 @@ export function count(row) {
 }
 
 /**
- * The last decision or the reason of the state, and the effect of a scaling policy unless it is the reason.
+ * The last decision or the reason of the state, and the effect of a scaling policy unless that effect is the reason.
  * @param {Row} row
  */
 function reason(row) {

@@ -1,5 +1,5 @@
-// Connects the server's events to the views. The address after `#` holds the view, so that it can be shared
-// and the browser's buttons work.
+// Connects the server's events to the views. The address after `#` holds the view, so a view can be shared, and the
+// browser's buttons work.
 
 import { ControllerPage } from "./controller.js";
 import { byId, plain } from "./dom.js";
@@ -39,7 +39,7 @@ function schedule() {
   });
 }
 
-/** Whether the address is one of this page, and not an anchor such as that of the skip link. */
+/** Whether the address holds a view, and not an anchor such as that of the skip link. */
 const isView = () => location.hash === "" || location.hash.includes("=") || location.hash === "#";
 let view = readView(location.hash);
 
@@ -67,7 +67,7 @@ function reason() {
 }
 
 /**
- * Marks a link as that of the shown page.
+ * Marks the link of the shown page. Removes the mark from other links.
  * @param {string} id
  * @param {boolean} current
  */

@@ -110,7 +110,7 @@ export class One {
 }
 
 /**
- * Replaces children, and keeps which details are open.
+ * Replaces children. Open details stay open.
  * @param {HTMLElement} parent
  * @param {HTMLElement[]} children
  */
@@ -144,7 +144,7 @@ function facts(row, now) {
 }
 
 /**
- * The findings, each with the fix. Nothing if there is no decision to have findings about.
+ * The findings, each with advice. Empty without a decision.
  * @param {any} it
  * @returns {HTMLElement[]}
  */
@@ -186,7 +186,7 @@ function rest(it) {
 }
 
 /**
- * The object. Each line that mattered for the decision is marked, and says why.
+ * The object. Each line that mattered for the decision is marked with the reason.
  * @param {string} text
  * @param {{line: number, why: string}[]} marks
  */

@@ -1,5 +1,5 @@
 // Drawings over time: the server draws the panels, and this script shows the decision at a moment, by pointer and by
-// keyboard. Texts reach the page through dom.js only.
+// keyboard. The texts of a decision reach the page through dom.js only.
 
 import { html, svg } from "./dom.js";
 
@@ -21,7 +21,7 @@ const REACH = 4;
 const ROLES = ["", "strong", "good", "warn", "bad", "dim"];
 
 /**
- * Every value of a column. Columns with few changes list only these.
+ * Every value of a column. A column with few changes lists only the changes.
  * @param {Column} column
  * @returns {(number | null | undefined)[]}
  */
@@ -56,7 +56,7 @@ export function lastBefore(entries, second) {
 }
 
 /**
- * A time of day in UTC, with the date if the drawing is longer than a day or starts on another day.
+ * A time of day in UTC, with the date unless the drawing ends on this date.
  * @param {Course} course
  * @param {number} second
  */
@@ -69,8 +69,8 @@ export function clock(course, second) {
 }
 
 /**
- * The nearest sample at which the first column, the desired count, changes, or the sample itself without one in reach.
- * A pixel of a day is longer than a sync, so that a pointer could not hit a rescale.
+ * The nearest sample at which the first column, the desired count, changes, or the sample itself if none is in reach.
+ * In a drawing of a day, a pixel is longer than a sync, so a pointer could otherwise miss a rescale.
  * @param {Course} course
  * @param {number} sample
  * @param {number} reach

@@ -77,7 +77,7 @@ export function compare(a, b) {
 }
 
 /**
- * Whether labels match `key`, or `key=value`, or several of these with commas.
+ * Whether labels match `key`, or `key=value`, or several of these, separated by commas.
  * @param {Record<string, string>} labels
  * @param {string} selector
  */
@@ -135,7 +135,7 @@ export function age(from, to) {
 }
 
 /**
- * The count between its limits: positions of the current and the desired count, from 0 to 1.
+ * The positions of the current and the desired count between minReplicas and maxReplicas, from 0 to 1.
  * @param {Row} row
  */
 export function bar(row) {

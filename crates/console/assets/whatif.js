@@ -15,7 +15,7 @@ import { Timeline } from "./timeline.js";
  *   choices?: string[]}} Field
  */
 
-/** What a target is called, by the field of the API. */
+/** The name of a target, by the field of the API. */
 const KINDS = new Map([["averageUtilization", "% of requests"], ["averageValue", "per pod"], ["value", "in total"]]);
 
 /**
@@ -103,7 +103,7 @@ export class WhatIf {
   }
 
   /**
-   * Shows the fields of an HPA. What a person has entered stays while the HPA is the same.
+   * Shows the fields of an HPA. Entered values stay while the HPA is the same.
    * @param {string} key
    * @param {Form | null | undefined} form
    */
@@ -192,7 +192,7 @@ export class WhatIf {
   }
 
   /**
-   * Stops a simulation. The server ends it with the connection.
+   * Stops a simulation. The server stops it when the connection closes.
    * @param {string} text
    */
   stop(text) {

@@ -1,8 +1,7 @@
 //! Decides which requests the server accepts. Values in, values out.
 //!
 //! A web page of another origin can send requests to a loopback address, and can resolve its own hostname to that
-//! address. Such requests fail for three reasons: they name another host, they carry another origin, and they do not
-//! contain the token.
+//! address. Such requests fail, because they name another host, carry another origin, or do not contain the token.
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderName, ORIGIN, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};

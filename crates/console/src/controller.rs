@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::numbers::{Lateness, Numbers, Requests, SourceState, WatchState};
 
-/// Maximum number of namespaces, differences and replicas in a view.
+/// Maximum number of namespaces, of differences, and of entries in each list and map of numbers.
 const MAX_ENTRIES: usize = 200;
 
 /// Reads the state of the controller.
@@ -178,7 +178,7 @@ pub struct Guard {
     pub kind: String,
     /// `proven`, `broken` or `unknown`.
     pub state: String,
-    /// The reason, if it is broken.
+    /// The reason, if the guard is broken.
     pub reason: Option<String>,
     /// The time of the proof.
     pub since: Option<Timestamp>,

@@ -11,7 +11,8 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::sleep;
 
-use crate::store::{Key, Store};
+use crate::Key;
+use crate::store::Store;
 
 /// The pause between two reads.
 const INTERVAL: Duration = Duration::from_secs(15);

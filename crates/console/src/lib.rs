@@ -1,9 +1,10 @@
 //! `concertina console`: a page with all HPAs of a cluster, served on a loopback address.
 //!
-//! One watch of HPAs fills a [`store::Store`] with [`row::Row`]s, which are computed from the object alone, so the
-//! page works with any HPA controller. The [`server`] sends the rows and their changes as server-sent events. The
-//! explanation of a single HPA comes from an [`Explain`], the state of the controller from a [`controller::Inspect`],
-//! and the simulation of other fields from a [`whatif::WhatIf`]. The caller implements these traits.
+//! One watch of HPAs fills a [`store::Store`] with [`row::Row`]s, which are computed from the object, so the page works
+//! with any HPA controller. If a [`decisions::Record`] can be read, a row also has the controller's last decision. The
+//! [`server`] sends the rows and their changes as server-sent events. The explanation of a single HPA comes from an
+//! [`Explain`], the state of the controller from a [`controller::Inspect`], and the simulation of other fields from a
+//! [`whatif::WhatIf`]. The caller implements these traits.
 //!
 //! The controller itself serves the same [`pages`] on its secure port. It fills the store from its own watch, and a
 //! [`visibility::Review`] limits the rows to what the client may list.
@@ -32,6 +33,9 @@ use futures::future::BoxFuture;
 
 use self::observations::Observation;
 use self::row::Count;
+
+/// The namespace and name of an HPA.
+pub type Key = (String, String);
 
 /// The HPA to explain.
 #[derive(Debug, Clone, PartialEq)]

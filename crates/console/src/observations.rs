@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::store::Key;
+use crate::Key;
 
 /// The number of metrics of an HPA whose values are kept.
 pub const METRICS: usize = 4;
@@ -38,8 +38,8 @@ pub(crate) struct Observations {
 }
 
 impl Observations {
-    /// Adds an observation. Replaces the last observation if the count has not changed since its predecessor and both
-    /// are close in time. This bounds the number of observations.
+    /// Adds an observation. It replaces the last one if the last two counts and the new count are equal, and the last
+    /// two observations are close in time. This bounds the number of observations.
     pub(crate) fn note(&mut self, key: &Key, observation: Observation) {
         let most = (MAX_OF_ALL / self.by_key.len().max(1)).clamp(MIN_OF_ONE, MAX_OF_ONE);
         let points = match self.by_key.get_mut(key) {

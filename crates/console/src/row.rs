@@ -29,7 +29,7 @@ const CONTEST: SignedDuration = SignedDuration::from_mins(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// The target or every metric cannot be read, so the HPA does not scale.
+    /// The condition `AbleToScale` or `ScalingActive` is `False`, so the HPA does not scale.
     Unable,
     /// The metrics propose more than maxReplicas.
     Maximum,
@@ -82,7 +82,7 @@ pub struct Row {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.labels`, the first in order of their keys.
+    /// The first entries of `metadata.labels`, in order of their keys.
     pub labels: BTreeMap<String, String>,
     /// The target, such as `Deployment/web`.
     pub target: String,
@@ -112,7 +112,7 @@ pub struct Row {
     pub decided: Option<Timestamp>,
     /// The field managers that write the status, the last writer first.
     pub writers: Vec<String>,
-    /// The counts since the watch has started, at most an hour, oldest first. Each entry is a change.
+    /// The counts since the start of the watch, at most an hour, oldest first. Each entry is a change.
     pub history: Vec<Count>,
     /// The diagnosis from the HPA alone, kept while a late decision replaces it.
     #[serde(skip)]

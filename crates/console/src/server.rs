@@ -78,7 +78,7 @@ impl Console {
     ) -> (Self, BoxFuture<'static, ()>) {
         let options = WatchOptions {
             namespace: namespace.map(Into::into),
-            // A user waits for the view.
+            // Short, because a user waits for the view.
             longest_wait: Duration::from_secs(3),
             jitter: Jitter::seeded(0),
             ..WatchOptions::default()

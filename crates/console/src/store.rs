@@ -11,10 +11,10 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::Subject;
 use crate::decisions::{Decisions, LastDecision};
 use crate::observations::{Observation, Observations};
 use crate::row::{self, Count, Row};
+use crate::{Key, Subject};
 
 /// Maximum number of changes to remember. A client that is further behind receives all rows.
 const MAX_CHANGES: usize = 20_000;
@@ -24,9 +24,6 @@ const MAX_COUNTS: usize = 120;
 const HISTORY: SignedDuration = SignedDuration::from_hours(1);
 /// The interval between two checks whether a client reads.
 const WATCHED: Duration = Duration::from_millis(500);
-
-/// The namespace and name of an HPA.
-pub type Key = (String, String);
 
 /// The rows of all HPAs. Clones share them.
 #[derive(Debug, Clone)]
@@ -73,7 +70,7 @@ impl Store {
         self.version.subscribe()
     }
 
-    /// Returns the changes since `version`. `None` returns all rows.
+    /// Returns the changes since `version`, or all rows if the version is `None` or too old.
     pub fn since(&self, version: Option<u64>) -> Changes {
         let inner = self.inner.lock();
         let oldest = inner.changes.front().map_or(inner.version, |(version, _)| version.saturating_sub(1));

@@ -15,15 +15,16 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
+use crate::Key;
 use crate::row::Row;
-use crate::store::{Key, Store};
+use crate::store::Store;
 use crate::visibility::{Review, Visible};
 
 /// The wait after a change. Further changes within this time are part of the same event.
 const COALESCE: Duration = Duration::from_millis(100);
 /// The interval between two checks of the watch's state.
 const CHECK: Duration = Duration::from_secs(1);
-/// Maximum number of checks without an event. The next event also shows the client that the server runs.
+/// Maximum number of checks without a status event. The event also shows the client that the server runs.
 const SILENT_CHECKS: u32 = 5;
 /// The interval between two reviews of a client's access.
 const REVIEW: Duration = Duration::from_secs(30);
@@ -196,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Queues the state of the watch, if it has changed or nothing was sent for a while.
+    /// Queues the state of the watch, if it has changed or was not sent for a while.
     fn check(&mut self) {
         let watch = self.watches.status();
         // The informer keeps an error until the next event, even if the watch is open again.

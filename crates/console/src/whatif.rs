@@ -1,8 +1,8 @@
 //! What-if questions about an HPA with other fields. Defines the fields of a query and the interface to the
 //! simulation.
 //!
-//! The question is a GET with the fields in its query, so that the rules of [`crate::access`] apply: a page of
-//! another origin has no token, and no request has a body. The limit of a request's headers bounds its size. One
+//! The question is a GET with the fields in its query, so that the rules of [`crate::access`] apply: a page of another
+//! origin has no token, and no request has a body. The limit of a request's headers bounds the size of a question. One
 //! question is answered at a time. A page that closes its connection stops the simulation.
 
 use std::fmt::Debug;

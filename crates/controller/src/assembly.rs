@@ -36,7 +36,7 @@ use cluster::status::{Following, Statuses};
 use cluster::watch::{self, Handle, Informer, WatchOptions};
 use sources::SourceObserver;
 
-/// Interval at which [`Assembly::synced`] checks whether all unsynced namespaces are forbidden ones.
+/// Interval at which [`Assembly::synced`] and [`labels_known`] check whether a missing list is forbidden.
 const SYNCED_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The field manager of status writes.
 pub const STATUS_MANAGER: &str = "concertina";
@@ -52,9 +52,9 @@ pub struct Parts<'a> {
     pub clock: SharedClock,
     /// The metrics registry.
     pub telemetry: Telemetry,
-    /// Observers of concluded syncs, in addition to the record of decisions.
+    /// Further observers. The options enable others, such as the record of decisions.
     pub observers: Observers,
-    /// The random seed for waits and watch lengths; equal seeds give equal runs.
+    /// The random seed for waits and watch lengths, and the epoch of the histories. Equal seeds give equal runs.
     pub seed: u64,
     /// The source of each HPA's offset within the sync period.
     pub phase: Phase,
@@ -76,19 +76,19 @@ pub struct Assembly {
     pub controller: Arc<Controller>,
     /// The state of the HPA watches.
     pub hpas: Informer,
-    /// The state of the pod watches, for the same namespaces in the same order.
+    /// The state of the pod watches, in the order of `hpas`: one watch per namespace, or one for all.
     pub pods: Informer,
     /// The record of decisions; `None` if `--decisions-per-hpa` is 0.
     pub decisions: Option<Decisions>,
-    /// The comparison of a dry run with another controller; `None` outside of a dry run.
+    /// The comparison with another controller, for `--dry-run` and `--shadow-others`. Otherwise `None`.
     pub parity: Option<Parity>,
     /// The handover of single HPAs; `None` if all HPAs are in scope.
     pub handover: Option<Arc<Handover>>,
 }
 
 impl Parts<'_> {
-    /// Builds a controller with empty stores and without watches. The event sender runs in the background
-    /// until the controller is dropped.
+    /// Builds a controller with empty stores and without watches. The event senders run in the background until the
+    /// controller is dropped.
     pub fn controller(self) -> Arc<Controller> {
         self.build(false, None).0
     }
@@ -248,8 +248,8 @@ impl Assembly {
         let record = (capacity > 0).then(|| Arc::new(Record::new(capacity)));
         parts.observers.extend(record.clone().map(|record| record as Arc<dyn Observer>));
         let watched = parts.options.watch_namespaces.clone();
-        // A dry run writes nothing, because another controller acts on the same HPAs now or later. With --shadow-others
-        // another controller acts on the HPAs out of scope.
+        // In a dry run, another controller acts on the same HPAs, now or later. With --shadow-others, another
+        // controller acts on the HPAs out of scope.
         let compares = parts.options.dry_run || parts.options.shadow_others;
         let (watches_policies, clients) = (parts.options.watch_scaling_policies, parts.clients.clone());
         let (controller, shadow, handover) = parts.build(compares, Some(stop));
@@ -268,7 +268,7 @@ impl Assembly {
             jitter: Jitter::seeded(seeds.next().unwrap_or(seed)),
             ..WatchOptions::default()
         };
-        // The labels of namespaces are cluster-scoped, so a controller for some namespaces cannot watch them.
+        // Namespaces are cluster-scoped, so a controller for some namespaces cannot watch their labels.
         let labels = handover.as_ref().filter(|_| watched.is_none()).map(|_| {
             let intake = NamespaceIntake::new(Arc::clone(&controller));
             let (watch, watching) =
@@ -327,8 +327,7 @@ impl Assembly {
         Self { controller, hpas, pods, decisions, parity, handover }
     }
 
-    /// Waits until every resource is listed. With several namespaces, a forbidden or missing namespace does
-    /// not delay the others.
+    /// Waits until HPAs and pods are listed. With several namespaces, forbidden namespaces do not count.
     pub fn synced(&self) -> impl Future<Output = ()> + Send + use<> {
         let (hpas, pods) = (self.hpas.clone(), self.pods.clone());
         async move {
@@ -343,8 +342,8 @@ impl Assembly {
     }
 }
 
-/// Watches policy objects and, for their selectors, namespaces. The objects of all namespaces and the labels of
-/// namespaces are cluster-scoped, so a controller for some namespaces watches only the policies of these.
+/// Watches policy objects and, for their selectors, namespaces, and writes the statuses of policies. A controller for
+/// some namespaces has no cluster-wide permissions, so it watches only the policy objects in these namespaces.
 fn watch_policies(
     controller: &Arc<Controller>,
     clients: &Clients,

@@ -40,7 +40,7 @@ pub(crate) struct Parts {
     pub(crate) events: Recorder,
     /// No event is recorded while the gate refuses writes.
     pub(crate) gate: Arc<Gate>,
-    /// The permissions for single HPAs. `None` permits all.
+    /// Issues the permission for the events of each HPA. `None` permits all events.
     pub(crate) permits: Option<Arc<dyn Permits>>,
     /// Counts the events.
     pub(crate) telemetry: Telemetry,
@@ -60,7 +60,7 @@ struct State {
     budget: Budget,
 }
 
-/// The outcome that was reported last.
+/// The last reported outcome, or the first outcome of an HPA that already had a status.
 #[derive(Debug)]
 struct Reported {
     outcome: Outcome,
@@ -72,7 +72,7 @@ struct Reported {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Outcome {
     count: Option<i32>,
-    /// `None` if the metrics request the count, within tolerance or exactly.
+    /// `None` if no step limits the count, or the step is [`LimitingStep::Tolerance`] or [`LimitingStep::MissingPods`].
     limited_by: Option<LimitingStep>,
     policy: Vec<StepReason>,
 }

@@ -3,8 +3,8 @@
 //!
 //! [`assembly`] builds a controller. [`store`] holds the watched objects, [`reconcile`] syncs HPAs, and [`targets`]
 //! reads replica counts. [`record`] and [`history`] keep past decisions. [`policy`] applies user-defined rules for
-//! single HPAs. [`election`], [`takeover`] and [`shadow`] decide whether this controller acts, and alongside which
-//! other controller. [`tasks`] supervises the tasks that feed a controller.
+//! single HPAs. [`election`], [`takeover`] and [`handover`] decide whether this controller acts. [`shadow`] compares it
+//! with another controller. [`tasks`] supervises the tasks that feed a controller.
 
 pub mod assembly;
 mod codec;

@@ -16,7 +16,7 @@ use clock::SharedClock;
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "flags are set one by one")]
 pub struct Options {
-    /// Settings that affect decisions: tolerance, windows, version, gates.
+    /// Settings that affect decisions: tolerance, windows, emulated version, gates.
     pub settings: Settings,
     /// Gate StaleControllerConsistencyHPA: wait until the cache shows this controller's last status write.
     pub stale_consistency: bool,
@@ -34,7 +34,7 @@ pub struct Options {
     pub scope: Scope,
     /// `--controller-name`: the name of this instance in the label of HPAs and namespaces.
     pub controller_name: ControllerName,
-    /// `--shadow-others`: decide for HPAs out of scope too, and write nothing.
+    /// `--shadow-others`: decide for HPAs out of scope too, without writing them.
     pub shadow_others: bool,
     /// `--watch-namespaces`; `None` means all namespaces.
     pub watch_namespaces: Option<BTreeSet<String>>,

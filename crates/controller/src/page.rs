@@ -1,4 +1,4 @@
-//! The pages of a controller. The types separate their content from the secure port that serves them.
+//! The pages of a controller. The types separate the content of a page from the secure port that serves it.
 
 use std::sync::Arc;
 

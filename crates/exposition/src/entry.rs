@@ -29,7 +29,7 @@ impl Span {
     }
 }
 
-/// The labels of the current entry: names and values. Kept between entries to reuse its memory.
+/// The labels of the current entry: names and values. The next entry reuses the memory.
 pub(crate) type Spans = Vec<(Span, Span)>;
 
 #[derive(Debug)]
@@ -91,7 +91,8 @@ impl<'a> Series<'a> {
 
     /// The labels in their order on the page. A quoted name may contain any bytes.
     ///
-    /// The bounds of buckets and quantiles are written as Prometheus stores them, `1.0` for `1`.
+    /// The values of `le` in histograms and of `quantile` in summaries have the form in which Prometheus stores them:
+    /// `1.0` for `1`.
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'a, [u8]>, Cow<'a, str>)> {
         let series = *self;
         self.labels.iter().map(move |(name, value)| {
@@ -264,7 +265,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// Reads `="value"` and a comma. Returns the token after it.
+    /// Reads `="value"`, and a comma if there is one. Returns the next token.
     fn label_value(&mut self, name: Span, token: Token) -> Result<Token, Failure> {
         if token != Token::Equal {
             return Err(SyntaxError::Equal.into());

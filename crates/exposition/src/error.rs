@@ -1,12 +1,12 @@
 //! Errors of pages.
 
-/// The reason why a page is refused as a whole, as in Prometheus.
+/// The reason why a page is refused as a whole, or the samples of one selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
     /// The page is too large. Holds the limit in bytes.
     #[error("the page has more than {0} bytes: raise maxBytes, or expose fewer series at this path")]
     TooLarge(usize),
-    /// A line, or a label value that contains line breaks, is too long.
+    /// A line, or a series with line breaks in its labels, is too long.
     #[error("line {line} has more than {limit} bytes")]
     LineTooLong {
         /// The number of the line, from 1.
@@ -49,7 +49,7 @@ pub enum SyntaxError {
     /// `HELP`, `TYPE` or `UNIT` without a name.
     #[error("expected a metric name after HELP, TYPE or UNIT")]
     MetadataName,
-    /// `HELP`, `TYPE` or `UNIT` with an invalid text.
+    /// Another token where the text of `HELP`, `TYPE` or `UNIT` is expected.
     #[error("expected a text after the metric name")]
     MetadataText,
     /// A type that the format does not know.
@@ -85,7 +85,7 @@ pub enum SyntaxError {
     /// Another token where the end of a line is expected.
     #[error("expected the end of the line")]
     LineEnd,
-    /// The page of OpenMetrics is incomplete.
+    /// The page of OpenMetrics does not end with `# EOF`.
     #[error("the page does not end with # EOF, so it is incomplete")]
     MissingEof,
     /// The page continues after the end marker of OpenMetrics.

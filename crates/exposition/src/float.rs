@@ -1,7 +1,7 @@
 //! Floats as Go reads and prints them.
 
-/// Reads a number as Prometheus does: `strconv.ParseFloat` without hexadecimal floats and underscores. A number
-/// that is too large for a 64-bit float is invalid. Any NaN is the same.
+/// Reads a number as Prometheus does: `strconv.ParseFloat` without hexadecimal floats and underscores. A number that is
+/// too large for a 64-bit float is invalid.
 pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     let signless = text.strip_prefix(['+', '-']).unwrap_or(text);

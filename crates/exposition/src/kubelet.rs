@@ -12,7 +12,8 @@ use crate::error::PageError;
 use crate::format::Format;
 use crate::page::{Limits, Page, Receiver};
 
-/// Minimum age at which a container has a usage, in nanoseconds. A shorter span gives inaccurate numbers.
+/// Minimum age of a container whose usage is averaged since its start, in nanoseconds. A shorter span gives inaccurate
+/// numbers.
 const SHORTEST_SPAN: i64 = 10_000_000_000;
 /// The series that are read.
 const CPU: &[u8] = b"container_cpu_usage_seconds_total";
@@ -61,7 +62,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Keeps the pods that a caller uses.
+    /// Keeps the pods for which `keep` is true.
     pub fn retain(&mut self, mut keep: impl FnMut(&PodKey) -> bool) {
         self.pods.retain(|pod, _| keep(pod));
     }
@@ -160,11 +161,11 @@ fn label(labels: &[u8], start: &[u8]) -> Option<Box<str>> {
 /// The usage of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodUsage {
-    /// The earliest time of a container's counters, in nanoseconds since the Unix epoch.
+    /// The time of the container with the earliest counters, in nanoseconds since the Unix epoch.
     pub time: i64,
     /// The span over which the cpu of that container is averaged.
     pub window: Duration,
-    /// The usage of each container. Containers with a decreased counter are left out.
+    /// The usage of each container. Containers whose counter or start time decreased are left out.
     pub containers: BTreeMap<Box<str>, Usage>,
     /// The time of the first scrape with these counters, as passed to [`Storage::store`].
     pub scraped: Duration,
@@ -208,8 +209,8 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// An empty storage. `interval` is the interval of scrapes. The usage of a container younger than `interval` is
-    /// averaged since its start.
+    /// An empty storage. `interval` is the interval of scrapes. The usage of a container younger than `interval`, but
+    /// at least 10 s old, is averaged since its start.
     pub fn new(interval: Duration) -> Self {
         let interval = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX);
         Self { interval, last: BTreeMap::new(), previous: BTreeMap::new() }
@@ -260,7 +261,8 @@ impl Storage {
         earlier.filter(|earlier| earlier.time < point.time)
     }
 
-    /// The usage of a pod, as metrics-server returns it. `None` until each of its containers has two scrapes.
+    /// The usage of a pod, as metrics-server returns it. `None` until each container of the pod has an earlier point,
+    /// from a scrape or from the start of the container.
     pub fn usage(&self, pod: &PodKey) -> Option<PodUsage> {
         let (last, previous) = (self.last.get(pod)?, self.previous.get(pod)?);
         let mut containers = BTreeMap::new();
@@ -278,9 +280,9 @@ impl Storage {
         Some(PodUsage { time, window, containers, scraped: last.scraped })
     }
 
-    /// The usage of a pod, as [`Self::usage`] returns it. Also `None` for a pod with a container whose only counters
-    /// were scraped twice: metrics-server averages the cpu of such a container over the longest span, so the result is
-    /// close to 0.
+    /// The usage of a pod, as [`Self::usage`] returns it. Also `None` if two scrapes have returned the same counters of
+    /// a container, and no earlier ones are known: metrics-server averages the cpu of such a container over the longest
+    /// span, so the result is close to 0.
     pub fn measured(&self, pod: &PodKey) -> Option<PodUsage> {
         let previous = self.previous.get(pod)?;
         previous.0.iter().all(|(_, point)| point.time.is_some()).then(|| self.usage(pod)).flatten()

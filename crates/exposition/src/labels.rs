@@ -6,9 +6,9 @@ use std::hash::{DefaultHasher, Hasher};
 /// A hash of a set of labels. Equal sets have equal hashes, in any order of their labels. A label with an empty value
 /// counts as absent, as in Prometheus.
 ///
-/// The hash replaces the labels, which may be 64 KiB for each series. Among the 1,000 series that a scrape keeps by
-/// default, two different series have the same hash with a probability of 1,000² / 2¹²⁹, less than 2 in 10³³. Such a
-/// collision would invalidate the page, or one rate, for the HPAs of one pod.
+/// The hash replaces the labels, which may be 64 KiB for each series. Among the 1,000 series that a scrape keeps for
+/// each selector by default, two different series have the same hash with a probability of 1,000² / 2¹²⁹, less than 2
+/// in 10³³. Such a collision would invalidate the samples of one selector, or one rate, of one pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelsHash([u64; 2]);
 

@@ -4,8 +4,8 @@
 //! the lexer stops with [`Incomplete`]. The entry is read again when more bytes have arrived.
 //!
 //! The tokens are those of Prometheus' `model/textparse`, v0.316.0, the parser of its scrapes. The parser deviates from
-//! the specifications of the formats: NUL bytes are part of a comment, a text and a label value, and elsewhere end the
-//! page. Label values of the older format may contain line breaks.
+//! the specifications of the formats: NUL bytes are part of a comment, a text and a label value. Elsewhere they end the
+//! page or are invalid. Label values of the older format may contain line breaks.
 
 use crate::format::Format;
 
@@ -114,7 +114,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Moves to the next byte and returns it.
+    /// Moves to the next byte and returns it. Skips NUL bytes where they are part of a token.
     fn advance(&mut self) -> Lexed<u8> {
         self.at = self.at.saturating_add(1);
         if matches!(self.state, State::LabelValue | State::MetadataText | State::Comment) {
@@ -358,7 +358,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// ` 1.5`, ` #x` or ` # {`.
+    /// A timestamp such as ` 1.5`, or ` #x`, which is not a number. Or the start of an exemplar: ` # {`.
     fn timestamp_or_exemplar(&mut self) -> Lexed {
         let part = |byte| !matches!(byte, 0 | b' ' | b'\n');
         let first = self.advance()?;

@@ -19,8 +19,8 @@ const TIMESTAMP: usize = 18;
 /// The state that the lines of one buffer share.
 #[derive(Debug, Default)]
 pub(crate) struct Lines<'b> {
-    /// The previous series up to the end of its last label value, or up to the byte after its name. Empty if the
-    /// previous entry was not read here.
+    /// The previous series up to the end of its last label value, or up to the byte after its name. Empty if
+    /// [`Self::read`] did not read the previous entry.
     previous: &'b [u8],
     /// The length of the previous series' name.
     name: usize,
@@ -170,7 +170,7 @@ fn comment(line: &[u8], format: Format, metric_type: &mut MetricType) -> Option<
     }
     let (word, rest) = (line.get(..7).unwrap_or_default(), line.get(7..).unwrap_or_default());
     if !matches!(word, b"# HELP " | b"# TYPE ") {
-        // More blanks may precede a word.
+        // A line that starts in this way may be metadata with more blanks.
         let other = !matches!(line, [b'#', b' ' | b'\t', b'H' | b'T' | b' ' | b'\t', ..]);
         return (other && format == Format::Prometheus).then_some(Entry::Other);
     }
@@ -328,7 +328,8 @@ mod tests {
         })
     }
 
-    /// Compares each line that is read here with its tokens. Returns the number of these lines.
+    /// Compares the entry of each line that [`Lines`] reads with the entry from its tokens. Returns the number of these
+    /// lines.
     fn compare(page: &[u8], format: Format, wanted: bool) -> usize {
         let limits = Limits { labels: 3, line: 60, ..Limits::default() };
         let (mut lines, mut start, mut count) = (Lines::default(), 0, 0);

@@ -22,7 +22,7 @@ pub struct Limits {
     pub line: usize,
     /// Labels of one series.
     pub labels: usize,
-    /// Series that a [`Scrape`](crate::Scrape) keeps.
+    /// Series that a [`Scrape`](crate::Scrape) keeps for each selector.
     pub series: usize,
 }
 
@@ -37,7 +37,6 @@ pub(crate) trait Receiver {
     /// Whether series with this name, as written, are received. Series with other names may be received, too.
     fn wants(&self, name: &[u8]) -> bool;
 
-    /// Receives a series.
     fn add(&mut self, series: Series<'_>) -> Result<(), PageError>;
 }
 
@@ -56,8 +55,8 @@ impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
 
 /// A page that arrives in pieces of any size.
 ///
-/// It holds at most one line and 16 KiB. A page is only valid as a whole: if [`Self::push`] or [`Self::finish`] fails,
-/// the series that were passed on must be dropped.
+/// The page holds at most one incomplete entry, shorter than 1.5 times the limit of a line plus 16 KiB. A page is only
+/// valid as a whole: if [`Self::push`] or [`Self::finish`] fails, the series that were passed on must be dropped.
 #[derive(Debug)]
 pub struct Page {
     format: Format,

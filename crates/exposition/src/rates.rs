@@ -19,14 +19,14 @@ pub struct Rates {
     window: Duration,
     /// The times of the scrapes, oldest first.
     times: VecDeque<Duration>,
-    /// The series of the last scrape. The values of each series belong to the last of the times.
+    /// The series of the last scrape. The n increases of a series belong to the last n times.
     series: BTreeMap<LabelsHash, Counter>,
 }
 
 #[derive(Debug, Clone)]
 struct Counter {
     last: f64,
-    /// The increase from the first scrape to each one in the window, without resets.
+    /// The increase from the first scrape to each scrape in the window. A reset does not reduce the increase.
     increases: VecDeque<f64>,
     /// The time of the last scrape with this series.
     seen: Duration,
@@ -60,8 +60,8 @@ impl Rates {
         Ok(())
     }
 
-    /// One number from the rates per second of all series at the last scrape. `None` until a series has two
-    /// scrapes within the window. A series with one scrape does not count.
+    /// One number from the rates per second of all series at the last scrape. `None` if no series has two scrapes
+    /// within the window. A series with one scrape does not count.
     pub fn rate(&self, reduce: Reduce) -> Result<Option<f64>, InvalidValue> {
         reduce.values(self.series.values().filter_map(|counter| {
             let (from, to) = (counter.increases.front()?, counter.increases.back()?);

@@ -9,7 +9,7 @@ pub enum Reduce {
     Sum,
     /// Their average.
     Average,
-    /// The highest one.
+    /// Their maximum.
     Max,
 }
 

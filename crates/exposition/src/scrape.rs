@@ -1,4 +1,4 @@
-//! The samples of some series names.
+//! The samples of the selected series.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

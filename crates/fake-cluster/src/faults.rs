@@ -1,7 +1,7 @@
 //! Faults by request: rules that make matching requests fail in a defined way.
 //!
-//! Rules are tried in the order in which they were added. The first matching rule that has not run out
-//! applies. Later rules are tried only after [`FaultAction::Delay`]. Nothing is random: a rule with
+//! Rules are tried in the order in which they were added. The first matching rule that neither skips the match nor has
+//! run out applies. Later rules are then tried only after [`FaultAction::Delay`]. Nothing is random: a rule with
 //! [`FaultRule::times`] 2 applies to the next two requests that match.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub enum FaultAction {
         /// The body.
         body: String,
     },
-    /// Returns a code, a text and the header `Retry-After` in seconds.
+    /// Returns a Status with the code, and the header `Retry-After` in seconds.
     RetryAfter {
         /// HTTP status code, such as 429 or 503.
         code: u16,
@@ -251,8 +251,8 @@ impl Faults {
         self.rules.lock().iter().filter(|(_, rule)| rule.times != Some(0)).count()
     }
 
-    /// Returns the next action for an incoming request, and counts the match. `passed` contains the rules
-    /// that have already been applied to the request.
+    /// Returns the next action for an incoming request, and counts the match. `passed` contains the rules that the
+    /// request has already matched.
     pub(crate) fn for_request(
         &self,
         subject: &FaultSubject,

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::list::ListPage;
-use super::object::append;
+use super::object::{append, partial};
 use super::registry::ResourceType;
-use super::rest::Call;
+use super::route::Call;
 use super::store::StoredObject;
 use super::table::{Include, table};
 
@@ -48,7 +48,6 @@ impl Format {
         Self::Whole
     }
 
-    /// Appends one object.
     pub(crate) fn object(self, stored: &StoredObject, now: Timestamp, out: &mut Vec<u8>) {
         match self {
             Self::Whole => stored.write(out),
@@ -61,7 +60,6 @@ impl Format {
         }
     }
 
-    /// Appends a list.
     pub(crate) fn list(self, ty: &ResourceType, listed: &ListPage, now: Timestamp, out: &mut Vec<u8>) {
         let metadata = list_metadata(listed);
         let (kind, version) = match self {
@@ -100,7 +98,6 @@ impl Format {
         }
     }
 
-    /// Appends a bookmark.
     pub(crate) fn bookmark(ty: &ResourceType, version: u64, initial_end: bool, out: &mut Vec<u8>) {
         let mut metadata = json!({ "resourceVersion": version.to_string(), "creationTimestamp": null });
         if initial_end {
@@ -124,13 +121,4 @@ fn list_metadata(listed: &ListPage) -> Value {
         fields.insert("remainingItemCount".to_owned(), remaining.into());
     }
     metadata
-}
-
-/// Returns an object's metadata as a `PartialObjectMetadata` object.
-pub(crate) fn partial(object: &Value) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": object.get("metadata").cloned().unwrap_or_default(),
-    })
 }

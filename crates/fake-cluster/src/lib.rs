@@ -29,8 +29,9 @@
 //! - The consequences of a deletion: finalizers, a grace period for pods on a node, owned objects, a
 //!   namespace's content.
 //! - The three metrics groups, served by a [`MetricsBackend`].
-//! - SelfSubjectAccessReviews: everything is allowed, because the cluster does not authenticate. TokenReviews
-//!   and SubjectAccessReviews: the configured answers ([`Reviews`]).
+//! - SelfSubjectAccessReviews: everything is allowed, because the cluster does not authenticate.
+//!   SelfSubjectReviews: every client is the same user. TokenReviews and SubjectAccessReviews: the configured
+//!   answers ([`Reviews`]).
 //! - Faults by request ([`Faults`]), a separate [`Link`] for each client, and a log of the requests
 //!   ([`RequestLog`]).
 //!
@@ -48,8 +49,8 @@
 //!
 //! # Calls within the process
 //!
-//! [`Cluster::create`], [`Cluster::update`], [`Cluster::update_status`] and [`Cluster::delete`] follow the
-//! rules of the corresponding requests, except that they create a missing namespace. [`Cluster::put_raw`]
+//! [`Cluster::create`], [`Cluster::update`], [`Cluster::update_status`] and [`Cluster::delete`] follow the rules of the
+//! corresponding requests, except that [`Cluster::create`] first creates a missing namespace. [`Cluster::put_raw`]
 //! bypasses all rules.
 //!
 //! # Structure
@@ -111,8 +112,8 @@ pub use self::link::{Answer, Exchange, Link, Pieces, Server, Whole};
 pub use self::metrics::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 pub use self::requests::{LoggedRequest, RequestLog};
 pub use self::reviews::Reviews;
-pub use self::scale::{BareScale, ScalePath};
 pub use self::status::{FieldError, Status};
+pub use self::store::{BareScale, ScalePath};
 
 use self::registry::ResourceType;
 use self::selectors::Filter;
@@ -184,6 +185,13 @@ impl Cluster {
     pub fn dial(&self) -> DuplexStream {
         let (client, server) = tokio::io::duplex(PIPE);
         tokio::spawn(server::serve_connection(self.clone(), None, server));
+        client
+    }
+
+    /// Connects in process through a link.
+    pub fn dial_through(&self, link: Arc<dyn Link>) -> DuplexStream {
+        let (client, server) = tokio::io::duplex(PIPE);
+        tokio::spawn(server::serve_connection(self.clone(), Some(link), server));
         client
     }
 
@@ -288,8 +296,8 @@ impl Cluster {
         ResourceType::named(resource).map_or(0, |ty| self.lock().count(ty))
     }
 
-    /// Deletes an object by the rules of a DELETE without options and returns its last version. Pods on a
-    /// node get a deletionTimestamp and stay until [`Cluster::delete_now`] deletes them.
+    /// Deletes an object by the rules of a DELETE without options and returns its last state. Pods on a node get a
+    /// deletionTimestamp and stay until [`Cluster::delete_now`] deletes them.
     pub fn delete(&self, resource: &str, namespace: &str, name: &str) -> Result<Value, Status> {
         self.delete_with(resource, namespace, name, &DeleteOptions::default())
     }

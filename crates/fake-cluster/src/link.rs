@@ -13,10 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
-use tokio::io::DuplexStream;
 
 use super::status::Status;
-use super::{Cluster, PIPE, object, server};
+use super::{Cluster, object};
 
 /// A request in flight.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,23 +135,8 @@ impl Server {
         Self { cluster }
     }
 
-    /// Returns the cluster's response to a request. The cluster logs the request and applies its fault rules.
-    /// A link may send a request several times, even after the client has cancelled it.
-    pub async fn answer(&self, exchange: Exchange) -> Answer {
-        server::answer(&self.cluster, exchange).await
-    }
-
     /// Returns the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
-    }
-}
-
-impl Cluster {
-    /// Connects in process through a link.
-    pub fn dial_through(&self, link: Arc<dyn Link>) -> DuplexStream {
-        let (client, server) = tokio::io::duplex(PIPE);
-        tokio::spawn(server::serve_connection(self.clone(), Some(link), server));
-        client
     }
 }

@@ -7,7 +7,6 @@ use super::selectors::Filter;
 use super::status::{FieldError, Status};
 use super::store::{Key, State, StoredObject};
 
-/// The parameters of a list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListOptions {
     pub(crate) filter: Filter,
@@ -18,7 +17,6 @@ pub(crate) struct ListOptions {
     pub(crate) version_match: String,
 }
 
-/// One page.
 #[derive(Debug)]
 pub(crate) struct ListPage {
     pub(crate) items: Vec<Arc<StoredObject>>,

@@ -99,7 +99,7 @@ use pod_registry::{IDLE_BYTES, IDLE_MILLICORES, Pod, PodRegistry};
 /// Default scrape interval, as in metrics-server.
 pub const SCRAPE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Maximum simulation step. Scrapes at shorter intervals shorten it.
+/// Maximum simulation step. A step is at most a tenth of the shortest scrape interval.
 const LONGEST_STEP: Duration = Duration::from_secs(1);
 
 /// Maximum number of cached selectors. The cache is cleared when it is full.
@@ -131,7 +131,7 @@ struct State {
     switches: OutageRules,
     /// The next scrape time of each API.
     next_scrapes: [(MetricsApi, Duration); 3],
-    /// Cached group indexes by namespace and selector. Cleared when a group is added.
+    /// Cached group indexes by namespace and selector. Cleared when a group is added, and when the cache is full.
     selected: BTreeMap<(String, String), Vec<usize>>,
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Encodes an object as JSON.
 pub(crate) fn encode(object: &impl Serialize) -> Vec<u8> {
@@ -98,6 +98,15 @@ pub(crate) fn drop_nulls(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(drop_nulls),
         _ => {}
     }
+}
+
+/// Returns an object's metadata as a `PartialObjectMetadata` object.
+pub(crate) fn partial(object: &Value) -> Value {
+    json!({
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": object.get("metadata").cloned().unwrap_or_default(),
+    })
 }
 
 /// Reads the `wanted` top-level fields of an object and skips all others. Returns `None` if `json` is not a

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::status::Status;
 use crate::object;
 
-/// Applies a patch in the form that the content type names. `strategic` states whether the type supports
+/// Applies a patch in the form that the content type names. `strategic` states whether the resource type supports
 /// strategic merge.
 pub(crate) fn apply(
     content_type: &str,

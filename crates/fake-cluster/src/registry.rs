@@ -25,7 +25,6 @@ pub(crate) enum StatusMetadata {
 /// Group and resource of a type. Sorts by group, then resource.
 pub(crate) type TypeKey = (&'static str, &'static str);
 
-/// One resource type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResourceType {
     pub(crate) group: &'static str,

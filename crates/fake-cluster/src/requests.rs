@@ -92,7 +92,7 @@ impl RequestLog {
         entries.kept.clear();
     }
 
-    /// Adds a request and returns its number for [`RequestLog::answered`].
+    /// Adds a request and returns its number, which identifies the request in later calls.
     pub(crate) fn add(&self, request: impl FnOnce() -> LoggedRequest) -> u64 {
         let mut entries = self.entries.lock();
         let number = entries.first + u64::try_from(entries.kept.len()).unwrap_or(u64::MAX);

@@ -10,7 +10,7 @@ use super::link::Answer;
 use super::list::{self, ListOptions};
 use super::metrics::{MetricsApi, MetricsBackend, MetricsReply, MetricsRequest};
 use super::registry::{AUTHENTICATION, AUTHORIZATION, ResourceType, TYPES};
-use super::route::{Query, ResourcePath, Route};
+use super::route::{Call, ResourcePath};
 use super::scale;
 use super::selectors::Filter;
 use super::status::Status;
@@ -19,23 +19,11 @@ use super::watch::{WatchOptions, Watcher};
 use super::write::{self, DeleteOptions, Write};
 use super::{Cluster, discovery, hpa, object, openapi, patch};
 
-/// One request with its complete body.
-#[derive(Debug, Clone)]
-pub(crate) struct Call {
-    pub(crate) route: Route,
-    pub(crate) query: Query,
-    pub(crate) accept: String,
-    pub(crate) content_type: String,
-    pub(crate) user_agent: String,
-    pub(crate) body: Bytes,
-}
-
 /// Returns the response of Kubernetes servers to an unknown path.
 fn no_such_path() -> Answer {
     Answer::text(404, "404 page not found\n")
 }
 
-/// Answers a call.
 pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Answer {
     let segments: Vec<&str> = call.route.segments.iter().map(String::as_str).collect();
     let hidden = cluster.hidden();
@@ -65,7 +53,7 @@ pub(crate) fn answer(cluster: &Cluster, call: &Call) -> Answer {
     }
     match (&call.route.resource, segments.as_slice()) {
         (Some(path), _) if !hidden.contains(&path.group) => on_resource(cluster, call, path),
-        // An existing group serves its versions in the form that clients parse.
+        // An unknown version of an existing group gives a Status, which clients can parse.
         (None, ["apis", group, _]) if discovery::group(&hidden, group).is_some() => {
             Status::unknown_resource().into()
         }
@@ -143,9 +131,9 @@ const USER: &str = "system:serviceaccount:concertina-system:concertina";
 
 /// Answers an access review, a token review, or a review of the client itself.
 ///
-/// A SelfSubjectAccessReview allows everything, unless a fault rule applies. The body is not read, because
+/// A SelfSubjectAccessReview allows everything, unless a fault rule applies. Its body may have any format, because
 /// kubectl sends protobuf and the response does not depend on the spec. [`Reviews`](super::Reviews) answers
-/// the other reviews.
+/// TokenReviews and SubjectAccessReviews. A SelfSubjectReview returns [`USER`].
 fn review(cluster: &Cluster, call: &Call, path: &ResourcePath) -> Answer {
     let kind = match (path.group.as_str(), path.resource.as_str()) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => "SelfSubjectAccessReview",

@@ -1,11 +1,23 @@
-//! The meaning of a path and a method: the verb and the resource.
+//! A request, and the meaning of its path and its method: the verb and the resource.
 
 use std::borrow::Cow;
 
+use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
 use super::faults::FaultSubject;
-use super::scale::ScalePath;
+use super::store::ScalePath;
+
+/// One request with its complete body.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    pub(crate) route: Route,
+    pub(crate) query: Query,
+    pub(crate) accept: String,
+    pub(crate) content_type: String,
+    pub(crate) user_agent: String,
+    pub(crate) body: Bytes,
+}
 
 /// The destination of a request.
 #[derive(Debug, Clone)]

@@ -1,7 +1,6 @@
-//! The scale subresource of workloads and of bare targets without a workload.
+//! The scale subresource of workloads, and of bare targets.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use autoscaling::selector::{LabelSelector, Selector};
 use serde::{Deserialize, Serialize};
@@ -10,43 +9,8 @@ use serde_json::Value;
 use super::object;
 use super::registry::{ResourceType, ScaleSelector};
 use super::status::{FieldError, Status};
-use super::store::{State, StoredObject};
+use super::store::{BareScale, ScalePath, State, StoredObject};
 use super::write::{self, Write};
-
-/// The location of a scale target: `…/{group}/{version}/namespaces/{namespace}/{resource}/{name}/scale`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ScalePath {
-    /// API group; empty for the core group.
-    pub group: String,
-    /// API version.
-    pub version: String,
-    /// Plural name, such as `deployments`.
-    pub resource: String,
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl fmt::Display for ScalePath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { group, version, resource, namespace, name } = self;
-        let root =
-            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        write!(f, "{root}/namespaces/{namespace}/{resource}/{name}/scale")
-    }
-}
-
-/// A scale target without a workload.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct BareScale {
-    /// `spec.replicas`.
-    pub spec_replicas: i64,
-    /// `status.replicas`.
-    pub status_replicas: i64,
-    /// `status.selector`, free text.
-    pub selector: String,
-}
 
 /// Returns the JSON of the Scale at a path, from a bare target or from the workload.
 pub(crate) fn get(state: &State, path: &ScalePath) -> Result<Vec<u8>, Status> {

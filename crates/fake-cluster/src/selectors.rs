@@ -22,7 +22,7 @@ struct FieldTerm {
 }
 
 impl Filter {
-    /// Parses both selectors. Fails with 400.
+    /// Parses both selectors. Fails with 400 if one is invalid.
     pub(crate) fn parse(ty: &ResourceType, labels: &str, fields: &str) -> Result<Self, Status> {
         let fields = parse_fields(fields)?;
         for term in &fields {
@@ -40,7 +40,6 @@ impl Filter {
         Ok(Self { labels: parse_labels(text)?, fields: Vec::new() })
     }
 
-    /// Whether an object matches.
     pub(crate) fn matches(&self, stored: &StoredObject) -> bool {
         self.labels.as_ref().is_none_or(|labels| labels.matches(stored)) && self.fields_match(stored)
     }

@@ -23,8 +23,8 @@ use super::Cluster;
 use super::faults::FaultAction;
 use super::link::{Answer, Exchange, Link, Server, Whole};
 use super::requests::LoggedRequest;
-use super::rest::{self, Call};
-use super::route::{Query, Route};
+use super::rest;
+use super::route::{Call, Query, Route};
 use super::status::Status;
 
 /// The maximum request body in bytes, as in Kubernetes.
@@ -98,8 +98,16 @@ fn log(cluster: &Cluster, exchange: &Exchange) -> u64 {
     })
 }
 
+impl Server {
+    /// Returns the cluster's response to a request. The cluster logs the request and applies its fault rules.
+    /// A link may send a request several times, even after the client has cancelled it.
+    pub async fn answer(&self, exchange: Exchange) -> Answer {
+        answer(self.cluster(), exchange).await
+    }
+}
+
 /// Returns the cluster's response to a complete request.
-pub(crate) async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
+async fn answer(cluster: &Cluster, exchange: Exchange) -> Answer {
     let query = Query::new(&exchange.query);
     let route = Route::new(exchange.method.as_str(), &exchange.path, &query);
     let subject = route.subject(&exchange.user_agent, &exchange.impersonated);

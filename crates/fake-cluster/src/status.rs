@@ -111,7 +111,7 @@ impl Status {
         Self::new(410, "Expired", message)
     }
 
-    /// 415.
+    /// 415: the media type of the body is not supported.
     pub fn unsupported_media_type(accepted: &str) -> Self {
         Self::new(
             415,
@@ -154,7 +154,7 @@ impl Status {
         status
     }
 
-    /// 500.
+    /// 500: an internal error.
     pub fn internal(message: &str) -> Self {
         Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
@@ -236,7 +236,6 @@ impl FieldError {
     }
 }
 
-/// Appends field errors.
 pub(crate) trait Causes {
     fn required(&mut self, field: impl Into<String>, detail: &str);
     fn forbidden(&mut self, field: impl Into<String>, detail: &str);

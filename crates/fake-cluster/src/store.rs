@@ -1,8 +1,9 @@
 //! Objects, resource versions and the history that watches read.
 //!
-//! Each object is stored as the JSON text that clients get. An object costs only the size of its text, which
-//! keeps 150,000 pods small. The text is parsed into a [`Value`] only to read or change the object.
+//! Each object is stored as the JSON text that clients get. An object costs little more than the size of its text,
+//! which keeps 150,000 pods small. The text is parsed into a [`Value`] only to read or change the object.
 
+mod bare_scales;
 mod stored_object;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,15 +12,14 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+pub use self::bare_scales::{BareScale, ScalePath};
 pub(crate) use self::stored_object::{Key, StoredObject};
 use super::object;
 use super::registry::{ResourceType, TYPES, TypeKey};
-use super::scale::{BareScale, ScalePath};
 
 /// Default number of retained changes per resource type. A watch can start from any of them.
 const HISTORY: usize = 10_000;
 
-/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
     Added,
@@ -45,7 +45,7 @@ struct Table {
     watchers: Vec<Subscriber>,
 }
 
-/// The subscriber of a watch to a resource type, in one namespace or in all.
+/// The subscription of a watch to a resource type, in one namespace or in all.
 #[derive(Debug)]
 struct Subscriber {
     namespace: Option<Box<str>>,
@@ -168,12 +168,12 @@ impl State {
         self.tables.get(&ty.key()).map_or(0, |table| table.objects.len())
     }
 
-    /// Returns the version that a write would store, for dry runs.
+    /// Returns the object that a write would store, without storing it.
     pub(crate) fn preview(ty: &'static ResourceType, object: Value) -> Arc<StoredObject> {
         Arc::new(StoredObject::new(ty, object))
     }
 
-    /// Returns the version that a status write would store, for dry runs.
+    /// Returns the object that a status write would store, for dry runs.
     pub(crate) fn preview_status(stored: &StoredObject, changed: Value) -> Arc<StoredObject> {
         Arc::new(stored.with_status(changed))
     }
@@ -217,7 +217,7 @@ impl State {
         now
     }
 
-    /// Removes an object. Watchers get its last version with the resourceVersion of the removal.
+    /// Removes an object. Watchers get its last state with the resourceVersion of the removal.
     pub(crate) fn remove(
         &mut self,
         ty: &'static ResourceType,
@@ -313,21 +313,6 @@ impl State {
     /// Sets the number of retained changes per type. The limit takes effect at the next change of each type.
     pub(crate) fn keep_history(&mut self, changes: usize) {
         self.history = changes;
-    }
-
-    pub(crate) fn scale(&self, path: &ScalePath) -> Option<&(BareScale, u64)> {
-        self.scales.get(path)
-    }
-
-    pub(crate) fn set_scale(&mut self, path: ScalePath, scale: BareScale) -> u64 {
-        let version = self.advance();
-        self.changed.send_replace(version);
-        self.scales.insert(path, (scale, version));
-        version
-    }
-
-    pub(crate) fn remove_scale(&mut self, path: &ScalePath) {
-        self.scales.remove(path);
     }
 
     fn advance(&mut self) -> u64 {

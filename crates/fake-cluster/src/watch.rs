@@ -31,7 +31,6 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 /// Approximate maximum size in bytes of a chunk of joined events.
 const CHUNK: usize = 64 * 1024;
 
-/// The parameters of a watch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct WatchOptions {
     pub(crate) filter: Filter,
@@ -43,7 +42,6 @@ pub(crate) struct WatchOptions {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// An open watch.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     cluster: Cluster,
@@ -153,8 +151,8 @@ impl Watcher {
                         self.wait(&mut out).await;
                         continue;
                     }
-                    // A fault may delay an event. Each event is a separate chunk, so that earlier events do
-                    // not wait for it.
+                    // A fault may delay an event. While fault rules are active, each event is a separate chunk, so that
+                    // earlier events do not wait for the delayed one.
                     let chunk = if self.cluster.faults().active() == 0 { CHUNK } else { 1 };
                     while out.len() < chunk
                         && !self.finished
@@ -287,12 +285,11 @@ fn check(options: &WatchOptions) -> Result<(), Status> {
     }
 }
 
-/// A change of an object.
 #[derive(Debug)]
 pub(crate) enum FeedEvent {
     /// The object exists: it is new or changed.
     Present(Arc<StoredObject>),
-    /// The object was deleted. The value is its last version.
+    /// The object was deleted. The value is its last state.
     Deleted(Arc<StoredObject>),
 }
 

@@ -21,7 +21,6 @@ use self::metadata::{
 pub(crate) use self::removal::{DeleteOptions, delete};
 use self::removal::{clears_last_finalizer, remove};
 
-/// The context of a write.
 #[derive(Debug, Clone)]
 pub(crate) struct Write<'a> {
     pub(crate) now: Timestamp,

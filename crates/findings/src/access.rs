@@ -34,7 +34,7 @@ pub(crate) fn missing_apis(facts: &Facts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// Finds reads that the server refuses to the current user.
+/// Finds reads that the server has refused to the current user.
 pub(crate) fn refused(facts: &Facts<'_>) -> Vec<Finding> {
     facts
         .refused

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// Clock difference above which decisions use the server's clock. The difference is then reported.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
-/// The known facts about an HPA at one time. A list with unknown entries is empty.
+/// The known facts about an HPA at one time. A list is empty if its entries are unknown.
 #[derive(Debug, Clone)]
 pub struct Facts<'a> {
     /// The namespace.
@@ -35,7 +35,7 @@ pub struct Facts<'a> {
     pub metrics: &'a [Option<Result<Answer, QueryError>>],
     /// The readings of the sync from the sources that the policy names.
     pub sources: &'a [SourceReading],
-    /// The pods that the target's selector matches, by name.
+    /// The pods that the target's selector matches, sorted by name.
     pub pods: &'a [Arc<Pod>],
     /// The controlling owners by pod name, the nearest first.
     pub owners: &'a BTreeMap<Arc<str>, Vec<Owner>>,

@@ -2,8 +2,8 @@
 //! was not observed.
 //!
 //! [`Facts`] contains the facts that a caller knows, such as the answers of metrics APIs and the pods. An unknown fact
-//! causes no finding. `concertina why` and its page know most facts, the controller only those from its record and its
-//! watch.
+//! causes no finding. `concertina why` and `concertina console` know most facts. The controller's own console knows
+//! only the facts from its record and its watch.
 //!
 //! # Example
 //!
@@ -56,7 +56,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
-    /// The HPA does not scale, or does not scale in every direction.
+    /// The HPA does not scale, or not in every direction, or the explained decision is not the controller's.
     Error,
     /// The HPA scales, but possibly not as the user intends.
     Warning,

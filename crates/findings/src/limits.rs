@@ -100,7 +100,7 @@ pub(crate) fn behavior(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(behavior) = &hpa.spec.behavior else {
         return Vec::new();
     };
-    // The typed spec drops invalid values, so the raw spec is checked.
+    // The typed spec drops an invalid `selectPolicy`, so this field is read from the raw spec.
     let raw: Value = serde_json::from_str(hpa.raw).unwrap_or_default();
     let mut found = Vec::new();
     for (field, rules) in [("scaleUp", &behavior.scale_up), ("scaleDown", &behavior.scale_down)] {

@@ -12,10 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 use crate::sources;
 use crate::{Facts, Finding, FindingId, counted, listed, target_name};
 
-/// Maximum delay of a sample after its window. Metrics APIs collect at least once a minute.
+/// Maximum age of a fresh sample, in addition to its window. Metrics APIs collect at least once a minute.
 const DELAY: SignedDuration = SignedDuration::from_secs(60);
 
-/// Finds containers without the request that a target in percent needs.
+/// For targets in percent, finds containers without the request, and pods without the container of the metric.
 pub(crate) fn requests(facts: &Facts<'_>) -> Vec<Finding> {
     let Some(hpa) = facts.hpa else {
         return Vec::new();
@@ -116,7 +116,7 @@ fn failure(facts: &Facts<'_>, failed: &FailedMetric) -> Option<Finding> {
         (api.group(), if api == Api::Resource { "metrics-server" } else { "the adapter that serves it" });
     match class {
         MetricFailureClass::MissingRequest | MetricFailureClass::NoContainer => {
-            // A record contains no pods, but the error names one of them.
+            // With pods, `requests` reports this. A record contains no pods, but the error names one.
             let has_pods = !facts.pods.is_empty() && facts.hpa.is_some();
             let advice = "Set the request, or use a target of type AverageValue.";
             return if has_pods { None } else { error(FindingId::MissingRequest, advice) };

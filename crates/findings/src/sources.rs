@@ -4,9 +4,9 @@ use policies::reading::{NO_SOURCES, SourceReading};
 
 use crate::{Facts, Finding, FindingId};
 
-/// Age above which a number is reported as stale, in seconds. Sources are read at least once a minute.
+/// Age above which a number is reported as stale, in seconds. By default, sources are read at least once a minute.
 const STALE_SECONDS: f64 = 60.0;
-/// The reason of a source that only a change of the source file enables.
+/// The reason of a source that the metric may not use.
 const NOT_ALLOWED: &str = "NotAllowed";
 /// The reason of a number that is older than `maxAgeSeconds`.
 const TOO_OLD: &str = "TooOld";

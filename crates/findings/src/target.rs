@@ -82,9 +82,9 @@ pub(crate) fn shared(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-/// Finds field managers that set `spec.replicas` outside of the scale subresource. A count from the creation
-/// of the target is harmless. A manager that applies the field, or that set it after the HPA's last rescale,
-/// is not.
+/// Finds field managers that set `spec.replicas` outside of the scale subresource. A count from the creation of the
+/// target is harmless. A known tool, a manager that applies the field, and a manager that set it after the HPA's last
+/// rescale are not.
 pub(crate) fn field_managers(facts: &Facts<'_>) -> Option<Finding> {
     let object = facts.target?.object.as_ref()?;
     let mut managers: Vec<&FieldManager> =

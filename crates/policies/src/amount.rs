@@ -21,7 +21,7 @@ impl Amount {
             Some(percent) => (percent, Self::Percent),
             None => (text, Self::Pods),
         };
-        // A sign, which `parse` accepts, is not part of an amount.
+        // `u32` accepts a plus sign, but an amount has no sign.
         let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
         number.parse().ok().filter(|_| is_number).map(amount)
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::metrics::{MetricState, Outcome};
 
-/// Milli-units of a unit.
+/// Milli-units per unit.
 const MILLI: f64 = 1000.0;
 
 /// `burst` of a policy. The defaults match Knative.
@@ -61,8 +61,8 @@ impl BurstSpec {
     }
 }
 
-/// The windows of one HPA. The process keeps them in memory between syncs. After a restart, the autoscaler starts in
-/// panic mode, as in Knative.
+/// The windows of one HPA. The process keeps them in memory between syncs. After a restart, an HPA with several ready
+/// pods starts in panic mode, as in Knative.
 #[derive(Debug, Clone)]
 pub struct BurstState {
     /// The identity of the metric, as in the history.
@@ -177,7 +177,7 @@ pub(crate) fn apply(
             Some(known) => known,
             None => match Autoscaler::new(settings, ready, second) {
                 Ok(autoscaler) => BurstState { metric: Arc::clone(&state.key), autoscaler, last: None },
-                // A target of 0 has no count.
+                // With a target of 0, no count can be computed.
                 Err(_) => return (None, None),
             },
         };

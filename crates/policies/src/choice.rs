@@ -34,7 +34,7 @@ pub struct FallbackStep {
     pub metric: Arc<str>,
     /// The cause.
     pub cause: Cause,
-    /// The first failure.
+    /// The time of the first failure.
     pub since: Timestamp,
     /// The action.
     pub action: FallbackAction,
@@ -102,7 +102,7 @@ impl fmt::Display for CombineStep {
     }
 }
 
-/// A proposal, with its metric's index unless a fallback made it.
+/// A proposal, with the index of its metric unless it comes from a fallback.
 struct Proposal {
     replicas: i32,
     winner: Option<usize>,
@@ -181,7 +181,7 @@ pub fn choose(
     chosen
 }
 
-/// The fallback of a failed metric, if its duration has elapsed.
+/// The effect of the fallback of a failed metric. `None` before the duration of the fallback has elapsed.
 fn fallback(
     fallbacks: &[Fallback],
     state: &MetricState,

@@ -1,6 +1,6 @@
 //! `corrections.ignoreContainersWithoutRequest`: the named containers do not count for a resource that they do not
-//! request. In this case, the reference fails the whole metric. The correction changes the inputs of a metric, not its
-//! computation.
+//! request. Without the correction, such a container makes the whole metric fail. The correction changes the inputs of
+//! a metric, not its computation.
 //!
 //! [`crate::choice`] applies `corrections.averageValueWithinTolerance`.
 

@@ -45,7 +45,7 @@ impl TargetState {
     }
 }
 
-/// A decision with corrections, fallbacks and `combine`.
+/// A decision with `burst`, corrections, fallbacks and `combine`, but without guards and mode.
 #[derive(Debug)]
 pub struct PolicyDecision {
     /// The decision, for [`Rules::apply`].
@@ -120,7 +120,8 @@ impl Rules {
             steps.extend(guarded.steps.into_iter().map(Step::Guard));
             count = Some(guarded.replicas);
         }
-        // A pinned count would conflict with other HPAs that control the same pods.
+        // Without a Scale or an HPA, there is nothing to scale. If several HPAs control the same pods, a pinned count
+        // would conflict with them.
         let has_count = *decision.verdict() != Verdict::NoScale
             && !matches!(path, DecisionPath::Ambiguous | DecisionPath::Deleted);
         let mut applied = count;

@@ -30,7 +30,8 @@ pub struct PolicyHistory {
 pub struct MetricHistory {
     /// The name of the metric.
     pub name: Arc<str>,
-    /// The first failure after the last value, and the cause of the last failure. `None` if the metric has a value.
+    /// The time of the first failure after the last value, and the cause of the last failure. `None` if the metric has
+    /// a value.
     pub failing: Option<(Timestamp, Cause)>,
     /// The last proposal.
     pub last_proposal: Option<i32>,
@@ -102,7 +103,7 @@ impl PolicyHistory {
     }
 }
 
-/// The fallback of a metric: the first one with its name, otherwise the first one without a name.
+/// The fallback of a metric for a cause: the first one with its name, otherwise the first one without a name.
 pub(crate) fn matching<'a>(fallbacks: &'a [Fallback], metric: &str, cause: Cause) -> Option<&'a Fallback> {
     let of_cause = || fallbacks.iter().filter(|fallback| fallback.when == cause);
     let named = of_cause().find(|fallback| fallback.metric.as_deref() == Some(metric));

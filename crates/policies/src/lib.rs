@@ -1,14 +1,15 @@
-//! The rules of scaling policies as pure functions. They extend the HPA algorithm in [`autoscaling`]. The crate has no
-//! I/O, no async, no clock and no logging.
+//! The rules of scaling policies as pure functions. They extend the HPA algorithm in [`autoscaling`], the reference.
+//! The crate has no I/O, no async, no clock and no logging.
 //!
-//! A sync of an HPA with policies has these steps. Each has its own module and its own explanation type:
+//! A sync of an HPA with policies has these steps:
 //!
 //! 1. [`spec::parse`] and [`spec::read`] read each policy once. [`merge::Policy::merge`] merges the policies of an HPA.
 //! 2. [`resolve::resolve`] computes the [`resolve::Rules`] at a time. The rules do not change before
 //!    [`resolve::Rules::next_edge`].
 //! 3. [`bounds`] and [`settings`] replace the HPA's bounds and the controller's settings in the inputs of
 //!    [`autoscaling::plan`]. [`guards::owned_pods`] and [`corrections`] replace pods and answers of metrics.
-//! 4. [`resolve::Rules::decide`] takes the evaluated metrics: [`metrics`], [`history`], [`choice`].
+//! 4. [`resolve::Rules::decide`] decides by the evaluated metrics, with [`metrics`], [`burst`], [`history`] and
+//!    [`choice`].
 //! 5. [`resolve::Rules::apply`] applies [`guards`] and [`mode`] to the decision, and returns the
 //!    [`steps::PolicyEffect`].
 //!

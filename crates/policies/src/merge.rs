@@ -10,15 +10,15 @@ use crate::spec::{
     FallbackAction, Level, Limits, Mode, ModeRule, Parsed, PolicySpec, Problem, ProblemReason, Schedule,
 };
 
-/// A policy of an HPA.
+/// One of the policies of an HPA.
 #[derive(Debug, Clone)]
 pub struct Source {
     /// The level.
     pub level: Level,
     /// The name of the object, with its namespace for a ScalingPolicy. Ignored for an annotation.
     pub name: Arc<str>,
-    /// `metadata.creationTimestamp`. Among policies of one level, older policies take precedence. Without times, the
-    /// names determine the order.
+    /// `metadata.creationTimestamp`. Among policies of one level, older policies take precedence. If times are equal or
+    /// missing, the names determine the order.
     pub created: Option<Timestamp>,
     /// The policy.
     pub parsed: Arc<Parsed>,
@@ -43,7 +43,7 @@ pub struct Policy {
     pub sources: Vec<Source>,
     /// The index of the source of each field that is set, by the path of the field.
     pub origins: BTreeMap<&'static str, usize>,
-    /// Fields that another source of the same level also sets.
+    /// Fields that have no effect, because an older source of the same level sets them.
     pub overridden: Vec<Overridden>,
     /// The problems of the sources, each with the index of its source, and values beyond a limit.
     pub problems: Vec<(usize, Problem)>,

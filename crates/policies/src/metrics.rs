@@ -54,7 +54,7 @@ impl Cause {
 }
 
 /// The metrics of an evaluation, in the order of the spec. Empty if the sync reads no metrics. A metric that was not
-/// evaluated failed.
+/// evaluated counts as failed.
 pub fn states(evaluation: &Evaluation<'_>) -> Vec<MetricState> {
     let mut counts = BTreeMap::<String, usize>::new();
     (0..evaluation.metrics())

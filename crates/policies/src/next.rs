@@ -40,7 +40,7 @@ pub enum RuleChange {
     },
     /// Another schedule starts or ends.
     Schedule,
-    /// The duration of a fallback ends, so it applies.
+    /// The duration of a fallback ends, so the fallback applies.
     FallbackStarts,
 }
 

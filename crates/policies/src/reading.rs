@@ -14,7 +14,7 @@ pub struct SourceReading {
     pub age_seconds: Option<f64>,
     /// The count of numbers that the source returned for the target.
     pub numbers: usize,
-    /// The first numbers, by the name of the pod, as the source returned them.
+    /// The first numbers in order of the pods' names, as the source returned them.
     #[serde(default)]
     pub values: Vec<SourceValue>,
     /// The cause of `problem` in one word, as in `concertina_metric_source_errors_total`.

@@ -1,8 +1,8 @@
 //! Recurring windows of time: each opens and closes at the times of a cron expression, in a time zone.
 //!
-//! A window is open if the last time before now is one of `start`, and closed if it is one of `end`. If both have the
-//! same local time, `start` takes precedence. A local time that a clock change skips takes effect at the change. A
-//! local time that occurs twice takes effect the first time.
+//! A window is open if the latest past time of both expressions is one of `start`, and closed if it is one of `end`. If
+//! both have the same local time, `start` takes precedence. A local time that a clock change skips takes effect at the
+//! change. A local time that occurs twice takes effect the first time.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -83,8 +83,8 @@ pub enum ScheduleError {
 }
 
 impl Recurrence {
-    /// Parses a schedule. The time zone is a name of the IANA time zone database, in any case. The expressions have
-    /// five fields: minute, hour, day of the month, month, day of the week.
+    /// Parses a schedule. The time zone is a name of the IANA time zone database, in upper or lower case. The
+    /// expressions have five fields: minute, hour, day of the month, month, day of the week.
     pub fn parse(zone: &str, start: &str, end: &str) -> Result<Self, ScheduleError> {
         let (zone, _) = time_zone(zone)?;
         let [starts, ends] = [expression("start", start)?, expression("end", end)?];
@@ -130,7 +130,7 @@ impl Calendar {
 
     /// The last time of an expression that is not after `now`, as local time.
     fn last(&self, cron: &Cron, now: Timestamp) -> Option<DateTime> {
-        // In the second pass through repeated local times, the later ones have already occurred.
+        // When repeated local times pass for the second time, all of them have already occurred once.
         let mut local = self.zone.to_datetime(now).checked_add(self.repeated_before(now)).ok()?;
         let mut is_first = true;
         loop {
@@ -183,7 +183,7 @@ impl Calendar {
     }
 }
 
-/// Compiles an expression that matches a time.
+/// Compiles an expression. Fails if no time matches it.
 fn expression(field: &'static str, expression: &str) -> Result<Cron, ScheduleError> {
     let cron = parsed(field, expression)?;
     match cron.find_next_occurrence(&DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true) {

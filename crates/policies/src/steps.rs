@@ -216,7 +216,7 @@ pub struct PolicyEffect {
     pub applied: Option<i32>,
     /// The steps that have an effect, the most important one first.
     pub steps: Vec<Step>,
-    /// Fields without effect, with reasons. Empty if all fields are valid.
+    /// The problems of the fields, as text. Empty if all fields are valid.
     pub problems: String,
     /// The next change of the rules. `None` if the rules never change.
     pub next: Option<NextChange>,

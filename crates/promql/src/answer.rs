@@ -14,7 +14,7 @@ pub struct Sample {
     pub labels: BTreeMap<String, String>,
     /// The value, a finite number.
     pub value: f64,
-    /// The time of the value in seconds since the Unix epoch. The time of the query, unless the query moves it.
+    /// The time that the server reports for the value, in seconds since the Unix epoch. Usually the time of the query.
     pub time: f64,
 }
 
@@ -57,7 +57,7 @@ pub enum AnswerError {
     /// Two series have the same pod. Holds its name.
     #[error("several series have the pod {0}: aggregate by (pod)")]
     DuplicatePod(String),
-    /// A vector has several series where one number is needed. Holds their number.
+    /// The answer has several series where one number is needed. Holds the number of series.
     #[error("the query returns {0} series: it must return one number")]
     SeveralSeries(usize),
 }
@@ -115,8 +115,8 @@ pub(crate) fn malformed(error: &serde_json::Error) -> AnswerError {
 }
 
 impl Answer {
-    /// Reads the body of a response, of any status code, with at most `max_series` series. `allow_partial`
-    /// accepts an answer with warnings.
+    /// Reads the body of a response, of any status code, with at most `max_series` series. `allow_partial` accepts an
+    /// answer with warnings or `isPartial`.
     pub fn parse(body: &[u8], max_series: usize, allow_partial: bool) -> Result<Self, AnswerError> {
         let data = data(body, allow_partial)?;
         match data.result_type.as_str() {

@@ -15,7 +15,7 @@ pub enum PodNames {
 const RANDOM: usize = 5;
 
 impl PodNames {
-    /// The names of the pods of a kind.
+    /// The pattern for workloads of `kind`.
     pub fn from_kind(kind: &str) -> Self {
         match kind {
             "StatefulSet" => Self::Numbered,
@@ -33,7 +33,7 @@ impl PodNames {
         }
     }
 
-    /// Whether a pod has such a name.
+    /// Whether a pod of `workload` can have the name `pod`.
     pub fn is_pod(self, workload: &str, pod: &str) -> bool {
         let Some(rest) = pod.strip_prefix(workload).and_then(|rest| rest.strip_prefix('-')) else {
             return false;

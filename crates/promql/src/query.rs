@@ -6,7 +6,7 @@ use promql_parser::parser::{self, Expr, VectorSelector};
 
 /// The longest query of a tenant, in bytes.
 const MAX_QUERY: usize = 16 << 10;
-/// The longest text that is sent, in bytes: a query with the names of its pods.
+/// The longest text that is sent, in bytes: a query with its variables replaced.
 const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of operators and brackets in a query. Each may nest, and the parser's types are dropped and printed
 /// recursively.
@@ -17,7 +17,7 @@ const MAX_REGEXES: usize = 16;
 /// The namespace that a query is restricted to.
 #[derive(Debug, Clone, Copy)]
 pub struct Tenant<'a> {
-    /// The label of all series that holds their namespace.
+    /// The label that holds the namespace of a series.
     pub label: &'a str,
     /// The namespace of the HPA.
     pub namespace: &'a str,
@@ -34,7 +34,7 @@ pub struct Variables<'a> {
     pub pods: &'a [&'a str],
 }
 
-/// A query that is refused.
+/// The reason why a query is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// The query is too long. Holds its length.
@@ -46,10 +46,10 @@ pub enum QueryError {
     /// The query has too many regular expressions.
     #[error("the query has more than {MAX_REGEXES} regular expressions: split it into recording rules")]
     TooManyRegexes,
-    /// A number is out of range. Holds it.
+    /// A number is out of range. Holds the number.
     #[error("the number {0} is out of range: at most 15 digits, and 9 of a duration, are allowed")]
     Number(String),
-    /// The parser failed.
+    /// The parser panicked.
     #[error("the parser failed on the query: write its numbers and durations in another way")]
     Parser,
     /// The query is not PromQL. Holds the parser's message.
@@ -58,21 +58,21 @@ pub enum QueryError {
     /// The query cannot be restricted to a namespace. Holds the reason.
     #[error("the query cannot be restricted to the namespace: {0}")]
     Unrestricted(&'static str),
-    /// The label of namespaces is not a label name. Holds it.
+    /// The label of namespaces is not a label name. Holds the label.
     #[error("invalid label {0:?} of namespaces: must be a name of letters, digits and _")]
     Label(String),
-    /// The printed query parses to another expression.
+    /// The printed query is too long, is invalid, or parses to another expression.
     #[error(
         "the query cannot be printed without a change of its meaning: write names and strings in plain ASCII"
     )]
     Unprintable,
-    /// A value of a variable is not a name of Kubernetes. Holds it.
+    /// A value of a variable is not the name of an object. Holds the value.
     #[error("invalid value {0:?} of a variable: must be the name of an object")]
     Variable(String),
     /// The query uses `$pods`, and the target has no pods.
     #[error("the query uses $pods, and the target has no pods")]
     NoPods,
-    /// The query with its variables is too long. Holds its length.
+    /// The query with its variables replaced is too long. Holds its length.
     #[error(
         "the query with the names of its pods has {0} bytes: at most {MAX_TEXT} are allowed, select pods by a label"
     )]
@@ -86,7 +86,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Parses a query and restricts it to the namespace of `tenant`.
+    /// Parses a query and restricts it to the namespace of `tenant`. `None` restricts nothing.
     pub fn parse(query: &str, tenant: Option<Tenant<'_>>) -> Result<Self, QueryError> {
         check_size(query)?;
         check_numbers(query)?;
@@ -121,15 +121,15 @@ impl Query {
         &self.text
     }
 
-    /// Whether the text differs by pods.
+    /// Whether the query contains `$pods`.
     pub fn uses_pods(&self) -> bool {
         self.text.contains("$pods")
     }
 
-    /// The query as it is sent.
+    /// The query with its variables replaced, as it is sent.
     pub fn text(&self, variables: &Variables<'_>) -> Result<String, QueryError> {
         let Variables { namespace, name, pods } = *variables;
-        // `$` is only valid within a string, and names of objects need no escape there.
+        // `$` is valid only within a string, and a string needs no escapes for names of objects.
         if let Some(invalid) = pods.iter().find(|pod| !is_object_name(pod)) {
             return Err(QueryError::Variable((*invalid).to_owned()));
         }
@@ -171,7 +171,8 @@ impl Query {
     }
 }
 
-/// Names in a regular expression within a string: a backslash of the expression, escaped.
+/// Escapes each dot of names for a regular expression. Within a string, the backslash of the expression is escaped,
+/// too.
 fn escaped(names: &str) -> String {
     names.replace('.', "\\\\.")
 }
@@ -193,9 +194,10 @@ fn check_size(query: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Checks that no number outside of strings has more digits than a time in milliseconds.
+/// Limits the numbers outside of strings: 15 digits, 9 in a number with letters such as a duration, 1 in an exponent,
+/// and 12 characters if hexadecimal.
 fn check_numbers(query: &str) -> Result<(), QueryError> {
-    // Every second part is outside of strings. With escaped quotes, the check may cover other parts.
+    // Every second part is outside of strings, unless a string contains a quote.
     for part in query.split(['"', '\'', '`']).step_by(2) {
         let words =
             part.split(|letter: char| !letter.is_ascii_alphanumeric() && !matches!(letter, '_' | '.'));
@@ -231,8 +233,9 @@ fn check_numbers(query: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Adds the matcher of the namespace to every selector, and sorts matchers as they are printed. The visitor of the
-/// parser's crate skips the parameter of aggregations, which may contain selectors.
+/// Adds the matcher of the namespace to every selector, and sorts matchers by their text, as they are printed. The
+/// visitor of the parser's crate is not used, because it skips the parameter of aggregations, which may contain
+/// selectors.
 fn restrict(expression: &mut Expr, namespace: Option<&Matcher>) -> Result<(), QueryError> {
     match expression {
         Expr::Aggregate(aggregate) => {

@@ -32,7 +32,8 @@ struct Series {
 
 impl RangeAnswer {
     /// Reads the body of a response, of any status code, with at most `max_series` series. `allow_partial` accepts an
-    /// answer with warnings. Values that are not finite are omitted, because a sync at their times has no value.
+    /// answer with warnings or `isPartial`. Values that are not finite are omitted, because a sync at their times has
+    /// no value.
     pub fn parse(body: &[u8], max_series: usize, allow_partial: bool) -> Result<Self, AnswerError> {
         let data = data(body, allow_partial)?;
         if data.result_type != "matrix" {
@@ -45,8 +46,8 @@ impl RangeAnswer {
         Ok(Self { rows: series.into_iter().map(Row::try_from).collect::<Result<_, _>>()? })
     }
 
-    /// One number per time, in order of time, by milliseconds since the Unix epoch. A time with values of several
-    /// series is an error, as an instant query at this time is.
+    /// One number per time, in ascending order of time. Times are in milliseconds since the Unix epoch. A time with
+    /// values of several series is an error, as it is for an instant query at this time.
     pub fn single(&self) -> Result<Vec<(i64, f64)>, AnswerError> {
         let mut by_time = BTreeMap::new();
         for (time, value) in self.rows.iter().flat_map(|row| &row.values) {
@@ -57,8 +58,8 @@ impl RangeAnswer {
         Ok(by_time.into_iter().collect())
     }
 
-    /// The sum over the pods for which `is_pod` is true, by the label `pod`, in order of time, by milliseconds since
-    /// the Unix epoch. A time without a value of such a pod is omitted.
+    /// The sum over the pods for which `is_pod` is true, by the label `pod`, in ascending order of time. Times are in
+    /// milliseconds since the Unix epoch. A time without a value of such a pod is omitted.
     pub fn sum_of_pods(&self, is_pod: impl Fn(&str) -> bool) -> Result<Vec<(i64, f64)>, AnswerError> {
         let mut by_time: BTreeMap<i64, BTreeMap<&str, f64>> = BTreeMap::new();
         for row in &self.rows {

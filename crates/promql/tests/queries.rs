@@ -63,7 +63,7 @@ fn size_and_nesting_are_bounded() {
     assert_eq!(restricted(&"a".repeat(1 << 20)), Err(QueryError::TooLong(1 << 20)));
     assert_eq!(restricted(&"(".repeat(10_000)), Err(QueryError::TooComplex));
     assert_eq!(restricted(&format!("a{}", r#"{b=~"c"}"#.repeat(20))), Err(QueryError::TooManyRegexes));
-    // The deepest expressions of each kind, on the stack of a test's thread.
+    // Expressions of each kind with nearly the maximum depth, on the stack of a test's thread.
     assert!(restricted(&format!("{}a{}", "(".repeat(390), ")".repeat(390))).is_ok());
     assert!(restricted(&format!("{}a", "-".repeat(390))).is_ok());
     assert!(restricted(&format!("a{}", "+a".repeat(390))).is_ok());
@@ -165,7 +165,7 @@ proptest! {
         if let Ok(text) = restricted(&query) {
             // A second restriction changes nothing, because each selector already has the label.
             prop_assert_eq!(restricted(&text), Ok(text.clone()));
-            // A selector of the generator is a name, a brace and its matchers, so each has its own label.
+            // The generator writes one brace per selector, so the number of braces is the number of selectors.
             let selectors = query.matches('{').count();
             let labels = text.matches(r#"namespace="shop""#).count();
             prop_assert_eq!(selectors, labels, "{} of {}", text, query);

@@ -1,5 +1,5 @@
-//! `adapters`: API groups in the form of custom.metrics.k8s.io and external.metrics.k8s.io, each served by another
-//! metrics adapter. The controller requests them from the API server.
+//! `adapters`: API groups with the resources of custom.metrics.k8s.io or external.metrics.k8s.io, each served by a
+//! further metrics adapter. The controller reads their metrics through the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,9 +8,7 @@ use std::sync::Arc;
 use policies::spec::is_api_group;
 use serde::Deserialize;
 
-use crate::error::SourceError;
-use crate::file::{Field, FileError};
-use crate::reload::Sources;
+use crate::field::{Field, FileError};
 
 /// Maximum number of groups. Each group has its own limits.
 const MAX_ADAPTERS: usize = 20;
@@ -65,21 +63,4 @@ pub(crate) fn check<T>(
         }
     }
     Ok(groups)
-}
-
-impl Sources {
-    /// The settings of an API group for an HPA of a namespace, if the file allows it.
-    pub fn adapter(&self, api_group: &str, namespace: &str) -> Result<Arc<AdapterGroup>, SourceError> {
-        let current = self.current();
-        let group = current.adapters.get(api_group).ok_or(SourceError::UnknownGroup)?;
-        match &group.namespaces {
-            Some(namespaces) if !namespaces.contains(namespace) => Err(SourceError::Namespace),
-            _ => Ok(Arc::clone(group)),
-        }
-    }
-
-    /// The API groups of the file.
-    pub fn adapters(&self) -> BTreeMap<Arc<str>, Arc<AdapterGroup>> {
-        self.current().adapters.clone()
-    }
 }

@@ -13,7 +13,7 @@ use crate::secrets::SecretProblem;
 /// The reason why a source has no number for a metric of an HPA.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SourceError {
-    /// The source file has no server of the name.
+    /// The source file has no server with this name.
     #[error("the source file has no such server")]
     UnknownServer,
     /// The source file has no such API group.
@@ -40,7 +40,7 @@ pub enum SourceError {
     /// The source file does not allow Secrets of the namespace.
     #[error("the source file does not allow Secrets of this namespace: add it to pods.secretNamespaces")]
     SecretsDisabled,
-    /// A Secret has no usable value. Holds its name.
+    /// A Secret has no usable value. Holds its name and the cause.
     #[error("Secret {0} {1}")]
     Secret(Arc<str>, SecretProblem),
     /// The certificate authorities cannot be used.

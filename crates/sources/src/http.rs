@@ -113,7 +113,7 @@ impl Network {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut config = kube::Config::new(Uri::default());
         config.accept_invalid_certs = accepts_any;
-        // Without verification, the system needs no authorities.
+        // Without verification, the system's authorities are not needed.
         config.root_cert = accepts_any.then(Vec::new);
         if let Some(path) = authorities {
             let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;

@@ -1,5 +1,5 @@
 //! The scraper of kubelets: one for all HPAs. The page of a node is scraped once per interval while an HPA needs the
-//! usage of a pod on it. The numbers match metrics-server, which reads the same page.
+//! usage of a pod on this node. The numbers match metrics-server, which reads the same page.
 //!
 //! The scraper sends requests directly to the kubelets. The node proxy of the API server requires the permission
 //! `nodes/proxy`, which also permits commands in containers. The token belongs to a separate account, because each node
@@ -45,7 +45,7 @@ const NANOSECONDS: i64 = 1_000_000_000;
 pub struct Usage {
     /// The pods that have usage, by name.
     pub pods: Vec<PodUsage>,
-    /// The time at which the page with the oldest counters was requested. A kubelet may return the same counters
+    /// The time of the first request that returned the oldest counters. A kubelet may return the same counters
     /// repeatedly.
     pub oldest: Instant,
     /// The time at which the newest page was requested.

@@ -1,4 +1,4 @@
-//! Metrics from Prometheus, pods and kubelets, for HPAs with policies that name these sources. Also the API groups of
+//! Metrics from Prometheus, pods and kubelets, for HPAs with policies that name these sources, and the API groups of
 //! metrics adapters that such policies may name.
 //!
 //! - [`SourceFile`] is the operator's file: the servers, and the namespaces that may use them. [`Sources::run`] reads
@@ -8,11 +8,12 @@
 //! - [`Sources::past`] returns the past of a metric from Prometheus.
 //! - [`Dial`] opens the connections, over the network or in memory.
 //!
-//! A number comes only from the tenant's own pods or series. [`promql`] restricts queries, and pages are read from pods
-//! of the target, at their own addresses and declared ports.
+//! [`promql`] restricts the queries of servers with `enforceNamespaceLabel` to the tenant's own series. Pages are read
+//! from pods of the target only, at their own addresses and declared ports.
 
 mod adapters;
 mod error;
+mod field;
 mod file;
 mod http;
 mod in_memory;
@@ -38,7 +39,8 @@ use tokio::time::Instant;
 
 pub use crate::adapters::AdapterGroup;
 pub use crate::error::SourceError;
-pub use crate::file::{FileError, PodSettings, PrometheusServer, SourceFile};
+pub use crate::field::FileError;
+pub use crate::file::{PodSettings, PrometheusServer, SourceFile};
 pub use crate::http::{Dial, Io, Network, RequestError, TlsError, TlsProblem};
 pub use crate::in_memory::InMemory;
 pub use crate::kubelet::{KubeletSettings, Usage};
@@ -74,7 +76,7 @@ pub enum Form {
 pub struct Reading {
     /// The numbers. A missing number is neither 0 nor an error.
     pub values: Values,
-    /// The time at which the oldest number was requested. No number is older.
+    /// The time at which the oldest number was requested.
     pub at: Instant,
     /// The interval after which the source has new numbers.
     pub interval: Duration,
@@ -94,7 +96,7 @@ pub enum Values {
 }
 
 /// The maximum age of a shared number. It is shorter than the interval, so consecutive syncs at the interval of the
-/// source read different numbers, even if the time between them varies.
+/// source read different numbers, even if the time between the syncs varies.
 pub(crate) fn shared_for(interval: Duration) -> Duration {
     interval * 9 / 10
 }
@@ -147,6 +149,37 @@ impl Sources {
             }
             _ => Ok(reading),
         }
+    }
+
+    /// The total of a metric in a time range, from the query of its rule, with the same restriction as in a sync.
+    /// `None` for a rule with an origin other than Prometheus, because other origins have no past.
+    pub async fn past(
+        &self,
+        rule: &MetricRule,
+        form: Form,
+        target: &PastTarget<'_>,
+        range: TimeRange,
+    ) -> Option<Result<PastReading, Failure>> {
+        let MetricOrigin::Prometheus { server: name, query } = &rule.origin else { return None };
+        let current = self.current();
+        let read = async {
+            let failed = |error| Failure { source: described(&rule.origin), error };
+            let server = current.servers.get(name).ok_or_else(|| failed(SourceError::UnknownServer))?;
+            let query = server.restricted(query, target.namespace).map_err(failed)?;
+            let text = query.text_of_past(target.namespace, target.name, target.pod_names());
+            let text = text.map_err(|error| failed(error.into()))?;
+            let failed = |error| Failure { source: described_query(name, &text), error };
+            let totals = server.totals(&text, form, target, range).await.map_err(failed)?;
+            let totals = totals
+                .into_iter()
+                .filter_map(|(time, total)| Timestamp::from_millisecond(time).ok().map(|at| (at, total)));
+            let totals: Vec<_> = totals.collect();
+            if totals.is_empty() {
+                return Err(failed(SourceError::NoPast));
+            }
+            Ok(PastReading { server: name.to_string(), totals })
+        };
+        Some(read.await)
     }
 
     /// The usage of the pods of an HPA from their kubelets. Usage older than `max_age_seconds` is an error. `now` is

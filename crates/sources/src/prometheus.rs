@@ -34,13 +34,13 @@ pub(crate) struct Server {
     swept: Mutex<Option<Instant>>,
 }
 
-/// The requests to a server, with their limits. Clones share them.
+/// The requests to a server, with their limits. Clones share the limits and the connections.
 #[derive(Debug, Clone)]
 struct Requests {
     settings: Arc<PrometheusServer>,
     http: Http,
     permits: Arc<FairSemaphore>,
-    /// A server that is down gets one query per second, and no query waits for its time limit.
+    /// While the server is down, failed queries get their stored errors. One of these queries per second is sent.
     breaker: Arc<Breaker<QueryDigest, SourceError>>,
 }
 
@@ -126,7 +126,7 @@ impl Server {
         self.requests.breaker.is_open()
     }
 
-    /// A query that is sent for a target, restricted to its namespace.
+    /// A query that is sent for a target, restricted to its namespace if the server enforces a label.
     pub(crate) fn restricted(&self, query: &str, namespace: &str) -> Result<Query, SourceError> {
         let settings = self.settings();
         if settings.namespaces.as_ref().is_some_and(|namespaces| !namespaces.contains(namespace)) {

@@ -11,7 +11,9 @@ use parking_lot::RwLock;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::adapters::AdapterGroup;
-use crate::file::{FileError, PrometheusServer, SourceFile};
+use crate::error::SourceError;
+use crate::field::FileError;
+use crate::file::{PrometheusServer, SourceFile};
 use crate::http::{Dial, Network, TlsError};
 use crate::kubelet::{KubeletSettings, Kubelets};
 use crate::pods::Scraper;
@@ -27,8 +29,8 @@ pub trait SourceObserver: Send + Sync {
     /// Reports a read of the file, and whether it is usable.
     fn reloaded(&self, usable: bool);
 
-    /// Reports the state of a server or an API group. `Some(true)` means that the server or group fails as a whole and
-    /// gets one query per second. `None` means that the file no longer names it.
+    /// Reports the state of a server or an API group. `Some(true)`: it fails as a whole, and one of its failed queries
+    /// per second is sent. `None`: the file no longer names it.
     fn down(&self, server: &str, down: Option<bool>);
 }
 
@@ -62,7 +64,7 @@ enum AuthorityError {
 }
 
 impl Sources {
-    /// Reads a file. If `dial` is set, it opens all connections.
+    /// Reads a file. `dial`: opens all connections, if it is set.
     pub fn new(path: PathBuf, dial: Option<Arc<dyn Dial>>) -> Result<Self, FileError> {
         let file = SourceFile::read(&path)?;
         let current = Current::new(&file, &path, dial.as_ref(), None)?;
@@ -83,6 +85,21 @@ impl Sources {
         self.current().kubelets.nodes()
     }
 
+    /// The settings of an API group for an HPA of a namespace, if the file allows it.
+    pub fn adapter(&self, api_group: &str, namespace: &str) -> Result<Arc<AdapterGroup>, SourceError> {
+        let current = self.current();
+        let group = current.adapters.get(api_group).ok_or(SourceError::UnknownGroup)?;
+        match &group.namespaces {
+            Some(namespaces) if !namespaces.contains(namespace) => Err(SourceError::Namespace),
+            _ => Ok(Arc::clone(group)),
+        }
+    }
+
+    /// The API groups of the file.
+    pub fn adapters(&self) -> BTreeMap<Arc<str>, Arc<AdapterGroup>> {
+        self.current().adapters.clone()
+    }
+
     /// Reads the file again. An unusable file changes nothing.
     pub fn reload(&self) -> Result<(), FileError> {
         let before = self.current();
@@ -92,7 +109,7 @@ impl Sources {
         Ok(())
     }
 
-    /// The servers, and whether each one fails as a whole.
+    /// The servers, and whether each one is down.
     fn states(&self) -> BTreeMap<Arc<str>, bool> {
         let current = self.current();
         current.servers.iter().map(|(name, server)| (Arc::clone(name), server.is_down())).collect()
@@ -127,7 +144,7 @@ impl Sources {
     }
 }
 
-/// Reports the states of sources that differ from the previous ones. Returns the current ones.
+/// Reports each source with a new state, and each source that the file no longer names. Returns the current states.
 pub fn report_states(
     previous: &BTreeMap<Arc<str>, bool>,
     current: BTreeMap<Arc<str>, bool>,
@@ -151,9 +168,9 @@ fn report(reported: &mut Option<FileError>, result: Result<(), FileError>) {
         return;
     }
     if let Some(error) = &error {
-        tracing::warn!(%error, "failed to read the metric sources, keeping the previous ones");
+        tracing::warn!(%error, "failed to read the file of metric sources; keeping the previous sources");
     } else {
-        tracing::info!("recovered: metric sources are readable again");
+        tracing::info!("recovered: the file of metric sources is valid again");
     }
     *reported = error;
 }
@@ -214,7 +231,7 @@ impl Current {
         Ok(Self { servers, scraper, kubelets, adapters, authorities })
     }
 
-    /// The same server, unless its settings or authorities have changed.
+    /// The current server of the same name. `None` if there is none, or if its settings or authorities have changed.
     fn reusable(
         &self,
         server: &PrometheusServer,
@@ -224,7 +241,7 @@ impl Current {
         self.has_same(server.ca_file.as_deref(), authorities).then(|| Arc::clone(known))
     }
 
-    /// Whether the file of authorities has the same contents.
+    /// Whether the contents of the file of authorities are unchanged.
     fn has_same(&self, authority: Option<&Path>, authorities: &BTreeMap<PathBuf, Vec<u8>>) -> bool {
         authority.is_none_or(|authority| self.authorities.get(authority) == authorities.get(authority))
     }

@@ -1,6 +1,6 @@
 //! Secrets that hold authorities and tokens for pages of pods.
 //!
-//! A Secret is read from the namespace of the HPA, and only if its owner has labelled it for this use. Otherwise, a
+//! A Secret is used only if it is in the namespace of the HPA, and its owner has labelled it for this use. Otherwise, a
 //! user with permission to write HPAs, but not to read Secrets, could send any Secret to a pod. Values are cached for a
 //! short time and never appear in errors.
 
@@ -75,7 +75,7 @@ type ReadSecret = Arc<Result<Data, SecretProblem>>;
 /// The last use of each Secret of a namespace.
 type LastUses = BTreeMap<Arc<str>, Instant>;
 
-/// The Secrets in use.
+/// The cached Secrets.
 #[derive(Debug)]
 pub(crate) struct Secrets {
     flights: Flights<(Arc<str>, Arc<str>), ReadSecret, SourceError>,
@@ -114,7 +114,7 @@ impl Secrets {
         }
     }
 
-    /// Notes the use of a Secret.
+    /// Notes the use of a Secret. Fails if the namespace uses too many Secrets.
     fn admit(&self, namespace: &Arc<str>, name: &Arc<str>) -> Result<(), SourceError> {
         let now = Instant::now();
         let mut used = self.used.lock();

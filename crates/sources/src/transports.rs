@@ -25,7 +25,7 @@ const MAX_CLIENTS: usize = 16;
 #[derive(Debug)]
 struct Prepared {
     authorities: Option<Vec<u8>>,
-    /// Replaced after a change, so no earlier connection is reused.
+    /// Replaced after a change of the authorities, so no earlier connection is reused.
     dial: Arc<dyn Dial>,
     token: Option<HeaderValue>,
     at: Instant,
@@ -34,7 +34,7 @@ struct Prepared {
 /// The clients of a namespace.
 type Clients = BTreeMap<Arc<PodTransport>, Prepared>;
 
-/// The clients in use.
+/// The clients of all namespaces, each kept for [`KEPT`] after the last sync that prepared it.
 #[derive(Debug)]
 pub(crate) struct Transports {
     dial: Arc<dyn Dial>,

@@ -247,7 +247,7 @@ async fn node_that_answers_again_has_usage_at_once() {
 async fn container_that_was_measured_once_is_no_usage() {
     let rig = Rig::new("enabled: true");
     let start = rig.start;
-    // A second container starts at 20 s. The kubelet returns its first counters twice.
+    // A second container starts at 20 s. The kubelet returns the container's first counters twice.
     rig.servers.serve(address(1), move |_| {
         let mut text = page(start, &["web-1"], 100.0);
         if start.elapsed() >= Duration::from_secs(20) {
@@ -309,7 +309,7 @@ async fn only_addresses_of_nodes_are_scraped_and_only_where_the_file_allows_it()
 async fn usage_of_a_namespace_is_its_own() {
     let rig = Rig::new("enabled: true");
     rig.serve(1, &["web-1"], 100.0);
-    // The namespaces have pods of the same name on the same node.
+    // Both namespaces have a pod of this name on the same node.
     let pods = [pod("web-1", 1)];
     assert_eq!(rig.measured(&pods).await.len(), 1);
     assert_eq!(rig.usage_in("bank", None, &pods).await.unwrap().pods, []);

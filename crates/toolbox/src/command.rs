@@ -1,26 +1,13 @@
-//! The commands and their command lines.
-
-use clap::ArgMatches;
-use clap::error::ErrorKind;
+//! The commands, and the parsing of their command lines.
 
 use crate::options::{
     ConsoleOptions, DemoOptions, HandoverOptions, Logging, ParityOptions, PolicyOptions, SimulateOptions,
     WhyOptions,
 };
+pub use crate::options::{Parsed, UsageError};
 use crate::options::{cluster, console, demo, handover, parity, policy, simulate, why};
-use crate::process::{FlagError, Process};
+use crate::process::Process;
 use crate::why::{WhyError, hpa_names_of};
-
-/// The arguments of a command are invalid.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UsageError {
-    /// A flag of the controller is invalid.
-    #[error(transparent)]
-    Flag(#[from] FlagError),
-    /// The arguments are invalid or cannot be combined.
-    #[error("{0}")]
-    Arguments(String),
-}
 
 /// A command with its options.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,24 +26,6 @@ pub enum Command {
     Handover(Box<HandoverOptions>),
     /// Run a simulation.
     Simulate(Box<SimulateOptions>),
-}
-
-/// A parsed command line: options, or the requested help text.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Parsed<T> {
-    /// The options.
-    Options(T),
-    /// The help text.
-    Help(String),
-}
-
-impl<T> Parsed<T> {
-    fn map<U>(self, convert: impl FnOnce(T) -> U) -> Parsed<U> {
-        match self {
-            Self::Options(options) => Parsed::Options(convert(options)),
-            Self::Help(text) => Parsed::Help(text),
-        }
-    }
 }
 
 /// Parses the arguments after the name of `program`. Returns `None` if they do not start with a command.
@@ -84,8 +53,8 @@ pub fn parse(
     })
 }
 
-/// The command line of each command, for reference pages. `handover` has the flags of all its subcommands, `policy` has
-/// none.
+/// The command line of each command and subcommand, for reference pages. The entry `handover` has the flags that its
+/// subcommands share. `policy` and `sources` have entries for their subcommands only.
 pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
     let shared = handover::shared(clap::Command::new("handover"));
     let handover = handover::commands().map(|command| {
@@ -121,8 +90,8 @@ pub fn commands(program: &str, process: Process) -> [clap::Command; 8] {
     ]
 }
 
-/// Lists HPAs for the completion of a command line with kubectl's connection flags, such as `-n shop web`.
-/// Returns no names if the cluster cannot be read.
+/// Lists HPAs for the completion of a command line with kubectl's connection flags, such as `-n shop web`. Returns no
+/// names if the connection flags are invalid.
 ///
 /// # Errors
 /// Returns the reason why the HPAs cannot be read.
@@ -140,24 +109,8 @@ pub fn connection_flags() -> clap::Command {
     cluster::arguments(clap::Command::new("connection"))
 }
 
-/// Parses the arguments of one command.
-pub(crate) fn parse_with<T>(
-    command: clap::Command,
-    words: impl Iterator<Item = String>,
-    options: impl FnOnce(&ArgMatches) -> Result<T, UsageError>,
-) -> Result<Parsed<T>, UsageError> {
-    match command.try_get_matches_from(words) {
-        Ok(matches) => options(&matches).map(Parsed::Options),
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => Ok(Parsed::Help(error.to_string())),
-        Err(error) => {
-            let text = error.to_string();
-            Err(UsageError::Arguments(text.trim_start_matches("error: ").trim_end().to_owned()))
-        }
-    }
-}
-
 impl Command {
-    /// Returns the logging options. `None` disables logs, which would corrupt the output.
+    /// Returns the logging options. `None` disables logs, so that they do not mix with the output.
     pub fn logging(&self) -> Option<Logging> {
         let logging = match self {
             Self::Console(options) => options.logging,

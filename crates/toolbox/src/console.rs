@@ -78,7 +78,7 @@ pub enum ConsoleError {
 /// The cluster that a console shows.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
-    /// Clients with the [`client_options`] of `refusals`.
+    /// The clients. Their options must be the [`client_options`] of `refusals`.
     pub(crate) clients: &'a Clients,
     /// The reads that the server refuses.
     pub(crate) refusals: Arc<Refusals>,
@@ -90,9 +90,9 @@ pub(crate) struct Scene<'a> {
     pub(crate) flags: DecisionFlags,
     /// The servers of `--metric-sources-file`, whose values *what if* replays.
     pub(crate) sources: Option<Arc<Sources>>,
-    /// The process of the controller, which resolves its flags.
+    /// The controller process. It resolves the flags.
     pub(crate) process: Process,
-    /// The local time of day.
+    /// The local clock.
     pub(crate) clock: SharedClock,
 }
 
@@ -115,7 +115,7 @@ impl Listening {
         SystemRandom::new().fill(&mut random).map_err(|_| ConsoleError::Random)?;
         let access = Access::new(listener.local_addr().map_err(failed)?.port(), random);
         let url = access.url();
-        // The list is not a read of an explanation, so the client of the watch has no observer.
+        // Watching HPAs is not a read for an explanation, so the client of the watch has no observer.
         let watching = scene.clients.watch.unobserved();
         let (store, namespace) = (Store::new(Arc::clone(&scene.clock)), scene.namespace);
         let inspect = Arc::new(Inspector::new(scene.clients.clone(), scene.leaders.clone()));
@@ -165,7 +165,7 @@ pub async fn run(
     let mut out = io::stdout();
     writeln!(out, "Serving the console of this cluster until Ctrl+C:\n\n  {}", listening.url)?;
     out.flush()?;
-    // The file for the browser must exist until the console ends.
+    // The file for the browser must exist until the console stops.
     let browser = (options.opens_browser && out.is_terminal()).then(|| Browser::open(&listening.url));
     if let Some(Err(error)) = &browser {
         eprintln!("{error}");

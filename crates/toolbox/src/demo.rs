@@ -46,8 +46,8 @@ use self::world::DemoWorld;
 
 /// The interval between snapshots of the cluster.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(250);
-/// The time between the start of the cluster and the start of the controller. A cpu sample counts if its
-/// whole window is after the pod became ready. Both times are in whole seconds.
+/// The time between the start of the cluster and the start of the controller. A cpu sample counts if its window starts
+/// after the pod became ready, and both times are in whole seconds.
 const HEAD_START: Duration = Duration::from_millis(2_100);
 /// Time limit for the controller's shutdown.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
@@ -131,7 +131,7 @@ pub async fn run(
     tasks.spawn(console.serve(cluster_stop.clone()));
     tasks.close();
 
-    let flags = world::controller_flags(&files, options.metrics_port);
+    let flags = world::controller_flags(&files.kubeconfig, options.metrics_port);
     let sources = pages::sources(&world, files.sources.clone())?;
     let controlling = stop.child_token();
     let syncs = Arc::new(Syncs::default());
@@ -149,8 +149,8 @@ pub async fn run(
     result
 }
 
-/// Shows the snapshots of `observer` while `controller` runs, then stops it through `controlling` and prints
-/// the summary.
+/// Shows the snapshots of `observer` while `controller` runs, then stops the controller through `controlling` and
+/// prints the summary.
 async fn show(
     mut observer: Observer,
     duration: Option<Duration>,
@@ -196,12 +196,12 @@ async fn show(
     match ended {
         Ok(Ok(Err(error))) => Err(DemoError::Controller(error)),
         Ok(Err(error)) => Err(DemoError::Ended(error.to_string())),
-        // A shutdown that exceeds the limit is abandoned, because the demo ends with its process.
+        // A shutdown that exceeds the limit is abandoned, because the process exits after the demo.
         Ok(Ok(Ok(()))) | Err(_) => Ok(()),
     }
 }
 
-/// Listens for the console of the demo's cluster. It has the user that kubectl has.
+/// Listens for the console of the demo's cluster. The console connects as the same user as kubectl.
 async fn console(files: &Files, process: Process, clock: SharedClock) -> Result<Listening, ConsoleError> {
     let options = ClusterOptions { kubeconfig: Some(files.kubeconfig.clone()), ..ClusterOptions::default() };
     let user = kubeconfig::load_for_user(&options)?;

@@ -160,7 +160,8 @@ impl Narrative<'_> {
     }
 }
 
-/// Formats a usage and the request to which it is compared, both in the same unit: `1200m of 500m`.
+/// Formats a usage and the request to which it is compared: `1200m of 500m`. If a cpu request is below one core, the
+/// usage is in millicores, too.
 pub fn share_of(usage: i64, request: i64, subject: &Subject) -> String {
     let in_milli = &*subject.name == "cpu" && request.unsigned_abs() < 1000;
     let usage = if in_milli { format!("{usage}m") } else { milli(usage, subject) };

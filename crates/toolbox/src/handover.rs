@@ -38,7 +38,7 @@ const API_VERSION: &str = "concertina/v1";
 const QPS: f32 = 50.0;
 const BURST: u32 = 300;
 
-/// Whether all is as intended.
+/// The result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// All is as intended.
@@ -168,7 +168,7 @@ fn listed(existing: &[String]) -> String {
     if existing.is_empty() { String::new() } else { format!(" ({})", existing.join(", ")) }
 }
 
-/// The client options of the commands, which write labels.
+/// The client options of the commands. They permit writes, because the commands change labels.
 pub fn client_options() -> ClientOptions {
     ClientOptions { qps: QPS, burst: BURST, ..ClientOptions::default() }
 }
@@ -255,7 +255,7 @@ impl Session<'_> {
         }
     }
 
-    /// The name of the instance: the given name, or else that on the leader's page, or else the default.
+    /// The name of the instance: the given name, the name on the leader's page, or the default.
     fn controller_name(&self, page: &Result<Page, PageError>) -> Result<ControllerName, HandoverError> {
         let actual = page.as_ref().ok().and_then(|page| ControllerName::new(&page.controller).ok());
         match (&self.options.controller_name, actual) {
@@ -285,7 +285,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Prints the answer, unless it is text.
+    /// Prints the answer as a document, unless the output format is text.
     fn document(&mut self, document: &impl Serialize) -> Result<(), HandoverError> {
         let text = match self.options.output {
             Output::Text => return Ok(()),

@@ -1,7 +1,8 @@
-//! `concertina policy` and `sources`: validates scaling policies, and converts objects of other autoscalers to them.
+//! `concertina policy` and `sources`: validates scaling policies, and converts objects of other autoscalers to
+//! policies.
 //!
-//! `check` reports each field without effect, with the rules of the controller, and shows the HPAs of a cluster that
-//! the policies match. `import` prints ScalingPolicies. The crate [`policies`] has the rules of both.
+//! `check` reports each field without effect, by the rules of the controller, and shows the HPAs that the policies
+//! match. `import` prints ScalingPolicies. The crate [`policies`] has the rules of both.
 
 mod check;
 mod import;
@@ -21,7 +22,7 @@ use cluster::client::{ClientError, Clients};
 use cluster::error::ApiError;
 use cluster::kubeconfig::{self, KubeconfigError};
 
-/// The namespace of objects without one, if neither a flag nor the kubeconfig states it.
+/// The namespace of objects without a namespace, if neither a flag nor the kubeconfig sets one.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// The result of a command.

@@ -147,10 +147,11 @@ fn compare(
     Ok(comparison)
 }
 
-/// Returns the scenarios to run. A scenario with scaling policies runs with and without them, unless the options
-/// define variants. Without a sweep, the unchanged scenario comes first. `--set` adds one variant with all settings.
-/// With a sweep, each combination of values gives one variant. The scenarios of `--compare` come last. With several
-/// sources of metrics, each variant runs once per source.
+/// Returns the scenarios to run. A scenario with scaling policies runs with and without them, unless the options define
+/// variants or the scenario has several sources of metrics. Without a sweep, the unchanged scenario comes first, and
+/// `--set` adds one variant with all settings. With a sweep, each combination of values gives one variant, to which all
+/// settings apply. The scenarios of `--compare` come last. With several sources of metrics, each variant runs once per
+/// source.
 fn variants(
     document: &Node,
     options: &SimulateOptions,

@@ -56,7 +56,7 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// The name of the HPA. `None` means all HPAs of the namespace.
     pub name: Option<String>,
-    /// The labels of the HPAs. `None` means all. Not with a record, which has no labels.
+    /// The labels of the HPAs. `None` means all. Not supported for a record, because records have no labels.
     pub selector: Option<Selector>,
 }
 

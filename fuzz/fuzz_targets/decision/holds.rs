@@ -21,7 +21,7 @@ pub struct Sync<'a> {
     pub world: &'a World,
     pub step: &'a Step,
     pub history: &'a History,
-    /// Every rescale since the last foreign rescale or backward clock jump.
+    /// Every rescale of the run. Rescales before a foreign rescale or a backward clock jump are doubtful.
     pub rescales: &'a [Rescale],
     /// Whether the history was rebuilt from cluster state. That state reaches back to the longest period
     /// that the API allows.
@@ -114,7 +114,7 @@ impl Sync<'_> {
         }
     }
 
-    /// Rate policies hold for every rescale. This check records rescales without a limit.
+    /// Rate policies hold for every rescale. This check keeps all rescales, without the limit of a history.
     pub fn within_rates(&self, decision: &Decision) {
         let Some(behavior) = &self.world.spec.behavior else { return };
         if decision.explanation().path != DecisionPath::Metrics
@@ -215,9 +215,9 @@ impl Sync<'_> {
 
     /// Whether a higher value of the metric at `place` must not lower the count. The reference lowers
     /// the count in these cases:
-    /// - Fewer pods count than the replicas. The count is then the replicas within tolerance, and jumps
-    ///   to the pods times the ratio above it. With more pods than replicas, the count jumps where the
-    ///   load enters the tolerance.
+    /// - The number of counted pods differs from the replicas. With fewer pods, the count is the replicas within the
+    ///   tolerance, and jumps to the pods times the ratio above the tolerance. With more pods, the count jumps where
+    ///   the load enters the tolerance.
     /// - A target is not above zero, or a value or a request is below zero. The ratio is then inverted.
     fn steady(&self, place: usize, answer: &Answer, decision: &Decision) -> bool {
         let current = i64::from(decision.current());

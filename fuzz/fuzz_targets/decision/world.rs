@@ -35,7 +35,7 @@ pub struct World {
 /// The inputs of one sync.
 pub struct Step {
     pub now: Timestamp,
-    /// A count that replaces the last decided one.
+    /// A count that replaces the last decided count.
     pub replicas: Option<i32>,
     pub status_replicas: Option<i32>,
     pub selector: &'static str,
@@ -116,7 +116,7 @@ pub fn step(u: &mut Unstructured<'_>, world: &World, before: Timestamp) -> Resul
     })
 }
 
-/// Increases one value of a metric. `None` if it has no value.
+/// Increases the usage of one pod, or one value of a metric. `None` if the answer has none.
 pub fn raise(u: &mut Unstructured<'_>, answer: &Answer) -> Result<Option<Answer>> {
     let grow = |u: &mut Unstructured<'_>, quantity: Quantity| -> Result<Quantity> {
         let by = Quantity::from_milli(milli(u)?.saturating_abs(), Format::DecimalSi);
@@ -381,7 +381,7 @@ fn answer(
     if u.ratio(1, 16_u8)? {
         measured.push("unknown-pod".into());
     }
-    // All pods mostly have one value, so that the target determines the ratio.
+    // In half of the cases, all pods have the same value, so that the target determines the ratio.
     let common = if u.ratio(1, 2_u8)? { Some(quantity(u)?) } else { None };
     let taken = if u.ratio(1, 4_u8)? { Some(time(u, now)?) } else { Some(now) };
     Ok(Ok(match metric {

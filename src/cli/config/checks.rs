@@ -19,8 +19,7 @@ use crate::logging::LogFormat;
 const CLIENT_GO_QPS: f64 = 5.0;
 const CLIENT_GO_BURST: u32 = 10;
 
-/// The maximum of `--decisions-per-hpa`. The limit exists because each request reads the whole record of an
-/// HPA.
+/// The maximum of `--decisions-per-hpa`. The limit exists because a request for one HPA reads its whole record.
 const MOST_DECISIONS: usize = 1000;
 
 /// Returns an error with the allowed values if `value` is `None`.
@@ -56,8 +55,8 @@ pub(in crate::cli) fn path(text: String) -> Result<Option<PathBuf>, Reason> {
     Ok(nonempty(text)?.map(PathBuf::from))
 }
 
-/// As in kube-controller-manager, every number is valid. No ratio is within a tolerance of NaN, like within a negative
-/// tolerance. JSON cannot represent NaN and infinities, so finite numbers with the same effect replace them.
+/// As in kube-controller-manager, every number is valid. As with a negative tolerance, no ratio is within a tolerance
+/// of NaN. JSON cannot represent NaN and infinities, so finite numbers with the same effect replace them.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(in crate::cli) fn tolerance(tolerance: f64) -> Result<f64, Reason> {
     Ok(if tolerance.is_nan() { f64::MIN } else { tolerance.clamp(f64::MIN, f64::MAX) })
@@ -93,7 +92,7 @@ pub(in crate::cli) fn response_size(size: Quantity) -> Result<usize, Reason> {
     Ok(usize::try_from(size.value()).unwrap_or(usize::MAX))
 }
 
-/// The API server has the same rule.
+/// The API server has the same rule for field managers.
 pub(in crate::cli) fn field_manager(name: String) -> Result<String, Reason> {
     let valid = (1..=128).contains(&name.len()) && !name.chars().any(char::is_control);
     must_be("1 to 128 printable characters", valid.then_some(name))

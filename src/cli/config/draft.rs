@@ -13,8 +13,8 @@ use rustls::{CipherSuite, NamedGroup};
 
 use super::{Config, Election, FOREIGN_LEASE, HandoverGuard, LEASE, TakeOver};
 use crate::cli::error::{FlagError, Reason};
-use crate::cli::flags::last_text;
 use crate::cli::gates::Gates;
+use crate::cli::values::last_text;
 use crate::permissions::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use crate::serve::options::{CertificateFiles, FrontProxy, FrontProxyHeaders};
 use crate::serve::tls::options::{Supported, TlsOptions};

@@ -1,10 +1,10 @@
-//! The scope of the controller: its namespaces and its scale targets.
+//! The namespaces and the scale targets of the controller.
 
 use std::collections::BTreeSet;
 
 use crate::cli::error::Reason;
 
-/// The resources with a `scale` subresource that the role allows.
+/// The resources that the role allows to scale.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ScaleTargets {
     /// `*`: every resource with a `scale` subresource, like the role of the built-in controller.

@@ -1,5 +1,4 @@
-//! The controller's configuration, resolved from flags and validated. Each error names the flag and the
-//! allowed values.
+//! The controller's configuration, resolved from flags and validated. Each error names the flag and the reason.
 
 pub(super) mod checks;
 mod draft;
@@ -7,14 +6,11 @@ pub(super) mod handover;
 pub(super) mod identity;
 pub(super) mod serving;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use self::draft::Draft;
 pub use self::handover::{HandoverGuard, HandoverOptions};
 pub use self::identity::{GroupResource, ScaleTargets};
-pub(super) use self::serving::named_certificate;
-use super::{kcm, own};
 use crate::logging::LogOptions;
 use crate::serve::options::{CertificateFiles, Serving};
 use controller::election::Timing;
@@ -62,7 +58,7 @@ pub struct Config {
     pub metric_sources: Option<PathBuf>,
     /// `--logging-format` and `-v`.
     pub logging: LogOptions,
-    /// Warnings about given flags without effect. The process logs them once at startup.
+    /// Warnings about given flags, such as flags without effect. The process logs them once at startup.
     pub warnings: Vec<String>,
 }
 
@@ -122,18 +118,9 @@ impl Config {
         kubeconfig.is_none_or(|path| self.own_kubeconfig() == Some(path))
     }
 
-    /// Returns the kubeconfig of the controller, unless `--master` replaces its server.
+    /// Returns the kubeconfig of the controller. `None` with `--master`, which overrides the server of the kubeconfig.
     pub fn own_kubeconfig(&self) -> Option<&Path> {
         self.kubeconfig.as_deref().filter(|_| self.master.is_none())
-    }
-
-    /// Returns the value of every flag, given or default.
-    pub fn flag_values(&self) -> BTreeMap<String, String> {
-        let all = kcm::flags().into_iter().chain(own::flags());
-        let mut flags: BTreeMap<_, _> =
-            all.map(|flag| (flag.name.to_owned(), flag.default.to_owned())).collect();
-        flags.extend(self.serving.given.iter().cloned());
-        flags
     }
 }
 

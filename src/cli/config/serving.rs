@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use rustls::{CipherSuite, NamedGroup};
 
 use crate::cli::error::Reason;
-use crate::serve::options::{CertificateFiles, NamedCertificate, OpenPaths};
+use crate::serve::options::OpenPaths;
 use crate::serve::tls::options::{self, Supported};
 
 pub(in crate::cli) fn port(port: i64) -> Result<u16, Reason> {
@@ -39,27 +39,6 @@ pub(in crate::cli) fn health_address(address: String) -> Result<Option<SocketAdd
     }
 }
 
-/// Parses `certificate,key` or `certificate,key:name,*.name`.
-pub(in crate::cli) fn named_certificate(text: &str) -> Result<NamedCertificate, &'static str> {
-    let (files, names) = text.split_once(':').map_or((text, None), |(files, names)| (files, Some(names)));
-    if names.is_some_and(|names| names.trim().is_empty()) {
-        return Err("empty names list is not allowed");
-    }
-    let [certificate, key] = files.split(',').map(str::trim).collect::<Vec<_>>()[..] else {
-        return Err(NO_FILES);
-    };
-    if certificate.is_empty() || key.is_empty() {
-        return Err(NO_FILES);
-    }
-    let names = names.map(|names| names.split(',').map(|name| name.trim().to_owned()).collect());
-    Ok(NamedCertificate {
-        files: CertificateFiles { certificate: certificate.into(), key: key.into() },
-        names: names.unwrap_or_default(),
-    })
-}
-
-const NO_FILES: &str = "expected comma separated certificate and key file paths";
-
 pub(in crate::cli) fn minimum_tls(version: String) -> Result<(bool, Option<String>), Reason> {
     let allowed = "VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
     options::minimum(&version).ok_or(Reason::MustBe(allowed))
@@ -87,8 +66,6 @@ pub(in crate::cli) fn header_names(names: Vec<String>) -> Result<Vec<String>, Re
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -106,15 +83,5 @@ mod tests {
                 "{outside}"
             );
         }
-    }
-
-    #[test]
-    fn sni_certificate_may_have_names() {
-        let named = named_certificate("a.crt, a.key:Example.com,*.example.com").unwrap();
-        assert_eq!(named.names, ["Example.com", "*.example.com"]);
-        assert_eq!(named.to_string(), "a.crt,a.key:Example.com,*.example.com");
-        assert_eq!(named.files.key, Path::new("a.key"));
-        assert!(named_certificate("a.crt,a.key").unwrap().names.is_empty());
-        assert_eq!(named_certificate("a.crt,a.key:"), Err("empty names list is not allowed"));
     }
 }

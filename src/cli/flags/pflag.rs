@@ -1,5 +1,5 @@
-//! Compares flag values with the results of pflag and of the parsers of kube-controller-manager. A Go program
-//! (`tests/pflag`) runs them.
+//! Compares flag values with the results of pflag and of the parsers of kube-controller-manager, which a Go program
+//! (`tests/pflag`) runs.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -24,7 +24,7 @@ struct Outcome {
     printed: String,
 }
 
-/// The flags and their alphabets. All texts of up to four characters are compared.
+/// The flags, each with an alphabet. All texts of up to four characters of the alphabet are compared.
 const ALPHABETS: [(&str, &str); 15] = [
     ("disabled-metrics", "a,\"\n\r \u{e9}"),
     ("allow-metric-labels", "a=,\"\n "),

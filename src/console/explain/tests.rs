@@ -14,7 +14,7 @@ fn record() -> HpaRecord {
     HpaRecord::from(cluster::decode::hpa(object.to_string().as_bytes()).unwrap())
 }
 
-/// A decision some minutes before the last one, which rescaled the target.
+/// A decision that rescaled the target, some minutes before the last one.
 fn decision(minutes: i64, from: i32, to: i32) -> DecisionEntry {
     let at = Timestamp::from_second(1_900_000_000).unwrap() - SignedDuration::from_mins(minutes);
     DecisionEntry {

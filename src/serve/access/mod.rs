@@ -1,8 +1,8 @@
 //! Authenticates clients of the secure port, and authorizes their requests through the API server, as every
 //! component of Kubernetes does.
 //!
-//! A client certificate, the headers of a front proxy, or a bearer token identifies a client. The first match
-//! in this order wins. A request that cannot be reviewed is refused.
+//! The headers of a front proxy, a client certificate, or a bearer token identifies a client. The first match in this
+//! order wins. A request that cannot be reviewed is refused.
 
 pub(in crate::serve) mod certificate;
 mod reviews;
@@ -201,7 +201,7 @@ impl Access {
         let mut last_warning = self.0.last_warning.lock();
         if last_warning.is_none_or(|at| at.elapsed() >= REMINDER) {
             *last_warning = Some(Instant::now());
-            tracing::warn!(%error, "failed to make {reviews}; refusing requests to the secure port");
+            tracing::warn!(%error, "failed to create {reviews}; refusing requests to the secure port");
         }
         let hint = if error.is_forbidden() {
             "the controller may not make reviews; bind it to ClusterRole system:auth-delegator"

@@ -37,7 +37,7 @@ struct Entry<T> {
 struct CachedAnswer<T> {
     answer: T,
     until: Instant,
-    /// Whether the result grants access. The cache evicts other results first.
+    /// Whether the token is valid, or the action is allowed. The cache evicts other results first.
     good: bool,
 }
 

@@ -102,8 +102,8 @@ impl Trust {
         self.now.read().clone()
     }
 
-    /// Reads all sources immediately and then every minute. A failure keeps the previous settings. Each cause
-    /// is logged once. Never returns.
+    /// Reads all sources immediately, every five seconds until the first success, and then every minute. A failure
+    /// keeps the previous settings. A cause that repeats is logged once. Never returns.
     pub(super) async fn keep_current(&self) {
         let (mut current, mut logged) = (None, None);
         loop {

@@ -114,8 +114,7 @@ impl Certificates {
         self.shown().default.as_ref()?.cert.first().map(|certificate| Fingerprint::from_der(certificate))
     }
 
-    /// Rereads the files every minute. A broken pair is logged once per change, and the previous pair stays
-    /// in use.
+    /// Rereads the files every minute. A repeated error of a pair is logged once, and the previous pair stays in use.
     pub(crate) async fn keep_current(&self) {
         let mut warned = BTreeMap::new();
         loop {

@@ -10,10 +10,9 @@ use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 pub struct TlsOptions {
     /// `--tls-min-version=VersionTLS13`. Otherwise, TLS 1.2 is offered too.
     pub only_tls13: bool,
-    /// `--tls-cipher-suites`, without the suites that rustls does not support. Not empty if the flag is set.
+    /// `--tls-cipher-suites`, without the suites that rustls does not support. Not empty if the flag names a suite.
     pub suites: Vec<CipherSuite>,
-    /// `--tls-curve-preferences`, without the groups that rustls does not support. Not empty if the flag is
-    /// set.
+    /// `--tls-curve-preferences`, without the groups that rustls does not support. Not empty if the flag names a group.
     pub groups: Vec<NamedGroup>,
 }
 

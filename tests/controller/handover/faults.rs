@@ -64,7 +64,7 @@ async fn built_in_loop_acts_without_replicas_and_stops_when_one_returns() {
         "{:?}",
         rescued.checked_sub(died).unwrap()
     );
-    // A replica returns: its webhook answers, and a minute later it leads.
+    // A new replica starts: its webhook answers, and a minute later the replica leads.
     let second = Replica::start(&stage);
     second.prove();
     guard.serve(Some(&second));
@@ -290,7 +290,7 @@ async fn replica_that_is_not_synced_refuses_nothing_and_writes_nothing() {
     stage.target("a", 4);
     stage.external("a", "90");
     stage.create(labelled("a", &[external("a", "10")], "concertina"));
-    // The first list never ends.
+    // The first list does not end before the test.
     let hangs = fake_cluster::FaultAction::Delay(Duration::from_hours(1));
     stage.fault("/horizontalpodautoscalers", hangs);
     let replica = Replica::start(&stage);

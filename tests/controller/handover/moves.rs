@@ -50,7 +50,8 @@ fn leader(stage: &Fixture) -> Replica {
     replica
 }
 
-/// Asserts that the HPAs are in charge, and ambiguous because of their twins, which are not stored.
+/// Asserts that the replica is in charge of the HPAs, and that they are ambiguous because of their twins, which the
+/// replica does not store.
 fn assert_ambiguous(stage: &Fixture, replica: &Replica) {
     for name in NAMES {
         assert_eq!(replica.state(name), "in_charge");

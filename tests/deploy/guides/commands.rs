@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 /// The reason for which a command does not run in the test of the guides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Skip {
-    /// It builds or loads an image, or creates a cluster with kind.
+    /// The command builds or pushes an image, or uses kind.
     Docker,
-    /// It waits for pods, or connects to one. The control plane has no kubelets.
+    /// The command needs running pods. The control plane has no kubelets.
     Pods,
-    /// It downloads a file.
+    /// The command downloads a file, or needs an object from such a file.
     Network,
-    /// It needs another shell, or runs until it is interrupted.
+    /// The command needs another shell, or runs until an interrupt.
     Terminal,
-    /// It needs the leader of a labelled installation, which `tests/e2e/handover.rs` runs.
+    /// The command needs the leader of a labelled installation, which `tests/e2e/handover.rs` runs.
     Handover,
 }
 

@@ -36,7 +36,7 @@ pub(super) fn define(
     workspace.apply(&definition)?;
     let wait = format!("kubectl wait --for=condition=Established crd/{plural}.{group} --timeout=60s");
     workspace.shell(&wait)?;
-    // Discovery follows the definition.
+    // Discovery lists the kind shortly after it is established.
     let listed = format!(
         "for i in $(seq 50); do kubectl get {plural}.{group} -A >/dev/null 2>&1 && exit 0; done; exit 1"
     );
@@ -240,7 +240,7 @@ pub(super) async fn adapter(workspace: &Workspace<'_>, plane: &ControlPlane) -> 
     page.is_complete().context("prometheus-adapter")
 }
 
-/// The page has a simulation: with a utilization target the count follows the request.
+/// The page has a simulation: with a utilization target, a higher request leads to fewer pods.
 pub(super) fn vpa(workspace: &Workspace<'_>) -> Outcome {
     let page = workspace.page("guides/vpa.md")?;
     let command = "concertina simulate examples/rollout.yaml --sweep \

@@ -1,6 +1,6 @@
-//! Replicas that end, die and return, and an API server that is unavailable for 30 s. Guards that break: each fault is
-//! reported with its object and field within a minute, and the HPA is contested. The built-in controller scales until
-//! the guard is repaired.
+//! Replicas that shut down, die and return, and an API server that is unavailable for 30 s. Guards that break: each
+//! fault is reported with its object and field within a minute, and the HPA is contested. The built-in controller
+//! scales until the guard is repaired.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ async fn failover(stage: &Fixture, service: &Service, mut replicas: Vec<Replica>
     Ok(replicas)
 }
 
-/// All replicas are killed. The built-in controller acts until they return.
+/// All replicas are killed. The built-in controller acts until new replicas have started.
 async fn death_of_all(
     stage: &Fixture,
     service: &Service,

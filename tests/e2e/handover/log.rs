@@ -176,11 +176,12 @@ struct Requests {
     reads: u32,
     writes: u32,
     refused: u32,
-    /// Writes with a stale version, because Concertina wrote first, and patches of events that were refused before.
+    /// Writes with a stale resourceVersion, because Concertina wrote first, and patches of events that were refused
+    /// before.
     failed: u32,
 }
 
-/// Measures three phases: the built-in controller alone, next to Concertina, and Concertina alone. Every sync has a
+/// Measures three phases: the built-in controller alone, both controllers, and Concertina alone. Every sync has a
 /// status to write.
 pub(crate) async fn refused_loop(stage: &Fixture) -> Outcome {
     let service = webhook(stage).await?;

@@ -71,8 +71,7 @@ pub(crate) async fn policies(stage: &Fixture) -> Outcome {
     Ok(())
 }
 
-/// Starts a replica as the account `name`, with exactly the permissions that `concertina rbac` prints, and waits until
-/// its guard is in place.
+/// Starts a replica as the account `name`, with exactly the permissions that `concertina rbac` prints.
 pub(crate) async fn replica(stage: &Fixture, name: &str, more: &[&str]) -> Outcome<Replica> {
     let (webhook, pages) = (free_port()?, free_port()?);
     let ports = [format!("--handover-webhook-port={webhook}"), format!("--health-address=127.0.0.1:{pages}")];

@@ -90,7 +90,7 @@ async fn refused(world: &World) -> Outcome {
     Ok(())
 }
 
-/// By the metrics API, the HPA would have one replica. By the kubelet, it has four.
+/// With the metrics API, the HPA would have one replica. With the kubelet, it has four.
 pub(crate) async fn is_followed(stage: &Fixture) -> Outcome {
     let address = own_address().await?;
     let (others, started) = (Arc::new(AtomicUsize::new(0)), now().as_second() - 1000);

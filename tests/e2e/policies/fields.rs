@@ -107,7 +107,8 @@ pub(super) async fn settings(world: &World) -> Outcome {
     world.replicas_become(&world.deployments("late"), 2).await
 }
 
-/// Pods that started a minute ago and are unready since then: the flags count them, the settings of the policy do not.
+/// Pods that started a minute ago and have just become unready. A longer period in the policy excludes them. A period
+/// of 1 s includes them.
 pub(super) async fn starting_pods(world: &World) -> Outcome {
     let unready = json!({"status": {
         "startTime": at(-60),
@@ -243,7 +244,7 @@ pub(super) async fn status(world: &World) -> Outcome {
     hpa(world, "web", 20).await?;
     hpa(world, "api", 20).await?;
     policy(world, "good", &json!({"tolerance": 0.2})).await?;
-    // The schema cannot know the names of time zones.
+    // The schema does not check names of time zones.
     let zone = json!({"name": "a", "timeZone": "Europe/Nowhere", "start": "0 8 * * *", "end": "0 9 * * *", "minReplicas": 2});
     policy(world, "bad", &json!({"schedules": [zone]})).await?;
     for (name, accepted) in [("good", "True"), ("bad", "False")] {

@@ -79,7 +79,7 @@ pub(super) async fn owned_pods(world: &World) -> Outcome {
     world.replicas_become(&web, 10).await
 }
 
-/// Defines the kind Rollout with the fields that the guard reads.
+/// Defines the kind Rollout with a scale, and with any fields in spec and status.
 pub(super) async fn define_rollouts(api: &Rest) -> Outcome {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let definition = json!({

@@ -136,7 +136,7 @@ pub(crate) const STEP: SignedDuration = SignedDuration::from_secs(60);
 /// The time from the first step of the first HPA until [`STEP`] after the last step of the last HPA.
 pub(crate) const LAST: Duration = Duration::from_mins(11);
 
-/// The loads of all HPAs. All paths share one value, so they have equal steps.
+/// The loads of all HPAs. All paths use the same `Load`, so their steps are equal.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     start: Timestamp,

@@ -66,7 +66,7 @@ impl Outcome {
     }
 }
 
-/// A run without its times.
+/// The parts of a run that are compared.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
     pub(crate) outcome: &'a Outcome,

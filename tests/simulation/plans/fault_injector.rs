@@ -238,8 +238,7 @@ impl Link for FaultInjector {
 pub(crate) enum SeededBug {
     /// A count without a response is written again 20 s later, over any newer state.
     RepeatsWrites,
-    /// A reopened watch continues from the current version and not from the version at which the previous one
-    /// broke.
+    /// A reopened watch continues from the current resourceVersion, not from that at which the previous watch broke.
     SkipsEvents,
     /// Status writes of a successor process are confirmed and dropped.
     DropsStatuses,

@@ -30,7 +30,7 @@ const LATE: Duration = Duration::from_secs(1);
 const VERY_LATE: Duration = Duration::from_secs(20);
 /// By default, one in this many plans runs.
 const EVERY: usize = if cfg!(debug_assertions) { 150 } else { 1 };
-/// Number of divergences that are printed in full. Only the first line of each other divergence is printed.
+/// Maximum number of divergences that are printed in full. Only the first line of each other divergence is printed.
 const FULL_REPORTS: usize = 12;
 
 /// A scenario with its run without a fault.

@@ -156,7 +156,7 @@ impl World {
         self.cluster.put_scale(&placed.path, scale);
     }
 
-    /// Creates or deletes pods of a target, the newest first.
+    /// Creates pods of a target, or deletes its newest pods.
     fn fit(&self, target: &Target, has: usize, desired: usize) {
         let (namespace, app) = split(target.name);
         for index in has..desired {

@@ -44,11 +44,11 @@ pub struct Explanation {
     pub max: i32,
     /// Each metric, in the order of the spec. Empty if no metric was read.
     pub metrics: Vec<MetricExplanation>,
-    /// The numbers of metrics that are not listed above. `None` except in a long-term record of an HPA with
-    /// many metrics.
+    /// The counts of the metrics that [`Self::metrics`] omits. `None` except in a long-term record of an HPA with many
+    /// metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlisted: Option<UnlistedMetrics>,
-    /// The index of the metric with the best proposal in [`Self::metrics`].
+    /// The index in [`Self::metrics`] of the metric with the best proposal.
     pub winner: Option<usize>,
     /// The best proposal.
     pub proposal: Option<i32>,
@@ -67,7 +67,7 @@ pub struct Explanation {
     pub failure_class: Option<ScaleFailureClass>,
 }
 
-/// The numbers of metrics that a long-term record does not list.
+/// The counts of the metrics that a long-term record does not list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnlistedMetrics {
@@ -86,7 +86,7 @@ pub enum DecisionPath {
     Metrics,
     /// The target's Scale was unavailable.
     NoScale,
-    /// The target has zero replicas, which this HPA did not set. Autoscaling is disabled.
+    /// Autoscaling is disabled: the target has zero replicas, and metrics may not scale it up.
     Disabled,
     /// The target has more replicas than maxReplicas, which is corrected at once.
     AboveMax,
@@ -151,7 +151,7 @@ pub struct LimitStep {
     pub direction: Option<Direction>,
     /// `selectPolicy` of that direction.
     pub select: Option<SelectPolicy>,
-    /// Each policy of that direction, in order. Empty without `behavior`.
+    /// Each policy of that direction, in order. Empty without a direction, or if `selectPolicy` is `Disabled`.
     pub policies: Vec<PolicyUse>,
     /// The count that the rate allows, before bounds.
     pub rate_allows: Option<i32>,
@@ -246,8 +246,7 @@ pub fn amount_times(measure: Measure, factor: f64, subject: &Subject) -> String 
     }
 }
 
-/// Milli-units in readable form: cpu below one core in milli-cores, memory in binary units, all others as a
-/// number.
+/// Milli-units in readable form: cpu below one core in milli-cores, memory in binary units, anything else in units.
 pub fn milli(amount: i64, subject: &Subject) -> String {
     milli_amount(amount as f64, subject)
 }
@@ -278,7 +277,7 @@ pub fn trimmed(number: f64, places: usize) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A duration in readable form, in whole seconds rounded up: `45 s`, `2 min 10 s`, `1 h 5 min`.
+/// A duration in whole seconds. Prints the two largest units: `45 s`, `2 min 10 s`, `1 h 5 min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     seconds: u64,
@@ -290,7 +289,7 @@ impl Span {
         Self { seconds: u64::try_from(seconds).unwrap_or(0) }
     }
 
-    /// Creates the span from one instant to a later one; zero if `to` is not later.
+    /// Creates the span from one instant to a later one, rounded up; zero if `to` is not later.
     pub fn between(from: Timestamp, to: Timestamp) -> Self {
         let length = to.duration_since(from);
         let partial = i64::from(length.subsec_nanos() > 0);

@@ -110,8 +110,8 @@ pub struct MetricReading {
     /// The pods with their groups, for metrics that are read per pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodVerdict>,
-    /// Counts of pods that are not listed above. Empty except in a long-term record, or if the decision has
-    /// more metrics and pods than it lists.
+    /// Counts of the pods that [`Self::pods`] omits. Empty except in a long-term record, or if all metrics together
+    /// have more pods than an explanation lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<PodCount>,
     /// Samples of pods that the selector does not match. The sum of the samples counts for targets that need
@@ -254,7 +254,7 @@ pub enum PodGroup {
 }
 
 impl PodGroup {
-    /// Whether pods of this group are assumed to use 0 when the metric proposes more pods.
+    /// Whether pods of this group are unready. If the metric proposes more pods, they count with a usage of 0.
     pub fn is_unready(self) -> bool {
         matches!(
             self,

@@ -18,7 +18,7 @@ use crate::spec::SelectPolicy;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitingStep {
-    /// The Scale, the selector or a metric could not be read.
+    /// No count: the Scale, its selector or a metric is unavailable, or other HPAs control the same pods.
     Failure,
     /// The ratio is within tolerance.
     Tolerance,
@@ -56,7 +56,8 @@ impl LimitingStep {
 }
 
 impl Explanation {
-    /// The last step that limited the count; `None` if the metrics request the resulting count.
+    /// The last step that limited the count; `None` if the metrics request the resulting count, if autoscaling is
+    /// disabled, or if the HPA was deleted.
     pub fn limiting_step(&self) -> Option<LimitingStep> {
         match self.path {
             DecisionPath::AboveMax => return Some(LimitingStep::Maximum),
@@ -196,7 +197,7 @@ impl Explanation {
             Ordering::Equal => {
                 format!("{subject} is at {value}, which still requires {proposal} for its target of {target}")
             }
-            // Here the number of counted pods differs from the target's replicas.
+            // Here the number of counted pods differs from the current count.
             _ => match reading.counted() {
                 Some(counted) => format!(
                     "{subject} is at {value} of its target of {target}, but over {counted} pods, which requires {proposal}"
@@ -299,7 +300,7 @@ impl ProposalReason {
 }
 
 impl MetricReading {
-    /// The number of pods by which the ratio was multiplied; `None` if the proposal is not such a product.
+    /// The number of pods by which the ratio was multiplied; `None` without such a product.
     pub fn counted(&self) -> Option<i64> {
         match self.why {
             ProposalReason::Ratio => Some(self.ready_pods.unwrap_or_else(|| {

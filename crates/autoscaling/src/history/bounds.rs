@@ -19,12 +19,12 @@ pub const LONGEST_PERIOD: SignedDuration = SignedDuration::from_secs(1800);
 /// Maximum recommendations per HPA: more than twice the number in the longest window at 15 s between syncs.
 pub const RECOMMENDATIONS: usize = 512;
 
-/// Maximum scale events per HPA and direction: more than twice the number in the longest period if every sync
-/// rescales.
+/// Maximum scale events per HPA and direction: more than twice the number in the longest period if a sync rescales
+/// every 15 s.
 pub const SCALE_EVENTS: usize = 256;
 
-/// Shrinks recommendations to their bound. Entries older than both the API's longest window and
-/// `outdated_before`, the longest effective window, are out of reach.
+/// Shrinks recommendations to their bound. Entries older than both the API's longest window and `outdated_before`, the
+/// start of the longest effective window, are out of reach.
 pub(super) fn recommendations(entries: &mut Vec<Recommendation>, now: Timestamp, outdated_before: Timestamp) {
     if entries.len() <= RECOMMENDATIONS {
         return;
@@ -35,8 +35,8 @@ pub(super) fn recommendations(entries: &mut Vec<Recommendation>, now: Timestamp,
         return;
     }
     entries.sort_by_key(|entry| entry.at);
-    // A window uses only the highest or the lowest of its newest entries. An entry is never used if one newer
-    // entry is at least as high and another is at least as low.
+    // A window uses only the highest or the lowest of its newest entries. An entry is never used if some newer entry is
+    // at least as high, and some newer entry is at least as low.
     let mut highest = unsurpassed(entries, |entry, newer| entry > newer);
     let mut lowest = unsurpassed(entries, |entry, newer| entry < newer);
     *entries = united(&highest, &lowest);

@@ -30,7 +30,7 @@ pub struct Changes {
 pub struct AddedEntry<T> {
     /// The entry.
     pub entry: T,
-    /// The sync that adds the entry considers strictly older entries outdated.
+    /// The sync that adds the entry considers entries before this time outdated.
     pub outdated_before: Timestamp,
 }
 

@@ -7,10 +7,10 @@
 //! event. Equal events may also be merged, which keeps only the dates of the first and the last event. An
 //! event contains the new size, but not the previous size.
 //!
-//! No other rescale fits between the events of two consecutive syncs. Events therefore count backwards from
-//! the last rescale, as long as consecutive events are one sync apart. The oldest event of this sequence has
-//! a known size but an unknown change, so this event counts as the full allowance of the policies. If no
-//! event matches the last rescale in the status, that rescale counts as the full allowance.
+//! No other rescale fits between the events of two consecutive syncs. Events therefore count backwards from the last
+//! rescale, as long as consecutive events are one sync period apart. The oldest event of this sequence has a known size
+//! but an unknown change, so this event counts as the full allowance of the policies. If no event matches the last
+//! rescale in the status, that rescale counts as the full allowance.
 
 use std::time::Duration;
 

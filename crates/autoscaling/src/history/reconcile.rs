@@ -66,8 +66,8 @@ impl History {
             found.unknown = known.missing_last_scale(hpa.status, now);
             let last = status_count(hpa.status);
             if has_count(hpa.status) && replicas != last && i64::from(replicas) != known.expected {
-                // The previous process may have rescaled after a manual change, so direction and size are
-                // both unknown. If the target was missing for a while, the rescale is detected late.
+                // The previous process may have rescaled after a manual change, so direction and size are both unknown.
+                // A target that was missing for a while delays the detection, but not the latest time of the rescale.
                 found.unknown = Some(after(inherited, MAX_IN_FLIGHT).min(now));
             }
         }

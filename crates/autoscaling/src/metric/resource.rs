@@ -95,9 +95,9 @@ impl ResourceSource<'_> {
     }
 }
 
-/// Each pod's sample of a resource: the usage of one container, or the sum over all containers. The usage of
-/// each container is rounded up to milli-units. A pod with a container that lacks the resource, or without
-/// containers, has no sample.
+/// Each pod's sample of a resource: the usage of one container, or the sum over all containers. The usage of each
+/// container is rounded up to milli-units. A pod has no sample if it has no counted container, or if a counted
+/// container lacks the resource.
 fn samples_of<'a>(usages: &'a [PodUsage], resource: &str, container: Option<&str>) -> Vec<Sample<'a>> {
     usages
         .iter()

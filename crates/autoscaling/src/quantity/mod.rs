@@ -22,7 +22,7 @@ const NANOS_PER_UNIT: i128 = 1_000_000_000;
 pub struct Quantity {
     nanos: i128,
     format: Format,
-    /// The number of decimal places as written, in units, at most nine. Only [`Self::as_f64`] uses it.
+    /// The number of decimal places as written, in units, at most nine. Only [`Self::as_f64`] depends on them.
     decimals: u8,
 }
 
@@ -305,7 +305,7 @@ mod tests {
         for ((text, digits), power) in written.into_iter().zip(digits).zip(powers) {
             assert_eq!(q(text).as_f64(), digits * power, "{text}");
         }
-        // Go needs a big number for more than eighteen digits, and treats it as billionths.
+        // Go stores more than eighteen digits as an `inf.Dec` with nine decimal places.
         assert_eq!(q("172757217426062276").as_f64(), 172_757_217_426_062_276.0);
         assert_eq!(
             q("6249979066121302517").as_f64(),

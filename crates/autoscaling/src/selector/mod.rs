@@ -82,9 +82,8 @@ impl Selector {
     /// back to text.
     ///
     /// # Errors
-    /// Fails like [`Self::parse`], and for the operators `!=`, `<` and `>`, which the structured form lacks.
-    /// The error is the whole text, which starts with `"!=" is not a valid ...` or `couldn't parse the
-    /// selector string`.
+    /// Fails like [`Self::parse`], and for the operators `!=`, `<` and `>`, which the structured form lacks. The text
+    /// of the error is that of `metav1.ParseToLabelSelector`.
     pub fn parse_scale(text: &str) -> Result<Self, SelectorError> {
         Self::from_label_selector(Some(&LabelSelector::parse(text)?))
     }

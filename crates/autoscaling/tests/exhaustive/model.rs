@@ -53,7 +53,7 @@ pub(crate) fn envelope(proposal: i32, recommended: &[RecommendationEntry], up: i
     (lowest, highest)
 }
 
-/// The limit without `behavior`: at most twice the current count or 4, within the bounds.
+/// The limit without `behavior`: at most the larger of 4 and twice the current count, within the bounds.
 pub(crate) fn default_limit(current: i32, desired: i32, min: i32, max: i32) -> i32 {
     let (current, desired) = (i64::from(current), i64::from(desired));
     let rate = if 2 * current > 4 { 2 * current } else { 4 };

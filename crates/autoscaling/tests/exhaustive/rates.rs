@@ -65,7 +65,7 @@ const POLICIES: [Policy; 6] = [
     Policy::Percent(200, 120),
 ];
 
-/// Every selection with every list of one or two of the policies.
+/// `Disabled` with one policy, and each other selection with every list of one or two of the policies.
 fn all_rules() -> Vec<Rules> {
     let most = if WHOLE { POLICIES.len() } else { 3 };
     let lists = sequences(most, 2).into_iter().filter(|indices| !indices.is_empty());

@@ -13,8 +13,7 @@ use crate::workload::{
     NOW, SECOND, WHOLE, Workload, aged, asking_for, for_each_in_parallel, multisets, sequences,
 };
 
-/// Ages at and around the edges of `windows`, now, and one nanosecond in the future. Ages and windows are in
-/// nanoseconds.
+/// Ages at and around the edges of `windows`, and one nanosecond in the future. Ages and windows are in nanoseconds.
 fn ages(windows: &[i64]) -> Vec<i64> {
     let mut ages: Vec<i64> = windows.iter().flat_map(|window| [window - 1, *window, window + 1]).collect();
     ages.push(-1);

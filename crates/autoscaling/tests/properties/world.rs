@@ -225,7 +225,7 @@ impl World {
                 Some(of_each(*value, target, self.workload.status_replicas, self.tolerance))
             }
             (Kind::Value(target), Load::Value(value)) => {
-                // For a value of another object, a pod without a sample still counts as ready.
+                // For a single value, a pod without a sample still counts as ready.
                 let running = self.pods.iter().filter(|pod| **pod != PodState::Unready).count();
                 Some(of_all(*value, target, current, i128::try_from(running).unwrap(), self.tolerance))
             }
@@ -252,8 +252,9 @@ impl World {
         }
     }
 
-    /// Whether more load never proposes fewer replicas in this world. This always holds for totals. Otherwise
-    /// it holds if the number of ready pods equals the replicas, or if some pods lack a sample.
+    /// Whether more load never proposes fewer replicas in this world. This always holds for totals. For values, it
+    /// holds if the number of ready pods, with or without a sample, equals the replicas. For metrics per pod, it holds
+    /// if the number of ready pods equals the replicas, or if some pods lack a sample.
     pub(crate) fn rises_with_load(&self) -> bool {
         let ready = self.pods.iter().filter(|pod| matches!(pod, PodState::Ready(_))).count();
         let missing = self.pods.iter().filter(|pod| **pod == PodState::Missing).count();

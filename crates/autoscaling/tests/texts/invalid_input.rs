@@ -345,7 +345,7 @@ fn lift_to_min_replicas_from_zero_has_a_reason() {
     assert_eq!(decide(&workload, 0), Verdict::Rescale { to: 2, reason: below.to_owned() });
     let Verdict::Rescale { to: 2, reason } = decide(&workload, 1) else { panic!() };
     assert!(reason.ends_with(" above target"), "{reason}");
-    // Without behavior, upstream applies minReplicas before it compares.
+    // Without `behavior`, the rates and bounds already apply minReplicas, so the reason stays empty, as in upstream.
     workload.spec.behavior = None;
     assert_eq!(decide(&workload, 0), Verdict::Rescale { to: 2, reason: String::new() });
 }

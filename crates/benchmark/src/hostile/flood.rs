@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::Way;
+use super::way::Way;
 use crate::Failure;
 use crate::scrape::trusting;
 
@@ -140,7 +140,7 @@ async fn turn(way: Way, counters: &Counters, start: Instant) -> u64 {
 }
 
 /// Starts one handshake. One in [`COMPLETED`] is completed. The others end with the server's response to the
-/// ClientHello, for which the server has computed a signature.
+/// ClientHello. The server has computed a signature for this response.
 async fn handshake(
     address: SocketAddr,
     connector: &TlsConnector,
@@ -213,7 +213,8 @@ fn connector(way: Way, folder: &Path) -> Result<TlsConnector, Failure> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Creates a ClientHello, the first message of a handshake. The server accepts the same one any number of times.
+/// Creates a ClientHello, the first message of a handshake. The server accepts the same ClientHello any number of
+/// times.
 fn hello() -> Result<Vec<u8>, Failure> {
     let config: ClientConfig = trusting()?.with_no_client_auth();
     let name = ServerName::IpAddress(Ipv4Addr::LOCALHOST.into());

@@ -15,7 +15,7 @@ pub(super) struct Part {
     /// The share of the syncs of all other HPAs that were at most a second late.
     pub(super) on_time: f64,
     pub(super) lateness: Option<Spread>,
-    /// Their observed syncs as a share of one per HPA and period.
+    /// The number of observed syncs of these HPAs divided by the expected number, one per HPA and period.
     pub(super) done: f64,
     /// Median and maximum of the resident bytes of the controller.
     pub(super) resident: f64,

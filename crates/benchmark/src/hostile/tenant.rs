@@ -12,7 +12,7 @@ use fake_cluster::Cluster;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::{ABSENT_METRIC, HOSTILE, Shape, Way};
+use super::way::{ABSENT_METRIC, HOSTILE, Shape, Way};
 use crate::workload::Workload;
 use crate::world::World;
 
@@ -31,7 +31,7 @@ pub(crate) struct Tenant<'a> {
     way: Way,
     cluster: &'a Cluster,
     world: &'a World,
-    /// The number of its first app in the world, and the number of its apps.
+    /// The index of its first app in the world, and the number of its apps.
     first: usize,
     apps: usize,
     /// The metrics of an HPA of extreme size, as JSON.
@@ -187,7 +187,7 @@ fn metrics(way: Way, number: usize) -> Vec<Value> {
     }
 }
 
-/// The pause after a tenant's action of `busy` that limits the tenant to [`SHARE`] of the server's time.
+/// The pause after an action that took `busy`. The pauses limit the tenant to [`SHARE`] of the server's time.
 fn rest_after(busy: Duration) -> Duration {
     busy.mul_f64(1.0 / SHARE - 1.0)
 }

@@ -226,7 +226,7 @@ impl ServerUnderLoad for RealCluster {
         let metering = tokio::spawn(async move {
             loop {
                 sleep(SAMPLE_INTERVAL).await;
-                // If the controller has exited, other checks fail.
+                // Ignored: if the controller has exited, other checks fail.
                 let _ = sampled.lock().sample();
             }
         });
@@ -275,7 +275,6 @@ fn is_of_controller(counted: &RequestCount) -> bool {
     !is_of_probes && !counted.resource.ends_with("metrics.k8s.io")
 }
 
-/// Runs the workload's events.
 async fn run_events(
     workload: Workload,
     world: Arc<World>,

@@ -1,5 +1,5 @@
-//! The measured controllers: the built-in one with defaults and tuned, and Concertina, each with the
-//! identity that a cluster would give it.
+//! The measured controllers: the built-in controller and Concertina, with default and with tuned flags, each with the
+//! identity that it has in a cluster.
 
 use std::fmt;
 use std::str::FromStr;

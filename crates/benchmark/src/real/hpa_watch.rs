@@ -1,7 +1,7 @@
 //! A watch of HPAs that records every status write with its time.
 //!
-//! The watch uses JSON and is one watcher in addition to the controller's. Its cost for the API server
-//! is equal for every controller.
+//! The API server therefore has one more watcher than the controller, and encodes each HPA as JSON for it. This cost is
+//! equal for every controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,7 +83,6 @@ struct Status {
 }
 
 impl Follower {
-    /// Starts the watch.
     pub(super) async fn start(url: &str, token: &str) -> Result<Self, Failure> {
         let mut config = kube::Config::new(url.parse::<Uri>()?);
         config.accept_invalid_certs = true;
@@ -122,7 +121,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The current state. An error if the watch has ended.
+    /// Returns the current state, or an error if the watch has ended.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, WatchState>, Failure> {
         let known = lock(&self.known);
         match &known.end {
@@ -144,7 +143,6 @@ impl Drop for Follower {
 }
 
 impl WatchState {
-    /// The generation of an HPA.
     pub(super) fn generation(&self, key: &str) -> Option<i64> {
         Some(self.hpas.get(key)?.generation)
     }

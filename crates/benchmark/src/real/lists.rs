@@ -1,7 +1,7 @@
 //! The cost of compressed lists for the API server and the reader.
 //!
-//! The server compresses responses of more than 128 KiB for clients that accept it. Concertina does not
-//! accept it, and this measurement shows the reason.
+//! The server compresses responses of more than 128 KiB for clients that accept compression. Concertina does not accept
+//! compression, and this measurement shows the reason.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -33,13 +33,12 @@ const ENCODINGS: [(&str, &str); 2] = [("uncompressed", "identity"), ("gzip", "gz
 struct Cost {
     /// CPU seconds of each process.
     share: Share,
-    /// Seconds until the response was complete and uncompressed.
+    /// Seconds until the response was complete and decompressed.
     duration: f64,
     /// Bytes of the response.
     received: f64,
 }
 
-/// The subcommand.
 pub(crate) fn command() -> Command {
     with_rounds(Command::new("lists").about("Measures the cost of uncompressed and compressed lists"), "1")
 }

@@ -17,7 +17,7 @@ const AT_ONCE: usize = 48;
 const PROGRESS_INTERVAL: usize = 1_000;
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
-/// Creates namespaces. Existing ones are not an error.
+/// Creates namespaces. Existing namespaces are not an error.
 pub(super) async fn namespaces(api: &Rest, count: usize) -> Result<(), Failure> {
     for number in 0..count {
         let namespace = json!({"metadata": {"name": format!("team-{number:03}")}});
@@ -56,7 +56,7 @@ pub(super) async fn hpas(api: &Rest, world: &World, numbers: Range<usize>) -> Re
     stream::iter(creations).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-/// Deletes the HPAs of apps. Missing ones are not an error.
+/// Deletes the HPAs of apps. Missing HPAs are not an error.
 pub(super) async fn delete_hpas(api: &Rest, world: &World, numbers: Range<usize>) -> Result<(), Failure> {
     let deletions = numbers
         .filter_map(|number| world.hpa(number))
@@ -75,8 +75,8 @@ async fn with_status(api: &Rest, object: &Value) -> Result<(), Failure> {
     put(api, Method::PUT, &format!("{}/status", path(object)), object).await
 }
 
-/// Creates or replaces an object. An existing object is not an error, because a search creates apps that
-/// an earlier step created.
+/// Creates or replaces an object. An existing object is not an error, because each step of a search creates the
+/// namespaces again.
 async fn put(api: &Rest, method: Method, path: &str, object: &Value) -> Result<(), Failure> {
     let answer = convert_error(api.send(method.clone(), path, &JSON, Some(object)).await)?;
     match answer.code {

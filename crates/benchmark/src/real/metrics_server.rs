@@ -1,5 +1,5 @@
-//! The metrics server: HTTPS on loopback behind the API server's aggregation layer, with HTTP/2 like a
-//! real one. The server counts its requests.
+//! The metrics server: HTTPS on loopback behind the API server's aggregation layer, with HTTP/2 like metrics-server.
+//! The server counts its requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -80,7 +80,7 @@ impl<'a> Subject<'a> {
 }
 
 impl Stub {
-    /// Starts the server without a world. Returns its port as well.
+    /// Starts the server without a world. Returns the server and its port.
     pub(super) async fn start() -> Result<(Arc<Self>, u16), Failure> {
         let stub =
             Arc::new(Self { state: Mutex::default(), empty_cluster: Cluster::new(Arc::new(SystemClock)) });

@@ -72,7 +72,7 @@ pub(crate) struct Floor {
 struct Cost {
     /// The achieved writes per second.
     rate: f64,
-    /// CPU milliseconds of each process per write.
+    /// CPU seconds of each process per write.
     share: Share,
     /// Response times in seconds.
     p50: f64,
@@ -82,7 +82,6 @@ struct Cost {
     received: f64,
 }
 
-/// The subcommand.
 pub(crate) fn command() -> Command {
     let command = Command::new("floor")
         .about("Measures the cost of status writes for the API server, as JSON and as protobuf")

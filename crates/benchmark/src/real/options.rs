@@ -44,7 +44,6 @@ impl Real {
     }
 }
 
-/// The subcommand.
 pub(crate) fn command() -> Command {
     let contestants = "built-in-default,built-in-tuned,ours";
     Command::new("real")
@@ -76,8 +75,8 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Real, Failure> {
     let mut options = read_measured(matches)?;
     let search = matches.get_flag("search");
     if search {
-        // A search creates other apps at every step. A probe must therefore have no number after the
-        // last app.
+        // A search has no probes. Probes have the numbers after the last app, and a larger step uses these numbers for
+        // apps.
         options.workload.probes = 0;
     }
     let workload = &options.workload;

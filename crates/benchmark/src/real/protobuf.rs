@@ -7,7 +7,6 @@
 
 use crate::Failure;
 
-/// The media type.
 pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: [u8; 4] = *b"k8s\0";
 /// Field numbers of `runtime.Unknown`, and of the used fields of an HPA of autoscaling/v2.

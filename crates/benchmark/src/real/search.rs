@@ -9,7 +9,7 @@ use crate::{Failure, run, store};
 
 /// The required share of syncs on time.
 const ENOUGH: f64 = 0.99;
-/// The ratio of the smallest number that failed to the largest number that held at which the search ends.
+/// The search ends when the smallest number that was late is at most this multiple of the largest number on time.
 const CLOSE: f64 = 1.125;
 /// The minimum number of HPAs to try.
 const LEAST: usize = 10;
@@ -28,7 +28,7 @@ impl Bounds {
         *(if on_time { &mut self.holds } else { &mut self.fails }) = Some(hpas);
     }
 
-    /// The next number to try. `None` when the bounds are close enough.
+    /// The next number to try. `None` if the bounds are close enough, or if the next number is below [`LEAST`].
     fn next(self) -> Option<usize> {
         match (self.holds, self.fails) {
             (Some(holds), None) => Some(holds * 2),

@@ -22,8 +22,7 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const IPPROTO_TCP: u8 = 6;
 const INET_DIAG_INFO: u16 = 2;
-/// Set of socket states: established and closing connections, but neither listening ones nor those in
-/// TIME_WAIT.
+/// Set of socket states: established and closing connections, but neither listening sockets nor sockets in TIME_WAIT.
 const STATES: u32 = 0b11_1011_0010;
 /// Sizes of `nlmsghdr` and `inet_diag_msg`, and the offset of the inode in the latter.
 const HEADER: usize = 16;
@@ -50,7 +49,6 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Starts counting.
     pub(super) fn start(process: u32, port: u16) -> Result<Self, Failure> {
         let mut meter = Self { process, port, first: BTreeMap::new(), last: BTreeMap::new() };
         meter.sample()?;

@@ -1,4 +1,4 @@
-//! The events of the measured time: probes in every workload, and a load step or churn in some.
+//! The events of the measured time: probes in every workload, and a load step, churn or policy changes in some.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) enum TimedEvent {
     /// The spec of the given app's HPA changes.
     SpecChange(usize),
     Step,
-    /// The ClusterScalingPolicy changes for the given time.
+    /// The ClusterScalingPolicy changes. The number counts its changes.
     PolicyChange(usize),
 }
 

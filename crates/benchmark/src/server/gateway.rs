@@ -1,5 +1,5 @@
-//! Forwards every request to the cluster. The gateway counts requests, delays them if the workload
-//! requires it, and lets the world react.
+//! Forwards every request to the cluster. The gateway counts requests, delays them if the workload requires it, and
+//! applies scale writes to the world.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::hostile::{HOSTILE, Way};
+use crate::hostile::way::{HOSTILE, Way};
 use crate::observations::{Micros, ObservationLog, Observations, RequestCount, now, request_title};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;

@@ -31,8 +31,8 @@ use tokio_util::io::{InspectReader, InspectWriter};
 
 use self::gateway::Gateway;
 use crate::Failure;
-use crate::hostile::Way;
 use crate::hostile::tenant::Tenant;
+use crate::hostile::way::Way;
 use crate::observations::Observations;
 use crate::scrape::Usage;
 use crate::workload::Workload;
@@ -134,7 +134,7 @@ pub(crate) fn identity(address: SocketAddr) -> Result<(TlsAcceptor, String), Fai
     Ok((TlsAcceptor::from(Arc::new(config)), kubeconfig))
 }
 
-/// The bytes of all connections.
+/// Bytes received and sent over all connections.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) received: AtomicU64,

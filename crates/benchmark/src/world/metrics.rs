@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use super::objects::{QUEUE_PER_POD, REQUESTS, labels, queue};
 use super::{App, State, World};
-use crate::hostile::{ABSENT_METRIC, HOSTILE};
+use crate::hostile::way::{ABSENT_METRIC, HOSTILE};
 
 /// The label by which Deployments select their pods.
 const APP_LABEL: &str = "app.kubernetes.io/name";
-/// Period of the amounts in seconds. The period is a prime, so that no usual sync period reads the same
-/// amount twice in succession.
+/// Period of the amounts in seconds. The period is a prime, so that syncs at usual periods do not read the same amount
+/// twice in succession.
 const CYCLE: i64 = 23;
 /// Constant usage of the second container, in millicores and MiB.
 const SIDECAR_USAGE: (u64, u64) = (50, 64);

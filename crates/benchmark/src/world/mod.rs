@@ -1,9 +1,9 @@
 //! The world of a controller: HPAs, Deployments and pods in an embedded cluster, with their load and
 //! events.
 //!
-//! Pods follow scale writes immediately and are ready immediately, so that the measurement covers the
-//! controller and not a rollout. The load of an app is spread over its pods. It varies every second
-//! within the tolerance, so every sync writes a new status with an unchanged count.
+//! Pods follow scale writes immediately and are ready immediately, so that the measurement covers the controller and
+//! not a rollout. The load of an app is spread over its pods. The load varies every second within the tolerance, so
+//! every sync writes a new status with an unchanged count.
 
 mod metrics;
 mod objects;
@@ -15,7 +15,7 @@ use fake_cluster::Cluster;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::hostile::{HOSTILE, Way};
+use crate::hostile::way::{HOSTILE, Way};
 use crate::workload::{FEW_PODS, Kind, POISONED, Workload};
 
 /// The apps with their pods, and the backend of their metrics.
@@ -143,7 +143,6 @@ impl World {
         objects
     }
 
-    /// The HPA of an app.
     pub(crate) fn hpa(&self, number: usize) -> Option<Value> {
         let state = self.state.lock();
         let app = state.apps.get(number)?;
@@ -174,8 +173,8 @@ impl World {
         }
     }
 
-    /// Increases maxReplicas of an app's HPA by one. Returns its new generation, or `None` if its
-    /// metrics hang.
+    /// Increases maxReplicas of an app's HPA by one. Returns its new generation, or `None` if its metrics hang or the
+    /// change fails.
     pub(crate) fn change_spec(&self, cluster: &Cluster, number: usize) -> Option<i64> {
         let (namespace, name) = {
             let state = self.state.lock();
@@ -204,7 +203,7 @@ impl World {
             .collect()
     }
 
-    /// Restores the usual load of every HPA. Returns the keys of the changed ones.
+    /// Restores the usual load of every HPA. Returns the keys of the changed HPAs.
     pub(crate) fn reset_load(&self) -> Vec<String> {
         let mut state = self.state.lock();
         let stepped = state.apps.iter_mut().filter(|app| app.factor != 1);

@@ -1,9 +1,9 @@
 //! Authenticates as a ServiceAccount, like kube-controller-manager's `--use-service-account-credentials`. The
-//! tokens are requested with other credentials.
+//! configured credentials request its tokens.
 //!
-//! A token is refreshed in the background when a fifth of its lifetime is left. While the refresh fails, the
-//! current token is used until it expires. A missing account is created. Only durations are used, so a wrong
-//! clock has no effect.
+//! A request in the last 20 % to 30 % of a token's lifetime refreshes it in the background. While the refresh fails,
+//! the current token is used until it expires. A missing account is created. Only durations are used, so a wrong clock
+//! has no effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,6 @@ struct State {
     jitter: Jitter,
 }
 
-/// An issued token.
 #[derive(Debug)]
 pub(super) struct Token {
     pub(super) header: HeaderValue,
@@ -94,7 +93,7 @@ impl Account {
             Some(token) if now < token.renew || self.is_pausing(now) => Ok(token),
             Some(token) => {
                 if self.turn.try_lock().is_ok() {
-                    // After a panic, the next request renews the token.
+                    // If the task panics, the next request starts another refresh.
                     tokio::spawn(Arc::clone(self).renew(attempts));
                 }
                 Ok(token)

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -24,10 +23,7 @@ use tower::{BoxError, Service, ServiceExt};
 
 use super::account::{Account, AccountError, Token};
 use super::exec::{Issued, Plugin, PluginError};
-use super::tls_files::Certified;
-
-/// The interval between reads of a file with credentials: client-go's minute minus its ten seconds of leeway.
-pub(super) const REREAD: Duration = Duration::from_secs(50);
+use super::tls_files::{Certified, REREAD};
 
 /// An error in the authentication of a request.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -57,7 +53,6 @@ pub enum CredentialError {
     Account(AccountError),
 }
 
-/// The source of credentials.
 #[derive(Debug)]
 pub(crate) enum Source {
     Nothing,

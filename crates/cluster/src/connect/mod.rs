@@ -74,8 +74,8 @@ pub enum ClientError {
 /// Lifetime of an idle connection.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// Maximum idle connections: twice the number that concurrent status writes use. Additional connections,
-/// opened at startup or because of slow responses, are closed after use.
+/// Maximum idle connections: twice the default number of concurrent status writes. Additional connections, opened at
+/// startup or because of slow responses, are closed after use.
 const MOST_IDLE: usize = 32;
 
 /// Size of a connection's read buffer, in bytes. The buffer also limits the response headers. TLS returns 16

@@ -1,8 +1,8 @@
 //! Chooses a proxy, like client-go, with hyper-util's rules for `NO_PROXY`, and connects through it.
 //!
-//! A `proxy-url` in the kubeconfig takes precedence. Otherwise the environment decides: `HTTPS_PROXY` for a
-//! server at `https://`, `HTTP_PROXY` for a server at `http://`. Upper case takes precedence over lower case.
-//! A server on this machine or in `NO_PROXY` gets no proxy.
+//! A `proxy-url` in the kubeconfig takes precedence. Otherwise the environment decides: `HTTPS_PROXY` for a server at
+//! `https://`, `HTTP_PROXY` for a server at `http://`. Upper case takes precedence over lower case. The environment's
+//! proxy is not used for a server on this machine or in `NO_PROXY`.
 
 use std::error::Error;
 use std::io;

@@ -1,11 +1,13 @@
-//! Certificate authority, client certificate and client key from files, which are replaced before they
+//! Certificate authority, client certificate and client key from files that are replaced before the certificates
 //! expire.
 //!
-//! The files are read every [`REREAD`]. New contents lead to a new stack with new connections. Open connections
-//! keep their certificates until they close. While the files are unusable, the previous contents remain in use.
+//! A request reads the files again if the last read is older than [`REREAD`]. New contents lead to a new stack with new
+//! connections. Open connections keep their certificates until they close. While the files are unusable, the previous
+//! contents remain in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,9 +17,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::Instant;
 
-use super::credentials::REREAD;
 use super::exec::Identity;
 use super::{ClientError, HttpService};
+
+/// The interval between reads of a file with credentials: client-go's minute minus its ten seconds of leeway.
+pub(super) const REREAD: Duration = Duration::from_secs(50);
 
 /// An unusable TLS file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +52,7 @@ pub enum TlsFileError {
     },
 }
 
-/// The contents of the TLS files. Nothing for a value that is not in a file.
+/// The contents of the TLS files. `None` for a value that is not in a file.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Contents {
     authority: Option<Vec<u8>>,

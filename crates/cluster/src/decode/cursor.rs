@@ -130,7 +130,7 @@ impl<'a> Cursor<'a> {
         self.peek() == Some(b'"')
     }
 
-    /// The bytes of the value at the cursor.
+    /// Consumes the value at the cursor. Returns its bytes.
     pub(crate) fn raw(&mut self) -> Result<&'a [u8], DecodeError> {
         let first = self.peek();
         let rest = self.rest();
@@ -176,7 +176,7 @@ impl<'a> Cursor<'a> {
         if self.peek().is_none() { Ok(()) } else { Err(self.unexpected("the end")) }
     }
 
-    /// Consumes a key with its colon.
+    /// Consumes a key and its colon, then calls `field`, which consumes the value.
     fn key(
         &mut self,
         field: impl FnOnce(&[u8], &mut Self) -> Result<(), DecodeError>,

@@ -1,8 +1,8 @@
-//! Decodes HorizontalPodAutoscalers. Also keeps metadata and spec as received, because a status PUT must send
-//! them back completely.
+//! Decodes HorizontalPodAutoscalers. Also keeps metadata, without managedFields, and spec as received, because a status
+//! PUT sends them back.
 //!
-//! Most watch events are echoes of this controller's status writes. The spec and status of an echo equal the
-//! cached bytes and are not decoded again.
+//! Most watch events are echoes of this controller's status writes. The spec and status of an echo equal the cached
+//! ones and are not decoded again.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -195,8 +195,8 @@ fn raw(json: Vec<u8>) -> Result<Box<RawValue>, DecodeError> {
 /// The writers of an object's status: manager and time of every entry of `metadata.managedFields` for the subresource
 /// `status`. The server updates the time, in whole seconds, whenever a manager changes a value.
 ///
-/// Skips entries without a time. Returns an empty list if the field is unreadable, because no property of the
-/// HPA depends on it.
+/// Skips entries without a time. Returns an empty list if the field is unreadable, because the HPA is usable without
+/// the list.
 pub(super) fn status_writers(managed_fields: &[u8]) -> Vec<(String, Timestamp)> {
     read(managed_fields).unwrap_or_default()
 }

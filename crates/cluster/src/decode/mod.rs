@@ -2,6 +2,7 @@
 
 mod cursor;
 mod hpas;
+mod items;
 mod nesting;
 mod pods;
 mod text;
@@ -12,6 +13,7 @@ use serde_json::value::RawValue;
 use self::cursor::Cursor;
 use super::error::{MAX_MESSAGE, cut};
 pub use hpas::{CachedHpa, HpaObject, decode_cached_hpa, hpa};
+pub(crate) use items::{Envelope, ItemScanner};
 pub use nesting::Nesting;
 pub use pods::{WireContainer, WirePod, pod};
 pub(crate) use text::Pairs;

@@ -6,7 +6,7 @@
 /// The nesting state between two bytes of an object or array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nesting {
-    /// Open brackets, at least one.
+    /// The number of open brackets. 0 after the end.
     depth: usize,
     in_string: bool,
     /// Whether the previous byte is an escaping backslash.

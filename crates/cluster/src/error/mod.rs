@@ -52,7 +52,7 @@ pub enum ApiError {
     /// One side refused the other's certificate. The server did not receive the request.
     #[error("{op} \"{url}\": {message}")]
     Certificate {
-        /// `Get`, `Put`, `Post`, `Patch`.
+        /// The method in Go's form: `Get`, `Put`.
         op: String,
         /// The whole URL.
         url: String,
@@ -62,7 +62,7 @@ pub enum ApiError {
     /// The connection failed. The server did not receive the request.
     #[error("{op} \"{url}\": {message}")]
     Connect {
-        /// `Get`, `Put`, `Post`, `Patch`.
+        /// The method in Go's form: `Get`, `Put`.
         op: String,
         /// The whole URL.
         url: String,
@@ -72,7 +72,7 @@ pub enum ApiError {
     /// The connection failed while the request was in flight.
     #[error("{op} \"{url}\": {message}")]
     Transport {
-        /// `Get`, `Put`, `Post`, `Patch`.
+        /// The method in Go's form: `Get`, `Put`.
         op: String,
         /// The whole URL.
         url: String,
@@ -82,7 +82,7 @@ pub enum ApiError {
     /// The request exceeded its time limit.
     #[error("{op} \"{url}\": context deadline exceeded")]
     Timeout {
-        /// `Get`, `Put`, `Post`, `Patch`.
+        /// The method in Go's form: `Get`, `Put`.
         op: String,
         /// The whole URL.
         url: String,
@@ -176,7 +176,7 @@ impl ApiError {
         }
     }
 
-    /// Whether a permission is missing.
+    /// Whether the response is 403: a permission is missing, or admission rejects the object.
     pub fn is_forbidden(&self) -> bool {
         self.code() == Some(403)
     }
@@ -187,7 +187,7 @@ impl ApiError {
             if cause.as_deref() == Some("NamespaceTerminating") || message.contains("because it is being terminated"))
     }
 
-    /// Whether the server no longer has the resource version or the continue token.
+    /// Whether the server no longer has the resourceVersion or the continue token.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Status { code, reason, .. } if *code == 410 || reason == "Expired" || reason == "Gone")
     }
@@ -205,7 +205,7 @@ impl ApiError {
         }
     }
 
-    /// Whether a retry may succeed: no connection, a broken connection, 429 or 5xx.
+    /// Whether a retry may succeed: no complete response, 429 or 5xx.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Status { code, .. } => *code == 429 || *code >= 500,
@@ -218,7 +218,7 @@ impl ApiError {
         }
     }
 
-    /// Whether both errors have the same cause. Addresses may differ.
+    /// Whether both errors have the same cause. Their URLs may differ.
     pub fn has_same_cause(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Connect { message: one, .. }, Self::Connect { message: another, .. })

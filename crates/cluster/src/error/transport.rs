@@ -51,7 +51,7 @@ impl ApiError {
     }
 }
 
-/// Whether the server closed or lost the connection: the failures below HTTP after which client-go repeats a GET. A
+/// Whether the server closed or lost the connection: the failures below HTTP after which client-go retries a GET. A
 /// refused connection or an invalid response does not count.
 pub(crate) fn is_broken(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     let not_sent = |cause: &(dyn Error + 'static)| cause.is::<Refusal>() || cause.is::<CredentialError>();

@@ -21,9 +21,9 @@ pub(super) const CACHE: usize = 4096;
 const MAX_SIMILAR: usize = 10;
 /// Maximum time between similar messages.
 const SIMILAR_FOR: Duration = Duration::from_mins(10);
-/// Maximum burst of events per object.
+/// Maximum burst of events per object and type.
 const BURST: f64 = 25.0;
-/// Seconds until one more event of an object is permitted.
+/// Seconds until one more event of an object and type is permitted.
 const REFILL: f64 = 300.0;
 
 /// The correlation state of one event source.
@@ -37,7 +37,7 @@ pub struct Correlator {
 /// The result of correlation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send nothing, because the object has too many events.
+    /// Send nothing, because the object has too many events of this type.
     Drop,
     /// Create an event.
     Create(Correlated),

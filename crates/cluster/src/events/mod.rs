@@ -66,8 +66,8 @@ pub struct EventOptions {
     /// The write gate. While it is closed because of another controller, events are dropped before they count
     /// towards the rate limits. The first events after the gate opens are then not dropped as spam.
     pub gate: Option<Arc<Gate>>,
-    /// Permits the events of each HPA. Events without permission are dropped as if the gate were closed because of
-    /// another controller. `None` permits all.
+    /// Issues the permission for the events of each HPA. Events without permission are dropped as if the gate were
+    /// closed because of another controller. `None` permits all events.
     pub permits: Option<Arc<dyn Permits>>,
 }
 
@@ -90,13 +90,13 @@ impl Default for EventOptions {
 pub struct EventStats {
     /// Events accepted by the server.
     pub sent: u64,
-    /// Events dropped by correlation because one object had too many.
+    /// Events dropped by correlation because one object had too many of their type.
     pub spam: u64,
-    /// Events dropped because the queue was full.
+    /// Events dropped because the queue was full, or had too many events of their HPA.
     pub overflow: u64,
     /// Events rejected by the server, or not delivered after all attempts.
     pub failed: u64,
-    /// Events refused by the write gate.
+    /// Events refused by the write gate, or without permission.
     pub refused: u64,
 }
 
@@ -165,7 +165,6 @@ enum Message {
     Flush(oneshot::Sender<()>),
 }
 
-/// A queued event.
 #[derive(Debug)]
 struct Queued {
     target: EventTarget,
@@ -179,7 +178,7 @@ impl Recorder {
     pub fn new(client: Client, clock: SharedClock, options: EventOptions) -> (Self, BoxFuture<'static, ()>) {
         let capacity = options.queue.max(1);
         let (queue, messages) = mpsc::channel(capacity);
-        // The correlator holds at most `CACHE` objects.
+        // Each step of the correlator holds at most `CACHE` objects.
         let (gone, deleted) = mpsc::channel(CACHE);
         let counters = Arc::new(Counters::default());
         let recorder = Self { queue, capacity, gone, clock, counters: Arc::clone(&counters) };
@@ -224,7 +223,7 @@ impl Recorder {
     pub async fn flush(&self) {
         let (done, waiting) = oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {
-            // An error means that the sender has ended, so the queue is empty.
+            // An error means that the sender has stopped, so no event is sent any more.
             let _ = waiting.await;
         }
     }

@@ -35,7 +35,7 @@ pub(super) struct Sender {
     counters: Arc<Counters>,
     correlator: Correlator,
     last_name: Timestamp,
-    /// Queued events by order of arrival. Namespaces take turns.
+    /// Queued events, in order of arrival within a namespace. Namespaces take turns.
     queued: Rotation<u64, Queued>,
     next: u64,
     /// The events that are queued or in flight.
@@ -54,7 +54,6 @@ struct Delivery {
     options: EventOptions,
 }
 
-/// The result of a delivery.
 struct Delivered {
     number: u64,
     namespace: Arc<str>,
@@ -148,7 +147,7 @@ impl Sender {
         }
     }
 
-    /// Completes the flushes whose events are all sent or dropped. A caller may have been dropped.
+    /// Completes the flushes whose events are all sent or dropped. Ignores callers that have stopped waiting.
     fn answer_flushes(&mut self) {
         let first = self.unfinished.first().copied().unwrap_or(self.next);
         for (_, done) in self.flushes.extract_if(.., |(before, _)| *before <= first) {
@@ -222,7 +221,8 @@ impl Delivery {
         Some(permits.permit(&target.namespace, &target.name))
     }
 
-    /// Sends one event. Retries while the server is unreachable. Drops an event that the server rejects with any code.
+    /// Sends one event. Retries while the server does not respond. Any error response other than those below drops the
+    /// event.
     async fn deliver(
         &self,
         target: &EventTarget,

@@ -1,7 +1,8 @@
 //! Fairness between namespaces: waiters for a limited resource are served in turns by namespace.
 //!
 //! Within a namespace, items are ordered by position. Namespaces are served round robin: after its turn, a namespace
-//! moves behind all others. Without contention, items are served in order of arrival. An idle namespace keeps no state.
+//! moves behind all others of its rank. Without contention, items are served in order of arrival. An idle namespace
+//! keeps no state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Items that are served in turns by namespace. `P` orders the items of one namespace. Every operation takes
-/// logarithmic time.
+/// Items that are served in turns by namespace. `P` orders the items of one namespace. Operations take logarithmic
+/// time, except for [`Rotation::pop_where`] and [`Rotation::drain`].
 #[derive(Debug)]
 pub struct Rotation<P, T> {
     namespaces: BTreeMap<Arc<str>, Line<P, T>>,
@@ -42,7 +43,7 @@ impl<P, T> Default for Rotation<P, T> {
 }
 
 impl<P: Ord + Copy, T> Rotation<P, T> {
-    /// Adds an item. A namespace without items enters the rotation at the end of its rank. A namespace with items keeps
+    /// Adds an item. A namespace without items enters the rotation at the end of `rank`. A namespace with items keeps
     /// its rank.
     pub fn insert(&mut self, namespace: &Arc<str>, rank: u64, position: P, item: T) {
         if let Some(line) = self.namespaces.get_mut(namespace) {
@@ -75,7 +76,7 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
         self.namespaces.get_mut(namespace)?.items.get_mut(position)
     }
 
-    /// The first turn.
+    /// The turn of the first namespace.
     pub fn first(&self) -> Option<Turn> {
         self.turns.first_key_value().map(|(turn, _)| *turn)
     }
@@ -136,7 +137,7 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
         self.len == 0
     }
 
-    /// Removes all items.
+    /// Removes and returns all items.
     pub fn drain(&mut self) -> impl Iterator<Item = (P, T)> + use<P, T> {
         self.turns.clear();
         self.len = 0;
@@ -150,8 +151,8 @@ pub enum Share {
     /// All permits.
     All,
     /// A namespace gets another permit only while more permits are free than the namespace holds. A single busy
-    /// namespace holds at most half of the permits. As permits return, each of `n` busy namespaces approaches a share
-    /// of 1 / (`n` + 1), and a share of the same size stays free for other namespaces.
+    /// namespace holds at most half of the permits, rounded up. As permits return, each of `n` busy namespaces
+    /// approaches a share of 1 / (`n` + 1), and a share of the same size stays free for other namespaces.
     AsFree,
 }
 
@@ -171,7 +172,7 @@ struct State {
     arrived: u64,
 }
 
-/// A permit. On drop, the next waiter receives the permit.
+/// A permit. On drop, it returns to the semaphore.
 #[derive(Debug)]
 pub struct FairPermit {
     semaphore: Arc<FairSemaphore>,
@@ -213,7 +214,7 @@ impl State {
             let Some((namespace, _, grant)) = self.waiting.pop_where(accepts) else { return };
             self.free -= 1;
             *self.held.entry(namespace).or_default() += 1;
-            // A waiter leaves under the lock before it drops its receiver, so the grant always arrives.
+            // A waiter is removed under the lock before its receiver is dropped, so the grant always arrives.
             let _ = grant.send(());
         }
     }
@@ -236,7 +237,7 @@ impl Drop for FairPermit {
     }
 }
 
-/// A caller that may stop waiting.
+/// A waiting caller. On drop, returns its place in the queue, or its permit.
 struct Waiter<'a> {
     semaphore: &'a FairSemaphore,
     namespace: &'a Arc<str>,

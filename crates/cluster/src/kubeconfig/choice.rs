@@ -116,7 +116,7 @@ impl Choice {
                 let advice = format!("use another --user{}", listed(&names));
                 return Err(wrong(format!("the user {user_name:?} does not exist"), advice));
             }
-            // Credentials on the command line replace the credentials of the file.
+            // With credentials on the command line, the files need not contain the user.
             None if user_name.is_empty()
                 || options.token.is_some()
                 || options.client_certificate.is_some() =>
@@ -173,7 +173,6 @@ impl Choice {
         }
     }
 
-    /// The namespace of the context.
     pub(super) fn namespace(&self) -> Option<&str> {
         self.context.namespace.as_deref()
     }
@@ -218,7 +217,7 @@ impl Choice {
         }
         if config.cluster_url.scheme_str() == Some("https") {
             let mut tried = config.clone();
-            // The plugin runs when a connection needs its certificate, not during validation.
+            // The plugin runs when a request needs its credentials, not during validation.
             tried.auth_info.exec = None;
             tried.root_cert_file = None;
             tried.rustls_client_config().map_err(|error| unusable(one_line(&error)))?;
@@ -272,7 +271,7 @@ fn override_cluster(cluster: &mut Cluster, options: &ClusterOptions) {
         cluster.certificate_authority = authority;
         cluster.certificate_authority_data = None;
     }
-    // The certificate of another server has another name.
+    // The name in the files belongs to the server in the files, not to the server of the flag.
     if options.server.is_some() || options.tls_server_name.is_some() {
         cluster.tls_server_name.clone_from(&options.tls_server_name);
     }

@@ -62,7 +62,6 @@ pub(super) fn read_usual(
     Ok((files, merged))
 }
 
-/// The problem with a file.
 enum Failure {
     Unreadable(Error),
     NotValid(String),

@@ -6,8 +6,8 @@
 //! (kubectl tries `localhost:8080`). The user of a context must exist (kubectl continues without
 //! credentials).
 //!
-//! All problems with the files are found here, at startup, and reported in one line that names the file or
-//! context and the remedy. Errors never quote a file's content, because it may be secret. [`super::connect`]
+//! Problems with the files are found here, at startup, and reported in one line that names the file or context and the
+//! remedy. Errors quote only names and addresses from a file, because other content may be secret. [`super::connect`]
 //! chooses the proxy when it opens connections.
 
 mod choice;
@@ -49,7 +49,7 @@ pub enum KubeconfigError {
         /// The position, if known: ` at line L, column C`. Otherwise `: ` and the problem.
         at: String,
     },
-    /// The current context is missing, or refers to an entry that the files do not contain.
+    /// No context is selected, or the files do not contain the selected context, cluster or user.
     #[error("kubeconfig {files}: {problem}: {advice}")]
     Context {
         /// The files.

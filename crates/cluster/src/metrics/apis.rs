@@ -1,22 +1,20 @@
-//! The metrics APIs of a cluster, the request of one query, and the limits that all requests share.
+//! The metrics APIs of a cluster, and the limits that all requests share.
 
 use std::sync::Arc;
 
 use autoscaling::failure::MetricFailureClass;
-use autoscaling::query::{Answer, Api, Query, QueryError};
+use autoscaling::query::{Api, Query, QueryError};
 use tokio::sync::Semaphore;
 
 use super::breaker::{AttemptResult, Breaker, Change};
-use super::custom;
-use super::usage::{Reader, Snapshot};
-use super::{MetricsOptions, external, usage};
-use crate::call::{Call, SentTime};
+use super::{MetricsOptions, custom};
+use crate::call::Call;
 use crate::client::{Client, Clients};
 use crate::error::ApiError;
 use crate::fair::{FairSemaphore, Share};
 use crate::mapper::{MapError, Mapper};
 
-/// The metrics APIs of a cluster, queried one query at a time.
+/// The metrics APIs of a cluster. Each query sends its own request.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) resource: Source,
@@ -34,7 +32,7 @@ pub(super) struct Inner {
 pub(super) struct Groups {
     pub(super) custom: Arc<str>,
     pub(super) external: Arc<str>,
-    /// The names of requests for metrics of objects and external metrics in `concertina_kube_api_requests_total`.
+    /// The names of requests in `concertina_kube_api_requests_total`: for metrics of objects, and for external metrics.
     pub(super) custom_requests: Arc<str>,
     pub(super) external_requests: Arc<str>,
     /// The group that serves custom and external metrics in place of the default groups.
@@ -98,7 +96,8 @@ impl FetchError {
         }
     }
 
-    /// Whether every query would have failed: the API is down, absent, or does not authenticate the client.
+    /// Whether every query for pod metrics would have failed: the API is down, absent, or does not authenticate the
+    /// client.
     fn is_of_api(&self) -> bool {
         match self {
             Self::Api(trouble) => trouble.is_transient() || matches!(trouble.code(), Some(401 | 404)),
@@ -110,9 +109,8 @@ impl FetchError {
 /// A query without an answer.
 #[derive(Debug)]
 pub(super) struct FailedQuery {
-    /// The cause.
     pub(super) error: QueryError,
-    /// Whether every query would have failed.
+    /// Whether every query for pod metrics would have failed.
     pub(super) is_of_api: bool,
 }
 
@@ -148,8 +146,8 @@ impl Inner {
         }
     }
 
-    /// The API of one group that serves custom and external metrics in place of the default groups. The API shares no
-    /// limits with the default groups, so it never delays them.
+    /// The API of one group that serves custom and external metrics in place of the default groups. Its queries share
+    /// no limits with the queries of the default groups, and never delay them.
     pub(super) fn of_group(
         clients: &Clients,
         mapper: Arc<Mapper>,
@@ -240,45 +238,6 @@ impl Inner {
 
     pub(super) fn bounded(&self, call: Call) -> Call {
         call.within(self.options.timeout).at_most(self.options.max_response)
-    }
-}
-
-impl Inner {
-    /// Sends the request of one query.
-    pub(super) async fn fetch(&self, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
-        self.limited(query, self.request(query, sent)).await.map_err(|unanswered| unanswered.error)
-    }
-
-    /// Fetches the usage of the pods that a selector matches. The empty selector matches all pods of the
-    /// namespace.
-    pub(super) async fn usage(
-        &self,
-        namespace: &Arc<str>,
-        selector: &Arc<str>,
-        reader: Reader,
-        sent: &SentTime,
-    ) -> Result<Snapshot, FailedQuery> {
-        let query = Query::Resource { namespace: Arc::clone(namespace), selector: Arc::clone(selector) };
-        self.limited(&query, usage::fetch(self, namespace, selector, reader, sent)).await
-    }
-
-    async fn request(&self, query: &Query, sent: &SentTime) -> Result<Answer, FetchError> {
-        match query {
-            Query::Resource { namespace, selector } => {
-                let usage = usage::fetch(self, namespace, selector, Reader::without_labels(), sent).await?;
-                Ok(Answer::Resource(usage.all()))
-            }
-            Query::Pods { namespace, metric, selector, metric_selector } => {
-                custom::ask_pods(self, namespace, metric, selector, metric_selector, sent).await
-            }
-            Query::Object { namespace, group, kind, name, metric, metric_selector } => {
-                let described = custom::DescribedObject { namespace, group, kind, name };
-                custom::ask_object(self, described, metric, metric_selector, sent).await
-            }
-            Query::External { namespace, metric, selector } => {
-                external::fetch(self, namespace, metric, selector, sent).await
-            }
-        }
     }
 }
 

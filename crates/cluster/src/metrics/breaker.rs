@@ -1,4 +1,5 @@
-//! Circuit breaking: a metrics API that is down receives one query per second instead of every query.
+//! Circuit breaking: while a metrics API is down, stored errors answer the queries that have failed, and one of these
+//! queries per second is sent.
 //!
 //! Only failures of the API as a whole count: no connection, a broken connection, a timeout, 429 and 5xx.
 //! Five consecutive failures, with no response in between, open the circuit. An open circuit answers a query
@@ -13,7 +14,7 @@
 //!
 //! The circuit stores only failures since the last response.
 //!
-//! A query is any key, so other sources of metrics use the same kind of circuit.
+//! Any key can be a query, so other sources of metrics use the same kind of circuit.
 
 use std::time::Duration;
 
@@ -37,9 +38,9 @@ const MAX_TEXT: usize = 2048;
 /// Maximum size of the texts of a query with a stored error, in bytes. A longer query is sent again.
 const MAX_QUERY: usize = 2048;
 
-/// The bytes of a query or of an error, which the circuit may store.
+/// A query or an error that the circuit may store.
 pub trait StoredText {
-    /// The bytes of its texts.
+    /// The total size of its texts, in bytes.
     fn text_bytes(&self) -> usize;
 }
 
@@ -181,7 +182,7 @@ pub struct Attempt<'a, Q, E> {
     query: &'a Q,
     number: u64,
     asked: Instant,
-    /// Whether the circuit was open when the attempt started.
+    /// Whether the circuit was open when the query was admitted.
     probes: bool,
 }
 
@@ -207,8 +208,8 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
                 let _ = timeout_at(until, self.last_attempt_ended()).await;
                 let next_action = {
                     let mut circuit = self.circuit.lock();
-                    // A query fails if the attempt that it waited for failed. As the next attempt, the query
-                    // would make other queries wait.
+                    // The attempt that this query waited for has failed, or is still in flight. As the next attempt,
+                    // the query would make other queries wait.
                     if circuit.is_open() {
                         return Err(error);
                     }
@@ -244,8 +245,9 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
 }
 
 impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Attempt<'_, Q, E> {
-    /// Records the start of the request, which may be long after the admission of the query. Fails with the
-    /// query's stored error if the circuit has opened in the meantime.
+    /// Records the start of the request, which may be long after the admission of the query. Fails with the query's
+    /// stored error if the circuit has opened in the meantime. A query that was admitted while the circuit was open
+    /// does not fail.
     pub fn start(&mut self) -> Result<(), E> {
         let now = Instant::now();
         self.asked = now;

@@ -2,8 +2,9 @@
 //! it was sent.
 //!
 //! A caller joins a request or its answer only if the request was sent at most `age` before the call. A second request
-//! for the same key waits until the first request has ended or is stale itself. A slow server therefore does not
-//! receive more and more requests. An error is delivered only to the callers that joined, not to later callers.
+//! for the same key waits until the first request has ended or was sent at least a second ago. A slow server therefore
+//! does not receive more and more requests. An error is delivered only to the callers that joined, not to later
+//! callers.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -168,7 +169,7 @@ where
         !inner.by_key.is_empty()
     }
 
-    /// The end of a second request's wait for the request sent at `sent`.
+    /// The time until which a second request waits for the end of the request sent at `sent`.
     fn join_deadline(&self, sent: &SentTime, wanted: Duration) -> Instant {
         let now = Instant::now();
         let patience = self.age.unwrap_or_default().min(wanted).max(PATIENCE);
@@ -176,7 +177,7 @@ where
     }
 }
 
-/// Removes a request that has failed or was cancelled.
+/// On drop, signals the end of a request, and removes the request unless its answer is kept.
 struct FlightGuard<K: Ord, T, E> {
     flights: Flights<K, T, E>,
     key: K,

@@ -4,9 +4,8 @@ use autoscaling::query::Answer;
 
 use super::usage::Snapshot;
 use super::{custom, external, wire};
-use crate::decode::DecodeError;
+use crate::decode::{DecodeError, ItemScanner};
 use crate::error::ApiError;
-use crate::list::ItemScanner;
 
 /// Decodes a `PodMetricsList` from its pieces.
 pub fn resource_list(pieces: &[&[u8]]) -> Result<Answer, ApiError> {

@@ -24,11 +24,13 @@ use autoscaling::query::{Answer, Api, Query, QueryError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use self::apis::Inner;
+use self::apis::{FailedQuery, FetchError, Inner};
 use self::flight::Flights;
 use self::share::Shares;
 pub use self::share::{NamespacePods, Sharing};
+use self::usage::Reader;
 pub use self::usage::Snapshot;
+use super::call::SentTime;
 use super::client::Clients;
 use super::mapper::Mapper;
 
@@ -127,7 +129,7 @@ impl GroupMetrics {
         Self(ApiMetrics { inner: Arc::new(Inner::of_group(clients, mapper, group, options)), mode })
     }
 
-    /// Whether the group fails as a whole, and therefore receives one query per second.
+    /// Whether the group fails as a whole, and is queried at a reduced rate.
     pub fn is_down(&self) -> bool {
         self.0.inner.is_custom_down()
     }
@@ -160,6 +162,45 @@ impl Metrics for ApiMetrics {
                     .boxed()
             }
             FetchMode::Shared(shares) => shares.fetch(&self.inner, query, age).boxed(),
+        }
+    }
+}
+
+impl Inner {
+    /// Sends the request of one query.
+    async fn fetch(&self, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
+        self.limited(query, self.request(query, sent)).await.map_err(|unanswered| unanswered.error)
+    }
+
+    /// Fetches the usage of the pods that a selector matches. The empty selector matches all pods of the
+    /// namespace.
+    async fn usage(
+        &self,
+        namespace: &Arc<str>,
+        selector: &Arc<str>,
+        reader: Reader,
+        sent: &SentTime,
+    ) -> Result<Snapshot, FailedQuery> {
+        let query = Query::Resource { namespace: Arc::clone(namespace), selector: Arc::clone(selector) };
+        self.limited(&query, usage::fetch(self, namespace, selector, reader, sent)).await
+    }
+
+    async fn request(&self, query: &Query, sent: &SentTime) -> Result<Answer, FetchError> {
+        match query {
+            Query::Resource { namespace, selector } => {
+                let usage = usage::fetch(self, namespace, selector, Reader::without_labels(), sent).await?;
+                Ok(Answer::Resource(usage.all()))
+            }
+            Query::Pods { namespace, metric, selector, metric_selector } => {
+                custom::ask_pods(self, namespace, metric, selector, metric_selector, sent).await
+            }
+            Query::Object { namespace, group, kind, name, metric, metric_selector } => {
+                let described = custom::DescribedObject { namespace, group, kind, name };
+                custom::ask_object(self, described, metric, metric_selector, sent).await
+            }
+            Query::External { namespace, metric, selector } => {
+                external::fetch(self, namespace, metric, selector, sent).await
+            }
         }
     }
 }

@@ -9,9 +9,8 @@ use serde_json::value::RawValue;
 
 use crate::call::Call;
 use crate::client::Client;
-use crate::decode::{DecodeError, Text};
+use crate::decode::{DecodeError, Envelope, Text};
 use crate::error::ApiError;
-use crate::list::Envelope;
 
 /// Reads a list item by item into a `Vec` and checks its kind.
 pub(super) async fn list<T>(

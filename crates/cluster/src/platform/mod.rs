@@ -1,4 +1,5 @@
-//! Differences between operating systems. Only this module contains code for a specific operating system.
+//! Differences between operating systems. In this crate, only this module contains code for a specific operating
+//! system.
 //!
 //! Every function exists on all systems. The result is empty if a system lacks the feature.
 

@@ -83,7 +83,7 @@ impl Scales {
         decode(&self.client.bytes_in(turn, &call).await?)
     }
 
-    /// Writes `scale`, a scale from an earlier read with a changed `spec_replicas`, in the version of
+    /// Writes `scale`, a scale from an earlier read with a changed `spec_replicas`, in the `scale_version` of
     /// `mapping`. Returns the scale that the server stored.
     pub async fn put(
         &self,

@@ -56,7 +56,7 @@ pub struct WireTarget<'a> {
     pub namespace: Cow<'a, str>,
     /// `metadata.name`.
     pub name: Cow<'a, str>,
-    /// `metadata.resourceVersion`. The Scale has the same version.
+    /// `metadata.resourceVersion` of the object and of its Scale.
     pub resource_version: Cow<'a, str>,
     /// The projected Scale. `None` if only the server can compute it.
     pub scale: Option<WireScale>,
@@ -96,8 +96,8 @@ impl Watched for Scalable {
         self.mapping.group_resource().into()
     }
 
-    /// Fails only if the metadata is unreadable. Any other error yields an object without a Scale, so that a
-    /// stale Scale is not used.
+    /// Fails only if the metadata is unreadable or has no name. Any other error yields an object without a Scale, so
+    /// that a stale Scale is not used.
     fn decode<'a>(&self, object: &'a [u8]) -> Result<WireTarget<'a>, DecodeError> {
         let target = match &self.shape {
             Shape::Structured => built_in::<LabelSelector>(object),
@@ -157,8 +157,7 @@ impl From<Labels> for LabelSelector {
     }
 }
 
-/// Decodes a built-in object. The server has applied its defaults, so an object with a missing count has no
-/// Scale.
+/// Decodes a built-in object. The server always sets a count, so an object without a count gets no Scale.
 fn built_in<'a, S>(object: &'a [u8]) -> Result<WireTarget<'a>, DecodeError>
 where
     S: Deserialize<'a> + Into<LabelSelector>,

@@ -146,7 +146,7 @@ fn not_registered(kind: &str, api_version: &str) -> String {
     )
 }
 
-/// A Scale cannot be represented in the version that discovery names. Nothing was sent.
+/// A Scale cannot be encoded in the version that discovery names, or discovery names none. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 enum EncodeError {
     #[error(

@@ -301,7 +301,7 @@ async fn events_of_one_hpa_leave_room_for_those_of_others() {
         |name: &str| events(&cluster).iter().filter(|event| event["involvedObject"]["name"] == name).count();
     assert_eq!((delivered("api"), delivered("db")), (1, 1));
     assert_eq!(recorder.stats().overflow, 28_800);
-    // The queue is empty, so there is room again.
+    // The queue is empty, so it accepts events again.
     recorder.record(target(), intent("again"));
     recorder.flush().await;
     assert_eq!(recorder.stats().overflow, 28_800);

@@ -122,7 +122,7 @@ async fn endless_response_is_cut_off_at_its_limit() {
     assert_eq!(scale.unwrap_err(), ApiError::TooLarge { limit: 4 << 20 });
     // An item and the envelope have separate limits.
     for (start, limit) in [("{\"items\":[{\"a\":\"", 16 << 20), ("{\"kind\":\"", 1 << 20)] {
-        let mut scanner = crate::list::ItemScanner::default();
+        let mut scanner = crate::decode::ItemScanner::default();
         scanner.push(start.as_bytes(), |_| Ok(())).unwrap();
         let piece = vec![b'x'; 1 << 19];
         let pushed = (0..64).position(|_| scanner.push(&piece, |_| Ok(())).is_err()).unwrap();
@@ -215,7 +215,7 @@ fn decoders_do_not_recurse_into_deep_nesting() {
                 decode::watch_event(&json)
                     .map(|event| (decode::hpa(event.object), decode::pod(event.object)).0),
             );
-            let mut scanner = crate::list::ItemScanner::default();
+            let mut scanner = crate::decode::ItemScanner::default();
             let mut items = 0;
             let pushed = scanner.push(&json, |item| {
                 items += 1;

@@ -215,7 +215,7 @@ async fn repeated_write_passes_the_gate_again() {
         let error =
             scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
         assert_eq!((cluster.requests().len(), start.elapsed().as_secs()), (4, 6), "{code}");
-        // The first attempt of a 503 may have been applied.
+        // A first attempt with a 503 may have been applied.
         assert_eq!((error.is_refused(), error.outcome_unknown()), (!is_unknown, is_unknown), "{error:?}");
     }
 }

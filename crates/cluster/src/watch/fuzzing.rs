@@ -7,11 +7,11 @@ use crate::error::ApiError;
 /// The meaning of one line of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodedLine {
-    /// An object or a bookmark, with its version.
+    /// An object or a bookmark, with its resourceVersion.
     Event(String),
-    /// The end of the initial events, with its version.
+    /// The end of the initial events, with its resourceVersion.
     InitialEventsEnd(String),
-    /// A line that could not be decoded.
+    /// A line without a usable resourceVersion, or with an unknown type.
     Skipped,
     /// The error that ends the watch.
     Failed(ApiError),

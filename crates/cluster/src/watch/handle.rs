@@ -50,7 +50,7 @@ pub enum Restart {
     /// Neither an event nor a bookmark arrived for 90 s, or the server did not end the watch at its timeout.
     /// The connection is considered lost.
     Silent,
-    /// The server does not have the version (expired, or not reached yet). All objects are listed again.
+    /// The server does not have the resourceVersion (expired, or not reached yet). All objects are listed again.
     Expired,
     /// The permission is missing.
     Forbidden,
@@ -94,7 +94,7 @@ pub struct WatchStatus {
     pub resource: Arc<str>,
     /// The watched namespace. `None` for all namespaces.
     pub namespace: Option<Arc<str>>,
-    /// Whether a list has been complete at least once.
+    /// Whether at least one list has been completed.
     pub synced: bool,
     /// Time since the last event, bookmark or complete list.
     pub since_last_event: Option<Duration>,
@@ -239,7 +239,7 @@ impl Handle {
             && inner.last_event.is_some_and(|at| at.elapsed() < silence)
     }
 
-    /// Records that a watch continues at the last version.
+    /// Records that a watch continues at the last resourceVersion.
     pub(super) fn resumed(&self) {
         self.shared.inner.lock().down = None;
     }
@@ -273,8 +273,9 @@ impl Handle {
         self.shared.inner.lock().skipped += 1;
     }
 
-    /// Records an error. Logs it once, and again every minute while it lasts. Before the first list is
-    /// complete, the error is logged only once, because the startup code logs its wait for the list.
+    /// Records an error. Logs it once, and again every minute while it lasts. Logs every expired resourceVersion.
+    /// Before the first list is complete, the error is logged only once, because the startup code logs its wait for the
+    /// list.
     pub(super) fn failed(&self, error: &ApiError) {
         let resource = Scope(&self.shared.resource, self.shared.namespace.as_deref());
         let mut inner = self.shared.inner.lock();

@@ -8,11 +8,11 @@ use crate::error::{ApiError, Status};
 
 /// The meaning of one line of a watch.
 pub(super) enum Line {
-    /// An object or a bookmark, with its version. Already applied.
+    /// An object or a bookmark, with its resourceVersion. Already applied.
     Event { resource_version: String, bookmark: bool },
     /// The initial events are complete up to `resource_version`.
     InitialEventsEnd { resource_version: String },
-    /// A line that could not be decoded.
+    /// A line without a usable resourceVersion, or with an unknown type.
     Skipped,
 }
 
@@ -62,7 +62,7 @@ where
         }))
     }
 
-    /// Applies a bookmark or a deletion. Returns its version, and whether it ends the initial events.
+    /// Applies a bookmark or a deletion. Returns its resourceVersion, and whether it ends the initial events.
     fn meta(&mut self, event: &decode::WatchEvent<'_>) -> Option<(String, bool)> {
         let meta = match decode::meta(event.object) {
             Ok(meta) => meta,
@@ -80,7 +80,7 @@ where
         (!meta.resource_version.is_empty()).then_some((meta.resource_version, ends_initial_events))
     }
 
-    /// Decodes an object into the sink and returns its version. Reports and skips an object that cannot be
+    /// Decodes an object into the sink and returns its resourceVersion. Reports and skips an object that cannot be
     /// decoded.
     pub(super) fn apply(&mut self, object: &[u8]) -> Option<(String, bool)> {
         let error = match self.watched.decode(object) {

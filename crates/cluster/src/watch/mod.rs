@@ -1,10 +1,9 @@
-//! One list and watch loop per resource. The loop keeps a [`Sink`] equal to the cluster through every server
-//! failure.
+//! One list and watch loop per resource. The loop updates a [`Sink`] and recovers from every server failure.
 //!
 //! Invariants:
 //! - The sink keeps its previous view until the next list is complete ([`Sink::start`] … [`Sink::done`]).
 //! - An object that cannot be decoded is reported and skipped, and does not end the watch.
-//! - A wait follows every failure.
+//! - Consecutive failures lead to waits.
 //!
 //! The transitions are in `state`. This file does the I/O.
 
@@ -37,7 +36,7 @@ pub use resources::{HpaCache, Hpas, Pods, Watched};
 pub(super) const PAGE: &str = "500";
 /// Timeout of one page.
 pub(super) const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
-/// Maximum size of a page, in bytes: 500 objects of the maximum size in etcd.
+/// Maximum size of a page, in bytes. Enough for 500 objects of the maximum size in etcd.
 pub(super) const MAX_PAGE: usize = 1 << 30;
 /// Maximum length of a line of a watch, in bytes. Far above the maximum object size in etcd.
 const MAX_LINE: usize = 16 << 20;
@@ -88,8 +87,8 @@ pub struct WatchOptions {
     /// Whether to start with a streaming list (`sendInitialEvents`). The loop falls back to pages
     /// automatically.
     pub streaming_lists: bool,
-    /// Maximum wait between retries. The default is half a sync period, so that recovery is noticed within
-    /// one period.
+    /// Maximum wait of the back-off after failures. The default is half of the default sync period, so that a recovery
+    /// is noticed within one period.
     pub longest_wait: Duration,
     /// Spreads waits and watch lengths.
     pub jitter: Jitter,
@@ -282,7 +281,7 @@ where
         }
     }
 
-    /// Follows the changes after a version.
+    /// Follows the changes after a resourceVersion.
     async fn follow(&mut self, resource_version: &str) -> Outcome {
         let seconds = self.watch_length();
         let call = self
@@ -312,7 +311,7 @@ where
             let silent = self.machine.max_silence().map(|limit| received + limit).filter(|at| *at < end);
             let line = match timeout_at(silent.unwrap_or(end), lines.next()).await {
                 Ok(Ok(Some(line))) => line,
-                // The server's timeout has passed. The loop resumes at the last version.
+                // The server has ended the watch. The loop resumes at the last resourceVersion.
                 Ok(Ok(None)) => {
                     self.handle.restarted(Restart::Ended);
                     return Outcome::Ended { lasted: opened.elapsed(), events };
@@ -366,7 +365,7 @@ where
     }
 }
 
-/// Whether the error states that the server does not support streaming lists.
+/// Whether the error can mean that the server does not support streaming lists.
 fn refuses_streaming(error: &ApiError) -> bool {
     match error.code() {
         Some(400 | 422) => true,
@@ -375,8 +374,8 @@ fn refuses_streaming(error: &ApiError) -> bool {
     }
 }
 
-/// Whether the loop must list again because the version is too old, or later than the server's version (a
-/// restored etcd).
+/// Whether the loop must list again because its resourceVersion is too old, or newer than the newest one of the server
+/// (a restored etcd).
 fn expired(error: &ApiError) -> bool {
     match error {
         ApiError::Status { cause, message, .. } => {

@@ -11,9 +11,10 @@ use crate::jitter::Jitter;
 const FIRST_WAIT: Duration = Duration::from_millis(800);
 /// Minimum duration of a watch without events. A shorter watch counts as a failure. The limit is client-go's.
 const VERY_SHORT: Duration = Duration::from_secs(1);
-/// Maximum wait before a list after an expired watch. The limit is client-go's.
+/// Maximum wait before a list after an expired or silent watch. The limit is client-go's.
 const LONGEST_RELIST_WAIT: Duration = Duration::from_secs(30);
-/// Time from a complete list after which its watch may expire without a wait. The limit is client-go's.
+/// Age of a complete list from which the next list follows an expired or silent watch without a wait. The limit is
+/// client-go's.
 const LASTING_VIEW: Duration = Duration::from_mins(2);
 /// Maximum `Retry-After` that the loop honours.
 const LONGEST_ASKED_WAIT: Duration = Duration::from_mins(1);
@@ -30,7 +31,7 @@ pub(super) enum State {
     },
     /// Follow the changes after `resource_version`, up to which the sink is complete.
     Watching {
-        /// The last version received.
+        /// The last resourceVersion received.
         resource_version: String,
     },
 }
@@ -42,22 +43,22 @@ pub(super) enum Outcome {
     Page {
         /// Token that continues the list. Empty after the last page.
         next: String,
-        /// The version of the list.
+        /// The resourceVersion of the list.
         resource_version: String,
     },
     /// A streaming list is complete. Its watch continues.
     Listed {
-        /// The version up to which the list is complete.
+        /// The resourceVersion up to which the list is complete.
         resource_version: String,
     },
     /// An event or a bookmark arrived.
     Progress {
-        /// The version of the event or bookmark.
+        /// The resourceVersion of the event or bookmark.
         resource_version: String,
         /// Whether this is a periodic bookmark.
         bookmark: bool,
     },
-    /// The server ended the watch, as it does every few minutes.
+    /// The server ended the watch, as it does every few minutes, or failed to end the watch at its timeout.
     Ended {
         /// The duration of the watch.
         lasted: Duration,
@@ -71,8 +72,8 @@ pub(super) enum Outcome {
     },
     /// The server does not support streaming lists, or ignores the parameters.
     StreamingUnsupported,
-    /// The server does not have the version or the continue token: expired (410), refused (400), or not
-    /// reached (a restored etcd).
+    /// The server does not have the resourceVersion or the continue token: expired (410), refused (400), or not reached
+    /// (a restored etcd).
     Expired {
         /// Time since the last complete list. `None` while a list is read.
         view_age: Option<Duration>,
@@ -97,8 +98,8 @@ pub(super) struct Machine {
     jitter: Jitter,
 }
 
-/// Whether the server sends bookmarks. A server may ignore the request for bookmarks: servers without a watch cache do,
-/// and some servers of aggregated APIs.
+/// Whether the server sends bookmarks. A server may ignore the request for bookmarks, as servers without a watch cache
+/// and some servers of aggregated APIs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bookmarks {
     /// No watch has lasted long enough to decide.
@@ -106,8 +107,8 @@ enum Bookmarks {
     /// A bookmark has arrived, so the silence of a later watch is a fault. The bookmark that ends a streaming
     /// list does not count, because a server without a watch cache sends it too.
     Sent,
-    /// A whole watch has been silent before the first bookmark. Silence is then the normal state of a resource
-    /// without changes, so the next watches last until the server ends them.
+    /// A watch has been silent for [`MAX_SILENCE`] before the first bookmark. Silence is then the normal state of a
+    /// resource without changes, so the next watches last until the server ends them.
     Missing,
 }
 
@@ -142,8 +143,8 @@ impl Machine {
     /// Applies an outcome. Returns the wait before the request of the new state.
     pub(super) fn step(&mut self, outcome: Outcome) -> Duration {
         match outcome {
-            // A complete list alone does not reset the failures, because a server that expires every watch
-            // would be listed in a hot loop.
+            // A complete list alone resets no back-off. Otherwise, if a server expired every watch, the loop would list
+            // again without a wait.
             Outcome::Page { next, resource_version } => {
                 self.state = if next.is_empty() {
                     State::Watching { resource_version }
@@ -182,8 +183,8 @@ impl Machine {
             }
             Outcome::Silent { view_age } => match self.bookmarks {
                 Bookmarks::Sent if self.silent => {
-                    // A server sends neither events nor bookmarks to a watch from a version that it has not
-                    // reached, as after a restore of etcd. Only a list shows its version.
+                    // A server sends neither events nor bookmarks to a watch from a resourceVersion that it has not
+                    // reached, as after a restore of etcd. Only a list returns the current one.
                     self.silent = false;
                     self.relist(view_age)
                 }
@@ -191,7 +192,8 @@ impl Machine {
                     self.silent = true;
                     Duration::ZERO
                 }
-                // The server sends no bookmarks, or has lost the version of the watch. A list handles both cases.
+                // The server sends no bookmarks, or has lost the resourceVersion of the watch. A list handles both
+                // cases.
                 Bookmarks::Unknown | Bookmarks::Missing => {
                     self.bookmarks = Bookmarks::Missing;
                     self.relist(view_age)
@@ -212,9 +214,10 @@ impl Machine {
         }
     }
 
-    /// Lists again after a watch. The first list is immediate, because an expired version is normal after a long pause.
-    /// Events between a list and the next expiry do not shorten the waits. Otherwise, a server that expires each watch
-    /// after one event would be listed in a hot loop. As in client-go, only a lasting view shortens the waits.
+    /// Lists again after a watch. The first list is immediate, because an expired resourceVersion is normal after a
+    /// long pause. Events between a list and the next expiry do not shorten the waits. Otherwise, if a server expired
+    /// each watch after one event, the loop would list again without a wait. As in client-go, only a lasting view
+    /// shortens the waits.
     fn relist(&mut self, view_age: Option<Duration>) -> Duration {
         self.state = self.initial_state();
         if view_age.is_some_and(|age| age >= LASTING_VIEW) {

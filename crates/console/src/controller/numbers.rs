@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::MAX_ENTRIES;
 
-/// Maximum size of a page, in bytes. The page has a line for each HPA.
+/// The limits of a page. Its size is large, because the page has a line for each HPA.
 const LIMITS: Limits = Limits { bytes: 32 << 20, line: 64 << 10, labels: 64, series: 1 };
 /// The objective of lateness, in seconds.
 const IN_TIME: f64 = 1.0;
@@ -46,7 +46,7 @@ pub struct Numbers {
     pub sources: BTreeMap<String, SourceState>,
     /// The watches, by resource.
     pub watches: BTreeMap<String, WatchState>,
-    /// Whether the process leads, by Lease.
+    /// Whether the process is the leader, by Lease.
     pub leads: BTreeMap<String, bool>,
     /// The reaction to another controller.
     pub takeover: Option<String>,
@@ -93,7 +93,7 @@ pub struct Requests {
 /// A source of metrics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SourceState {
-    /// Whether the whole server fails.
+    /// Whether the source is down.
     pub down: Option<bool>,
     /// Reads without a number, by reason.
     pub errors: BTreeMap<String, f64>,

@@ -73,8 +73,8 @@ impl Candidate {
         self.life.clone()
     }
 
-    /// Runs until the Lease is lost. When `release` is cancelled, releases the Lease. All writers must have
-    /// stopped before.
+    /// Runs until the Lease is lost or `release` is cancelled. After the cancellation, releases the Lease if this
+    /// candidate holds it. Cancel `release` only after all writers have stopped.
     pub async fn run(mut self, release: CancellationToken) -> CandidateExit {
         let Some(acquired) = release.run_until_cancelled(self.acquire()).await else {
             return self.exit_standby().await;
@@ -122,7 +122,7 @@ impl Candidate {
         }
     }
 
-    /// Waits until `latest`, or until the Lease was released or has expired.
+    /// Waits until `latest`, or until the Lease is released, deleted or expired.
     async fn wait_to_acquire(&mut self, latest: Instant) {
         loop {
             // The last attempt has already failed to acquire an expired Lease.
@@ -294,7 +294,7 @@ impl Candidate {
         CandidateExit::NotReleased
     }
 
-    /// Publishes the holder of the Lease, if it has changed.
+    /// Publishes the holder of the Lease if its identity, term or address has changed.
     fn publish_standby(&self) {
         let follows = self.follows();
         self.leader_state.send_if_modified(|leader_state| {

@@ -77,7 +77,8 @@ impl Leases {
         Ok(self.api().create(&PostParams::default(), &lease).await?.into())
     }
 
-    /// Replaces the Lease if its version is unchanged. Keeps all metadata.
+    /// Replaces the Lease if its `resourceVersion` is unchanged. Keeps all metadata except for the annotations of the
+    /// serving address and its certificate.
     pub async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
         let lease = self.object(lease);
         Ok(self.api().replace(&self.name, &PostParams::default(), &lease).await?.into())

@@ -113,7 +113,7 @@ impl Default for Timing {
     }
 }
 
-/// Durations that allow two leaders at once, by client-go's rules.
+/// The reason why durations are invalid, by client-go's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TimingError {
     /// A leader must stop before another candidate may start.

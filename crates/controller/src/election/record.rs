@@ -90,7 +90,7 @@ impl Lease {
         Some(Peer { address, certificate })
     }
 
-    /// The metadata with the holder's current serving address. Other annotations stay.
+    /// The metadata with the annotations of `peer`, or without them if it is `None`. Other annotations stay.
     pub fn metadata_with(&self, peer: Option<Peer>) -> ObjectMeta {
         let mut metadata = self.metadata.clone();
         let mut annotations = metadata.annotations.take().unwrap_or_default();

@@ -11,7 +11,7 @@ use super::Peer;
 /// The state of a candidate, for the rest of its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaderState {
-    /// The candidate does not lead. The holder, if known.
+    /// The candidate does not lead. `None` if the Lease is free or was not observed.
     Standby(Option<Holder>),
     /// The candidate leads.
     Leader {
@@ -44,7 +44,7 @@ impl LeaseLife {
         self.until.lock().is_some_and(|until| Instant::now() < until + self.grace)
     }
 
-    /// Records an observation of the Lease. `until`: its end. `None` if it has no holder.
+    /// Records an observation of the Lease. `until`: its end. `None` without an observation.
     pub fn observe(&self, until: Option<Instant>) {
         *self.until.lock() = until;
     }
@@ -55,8 +55,8 @@ impl LeaseLife {
 pub struct Holder {
     /// The holder's identity.
     pub identity: String,
-    /// Number of changes of the holder when this holder acquired the Lease. The number increases with each
-    /// holder.
+    /// Number of changes of the holder when this holder acquired the Lease. Each new holder of the same Lease object
+    /// has a higher number.
     pub term: i32,
     /// The holder's serving address, if the holder publishes one.
     pub peer: Option<Peer>,

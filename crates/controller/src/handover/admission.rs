@@ -1,8 +1,8 @@
 //! The decision of the webhook: whether a write of the built-in controller is refused. No clock, no I/O.
 //!
-//! The API server sends an AdmissionReview for each write of a built-in user to a scale, to the status of an HPA, or
-//! of an event. A write is refused if it is about an HPA in scope and a leader is alive. In case of doubt it is
-//! allowed, because the built-in controller then continues to scale.
+//! The API server sends an AdmissionReview for each write of a built-in user to a scale, to the status of an HPA, or to
+//! an event. A write is refused if it is about an HPA in scope, a leader is alive, and the guard is not known to be
+//! broken. In case of doubt it is allowed, because the built-in controller then continues to scale.
 //!
 //! | write | refused for |
 //! |---|---|
@@ -213,7 +213,7 @@ pub enum Allowed {
     NotSynced,
     /// The Lease has no live holder, so only the built-in controller can scale.
     NoLeader,
-    /// The check of the guard's objects failed, so the leader does not rely on them.
+    /// The last check found that the guard's objects do not refuse these writes, so the leader does not rely on them.
     GuardBroken,
     /// The write is not about an HPA in scope.
     OutOfScope,
@@ -308,7 +308,7 @@ impl Verdict {
 }
 
 impl fmt::Display for Verdict {
-    /// The message that the built-in controller logs.
+    /// For a refusal, the message that the built-in controller logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allow(reason) => write!(f, "allowed: {reason:?}"),

@@ -1,8 +1,8 @@
 //! The HPAs in scope with their state machines, and the data of HPAs out of scope that the detection of shared pods
 //! needs.
 //!
-//! The watches and the driver write; the syncs and the webhook server read. The lock is internal. It is held for one
-//! lookup or one change, and never across an `await`.
+//! The watches, the driver, the syncs and the webhook server share the registry. Its lock is held for one lookup or one
+//! change, and never across an `await`.
 
 mod membership;
 mod refusals;
@@ -67,7 +67,7 @@ pub struct ChargeRow {
     pub by: By,
     /// The state.
     pub state: State,
-    /// Start of the state.
+    /// The time at which the state was entered.
     pub since: Timestamp,
     /// The last status write by another controller since this process started.
     pub last_foreign_write: Option<StatusWriter>,
@@ -79,7 +79,7 @@ pub struct ChargeRow {
 /// Number of HPAs by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// HPAs out of scope.
+    /// HPAs out of scope. Zero with `--shadow-others`, which keeps them in the store.
     pub outside: usize,
     /// HPAs in [`State::Claiming`].
     pub claiming: usize,
@@ -136,7 +136,7 @@ impl Charges {
         self.inner.lock().hpas.contains_key(&Key::new(namespace, hpa))
     }
 
-    /// The kinds of the targets with this name of HPAs in scope.
+    /// The kinds of the targets with this name, for HPAs in scope.
     pub fn targets(&self, namespace: &str, name: &str) -> Vec<TargetKind> {
         let inner = self.inner.lock();
         let (namespace, name): (Arc<str>, Arc<str>) = (namespace.into(), name.into());
@@ -231,7 +231,7 @@ impl Charges {
         self.change(|inner| inner.step(key, input, now, at));
     }
 
-    /// Records a foreign status write. Returns whether the HPA was in charge until now.
+    /// Records a foreign status write. Returns whether this instance was in charge of the HPA.
     pub fn foreign_write(&self, key: &Key, writer: &StatusWriter) -> bool {
         let (now, at) = (Instant::now(), self.clock.now());
         self.change(|inner| {
@@ -265,7 +265,7 @@ impl Charges {
         self.inner.lock().timers.first().map(|(due, _)| *due)
     }
 
-    /// The next task of the driver.
+    /// Removes and returns the next task of the driver.
     pub fn output(&self) -> Option<(Key, Output)> {
         self.inner.lock().outputs.pop_front()
     }
@@ -281,7 +281,8 @@ impl Charges {
         self.inner.lock().last_proof
     }
 
-    /// Waits until a machine may have an output or a new due time.
+    /// Waits until the driver may have work: an output, a new due time, a namespace to read, or a call of
+    /// [`Self::wake`].
     pub async fn changed(&self) {
         self.changed.notified().await;
     }

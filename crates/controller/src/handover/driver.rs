@@ -25,9 +25,9 @@ use cluster::status::read;
 
 /// Minimum interval between two events about the same HPA.
 const REMIND: Duration = Duration::from_hours(1);
-/// The wait before HPAs of a namespace are read again.
+/// The wait before a failed read of the HPAs of a namespace is retried.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// Number of HPAs that are logged one by one when many change their state at once.
+/// Maximum number of HPAs that are logged one by one when this instance takes charge of many at once.
 const LOGGED: usize = 10;
 
 /// Options and collaborators of [`Handover`].
@@ -39,7 +39,7 @@ pub struct Parts {
     pub period: Duration,
     /// The field manager of this instance's status writes.
     pub manager: &'static str,
-    /// Metrics of foreign writes.
+    /// Counts foreign writes.
     pub telemetry: Telemetry,
     /// Limits the times of writes, which a client may forge.
     pub clock: SharedClock,
@@ -64,7 +64,7 @@ struct Inner {
 }
 
 impl Handover {
-    /// Creates a driver that does nothing before [`Self::run`].
+    /// Creates a driver. [`Self::run`] handles the outputs of the machines.
     pub fn new(parts: Parts) -> Arc<Self> {
         Arc::new(Self { parts, controller: OnceLock::new(), inner: Mutex::default() })
     }
@@ -106,8 +106,8 @@ impl Handover {
         )
     }
 
-    /// Runs until the future is dropped. `client` reads HPAs, without a rate limit. `notices` sends the events
-    /// that the gate lets pass for HPAs that this instance is not in charge of.
+    /// Runs until the future is dropped. `client` reads HPAs, without a rate limit. `notices` sends events about HPAs
+    /// that this instance is not in charge of: the gate admits these events.
     pub async fn run(self: Arc<Self>, client: Client, notices: Recorder) {
         let charges = Arc::clone(&self.parts.charges);
         loop {
@@ -211,7 +211,7 @@ impl Handover {
         false
     }
 
-    /// Publishes an event for each new contest, if this replica leads, and at most once per HPA and [`REMIND`].
+    /// Publishes an event for each new contest, at most once per HPA and [`REMIND`].
     fn report_contests(&self, notices: &Recorder) {
         let now = Instant::now();
         let mut inner = self.inner.lock();
@@ -241,7 +241,8 @@ impl Handover {
         self.controller.get().and_then(Weak::upgrade)
     }
 
-    /// Adds a foreign rescale to the history, so that the rates of `behavior` hold from this instance's first write.
+    /// Adds a rescale from the watch to the history, so that the rates of `behavior` hold from this instance's first
+    /// write.
     fn remember(&self, hpa: &HpaRecord, rescale: foreign::ForeignRescale) {
         let (Some(controller), Some(behavior)) = (self.controller(), &hpa.spec.behavior) else { return };
         let foreign::ForeignRescale { at, from, to } = rescale;
@@ -266,8 +267,8 @@ impl Observer for Handover {
             return;
         }
         let Some(old) = old else {
-            // These writes preceded this process or the scope of this HPA. An entry ahead of the clock is forged, and
-            // would outweigh every later write.
+            // These writes happened before this process started, or before the HPA entered the scope. An entry ahead of
+            // the clock is forged, and would outweigh every later write.
             for writer in new.status_writers.iter().filter(|writer| writer.at <= now) {
                 let is_own = *writer.manager == *manager;
                 charges.step(&new.key, Input::Wrote { is_own, at: writer.at });
@@ -297,7 +298,7 @@ impl Observer for Handover {
 
     fn concluded(&self, sync: &ConcludedSync<'_>) {
         let key = &sync.hpa.key;
-        // Skip the copies, because an HPA in charge needs no proof.
+        // An HPA that is out of scope, or that this instance is in charge of, needs no proof.
         if self.parts.charges.state(key).is_none_or(|state| state == State::InCharge) {
             return;
         }

@@ -16,11 +16,11 @@
 //! | `Claiming` | `Tick` | guard proven or a write refused, and the silence lasts `SETTLE` | `InCharge` | `InCharge` |
 //! | `Claiming` | `ForeignWrite` | – | `Claiming` | the silence restarts |
 //! | `InCharge` | `ForeignWrite` | – | `Contested` | `Contested`, the silence restarts |
-//! | `InCharge` | `Guard` | broken, and no change stayed unanswered | `Contested` | `Contested`, the silence restarts |
+//! | `InCharge` | `Guard` | broken, proof other than `Unanswered` | `Contested` | `Contested`, the silence restarts |
 //! | `Contested` | `ForeignWrite` | – | `Contested` | the silence restarts |
 //! | `Contested` | `Tick` | guard proven, quiet time over | `Contested` | `Check` |
 //! | `Contested` | `Checked` | success, guard proven, quiet time over | `InCharge` | `InCharge` |
-//! | `Contested` | `Tick` | a write refused since the last foreign write | `InCharge` | `InCharge` |
+//! | `Contested` | `Tick` | refusal since the last foreign write, silence lasts `SETTLE` | `InCharge` | `InCharge` |
 //! | not `InCharge` | `Tick` | a change stayed unanswered | unchanged | `Check` |
 //! | not `InCharge` | `Checked` | success, a change stayed unanswered | `InCharge` | `InCharge` |
 //! | any | `Refused` | before the last foreign write | unchanged | – |
@@ -54,7 +54,7 @@ const RELAPSE: u32 = 10;
 pub enum State {
     /// The instance decides but writes nothing, because another controller may still write.
     Claiming,
-    /// The instance syncs the HPA.
+    /// The instance decides and writes.
     InCharge,
     /// The instance decides but writes nothing, because another controller wrote the HPA, or because the guard broke.
     Contested,
@@ -113,7 +113,7 @@ pub enum Input {
     },
     /// Another controller wrote the status of this HPA.
     ForeignWrite,
-    /// A status shows the time of a manager's last write.
+    /// An HPA shows the time of a manager's last status write.
     Wrote {
         /// Whether the manager is this instance.
         is_own: bool,
@@ -164,9 +164,9 @@ pub struct Charge {
     period: Duration,
     phase: Phase,
     guard: Guard,
-    /// Time of the last foreign write, or of `Lead` if no write followed. `None` on a standby.
+    /// Start of the silence: the time of `Lead`, of the last contest or of the last foreign write. `None` on a standby.
     silent_since: Option<Instant>,
-    /// Time of the first refused write since the last foreign write.
+    /// Time of the first refused write since the last foreign write and the last change of state.
     refused: Option<Instant>,
     last_foreign: Option<Instant>,
     has_relapsed: bool,
@@ -333,7 +333,7 @@ impl Charge {
             return Some(self.enter(proof, now));
         }
         let evidence = self.evidence.as_mut().filter(|_| self.checking.is_none())?;
-        // The search for a proof follows the quiet time of the search.
+        // After the quiet time of the search, another tick may complete a proof.
         let mut output = evidence.step(evidence::Input::Tick, now);
         if output == Some(evidence::Output::Quiet) {
             output = evidence.step(evidence::Input::Tick, now);

@@ -1,5 +1,5 @@
-//! Moves HPAs in and out of scope. The store contains the HPAs in scope. The registry keeps the data of HPAs out of
-//! scope that other HPAs need.
+//! Moves HPAs in and out of scope. The store contains the HPAs in scope. For HPAs out of scope, the registry keeps the
+//! data that HPAs in scope need.
 //!
 //! The store drops an HPA that leaves the scope like a deleted one, except that its selector still counts
 //! for the detection of shared pods if other HPAs of its namespace are in scope. A worker then reads the selector
@@ -50,9 +50,9 @@ impl Controller {
         }
     }
 
-    /// Drops the state of an HPA that is out of scope now, except for a selector that still counts. The selector
-    /// counts until a worker has read it again. Otherwise an earlier sync of an HPA on the same pods would scale.
-    /// Returns whether there is such a selector.
+    /// Drops the state of an HPA that is out of scope now, except for a selector that still counts. Until a worker has
+    /// read the selector again, the old one counts. Otherwise an HPA on the same pods could sync first, and would
+    /// scale. Returns whether there is such a selector.
     pub(crate) fn left_scope(&self, charges: &Charges, key: &Key, update: &Update) -> bool {
         let selector = self.overlap.selector(key).filter(|_| charges.neighbour(key).is_some());
         self.changed(update);
@@ -125,8 +125,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Puts an HPA that was read into the store, if the watch has delivered it. Otherwise a stale read could restore
-    /// a deleted HPA.
+    /// Stores an HPA from a read, if the watch has already delivered the HPA. Otherwise a stale read could restore a
+    /// deleted HPA.
     fn adopt_one(&self, charges: &Charges, hpa: HpaRecord) -> bool {
         let _moving = charges.moving();
         let is_new = charges.is_outside(&hpa.key)

@@ -88,7 +88,7 @@ impl GuardObjects {
             "scale",
             true,
             &[rule(&["*"], &["UPDATE"], "*/scale")],
-            // The plural of a kind is regular in the groups of Kubernetes. In other groups it may be any word, so
+            // The plural of a kind is regular in the core group and in `apps`. In other groups it may be any word, so
             // only the name and the group count.
             "params.spec.scaleTargetRef.name != request.name || (has(params.spec.scaleTargetRef.apiVersion) && \
              params.spec.scaleTargetRef.apiVersion.contains('/') ? \

@@ -39,7 +39,7 @@ impl Outside {
         let old = if let Some(known) = self.hpas.get_mut(key) {
             Some(std::mem::replace(known, hpa))
         } else {
-            // HPAs of one namespace share its name.
+            // HPAs of one namespace share one copy of its name.
             let from = Key { namespace: Arc::clone(&key.namespace), name: Arc::default() };
             let beside = self.hpas.range(from..).next().map(|(beside, _)| &beside.namespace);
             let namespace = beside.filter(|namespace| **namespace == key.namespace);

@@ -14,7 +14,7 @@ use crate::record::Answer;
 /// The path of the page.
 pub const HANDOVER: &str = "/handover";
 
-/// The page. `guard`: `--handover-guard`. `None` if all HPAs are in scope.
+/// The page. `charges`: `None` if all HPAs are in scope. `guard`: `--handover-guard`.
 pub fn page(charges: Option<Arc<Charges>>, guard: &'static str) -> JsonPage {
     Arc::new(move |_| {
         let report = charges.as_deref().map_or_else(Report::of_all, |charges| Report::new(charges, guard));

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::objects::{GuardObjects, PATH};
 
-/// Fields that do not weaken the guard.
+/// Fields that [`compare`] ignores: they do not weaken the guard, or are checked separately (`clientConfig`).
 const FREE: [&str; 7] =
     ["timeoutSeconds", "message", "messageExpression", "reason", "name", "auditAnnotations", "clientConfig"];
 /// The field that decides about writes when the guard fails. The API server's default is `Fail`.
@@ -36,7 +36,7 @@ pub enum Defect {
         /// Kind and name.
         object: String,
     },
-    /// A field lets writes of the built-in controller pass.
+    /// A field differs, so writes of the built-in controller may pass.
     #[error("{object}: {field} is {actual}, not {expected}: apply the manifests of the guard")]
     Differs {
         /// Kind and name.
@@ -58,10 +58,10 @@ pub enum Defect {
         object: String,
         /// The path of the field.
         field: String,
-        /// The value in the cluster, as JSON.
+        /// The value in the cluster, as JSON, shortened.
         actual: String,
     },
-    /// The API server rejects the certificates of the replicas.
+    /// The API server rejects the certificate that this replica serves.
     #[error(
         "{object}: {field} does not trust the certificate of the webhook: let the leader write the field, which needs \
          the verbs get and update on this object, or renew the files of --handover-webhook-cert-file"

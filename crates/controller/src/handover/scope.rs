@@ -32,7 +32,8 @@ pub enum Scope {
     /// All HPAs of the watched namespaces.
     #[default]
     All,
-    /// HPAs with the label of this instance, or in a namespace with that label.
+    /// HPAs with the [`LABEL`] of this instance, and HPAs without [`LABEL`] in a namespace with the [`LABEL`] of this
+    /// instance.
     Labelled,
 }
 
@@ -132,7 +133,7 @@ impl By {
 /// The reason why an HPA is out of scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Neither the HPA nor its namespace has a label.
+    /// The HPA does not have [`LABEL`]. Its namespace does not have it either, or has the value [`BUILT_IN`].
     NoLabel,
     /// The label of the HPA is [`BUILT_IN`].
     Excluded,

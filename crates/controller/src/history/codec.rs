@@ -1,8 +1,8 @@
 //! Encodes a history as bytes: compact, exact to the nanosecond, and validated when it is decoded.
 //!
-//! The encoding is a version byte and `StoredHistory`, followed by `StoredPolicy` if a scaling policy needs the
-//! metrics of earlier syncs. Syncs are a period apart, so each time is stored as
-//! the change of its distance to the previous time (delta of deltas).
+//! The encoding is a version byte and `StoredHistory`, followed by `StoredPolicy` if a scaling policy needs the metrics
+//! of earlier syncs. Syncs are a period apart, so each time is stored as the change of its distance to the previous
+//! time (delta of deltas).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -186,7 +186,7 @@ pub fn decode(bytes: &[u8]) -> Result<KeptHistory, HistoryError> {
     Ok(KeptHistory { history: Arc::new(history), policy: policy.map(Arc::new) })
 }
 
-/// Whether a metric is stored. The key contains the name.
+/// Whether a metric is short enough to be stored.
 fn is_stored(key: &str, name: &str) -> bool {
     key.len().max(name.len()) <= MAX_KEY
 }

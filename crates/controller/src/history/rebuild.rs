@@ -1,9 +1,8 @@
 //! Rebuilds lost histories from the status of an HPA and its events.
 //!
-//! Every controller of HPAs, including the built-in one, writes `status.lastScaleTime` and sends
-//! `SuccessfulRescale` events. The rates of `behavior` therefore hold across a restart, and across a change
-//! from one controller to the other. Events live for an hour, which is longer than the maximum period of a
-//! policy.
+//! Every controller of HPAs, including the built-in one, writes `status.lastScaleTime` and sends `SuccessfulRescale`
+//! events. The rates of `behavior` therefore hold across a restart, and across a change from one controller to another.
+//! Events live for an hour, which is longer than the maximum `periodSeconds`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +24,7 @@ use cluster::permission::{Permission, allowed, row};
 const REASON: &str = "SuccessfulRescale";
 /// The kind of the events' objects.
 const KIND: &str = "HorizontalPodAutoscaler";
-/// Maximum number of events to read. 10,000 HPAs send fewer events in an hour.
+/// Maximum number of events to read: ten per hour for each of 10,000 HPAs.
 const MOST_EVENTS: usize = 100_000;
 
 /// The reason why rescales cannot be read from events.
@@ -157,9 +156,9 @@ struct Object<'a> {
 impl RescaleEvent<'_> {
     /// The rescales that the event represents. `None` unless the event describes all of them.
     ///
-    /// A repeated event (the same count for the same reason) increments `count` and moves `lastTimestamp`. It
-    /// therefore describes two rescales but not three. The tenth different event within ten minutes becomes
-    /// `combined` and has the count of the last one.
+    /// A repeated event (the same new size for the same reason) increments `count` and moves `lastTimestamp`. It
+    /// therefore describes two rescales but not three. The tenth different event within ten minutes becomes `combined`.
+    /// Its message then has another prefix, so the event is ambiguous.
     fn rescales(&self) -> Option<Vec<(Timestamp, i32)>> {
         let to = new_size(&self.message)?;
         let first = self.first_timestamp.or(self.micro_time)?;

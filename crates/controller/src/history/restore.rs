@@ -2,8 +2,8 @@
 //! status and events.
 //!
 //! The restore covers HPAs with no history other than rescales from the watch. It takes a few seconds at most. For a
-//! part that is still missing, the controller then assumes the worst case. The same applies to the past of an HPA
-//! that appears later: the controller derives that past from the HPA's status (`controller::HpaIntake`).
+//! part that is still missing, the controller then assumes the worst case. The same applies to the past of an HPA that
+//! appears later: the controller derives that past from the HPA's status ([`HpaIntake`](crate::reconcile::HpaIntake)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct RestoreCounts {
     pub rebuilt: usize,
 }
 
-/// Restores the history of every HPA that has none. `namespaces`: the watched namespaces, or `None` for all.
+/// Restores the history of every HPA without recommendations. `namespaces`: the watched namespaces, or `None` for all.
 /// Restores nothing after a complete handover.
 pub async fn restore(
     controller: &Controller,
@@ -142,8 +142,8 @@ fn after_crash(
     } else if let (Some(newest), Some(scaled)) = (newest, hpa.status.last_scale_time)
         && scaled > newest
     {
-        // A missing rescale counts as a recommendation. A rescale with a time ahead of our clock counts as
-        // made now.
+        // A missing rescale counts as a recommendation. If its time is ahead of this leader's clock, it counts as made
+        // now.
         recommendations.push(Recommendation { at: scaled.min(now), replicas: hpa.status.desired_replicas });
     }
     kept.inherit(now)
@@ -160,7 +160,8 @@ fn longest_window(hpa: &HpaRecord, controller: &Controller) -> SignedDuration {
     longest.map_or(default, |longest| longest.max(default))
 }
 
-/// Reads the rescales from the events of the HPAs for which they can still matter.
+/// Reads rescale events if they can still affect one of the HPAs. With `namespaces`, reads only the namespaces of such
+/// HPAs.
 async fn events(
     controller: &Controller,
     reads: &Client,
@@ -194,6 +195,6 @@ fn log_events_error(namespace: Option<&str>, error: &EventsError) {
     tracing::warn!(
         namespace, %error,
         "failed to read rescale events; an HPA with a lost history is not scaled until the longest period of its \
-         policies has passed since its last rescale"
+         behavior policies has passed since its last rescale"
     );
 }

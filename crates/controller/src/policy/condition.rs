@@ -72,7 +72,7 @@ pub(crate) fn publish(
     conclusion.status = (status != *hpa.status).then(|| Arc::new(status));
 }
 
-/// Whether a status shows the condition.
+/// The condition of a policy in a status, if present.
 pub(crate) fn find(conditions: &[Condition]) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.kind == ACTIVE)
 }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use autoscaling::selector::{LabelSelector, Labels, Selector, SelectorError};
+use autoscaling::status::Condition;
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::status::PolicyStatus;
 use cluster::decode::{DecodeError, meta_of};
 use cluster::watch::Watched;
 
 /// The API group of policies.
 pub const GROUP: &str = "autoscaling.concertina.dev";
-/// The version of [`GROUP`] that this controller reads.
+/// The version of [`GROUP`] that this controller reads and writes.
 pub const VERSION: &str = "v1alpha1";
 
 /// The kinds of policy objects.
@@ -106,6 +106,28 @@ impl PolicyObject {
         let in_namespace = self.name.namespace.is_some()
             || self.namespace_selector.as_ref().is_ok_and(|selector| selector.matches(namespace_labels));
         in_namespace && self.selector.as_ref().is_ok_and(|selector| selector.matches(labels))
+    }
+}
+
+/// `status` of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PolicyStatus {
+    /// `metadata.generation` that the status describes.
+    pub(super) observed_generation: i64,
+    /// The number of HPAs that the policy applies to.
+    pub(super) matched: i64,
+    pub(super) conditions: Vec<Condition>,
+}
+
+impl PolicyStatus {
+    /// The status without the times of its conditions, which differ between equal writes.
+    pub(super) fn without_times(&self) -> Self {
+        let mut status = self.clone();
+        for condition in &mut status.conditions {
+            condition.last_transition_time = None;
+        }
+        status
     }
 }
 

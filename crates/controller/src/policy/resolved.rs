@@ -16,13 +16,13 @@ use policies::spec::{Level, Parsed, Problem, ProblemReason, parse};
 use super::objects::{PolicyName, PolicyObject};
 use super::store::StoredPolicy;
 
-/// The policies of an HPA. HPAs with the same policies share them.
+/// The policies of an HPA. HPAs that match the same policy objects and have no annotation share one instance.
 #[derive(Debug)]
 pub(crate) struct Merged {
     policy: Arc<Policy>,
     objects: Vec<PolicyName>,
-    /// The last rules. The search for the times of schedules takes longer than the rest of a resolution, and its
-    /// result is valid until the next edge.
+    /// The rules of the last sync, which are valid until their next change. The search for the times of schedules takes
+    /// longer than the rest of a resolution.
     rules: Mutex<Option<Arc<Rules>>>,
 }
 

@@ -8,14 +8,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use autoscaling::condition::ConditionUpdate;
-use autoscaling::status::Condition;
 use http::Method;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
+use super::objects::{GROUP, Kind, PolicyName, PolicyObject, PolicyStatus, VERSION};
 use super::store::{PolicyUse, StoredPolicy};
 use crate::reconcile::Controller;
 use cluster::call::Call;
@@ -34,17 +33,6 @@ const OVERLAPPING: &str = "Overlapping";
 const LIMITED: &str = "Limited";
 /// Maximum bytes of a message.
 const MAX_MESSAGE: usize = 4096;
-
-/// `status` of a policy.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PolicyStatus {
-    /// `metadata.generation` that the status describes.
-    observed_generation: i64,
-    /// The number of HPAs that the policy applies to.
-    matched: i64,
-    conditions: Vec<Condition>,
-}
 
 impl PolicyStatus {
     /// The status of a policy. `Overlapping` and `Limited` appear with their first reason.
@@ -89,17 +77,6 @@ impl PolicyStatus {
     }
 }
 
-impl PolicyStatus {
-    /// The status without the times of its conditions, which differ between equal writes.
-    pub(super) fn without_times(&self) -> Self {
-        let mut status = self.clone();
-        for condition in &mut status.conditions {
-            condition.last_transition_time = None;
-        }
-        status
-    }
-}
-
 fn truncate(message: &mut String) {
     message.truncate(message.floor_char_boundary(MAX_MESSAGE));
 }
@@ -111,7 +88,7 @@ struct Stored {
     status: PolicyStatus,
 }
 
-/// Writes statuses until the controller ends. `client` writes only on the leader.
+/// Writes statuses until the controller is dropped. The gate of `client` admits writes only on the leader.
 pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
     let (mut attempts, mut is_logged) = (Attempts::default(), false);
     loop {
@@ -171,7 +148,7 @@ async fn write(
     let mut segments = vec!["apis", GROUP, VERSION];
     segments.extend(namespace.as_deref().into_iter().flat_map(|namespace| ["namespaces", namespace]));
     segments.extend([kind.resource(), name, "status"]);
-    // A new object of the same name keeps its status, because its UID differs.
+    // The UID makes the write fail for a new object of the same name.
     let patch = json!({ "metadata": { "uid": policy.object.uid }, "status": status });
     let body = patch.to_string().into_bytes();
     let call = Call::send(Method::PATCH, segments, "application/merge-patch+json", body)
@@ -180,12 +157,12 @@ async fn write(
     client.json::<Stored>(&call).await.map(|Stored { status }| status)
 }
 
-/// Time after which a status that the server did not keep is written again. The definition may be replaced.
+/// Time after which a status that the server did not keep is written again, because the definition may have changed.
 pub(super) const KEPT_OUT: Duration = Duration::from_mins(10);
-/// Time after which a failed write is repeated.
+/// Time after which a failed write is retried.
 pub(super) const FAILED: Duration = Duration::from_mins(1);
 
-/// The writes that are not repeated at once, by policy object.
+/// The last write that failed or had no effect, by policy object.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     attempts: BTreeMap<PolicyName, Attempt>,
@@ -197,12 +174,12 @@ struct Attempt {
     written: PolicyStatus,
     /// The status that the server has stored, without times.
     stored: PolicyStatus,
-    /// The time from which the same write is repeated.
+    /// The time from which the same write is retried.
     until: Instant,
 }
 
 impl Attempts {
-    /// Whether to write a status over the stored one. False for a write that was made before and changed nothing.
+    /// Whether to write a status over the stored one. False while a retry of the same write is postponed.
     pub(super) fn is_due(
         &self,
         name: &PolicyName,
@@ -217,7 +194,7 @@ impl Attempts {
         })
     }
 
-    /// Postpones a repetition of a write that the server did not keep.
+    /// Postpones the retry of a write that failed or had no effect.
     pub(super) fn postpone(
         &mut self,
         name: PolicyName,

@@ -21,12 +21,12 @@ use super::objects::{Kind, PolicyName, PolicyObject};
 use super::resolved::{Merged, read_object};
 use crate::store::{HpaRecord, Key};
 
-/// Number of HPAs that a change of a policy object syncs at once. The periodic syncs of the others follow within a
-/// period.
+/// Maximum number of HPAs that a change of a policy object syncs at once. If it concerns more HPAs, their periodic
+/// syncs apply the change within a period.
 pub(super) const AT_ONCE: usize = 100;
 /// Maximum number of namespaces with a separate revision.
 const MAX_NAMESPACES: usize = 10_000;
-/// Number of merged policies below which unused ones are not searched.
+/// Unused merged policies are dropped if there are more merged policies than this number plus two per HPA.
 const FEW_MERGED: usize = 64;
 
 /// The policies of all HPAs.
@@ -41,16 +41,16 @@ pub struct Policies {
 struct Inner {
     /// The number of changes of policy objects and of namespace labels.
     revision: u64,
-    /// The revision of the last change of a cluster-wide policy.
+    /// Matches from before this revision are stale, in all namespaces.
     cluster_revision: u64,
-    /// The revision of the last change of a policy or of the labels of a namespace.
+    /// By namespace, the revision of the last change of its policies or of its labels.
     namespace_revisions: BTreeMap<Arc<str>, u64>,
     objects: BTreeMap<PolicyName, Arc<StoredPolicy>>,
     /// The labels of namespaces, for the selectors of cluster-wide policies.
     namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
     hpas: BTreeMap<Key, HpaPolicies>,
-    /// Merged policies of HPAs by the names of the objects, so that HPAs with the same policies share them. A change
-    /// of an object removes the entries that contain it.
+    /// Merged policies of HPAs without an annotation, by the names of the objects, so that HPAs with the same policies
+    /// share them. A change of an object removes the entries that contain it.
     merged: BTreeMap<Vec<PolicyName>, Weak<Merged>>,
 }
 
@@ -68,7 +68,7 @@ struct HpaPolicies {
     annotation: Option<(u64, Arc<Parsed>)>,
     /// The revision of the match. `None` before the first one.
     revision: Option<u64>,
-    /// The `resourceVersion`-independent hash of the labels that were matched.
+    /// The hash of the labels that were matched.
     labels: u64,
     /// The merged policy that applies, if any.
     merged: Option<Arc<Merged>>,
@@ -98,12 +98,13 @@ pub(crate) enum Applicable {
 }
 
 impl Policies {
-    /// Whether any HPA may have a policy.
+    /// True if no HPA may have a policy, and none has had one.
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Applies the annotation of an HPA from the watch. Returns whether the policy of the HPA changed.
+    /// Applies the annotation of an HPA from the watch. `shows_condition`: whether its status has the condition of a
+    /// policy. Returns whether the annotation changed.
     pub(crate) fn apply_hpa(&self, hpa: &HpaRecord, shows_condition: bool) -> bool {
         let text = annotation_of(&hpa.metadata);
         if text.is_none() && !shows_condition && self.is_empty() {
@@ -253,7 +254,8 @@ impl Policies {
         !gone.is_empty()
     }
 
-    /// Applies the labels of a namespace, or its deletion. Returns whether a selector may depend on them.
+    /// Applies the labels of a namespace, or its deletion. Returns whether the labels changed and a selector may depend
+    /// on them.
     pub(super) fn label_namespace(&self, namespace: &str, labels: Option<BTreeMap<String, String>>) -> bool {
         let mut inner = self.inner.write();
         let namespace: Arc<str> = namespace.into();
@@ -317,13 +319,13 @@ impl Inner {
         self.namespace_revisions.insert(namespace, self.revision);
     }
 
-    /// Whether no policy object changed since the match of an HPA of the namespace.
+    /// Whether the match of an HPA of the namespace is up to date.
     fn is_current(&self, entry: &HpaPolicies, namespace: &Arc<str>) -> bool {
         let changed = self.namespace_revisions.get(namespace).copied().unwrap_or(0);
         entry.revision.is_some_and(|matched| matched >= changed.max(self.cluster_revision))
     }
 
-    /// The policy objects that HPAs of a namespace can match, by their selectors.
+    /// The policy objects whose selectors may match HPAs of a namespace.
     fn candidates(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Arc<StoredPolicy>> {
         let cluster = self.objects.iter().take_while(|(name, _)| name.namespace.is_none());
         let start = PolicyName { namespace: Some(Arc::clone(namespace)), name: "".into() };

@@ -1,5 +1,5 @@
-//! Watches policy objects while the API server serves their kinds. A cluster without the kinds costs one discovery
-//! request per minute.
+//! Watches policy objects while the API server serves their kinds. In a cluster without the kinds, each watch costs one
+//! discovery request per minute.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -19,15 +19,15 @@ use cluster::watch::{Handle, Sink, WatchOptions, watch_of};
 
 /// Interval between checks whether the kinds are served.
 const RECHECK: Duration = Duration::from_mins(1);
-/// The wait after a failed check.
+/// The wait after a failed check, and the interval between checks whether a watched resource was removed.
 const RETRY: Duration = Duration::from_secs(15);
-/// Maximum size of the list of resources of a group.
+/// Maximum size of the list of the group's resources, in bytes.
 const MAX_RESOURCES: usize = 1 << 20;
 
-/// The collaborators of the watches of one scope.
+/// The collaborators of the watches of policies.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyWatches {
-    /// The controller. The watches end with it.
+    /// The controller. Weak, because its tasks run the watches.
     pub(crate) controller: Weak<Controller>,
     /// The client of watches, without a token bucket.
     pub(crate) watch: Client,
@@ -74,7 +74,7 @@ impl PolicyWatches {
                 Ok(Served::No) => {
                     if reported.replace(Served::No) != Some(Served::No) {
                         tracing::info!(
-                            "API server does not serve {}.{GROUP}/{VERSION}: only annotations contain policies; \
+                            "API server does not serve {}.{GROUP}/{VERSION}: reading policies from annotations only; \
                              checking again every minute",
                             kind.resource()
                         );

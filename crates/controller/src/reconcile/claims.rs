@@ -1,4 +1,4 @@
-//! Claims the selectors of HPAs, to find those that control the same pods.
+//! Claims the selectors of HPAs, to find HPAs that control the same pods.
 
 use std::sync::Arc;
 

@@ -28,8 +28,8 @@ use jiff::Timestamp;
 /// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot fill the metrics APIs.
 const AT_ONCE: usize = 8;
 
-/// Approximate bytes of the answers that a sync keeps. At this size, the sync evaluates the metrics that have
-/// answers, and drops these answers.
+/// Maximum approximate bytes of the answers that a sync keeps. Beyond this size, the sync evaluates the metrics that
+/// have answers, and drops these answers.
 const MAX_KEPT_BYTES: usize = 4 << 20;
 
 /// The answer to one query.
@@ -61,7 +61,7 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Creates the state without answers of an HPA with `metrics` metrics.
+    /// Creates the state without answers, for an HPA with `metrics` metrics.
     pub(super) fn new(metrics: usize) -> Self {
         Self {
             answers: vec![None; metrics],
@@ -74,7 +74,7 @@ impl Gathered {
         }
     }
 
-    /// Adds an answer. Returns true if the kept answers have reached their limit.
+    /// Adds an answer. Returns true if the kept answers exceed their limit.
     pub(super) fn add(&mut self, gathered: GatheredAnswer) -> bool {
         let GatheredAnswer { indices, answer, took } = gathered;
         self.kept_bytes = self.kept_bytes.saturating_add(bytes(&answer));
@@ -95,8 +95,8 @@ impl Gathered {
     }
 }
 
-/// Fetches all queries of a plan, in the order of their answers. Equal queries share one answer, so that all
-/// resources of all containers are from the same instant. `max_age` limits the age of shared responses.
+/// Fetches all queries of a plan. Returns the answers in the order of their arrival. Equal queries share one answer, so
+/// that all resources of all containers are from the same instant. `max_age` limits the age of shared responses.
 pub(super) fn gather<'a>(
     plan: &'a Plan,
     source: &'a Arc<dyn Metrics>,
@@ -222,7 +222,7 @@ impl Controller {
 /// take about 2 ms.
 const PODS_PER_TURN: usize = 10_000;
 
-/// The cost of a metric without pods, in pods.
+/// The cost of a metric in addition to its pods, in pods.
 const METRIC_COST: usize = 20;
 
 /// Evaluates the metrics that have an answer. Other tasks run in between, so that a sync with many metrics and

@@ -29,7 +29,7 @@ pub(super) struct GuardReads {
     pub(super) rollout: Option<Rollout>,
     /// The number of pods that the scheduler cannot place.
     pub(super) unschedulable: i32,
-    /// The names of pods of other owners.
+    /// The names of the pods that the target does not control.
     others: Arc<BTreeSet<String>>,
     failures: Vec<GuardReadError>,
 }
@@ -87,12 +87,11 @@ impl OwnerReference {
 }
 
 impl GuardReads {
-    /// The names of pods of other owners.
     pub(super) fn others(&self) -> Arc<BTreeSet<String>> {
         Arc::clone(&self.others)
     }
 
-    /// Adds the guards without effect to the problems of a policy.
+    /// Adds the guards that have no effect to the problems of a policy.
     pub(super) fn report(&mut self, effect: &mut PolicyEffect) {
         for failure in &self.failures {
             if !effect.problems.is_empty() {

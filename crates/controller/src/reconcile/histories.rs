@@ -100,7 +100,7 @@ pub struct Revision {
 /// Changes of the histories, in the order of their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// Whether this is the start of a full copy, for which the receiver drops its copy.
+    /// Whether this is the start of a full copy, which replaces the receiver's copy.
     pub full: bool,
     /// The state of the copy after these changes.
     pub upto: Revision,
@@ -144,8 +144,8 @@ impl Histories {
         inner.by_uid.get(uid).and_then(|entry| entry.kept.policy.clone()).unwrap_or_default()
     }
 
-    /// Replaces the metrics of earlier syncs with the metrics of a sync that decided at `moment`. `None` if no rule
-    /// of a policy needs them.
+    /// Replaces the metrics of earlier syncs with the metrics of a sync that decided at `moment`. `policy`: `None` if
+    /// no rule of a policy needs the metrics.
     pub fn commit_policy(&self, uid: &Arc<str>, policy: Option<PolicyHistory>, moment: ClockReading) {
         let (set, is_known) = {
             let inner = self.inner.lock();
@@ -198,9 +198,9 @@ impl Histories {
         }
     }
 
-    /// Converts a reading of the clock. A jump since the last reading is a change larger than any correction
-    /// of a running clock. It shifts all histories by the same amount, so that windows and periods keep their
-    /// length.
+    /// Converts a reading of the clock. A jump is a deviation from the monotonic clock that is larger than any
+    /// correction of a running clock. It shifts all histories by the same amount, so that windows and periods keep
+    /// their length.
     pub fn correct_clock(&self, at: Timestamp) -> ClockReading {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -242,7 +242,7 @@ impl Histories {
             if missing == 0 {
                 return false;
             }
-            // The history does not contain this part of the second's change.
+            // Record only the part of the change in this second that the history lacks.
             let missing = i32::try_from(missing).unwrap_or(i32::MAX);
             let (from, to) = if to > from { (0, missing) } else { (missing, 0) };
             let mut changes = Changes::rescaled(behavior, from, to, at);
@@ -255,8 +255,8 @@ impl Histories {
         });
     }
 
-    /// Takes over the history of another process. Keeps the entries that only this process has: rescales from the
-    /// watch, and pending writes.
+    /// Takes over the history of another process. Keeps what only this process has, such as rescales from the watch and
+    /// a pending write.
     pub fn inherit(&self, uid: &Arc<str>, recorded: impl Into<KeptHistory>) {
         let KeptHistory { history: recorded, policy } = recorded.into();
         let mut recorded = Arc::unwrap_or_clone(recorded);
@@ -322,7 +322,7 @@ impl Histories {
         self.inner.lock().by_uid.is_empty()
     }
 
-    /// Changes one history of the algorithm ([`Self::change_kept`]).
+    /// Changes the algorithm's part of one history ([`Self::change_kept`]).
     fn change(&self, uid: &Arc<str>, change: impl FnOnce(&mut History) -> bool) {
         self.change_kept(uid, |kept| change(Arc::make_mut(&mut kept.history)));
     }

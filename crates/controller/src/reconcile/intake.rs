@@ -24,8 +24,8 @@ pub struct HpaIntake {
 }
 
 impl HpaIntake {
-    /// Creates the intake of a controller for the HPAs of a namespace, or of all. The lists cover the same
-    /// scope.
+    /// Creates the intake of a controller for the HPAs of a namespace, or of all. The lists must cover the same
+    /// namespaces.
     pub fn new(controller: Arc<Controller>, namespace: Option<Arc<str>>) -> Self {
         Self { controller, namespace, outside: None }
     }
@@ -48,7 +48,8 @@ impl Controller {
             if update.lost_write {
                 tracing::warn!(
                     hpa = %stale.key,
-                    "the API server has lost the last status write, as after a restore of etcd; continuing with its version"
+                    "the API server has lost the last status write, as after a restore of etcd; continuing from the \
+                     stored HPA"
                 );
             }
             self.changed(&update);
@@ -189,7 +190,7 @@ impl Sink<HpaObject> for HpaIntake {
         if lost > 0 {
             tracing::warn!(
                 hpas = lost,
-                "the API server has lost status writes, as after a restore of etcd; continuing with its versions"
+                "the API server has lost status writes, as after a restore of etcd; continuing from the stored HPAs"
             );
         }
         for update in updates {
@@ -225,12 +226,12 @@ pub struct PodIntake {
     pods: Arc<Pods>,
     namespace: Option<Arc<str>>,
     addresses: Option<Arc<Addresses>>,
-    /// The pods of the list in progress, with `addresses`.
+    /// The pods of the list in progress, if their addresses are kept.
     listed: Option<BTreeSet<(Arc<str>, Arc<str>)>>,
 }
 
 impl PodIntake {
-    /// Creates the intake of a store for the pods of a namespace, or of all. The lists cover the same scope.
+    /// Creates the intake of a store for the pods of a namespace, or of all. The lists must cover the same namespaces.
     pub fn new(pods: Arc<Pods>, namespace: Option<Arc<str>>) -> Self {
         Self { pods, namespace, addresses: None, listed: None }
     }

@@ -145,8 +145,8 @@ impl Controller {
         }
     }
 
-    /// Starts a sync in a task. A panic in the sync is contained in [`Self::work`]. A panic outside of it would
-    /// leave the key without a next sync, so it is a failure of the process.
+    /// Starts a sync in a task. A panic in the sync is contained in [`Self::work`]. A panic elsewhere would leave the
+    /// key without a next sync, and therefore counts as a failure of the process.
     fn start(self: &Arc<Self>, syncs: &TaskTracker, due: Due, permit: WorkerPermit) {
         let work = Arc::clone(self).work(due, Instant::now(), permit);
         syncs.spawn(self.tasks.catch("sync".into(), work));
@@ -200,9 +200,8 @@ impl Controller {
         self.queue.done(&key);
     }
 
-    /// Returns the due time of the sync that follows a sync started at `started`. In shadow mode, this sync is due a
-    /// tenth of a period later than the other controller's, because each of the other controller's status writes
-    /// triggers a sync here.
+    /// Returns the due time of the sync that follows a sync started at `started`. In shadow mode, the next sync is due
+    /// 1.1 periods from now, because each status write of the other controller triggers an earlier one.
     fn next(&self, key: &Key, at: Option<Instant>, started: Instant) -> Instant {
         if self.comparator_of(key).is_none() {
             return self.phases.next(key, at, started);

@@ -18,7 +18,7 @@ pub(super) fn rule(rules: &[MetricRule]) -> Option<&MetricRule> {
     rules.iter().find(|rule| rule.origin == MetricOrigin::Kubelet)
 }
 
-/// The lowest limit of the rules that name kubelets.
+/// The lowest `maxAgeSeconds` of the rules that name kubelets.
 fn max_age_seconds(rules: &[MetricRule]) -> Option<u32> {
     let rules = rules.iter().filter(|rule| rule.origin == MetricOrigin::Kubelet);
     rules.filter_map(|rule| rule.max_age_seconds).min()

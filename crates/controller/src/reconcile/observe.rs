@@ -1,5 +1,5 @@
-//! Observers of concluded syncs and of the watch: the record of decisions, a simulation, `why`. Shadow mode has a
-//! separate interface.
+//! Observers of concluded syncs and of the watch, such as the record of decisions, a simulation, and `why`. Shadow mode
+//! has a separate interface.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,7 @@ use autoscaling::spec::Spec;
 use policies::resolve::Rules;
 use policies::steps::PolicyEffect;
 
-/// Observes every concluded sync before its status is written. The methods run within the sync and must not
-/// block.
+/// Observes every concluded sync before its status is written, and the HPAs from the watch. The methods must not block.
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Handles a concluded sync.
     fn concluded(&self, sync: &ConcludedSync<'_>);
@@ -28,8 +27,8 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
         let _ = (sync, plan, history);
     }
 
-    /// Handles an HPA from the watch or a list. `old` is the previous version of the same object, or `None`
-    /// for a new object. Called in the order of the watch, before the update has any effect. Must not block.
+    /// Handles an HPA from the watch or a list. `old` is the previous version of the same object, or `None` for a new
+    /// object. Called in the order of the watch, after the update of the store and before any other reaction.
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
         let _ = (old, new);
     }
@@ -54,7 +53,7 @@ pub struct ConcludedSync<'a> {
     pub at: Timestamp,
     /// Time of the conclusion.
     pub ended: Timestamp,
-    /// Sum of all clock jumps before the decision, since the first sync of this process.
+    /// Sum of all clock jumps before the decision, since the first reading of the clock.
     pub set: SignedDuration,
     /// Metrics and pods that the sync read.
     pub answers: &'a Answers<'a>,
@@ -76,14 +75,13 @@ pub type Observers = Vec<Arc<dyn Observer>>;
 /// Compares this controller's decisions with those of another controller. The methods run within the sync and
 /// must not block.
 pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
-    /// Whether another controller acts on an HPA, so that its syncs are compared.
+    /// Whether another controller acts on an HPA, so that the syncs of the HPA are compared.
     fn compares(&self, key: &Key) -> bool;
 
     /// Returns the foreign rescale to compare with the next sync of an HPA, if there is one.
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale>;
 
-    /// Returns the metrics as the other controller just read them. `None` if the sync uses the metrics that
-    /// it read.
+    /// Returns the metrics as the other controller just read them. `None` if the sync decides from its own metrics.
     fn foreign_metrics(
         &self,
         hpa: &HpaRecord,
@@ -124,7 +122,7 @@ pub struct ComparedSync<'a> {
 }
 
 impl ForeignRescale {
-    /// Records the other controller's rescale in place of our own, as the other controller does itself.
+    /// Records the other controller's rescale in place of this controller's, as the other controller does itself.
     pub(super) fn remember(&self, spec: &Spec, changes: &mut Changes) {
         if let Some(behavior) = &spec.behavior {
             changes.scale_event = Changes::rescaled(behavior, self.from, self.to, self.seen).scale_event;

@@ -133,8 +133,8 @@ pub(super) struct ConcludedPolicy<'a> {
 }
 
 impl Controller {
-    /// The policies that a sync of an HPA applies. A dry run next to another controller applies none, because the
-    /// other controller applies none.
+    /// The policies that a sync of an HPA applies. A compared sync applies none, because the other controller applies
+    /// none.
     pub(super) fn applicable_policy(&self, hpa: &HpaRecord) -> Option<Applicable> {
         if self.comparator.is_some() { None } else { self.policies.applicable(hpa) }
     }

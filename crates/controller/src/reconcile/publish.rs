@@ -12,7 +12,7 @@ use crate::store::HpaRecord;
 use cluster::gate::WritePermit;
 use cluster::status::StatusTarget;
 
-/// The circumstances of the writes of a sync.
+/// The inputs of a sync's writes, in addition to its conclusion.
 pub(super) struct Writes<'a> {
     /// Time of the decision.
     pub(super) moment: ClockReading,
@@ -25,8 +25,8 @@ pub(super) struct Writes<'a> {
 }
 
 impl Controller {
-    /// Sends events and status and commits the history, unless the HPA was deleted or replaced during the
-    /// sync. Returns false if the status write failed.
+    /// Sends events and status, unless the rescale was withheld. Commits the history, unless the HPA was deleted or
+    /// replaced during the sync. Returns false if the status write failed.
     pub(super) async fn finish(
         &self,
         record: &HpaRecord,

@@ -1,5 +1,5 @@
-//! Counts and logs what a sync read and concluded. Gauges are computed on every scrape where no code path
-//! updates them: sizes, ages, and counts of other components.
+//! Counts and logs what a sync read and concluded. Gauges that no code path updates are computed on every scrape:
+//! sizes, ages, and counts of other components.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ impl Controller {
     }
 }
 
-/// Logs a decision that changes the target, or would change it if the gate allowed the write. A failed write
-/// has a separate line. Warnings that are also sent as events are logged for debugging only.
+/// Logs a decision that changes the target, or would change it if the write were not withheld. A failed write has a
+/// separate line. Warnings that are also sent as events are logged for debugging only.
 pub(super) fn log(
     key: &Key,
     conclusion: &Conclusion,

@@ -1,5 +1,5 @@
-//! Resolves the Scale of a target: from a watch if the watch has it, otherwise from the API server. Writes
-//! a Scale by PUT with the version that was read, and retries on conflict.
+//! Resolves the Scale of a target: from a watch if the watch has it, otherwise from the API server. Writes a Scale by
+//! PUT with the `resourceVersion` that was read, and retries on conflict.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -138,7 +138,7 @@ impl Controller {
         Ok((Target { mapping: mapping.clone(), namespace, name: name.clone(), object }, scale))
     }
 
-    /// Writes a count and records the version of the target after the write.
+    /// Writes a count and records the `resourceVersion` of the target after the write.
     pub(super) async fn write_scale(
         &self,
         key: &Key,
@@ -212,13 +212,13 @@ pub(super) struct Target {
     pub(super) object: ScaleObject,
 }
 
-/// Writes a count. On conflict, reads the Scale again and writes the same count again. Returns the version of the
-/// target after the write, if known.
+/// Writes a count. On conflict, reads the Scale again and writes the same count again. Returns the `resourceVersion` of
+/// the target after the write, if known.
 ///
-/// A write with a lost response may have been applied. The client sends it again only if the server requests it (429
-/// or 5xx with `Retry-After`). Otherwise the Scale is read back, and its content determines the outcome. If the
-/// outcome stays unknown, because the request may still arrive, the write counts as failed. The next sync then
-/// reconciles the history.
+/// A write with a lost response may have been applied. The client retries it only if the server requests a retry (429
+/// or 5xx with `Retry-After`). Otherwise the Scale is read back, and its content determines the outcome. If the outcome
+/// stays unknown, because the request may still arrive, the write counts as failed. The next sync then reconciles the
+/// history.
 pub(super) async fn rescale(
     scales: &Scales,
     mut tokens: ScaleTokens<'_>,

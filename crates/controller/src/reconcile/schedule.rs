@@ -1,16 +1,15 @@
 //! Assigns every HPA an offset in the sync period.
 //!
-//! The offsets depend only on the set of HPAs, so they are equal in every replica and after every restart.
-//! Namespaces are ordered by a hash. Each namespace has a slot of the period as large as its share of all
-//! HPAs, so that no second has more syncs than another. Within its slot, the HPAs of a small namespace lie
-//! close together, ordered by a hash of their names, so that one list of metrics serves all of them. Offsets
-//! lie on ticks with several syncs each, because a batch of equal work costs less than the same work with
-//! pauses.
+//! The offsets depend only on the set of HPAs, so they are equal in every replica and after every restart. Namespaces
+//! are ordered by a hash. Each namespace has a slot of the period as large as its share of all HPAs, so that the syncs
+//! are spread evenly over the period. Within its slot, the HPAs of a small namespace lie close together, ordered by a
+//! hash of their names, so that one list of metrics serves all of them. Offsets lie on ticks with several syncs each,
+//! because a batch of equal work costs less than the same work with pauses.
 //!
 //! A simulated controller can disable the offsets. Each HPA then keeps the phase of its first sync.
 //!
-//! The creation and deletion of HPAs moves the offsets of others a little. Due times follow by at most a
-//! twentieth of a period, so that no sync is moved far at once.
+//! The creation and deletion of HPAs moves the offsets of others a little. Due times follow by at most a twentieth of a
+//! period per period, so that no sync moves far at once.
 
 use std::time::Duration;
 
@@ -32,11 +31,11 @@ const MIN_SPACING: u64 = 50_000_000;
 const WINDOW: (u32, u32) = (3, 5);
 /// Maximum window of a small namespace, as a divisor of the period.
 const WINDOW_OF_PERIOD: u32 = 5;
-/// Divisor of the period, for two values: the maximum move of a due time towards its offset per period, and
-/// the minimum pause after a sync.
+/// Divisor of the period, for three values: the maximum move of a due time towards its offset per period, the maximum
+/// distance between two ticks, and the minimum pause after a sync.
 const STEP: u64 = 20;
-/// Maximum distance between two ticks: 500 ms, in nanoseconds. A due time that moves to a tick is late by at
-/// most this distance.
+/// Maximum distance between two ticks: 500 ms, in nanoseconds. An offset that moves to a tick is early by less than
+/// this distance.
 const TICK: u64 = 500_000_000;
 /// Maximum average number of syncs per tick. Above this number, the number of ticks doubles.
 const SYNCS_PER_TICK: u64 = 64;
@@ -109,10 +108,10 @@ impl SyncSchedule {
         }
     }
 
-    /// Returns the next due time of an HPA with a sync that started at `started` and has just ended. `due`:
-    /// the due time of that sync, if it ran by its offset. A due time in the past or too close to this sync
-    /// is skipped. The next due time is at least half a period after the start, and at least a twentieth
-    /// after the end, so that the watch has delivered the writes of this sync.
+    /// Returns the next due time of an HPA with a sync that started at `started` and has just ended. `due`: the due
+    /// time of that sync, if it ran by its offset. A due time in the past or too close to this sync is skipped. The
+    /// next due time is at least half a period after the start, and at least a twentieth of a period after the end, so
+    /// that the watch has delivered the writes of this sync.
     pub fn next(&self, key: &Key, due: Option<Instant>, started: Instant) -> Instant {
         let earliest = later(started, self.period / 2).max(later(Instant::now(), self.period / STEP));
         let first = match (&self.offsets, due) {
@@ -157,7 +156,7 @@ impl Offsets {
             let (before, rest) = (before.iter().sum::<u64>(), rest.iter().sum::<u64>());
             (before, here, before + rest)
         };
-        // The count is zero for an HPA that has just been deleted.
+        // The total is zero if the last HPA has just been deleted.
         let all = all.max(1);
         let slot = part(period, here, all);
         let window = self.window.max(here.saturating_mul(MIN_SPACING)).min(slot);

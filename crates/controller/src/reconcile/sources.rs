@@ -1,4 +1,4 @@
-//! The metrics of one sync whose policy names their origins. All other metrics come from the metrics APIs.
+//! The metrics of a sync for which the HPA's policy names origins. All other metrics come from the metrics APIs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -111,8 +111,9 @@ impl Arrival {
         Self { at, interval }
     }
 
-    /// The due time of the sync that follows a sync started at `started`. If the source updates its numbers once per
-    /// period, the next sync is due at the next update, not up to a period later.
+    /// The due time of the sync that follows a sync started at `started`: one period later. If the source updates its
+    /// numbers about once per period, the sync is due one period after the newest number instead, but at least half a
+    /// period after `started`.
     pub(super) fn next_sync(arrival: Option<Self>, started: Instant, period: Duration) -> Instant {
         let at_place = clock::after(started, period);
         match arrival {
@@ -241,7 +242,7 @@ impl SyncMetrics {
         }
     }
 
-    /// The time of a number.
+    /// The time of a number of the given age.
     fn time(&self, age: Duration) -> Timestamp {
         let now = self.clock.now();
         now.checked_sub(age).unwrap_or(now)

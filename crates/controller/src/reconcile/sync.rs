@@ -43,7 +43,7 @@ struct Evaluated {
     decided: Instant,
     history: History,
     decision: Decision,
-    /// The effect of the policy, and the metrics of this sync for its next sync.
+    /// The effect of the policy, and the data for the next sync.
     policy: Option<(PolicyEffect, Remembered)>,
 }
 
@@ -58,13 +58,13 @@ struct Remembered {
 pub enum Next {
     /// The key is due again one period later.
     Period,
-    /// The HPA was deleted, so the key is not due again.
+    /// The HPA was deleted, was replaced or left the scope. This sync does not make the key due again.
     Gone,
 }
 
 impl Controller {
-    /// Syncs one HPA. The permit is released while the sync waits for metrics or for a token of the rate
-    /// limit, and when it sends the status.
+    /// Syncs one HPA. The permit is released during longer waits, such as those for metrics or for a token of the rate
+    /// limit, and when the sync sends the status.
     pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
         // Decoded large specs take much memory, so these HPAs wait for each other. The HPA may change meanwhile.
         let is_large = self.hpas.get(key).is_some_and(|record| record.packed.is_some());
@@ -93,8 +93,8 @@ impl Controller {
             }
         };
         let started = Instant::now();
-        // Request the permit before any read. Otherwise a read from before the charge could be written during the
-        // charge.
+        // Request the write permit before any read. Otherwise this instance could take charge after a read, and then
+        // write a decision from that read.
         let charge = self.charge(key);
         let applicable = self.applicable_policy(&record);
         let policy = match &applicable {
@@ -135,7 +135,7 @@ impl Controller {
         let answers = Answers { metrics: answers, pods: &pods };
         self.count_ages(&answers, &of_sources, at);
         let outcome = self.rescale(key, &decision, target, charge.as_ref(), permit).await;
-        // The end of the sync uses the same clock offset as the decision.
+        // Derive the end from the time of the decision, so that a clock jump in between has no effect.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, settings, ended);
         if let Some((effect, (resolved, metrics))) = effect.as_mut().zip(policy.zip(metrics.as_ref())) {
@@ -179,7 +179,7 @@ impl Controller {
                 before,
             });
         }
-        // The observers have read these, and the status write may wait.
+        // Free the memory now. The observers have read these values, and the status write may wait.
         conclusion.explanation.metrics = Vec::new();
         drop((answers, plan, history));
         let metrics = metrics.filter(|_| policy.is_some_and(Resolved::keeps_history));
@@ -206,8 +206,8 @@ impl Controller {
         Next::Period
     }
 
-    /// Whether the watch has not delivered our last status write of an HPA. Reads the HPA if the watch may never
-    /// deliver the write.
+    /// Whether the watch has not delivered this controller's last status write of an HPA. Reads the HPA if the watch
+    /// may never deliver the write.
     async fn is_stale(&self, key: &Key) -> bool {
         let staleness = || self.hpas.staleness(key, self.period);
         if staleness() == Some(Staleness::Late)

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use cluster::fair::{FairPermit, FairSemaphore, Share};
 use tokio::sync::Semaphore;
 
-/// Divisor that determines the number of workers reserved for new or changed HPAs, so that these HPAs never
-/// wait behind a backlog. With fewer workers than this, all HPAs share them.
+/// Divisor that determines the numbers of workers and of status permits reserved for new or changed HPAs, so that these
+/// HPAs never wait behind a backlog. With fewer workers than this number, nothing is reserved.
 const RESERVED_FRACTION: usize = 5;
 /// Minimum number of status writes in flight, each on a separate connection. Concurrent writes cost server and client
 /// a fifth less than sequential ones. Twice this number saves no more, and takes 3 MB more memory.
 const MIN_INFLIGHT_STATUSES: usize = 16;
-/// Number of syncs with a large spec. With two, each namespace has at most one.
+/// Maximum number of concurrent syncs with a large spec. With two, each namespace has at most one.
 const LARGE_SYNCS: usize = 2;
 
 /// All worker permits.

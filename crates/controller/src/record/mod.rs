@@ -2,8 +2,8 @@
 //!
 //! The record observes the same concluded syncs as metrics and log. Consecutive decisions that differ only in noise
 //! (other ratios, but the same path and result for the same reason) share one entry. Every change is a new entry. A
-//! full record drops its oldest entry. An entry takes at most 64 KiB and the entries of an HPA 512 KiB. Metrics
-//! beyond these limits are only counted. An entry contains all metrics, unless they take too many bytes.
+//! full record drops its oldest entry. An entry takes at most 64 KiB, and the entries of an HPA take at most 512 KiB.
+//! Metrics beyond these limits are only counted. An entry contains all metrics, unless they take too many bytes.
 
 mod pages;
 mod ring;

@@ -35,7 +35,7 @@ pub struct Decisions {
     large: Arc<Semaphore>,
 }
 
-/// Compares a dry run's decisions with another controller's changes.
+/// Compares this controller's decisions with another controller's changes.
 pub trait Comparisons: fmt::Debug + Send + Sync {
     /// Returns the result for one HPA.
     fn comparison(&self, key: &Key) -> Comparison;
@@ -63,7 +63,7 @@ impl AsRef<[u8]> for LargeJson {
 }
 
 impl Answer {
-    /// Creates a refusal, in the form of Kubernetes' Status.
+    /// Creates an error response, in the form of Kubernetes' Status.
     pub fn failure(status: StatusCode, message: String) -> Self {
         let failure = Failure {
             api_version: "v1".to_owned(),
@@ -97,7 +97,7 @@ impl Decisions {
         Self { record, controller, comparisons: None, large: Arc::new(Semaphore::new(1)) }
     }
 
-    /// Adds the comparison of a dry run to each HPA.
+    /// Adds the comparison with another controller to each HPA.
     #[must_use]
     pub fn comparing(self, comparisons: Option<Arc<dyn Comparisons>>) -> Self {
         Self { comparisons, ..self }

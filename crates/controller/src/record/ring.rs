@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 512 << 10;
 /// The last decisions of one HPA.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    /// Key of the newest entry. A sync with the same key is not a change.
+    /// Key of the newest entry. A sync with another key is a change.
     newest: Option<MergeKey>,
     /// The entries, oldest first.
     entries: VecDeque<Entry>,
@@ -28,7 +28,7 @@ pub(super) struct Ring {
 /// One decision, or several consecutive ones that differ only in noise.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
-    /// The parts that change only with the spec, shared between entries.
+    /// The parts that usually change only with the spec, shared between entries.
     frame: Arc<[u8]>,
     /// The header, then the newest of the merged syncs.
     body: Vec<u8>,
@@ -89,7 +89,7 @@ impl MergeKey {
         }
     }
 
-    /// Whether another sync with the same key is merged. A sync with a write is never merged.
+    /// Whether another sync with the same key is merged. A sync with a successful write is never merged.
     fn is_steady(&self) -> bool {
         self.outcome != Outcome::Done
     }

@@ -1,5 +1,5 @@
-//! The stored form of a sync, in two parts. [`Frame`] changes only with the spec, so decisions share a copy
-//! of it. [`Body`] contains the rest.
+//! The stored form of a sync, in two parts. [`Frame`] usually changes only with the spec, so decisions share a copy of
+//! it. [`Body`] contains the rest.
 //!
 //! The encoding never leaves the process, so it has no versions. Every conversion names all fields, so a new
 //! field without an encoding does not compile.
@@ -27,7 +27,7 @@ use policies::steps::PolicyEffect;
 /// come first.
 const MAX_POLICIES: usize = 100;
 
-/// The parts of a sync that change only with the spec.
+/// The parts of a sync that usually change only with the spec.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Frame<'a> {
     pub(super) generation: Option<i64>,
@@ -61,7 +61,7 @@ pub(super) struct SubjectFrame<'a> {
     object: Option<Text<'a>>,
 }
 
-/// The parts of a sync that change with each sync.
+/// The parts that can change with each sync.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Body<'a> {
     pub(super) action: ActionTaken,

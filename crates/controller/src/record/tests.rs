@@ -21,7 +21,7 @@ use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
 use crate::reconcile::{ConcludedSync, Observer};
 use crate::store::{HpaRecord, Key};
 
-/// One HPA with its pods. The core decides for the HPA, and a record observes it.
+/// One HPA with its pods. The core decides for the HPA, and a record observes the decisions.
 struct Stage {
     record: Record,
     hpa: HpaRecord,

@@ -23,7 +23,7 @@ pub const DECISION_LIST: &str = "DecisionList";
 /// `kind` of a page of last decisions.
 pub const DECISION_SUMMARY_LIST: &str = "DecisionSummaryList";
 
-/// The record of one HPA, with everything needed to decide for it like the controller.
+/// The record of one HPA, with everything needed to decide for the HPA as the controller does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionList {
@@ -41,7 +41,7 @@ pub struct DecisionList {
     pub history: History,
     /// The decisions, newest first.
     pub decisions: Vec<DecisionEntry>,
-    /// The comparison of a dry run with another controller's changes.
+    /// The comparison with another controller's changes, in a dry run or with `--shadow-others`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
     /// The state of the handover of the HPA: `claiming`, `in_charge` or `contested`. `None` if all HPAs are in
@@ -50,7 +50,7 @@ pub struct DecisionList {
     pub handover: Option<String>,
 }
 
-/// The comparison of a dry run's decisions for an HPA with another controller's changes.
+/// The comparison of the decisions for an HPA with another controller's changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
@@ -190,7 +190,7 @@ pub struct History {
 pub struct DecisionEntry {
     /// Time of the first decision.
     pub first_at: Timestamp,
-    /// Time of the last decision. All following fields describe it.
+    /// Time of the last decision. All following fields describe this decision, except for `syncs` and `ratios`.
     pub last_at: Timestamp,
     /// Number of syncs with this decision, at least one.
     pub syncs: u32,
@@ -212,7 +212,8 @@ pub struct DecisionEntry {
     /// The effect of the scaling policy. Absent for an HPA without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyEntry>,
-    /// The readings of the last decision from the sources that the policy names. Absent if the metrics APIs answered.
+    /// The readings of the last decision from the sources that the policy names. Absent if the policy names none for
+    /// the HPA's metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceReading>,
     /// All steps, condensed.
@@ -239,7 +240,7 @@ pub struct PolicyEntry {
 /// The next change of a policy's rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextEntry {
-    /// The start or end in words, without a full stop.
+    /// The change in words, without a full stop.
     pub message: String,
     /// The time, and each change.
     #[serde(flatten)]
@@ -288,7 +289,7 @@ pub struct DecisionResult {
     pub winner: Option<String>,
     /// The current count of the target. `null` if its scale could not be read.
     pub from: Option<i32>,
-    /// The desired count. `null` if none could be computed.
+    /// The desired count, with the effect of the policy. `null` if none could be computed.
     pub to: Option<i32>,
     /// The outcome of the write.
     pub outcome: Outcome,
@@ -326,9 +327,9 @@ pub enum Outcome {
     NotNeeded,
     /// The scale was written.
     Done,
-    /// The scale could not be written.
+    /// The scale could not be written, or the outcome of the write is unknown.
     Failed,
-    /// The write was withheld on purpose, by a dry run.
+    /// The write was withheld on purpose, for example by a dry run.
     Withheld,
 }
 
@@ -395,7 +396,7 @@ pub struct Failure {
     pub status: String,
     /// The failure as a sentence.
     pub message: String,
-    /// `NotFound`, `BadRequest`, `MethodNotAllowed` or `TooManyRequests`.
+    /// The reason phrase of the HTTP status without spaces, such as `NotFound`.
     pub reason: String,
     /// The HTTP status.
     pub code: u16,

@@ -25,7 +25,8 @@ pub(super) struct ComparisonLog {
 }
 
 impl ComparisonLog {
-    /// Adds a change. A full log first evicts its oldest change with [`Verdict::Same`].
+    /// Adds a change. A full log first evicts a change: the oldest one with [`Verdict::Same`], otherwise the oldest
+    /// one.
     pub(super) fn add(&mut self, change: Change) {
         let hour = hour_of(change.at);
         while self.hours.first_key_value().is_some_and(|((first, ..), _)| *first <= hour - HOURS) {

@@ -51,11 +51,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::wire::{InconclusiveReason, Outcome, OwnSide, Verdict};
 
-/// Maximum number of our own decisions. Two periods fit, unless syncs come as fast as statuses change.
+/// Maximum number of our own decisions that are kept. They cover two periods, unless many status changes trigger syncs.
 const DECISIONS: usize = 16;
 /// Divisor of the period. Syncs less than a twentieth of a period apart read the same metrics.
 pub(super) const JUST_BEFORE: i32 = 20;
-/// Number of periods before a pending rescale is reported, if the other controller synced next to it.
+/// Number of periods before a pending rescale is reported, if the other controller wrote the status just before it or
+/// later.
 const PATIENCE: i32 = 2;
 /// Number of periods before a pending rescale is reported otherwise.
 const LONG_PATIENCE: i32 = 4;
@@ -71,8 +72,8 @@ pub(super) struct Machine {
     foreign_write: Option<Timestamp>,
     /// Time of the last observed change of the spec.
     spec_change: Option<Timestamp>,
-    /// Time at which the other controller last read metrics that Concertina did not. The histories differ
-    /// since then.
+    /// Time at which the other controller last read metrics that Concertina did not. The histories have differed since
+    /// then.
     metrics_gap: Option<Timestamp>,
 }
 
@@ -149,7 +150,7 @@ pub(super) struct Comparison<'a> {
     pub(super) to: i32,
     /// Time of the observation of the rescale.
     pub(super) observed: Timestamp,
-    /// Delay between the rescale and its observation.
+    /// The longer of the delays from the rescale to its observation and from the observation to the sync.
     pub(super) late: SignedDuration,
     /// Concertina's decision in place of the rescale.
     pub(super) own: &'a OwnDecision,

@@ -1,12 +1,12 @@
 //! Shadow mode: a dry run next to another controller that compares the decisions of both. With `--shadow-others` the
 //! leader does the same for the HPAs out of scope.
 //!
-//! The statuses that the other controller writes reveal its syncs. Concertina syncs the HPA immediately after
-//! each of these writes, so that both controllers read the same metrics and build the same history. The sync
-//! after a rescale uses the target's state before the rescale. Concertina's decision, at that instant or at
-//! most one period earlier or later, is then compared with the other controller's change. The other
-//! controller's rescales enter Concertina's history as if they were its own, because rates depend on them.
-//! Recommendations come from Concertina alone.
+//! The statuses that the other controller writes reveal its syncs. Concertina syncs the HPA immediately after each of
+//! these writes, unless it has just synced the HPA. Both controllers therefore read the same metrics and build the same
+//! history. The sync after a rescale uses the target's state before the rescale. Concertina's decision, at that instant
+//! or at most one period earlier or later, is then compared with the other controller's change. The other controller's
+//! rescales enter Concertina's history as if they were its own, because rates depend on them. Recommendations come from
+//! Concertina alone.
 
 mod comparison_log;
 mod machine;
@@ -42,8 +42,8 @@ use crate::takeover::foreign;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 
-/// Maximum number of rescales of one HPA that wait for their sync. More rescales wait only if no sync
-/// happens.
+/// Maximum number of rescales of one HPA that wait for their sync. There can be more only if no sync happens. The
+/// oldest one is then dropped.
 const WAITING: usize = 8;
 /// Allowance for whole seconds in statuses and for clock skew. A change within this allowance is not late.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(3);
@@ -57,7 +57,7 @@ pub struct Parts {
     pub queue: Arc<Queue>,
     /// The clock.
     pub clock: SharedClock,
-    /// Metrics of the comparisons.
+    /// Counts the results of comparisons.
     pub telemetry: Telemetry,
     /// Flags and feature gates that affect decisions.
     pub settings: Settings,
@@ -67,7 +67,7 @@ pub struct Parts {
     pub others_of: Option<Arc<Charges>>,
 }
 
-/// Compares this controller, which writes nothing, with another controller that writes.
+/// Compares this controller's decisions for HPAs that it does not write with the changes by another controller.
 #[derive(Debug)]
 pub struct Shadow {
     parts: Parts,
@@ -114,7 +114,7 @@ impl Shadow {
         Self { parts, period, since, state: Mutex::default() }
     }
 
-    /// Starts a sync now. The next sync follows a period later, like the other controller's.
+    /// Starts a sync now. The next sync is then due 1.1 periods later.
     fn follow(&self, key: &Key) {
         self.parts.queue.forget(key);
         self.parts.queue.add(key);
@@ -262,7 +262,7 @@ impl ShadowComparator for Shadow {
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale> {
         let mut state = self.state.lock();
         let watched = state.by_uid.get_mut(&hpa.uid)?;
-        // An aborted sync has lost its rescales.
+        // Drop rescales whose syncs were aborted. They are not compared.
         watched.waiting.retain(|waiting| !waiting.taken);
         let waiting = watched.waiting.front_mut()?;
         waiting.taken = true;

@@ -18,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::store::HpaRecord;
 
-/// Maximum number of instants in one replay.
+/// Maximum number of instants right after the expiry of an entry, in one replay.
 const MOMENTS: usize = 24;
 
 /// The inputs of a sync.

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 
 use super::wire::Builtin;
 
-/// Returns the pods without those that the other controller's rescale created, and with those that it
-/// removes. `previous`: the pods of the previous sync if it found the same count. Both lists are sorted by
-/// name.
+/// Returns the pods without those that the other controller's rescale created. Pods that it terminates are returned as
+/// they were before. `previous`: the pods of the previous sync if it found the count before the rescale. Both lists are
+/// sorted by name.
 pub(super) fn undo(pods: Vec<Arc<Pod>>, previous: &[Arc<Pod>], builtin: Builtin) -> Vec<Arc<Pod>> {
     let before = |pod: &Pod| {
         previous
@@ -32,7 +32,7 @@ pub(super) fn undo(pods: Vec<Arc<Pod>>, previous: &[Arc<Pod>], builtin: Builtin)
         // The previous pods fill the previous count, so the rescale created every other pod.
         return pods.into_iter().filter(|pod| before(pod).is_some()).collect();
     }
-    // The previous rescale created some of the new pods. This rescale created the youngest of them.
+    // Some of the new pods come from an earlier rescale. The youngest new pods come from this one.
     let too_many = running.clone().count().saturating_sub(previous_count);
     let is_young = |pod: &Pod| pod.start_time.is_none_or(|started| started >= builtin.at);
     let may_be_new = |pod: &&Arc<Pod>| before(pod).is_none() && is_young(pod);

@@ -40,7 +40,7 @@ pub fn at_level(
             };
             let scaled_usage = |usage: &PodUsage| {
                 let whole = match reading.target {
-                    // The value is a percentage of the pod's request.
+                    // The target is a percentage of the pod's request.
                     Measure::Percent(_) => request(&usage.pod).unwrap_or(1000) as f64 * target / 100.0,
                     Measure::Milli(_) | Measure::MilliPerPod(_) => target,
                 };

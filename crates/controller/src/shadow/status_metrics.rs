@@ -34,8 +34,8 @@ pub(super) struct MovedMetrics<'a> {
 }
 
 impl MovedMetrics<'_> {
-    /// Returns the answers as the other controller read them. `None` if no answer changes, or if the metrics
-    /// do not match.
+    /// Returns the answers as the other controller read them. `None` if no answer changes, or if the statuses have
+    /// different numbers of metrics.
     pub(super) fn rescaled_answers(
         &self,
         answers: &[Option<Result<Answer, QueryError>>],

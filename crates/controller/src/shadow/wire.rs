@@ -13,7 +13,7 @@ use crate::record::wire::ControllerInfo;
 /// `kind` of the response. Its `apiVersion` is the decisions API's.
 pub const SHADOW_REPORT: &str = "ShadowReport";
 
-/// The comparisons of a dry run since its start.
+/// The comparisons of a controller in shadow mode.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShadowReport {
@@ -27,7 +27,7 @@ pub struct ShadowReport {
     pub since: Timestamp,
     /// The controller's time of day at the response.
     pub now: Timestamp,
-    /// HPAs in the controller's store.
+    /// HPAs in the controller's store that are compared.
     pub hpas: usize,
     /// Time of the last observed write by the other controller. Absent without a write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,17 +87,17 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InconclusiveReason {
-    /// The history of the other controller may be longer than that of the dry run, which started later.
+    /// The history of the other controller may be longer than Concertina's, which started later.
     WarmUp,
-    /// The dry run could compute no count.
+    /// Concertina could compute no count.
     Undecided,
-    /// The metrics changed between two readings of the dry run, and the other controller read other values.
+    /// The metrics changed between two readings by Concertina, and the other controller read other values.
     MetricsMoved,
     /// The change was observed too late to read the metrics and pods that it was based on.
     SeenLate,
     /// The spec changed within the same period.
     SpecChanged,
-    /// No write by the other controller was observed, of this HPA or of any HPA.
+    /// No write by the other controller was observed: of this HPA next to the decision, or of any HPA since.
     NoSign,
 }
 
@@ -105,7 +105,7 @@ pub enum InconclusiveReason {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// Time of the observation, by the clock of the dry run.
+    /// Time of the observation, by Concertina's clock.
     pub at: Timestamp,
     /// `metadata.namespace`.
     pub namespace: String,
@@ -121,7 +121,7 @@ pub struct Change {
     /// The other controller's change. Absent if it made none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builtin: Option<Builtin>,
-    /// The dry run's decision. Absent if it made none.
+    /// Concertina's decision. Absent if it made none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<OwnSide>,
     /// A summary of the status that the other controller wrote.
@@ -140,7 +140,7 @@ pub struct Builtin {
     pub to: i32,
 }
 
-/// A decision of the dry run.
+/// A decision of Concertina.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnSide {
@@ -197,7 +197,7 @@ impl Change {
             .map_or_else(|| "none".to_owned(), |builtin| format!("{} to {}", builtin.from, builtin.to))
     }
 
-    /// The dry run's counts: `3 to 5`, or `none`.
+    /// Concertina's counts: `3 to 5`, `3 to an unknown count`, or `none`.
     pub fn our_counts(&self) -> String {
         match &self.ours {
             Some(OwnSide { from, to: Some(to), .. }) => format!("{from} to {to}"),

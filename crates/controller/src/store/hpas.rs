@@ -1,4 +1,4 @@
-//! All HPAs of the cluster, with their unmodified metadata.
+//! The HPAs of the watched namespaces, or only those in scope, with their unmodified metadata.
 
 mod fresh;
 
@@ -73,8 +73,8 @@ pub enum Change {
     },
     /// The same version of the object was received again.
     Unchanged,
-    /// The HPA was deleted. Only a list reports this. For a deletion from the watch, [`Hpas::delete`] returns
-    /// the record.
+    /// The HPA was deleted. [`Hpas::finish`] reports this. For a deletion from the watch, [`Hpas::delete`] returns the
+    /// record instead.
     Deleted {
         /// `metadata.uid` of the deleted object.
         uid: Arc<str>,
@@ -90,12 +90,12 @@ pub struct Update {
     pub old: Option<Arc<HpaRecord>>,
     /// The current record. `None` after a deletion.
     pub new: Option<Arc<HpaRecord>>,
-    /// Whether a list that started after our last write of the HPA does not contain that write, as after a
-    /// restore of etcd.
+    /// Whether our last status write of the HPA is missing in a list that started after the write, or in a later read,
+    /// as after a restore of etcd.
     pub lost_write: bool,
 }
 
-/// The HPAs from the watch. One task writes, any number of tasks read.
+/// The HPAs from the watches.
 #[derive(Debug, Default)]
 pub struct Hpas {
     state: RwLock<State>,
@@ -115,7 +115,7 @@ struct State {
 #[derive(Debug)]
 struct CachedHpa {
     record: Arc<HpaRecord>,
-    /// Our last status write of this object.
+    /// The version that the watch must deliver: that of our last status write of this object, or of a later read.
     wrote: Option<Wrote>,
     /// `resourceVersion` that the server returned for our last status write of this object.
     acknowledged: Option<String>,
@@ -127,7 +127,7 @@ struct CachedHpa {
 
 #[derive(Debug)]
 struct Wrote {
-    /// `resourceVersion` after the write.
+    /// `resourceVersion` after the write, or of the read.
     version: String,
     /// Whether a list started after the write.
     listing: bool,
@@ -229,8 +229,8 @@ impl Hpas {
         let listed: Vec<_> = listed.collect();
         for (key, record) in listed {
             // Lists are consistent, because they request no version. A late event can be older than our write. A list
-            // that started after the write cannot be older, unless the server has lost the write. The HPA would
-            // otherwise be stale until the server's versions have caught up.
+            // that started after the write cannot be older, unless the server has lost the write. Without this check,
+            // the HPA would be stale until the server's versions have caught up.
             let wrote = state.cached.get_mut(&key).map(|cached| &mut cached.wrote);
             let lost =
                 wrote.and_then(|wrote| wrote.take_if(|wrote| wrote.listing && wrote.is_missing(&record)));
@@ -289,7 +289,7 @@ impl Hpas {
     }
 
     /// Records a status before its write, because the watch may deliver the status before the response arrives. Does
-    /// nothing for a deleted object, or for a large HPA, because its status may also be large.
+    /// nothing for a deleted object. Keeps no status of a large HPA, because the status may also be large.
     pub fn sends(&self, key: &Key, uid: &str, status: Arc<Status>) {
         let mut state = self.state.write();
         if let Some(cached) = state.cached.get_mut(key).filter(|cached| *cached.record.uid == *uid) {
@@ -356,9 +356,9 @@ impl State {
     }
 }
 
-/// Compares resource versions as numbers of any length, as the API conventions allow for versions of one
-/// resource. A version that is not a number is never older, because a server with other versions must not
-/// stop all syncs.
+/// Compares resource versions as numbers of any length, as the API conventions allow for versions of one resource. A
+/// version that is not a number is never older, because a server whose versions are not numbers must not stop all
+/// syncs.
 pub(crate) fn is_older(version: &str, than: &str) -> bool {
     fn digits(text: &str) -> Option<&str> {
         let number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -97,7 +97,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Removes one user. Returns the value after its last user.
+    /// Removes one user. Returns the value if this was its last user.
     pub(super) fn release(&mut self, id: Id) -> Option<Arc<T>> {
         let shared = self.values.get_mut(&id)?;
         shared.users -= 1;
@@ -120,7 +120,7 @@ impl<T> Table<T> {
         self.values.get(&id).map(|shared| &shared.value)
     }
 
-    /// All values, oldest id first.
+    /// All values, by id.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Id, &Arc<T>)> {
         self.values.iter().map(|(id, shared)| (*id, &shared.value))
     }
@@ -131,7 +131,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Frees memory once three quarters of the capacity are unused. Half of the capacity stays, so that the next
+/// Frees memory once three quarters of the capacity are unused. Keeps space for twice the entries, so that the next
 /// growth is cheap.
 fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V, FixedHasher>) {
     if map.len() * 4 < map.capacity() {

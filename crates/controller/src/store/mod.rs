@@ -1,8 +1,8 @@
-//! The controller's copy of the cluster: pods, HPAs, and HPAs that share pods.
+//! The controller's copy of the cluster: pods and their addresses, HPAs, targets, and HPAs that share pods.
 //!
-//! The watches write, one task per resource, and the syncs read. Every method takes `&self`. The locks are
-//! internal. They are held for one lookup or one change, and never across an `await`. A list that replaces
-//! the content is collected separately until `finish`, so that readers never see a part of it. A list covers
+//! The watches write. The syncs read, record their writes, and claim selectors. Every method takes `&self`. The locks
+//! are internal. They are held for one lookup or one change, and never across an `await`. A list that replaces the
+//! content is collected separately until `finish`, so that readers of a namespace never see a part of it. A list covers
 //! the whole cluster or one namespace. Several namespaces may be listed at the same time.
 //!
 //! Memory follows the cluster: shared values are reference-counted and freed with their last user.

@@ -1,9 +1,9 @@
 //! The pods of one namespace, by name and by label set.
 //!
-//! Selectors are matched against label sets instead of pods, because the pods of one ReplicaSet share one
-//! set. The store keeps the matching sets of a *watched* selector up to date. Each pair of set and selector
-//! is evaluated at most once, when the later of the two is added. A new set is evaluated only with the
-//! selectors that require one of its labels, and with those that require no single label.
+//! Selectors are matched against label sets instead of pods, because the pods of one ReplicaSet share one set. The
+//! store keeps the matching sets of a *watched* selector up to date. Each pair of a set and a watched selector is
+//! evaluated at most once, when the later of the two is added. A new set is evaluated only with the selectors that
+//! require one of its labels, and with those that require no single label.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -157,7 +157,7 @@ impl Namespace {
         pods
     }
 
-    /// Keeps the matches of a selector up to date until [`Self::unwatch`], which must follow every call.
+    /// Keeps the matches of a selector up to date. Each call needs a later call of [`Self::unwatch`].
     pub(super) fn watch(&mut self, selector: &Arc<Selector>) -> SelectorId {
         if let Some(id) = self.watched_ids.get(selector)
             && let Some(watched) = self.watched.get_mut(id)

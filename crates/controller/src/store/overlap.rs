@@ -76,7 +76,7 @@ impl Overlap {
         namespaces.get(&hpa.namespace)?.by_hpa.get(&hpa.name).map(|claim| Arc::clone(&claim.selector))
     }
 
-    /// Drops the selector of a deleted HPA. Does nothing if the HPA has no stored selector.
+    /// Drops the stored selector of an HPA, if it has one.
     pub fn release(&self, hpa: &Key, pods: &Pods) {
         let mut namespaces = self.namespaces.lock();
         let Some(claims) = namespaces.get_mut(&hpa.namespace) else {

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::HpaRecord;
 
-/// Minimum size of the JSON of a compressed spec, in bytes.
+/// Minimum size of the JSON of a spec that is compressed, in bytes.
 pub const LARGE_SPEC: usize = 256 << 10;
 
 /// The parts of a large HPA that its record lacks.

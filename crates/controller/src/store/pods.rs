@@ -1,4 +1,4 @@
-//! All pods of the cluster, as compact records.
+//! The pods of the watched namespaces, as compact records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::intern::Strings;
 use super::namespace::{Entry, Namespace, SelectorId};
 use super::{OpenLists, within};
 
-/// The pods from the watch. One task writes, any number of tasks read.
+/// The pods from the watches.
 #[derive(Debug, Default)]
 pub struct Pods {
     state: RwLock<State>,

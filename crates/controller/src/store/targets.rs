@@ -32,7 +32,7 @@ pub struct Target {
     pub selector: Arc<str>,
 }
 
-/// The objects of one watch. One task writes, any number of tasks read.
+/// The objects of one watch.
 #[derive(Debug, Default)]
 pub struct Targets {
     state: RwLock<State>,
@@ -46,7 +46,8 @@ struct State {
     cached: ByName<CachedTarget>,
     /// Objects of the list in progress.
     listing: Option<ByName<CachedTarget>>,
-    /// Versions that were read or written outside the watch, and that the watch has yet to deliver.
+    /// Per object, the version after the last read or write outside of the watch. The watch may have delivered it
+    /// since.
     ahead: ByName<WatchLag>,
 }
 

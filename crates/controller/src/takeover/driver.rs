@@ -39,7 +39,7 @@ pub struct Parts {
     pub manager: &'static str,
     /// Closed while another controller may act.
     pub gate: Arc<Gate>,
-    /// Metrics of foreign writes and of the state.
+    /// Receives foreign writes and the state of the takeover.
     pub telemetry: Telemetry,
     /// Limits the times of writes, which a client may forge.
     pub clock: SharedClock,
@@ -59,16 +59,14 @@ struct Inner {
     machine: Machine,
     leads: bool,
     undone: Undone,
-    /// HPAs to read because of a weak sign.
+    /// HPAs to read because of a conflict, or of repeatedly reverted counts.
     pending_checks: BTreeSet<Key>,
-    /// The last foreign write.
     last: Option<ForeignWrite>,
-    /// Time of the last log line.
+    /// Time of the last log line about a foreign write.
     last_log: Option<Instant>,
     last_event: Option<Instant>,
 }
 
-/// A foreign write.
 #[derive(Debug, Clone)]
 struct ForeignWrite {
     about: EventTarget,
@@ -151,8 +149,8 @@ impl TakeOver {
         }
     }
 
-    /// Runs until the future is dropped. `client` reads single HPAs. `notices` sends the events that pass a
-    /// closed gate.
+    /// Runs until the future is dropped. `client` reads single HPAs. `notices` sends events that the gate admits while
+    /// another controller acts.
     pub async fn run(self: Arc<Self>, client: Client, notices: Recorder) {
         loop {
             self.publish_event(&notices);
@@ -221,7 +219,7 @@ impl TakeOver {
         let (old, now) = (View::new(&cached), View::new(&read));
         if let Some(writer) = foreign::status_write(self.parts.manager, old, now, wrote.as_deref()) {
             let mut inner = self.inner.lock();
-            // The watch has delivered this write or will deliver it, and the metric counts it there.
+            // The metric is not increased here: the watch delivers this write too, and `seen` counts it.
             let is_reported = inner.last.as_ref().is_some_and(|last| {
                 last.about.name == key.name && last.about.namespace == key.namespace && last.writer == *writer
             });
@@ -326,8 +324,8 @@ impl TakeOver {
         });
     }
 
-    /// Adds a foreign rescale to the history, so that the rates of `behavior` hold from Concertina's first
-    /// write on.
+    /// Adds a rescale from the watch to the history, so that the rates of `behavior` hold from Concertina's first write
+    /// on.
     fn remember(&self, hpa: &HpaRecord, rescale: foreign::ForeignRescale) {
         let controller = self.controller.get().and_then(Weak::upgrade);
         let (Some(controller), Some(behavior)) = (controller, &hpa.spec.behavior) else { return };
@@ -399,7 +397,7 @@ impl Observer for TakeOver {
             inner.pending_checks.insert(key.clone());
             self.changed.notify_one();
         }
-        // Skip the copies, because an acting controller needs no proof.
+        // No proof is needed with `--takeover=warn` or while acting.
         if !self.parts.holds_back || inner.machine.state() == State::Acting {
             return;
         }

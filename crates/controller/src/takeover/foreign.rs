@@ -23,8 +23,8 @@ pub struct ForeignRescale {
 
 /// Returns the rescale between two states of an HPA's status. Of several rescales, returns the last one.
 ///
-/// With a rescale, a controller writes `lastScaleTime`, the count that it read and the count that it wrote. A
-/// later write may hide the count that it read. The older status then provides the previous count.
+/// With a rescale, a controller writes `lastScaleTime`, the count that it read and the count that it wrote. A later
+/// write may hide the count that the controller read. The older status then provides the previous count.
 pub fn rescale(old: &Status, new: &Status) -> Option<ForeignRescale> {
     let at = new.last_scale_time.filter(|at| old.last_scale_time.is_none_or(|before| before < *at))?;
     let to = new.desired_replicas;
@@ -99,8 +99,8 @@ pub fn first_status_write<'a>(ours: &str, new: View<'a>) -> Option<&'a StatusWri
     foreign.max_by_key(|writer| writer.at).filter(|_| *new.status != Status::default())
 }
 
-/// `metadata.creationTimestamp`, by the server's clock. Older `managedFields` entries belong to another
-/// object, because a restore from a backup may restore them too.
+/// `metadata.creationTimestamp`, by the server's clock. Older `managedFields` entries belong to another object: a
+/// restore from a backup may copy them.
 pub fn created(metadata: &RawValue) -> Option<Timestamp> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -120,8 +120,8 @@ pub(super) struct Undone {
 }
 
 impl Undone {
-    /// Records a sync: the count that it found, and the count that it wrote, if any. Returns true each time
-    /// the number of undone counts reaches [`IN_A_ROW`].
+    /// Records a sync: the count that it found, and the count that it wrote, if any. Returns true each time the number
+    /// of consecutive undone counts reaches [`IN_A_ROW`].
     pub(super) fn synced(&mut self, key: &Key, found: i32, wrote: Option<i32>) -> bool {
         let times = match self.written.remove(key) {
             Some((written, times)) if written != found => times + 1,

@@ -2,10 +2,9 @@
 //!
 //! A foreign write proves that another controller is active. Its absence is no evidence, because the built-in
 //! controller writes nothing while nothing changes. The proof is a change that an active controller would have
-//! answered, and that stays unanswered. In such a change, two consecutive conclusions about one HPA differ in
-//! the count, the metrics or the spec, which are the same for every controller. The stored status shows
-//! neither conclusion, and still shows neither two periods later. Then Concertina acts for all HPAs. The
-//! first foreign write stops Concertina at once.
+//! answered, and that stays unanswered. In such a change, two consecutive conclusions about one HPA differ in the
+//! count, the metrics or the spec, which are the same for every controller. The stored status shows neither conclusion,
+//! not even two periods later. Then Concertina acts for all HPAs. The first foreign write stops Concertina at once.
 //!
 //! [`Machine::step`] takes an [`Input`] and returns the [`Output`] for the driver, if there is one.
 //!
@@ -24,10 +23,9 @@
 //! | any | `Wrote` | – | unchanged | the newest write times are updated |
 //! | any | `Deleted` | – | unchanged | the trail of the HPA is dropped |
 //!
-//! A foreign write that stops Concertina sets the quiet time. The quiet time doubles, up to `LONGEST_QUIET`
-//! periods, if Concertina has acted for at most `RELAPSE` periods and not after a handover. If Concertina has
-//! acted longer or after a handover, the quiet time becomes `QUIET` periods. A premature start because of a
-//! difference disables differences.
+//! A foreign write that stops Concertina sets the quiet time. The quiet time doubles, up to `LONGEST_QUIET` periods, if
+//! Concertina has acted for at most `RELAPSE` periods, and did not start after a handover. Otherwise it becomes `QUIET`
+//! periods. A premature start because of a difference disables differences.
 //!
 //! The earliest proof of an HPA counts:
 //!
@@ -49,7 +47,7 @@ use tokio::time::Instant;
 
 use crate::store::Key;
 
-/// Quiet time in periods: the required silence, and the time for which a change must stay unanswered.
+/// Minimum quiet time in periods: the required silence, and the time for which a change must stay unanswered.
 const QUIET: u32 = 2;
 /// A foreign write within this many periods after the start of acting shows that the start was premature.
 const RELAPSE: u32 = 10;
@@ -96,9 +94,9 @@ pub struct ObservedState {
 pub struct SyncObservation {
     /// The spec that the sync used.
     pub spec: Arc<Spec>,
-    /// The facts that the sync read.
+    /// The state that the sync read.
     pub found: ObservedState,
-    /// The facts in the stored status.
+    /// The state in the stored status.
     pub stored: ObservedState,
     /// Whether the sync decided another count and the gate refused the write.
     pub withheld: bool,
@@ -113,7 +111,7 @@ pub enum Input {
     Start,
     /// Time has passed, at least until [`Machine::next`].
     Tick,
-    /// A status shows the time of a manager's last write.
+    /// An HPA shows the time of a manager's last status write.
     Wrote {
         /// Whether the manager is Concertina.
         is_own: bool,
@@ -142,14 +140,14 @@ pub enum Input {
 pub enum Output {
     /// The quiet time has passed: the state is now [`State::Observing`].
     Quiet,
-    /// All conditions for acting hold. The driver reads this HPA from the API server, not from the watch
-    /// cache, and reports the result with [`Input::Checked`].
+    /// All other conditions for acting hold. The driver reads this HPA from the API server, not from the watch cache,
+    /// and reports the result with [`Input::Checked`].
     Check(Key),
     /// The state is now [`State::Acting`].
     Act(Activation),
 }
 
-/// The result of a start of acting.
+/// The proof on which Concertina starts to act, and the HPAs to sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activation {
     /// The proof.
@@ -164,7 +162,7 @@ pub struct Machine {
     period: Duration,
     phase: StateData,
     quiet: Duration,
-    /// Time of the last foreign write, or of the start if no write followed.
+    /// Time of the last foreign write, or of [`Input::Start`] if no write followed.
     silent_since: Option<Instant>,
     trails: BTreeMap<Key, ChangeTracker>,
     proofs: Proofs,
@@ -186,7 +184,7 @@ enum StateData {
 /// The search for a proof.
 #[derive(Debug, Clone, Copy)]
 enum Proofs {
-    /// No HPA may become a proof.
+    /// No HPA is a candidate for a proof.
     None,
     /// No HPA counts as evidence before this time.
     NotBefore(Instant),
@@ -407,7 +405,7 @@ impl Machine {
     /// it.
     fn proof(&self, key: &Key, trail: &ChangeTracker) -> Option<(Instant, Proof)> {
         let silent = self.silent_since.filter(|_| !self.is_ignored(trail))?;
-        // A foreign write of any HPA shows an active controller. This controller again gets the full time for
+        // A foreign write of any HPA shows an active controller. The active controller again gets the full time for
         // every unanswered change.
         let change = trail.stored.change().map(|changed| {
             // The other controller synced this HPA when it wrote the status, so the time of its next sync is

@@ -1,10 +1,10 @@
 //! Watches the targets of HPAs, so that a sync needs no request for its target.
 //!
 //! Each scalable resource that an HPA refers to is watched in the watched namespaces, from the first sync that refers
-//! to it until no HPA has referred to it for ten minutes. A sync takes the Scale from the watch if the API server
-//! would return the same Scale: the watch is connected, and has delivered every version that this controller has read
-//! or written since. Any other Scale is read from the server. Errors also come from the server, which provides their
-//! texts. Every Scale is read before it is written.
+//! to it until no HPA has referred to it for ten minutes. A sync takes the Scale from the watch if the API server would
+//! return the same Scale: the watch is connected, and has delivered every version that this controller has read or
+//! written. Any other Scale is read from the server. Errors also come from the server, which provides their texts.
+//! Every Scale is read before it is written.
 
 mod view;
 
@@ -25,9 +25,9 @@ use cluster::permission::{Permission, row};
 use cluster::scale::SCALE_VERSION;
 use cluster::watch::{Informer, WatchStatus};
 
-/// Minimum time without a reference to a resource after which its watch stops. Each start lists the resource in
-/// the whole cluster, and the author of an HPA chooses the resource. With this time, an HPA whose `kind` changes
-/// all the time causes one list per kind.
+/// Minimum time without a reference to a resource after which its watch stops. Each start of a watch lists the
+/// resource, and the author of an HPA chooses the resource. With this time, an HPA whose `kind` changes all the time
+/// causes at most one list per kind and ten minutes.
 const MIN_UNUSED: Duration = Duration::from_mins(10);
 /// Interval between checks for unused watches.
 const UNUSED_CHECK: Duration = Duration::from_mins(1);

@@ -134,7 +134,7 @@ impl View {
         }
     }
 
-    /// Watches until the watch is forbidden. `None` if the paths of the Scale fields change.
+    /// Watches until an obstacle prevents it, and returns the obstacle. `None` if the paths of the Scale fields change.
     async fn follow(&self, context: &WatchContext, shape: Shape, number: u64) -> Option<Obstacle> {
         let options = WatchOptions {
             namespace: self.scope.namespace.clone(),

@@ -427,7 +427,7 @@ metrics! {
             "concertina_checkpoint_left_out_hpas",
             &[],
             "HPAs with a history that did not fit into the checkpoint.",
-            "HPAs with a history that did not fit into the checkpoint; a restart of all replicas rebuilds it from status and events.",
+            "HPAs with a history that did not fit into the checkpoint; a restart of all replicas loses their recommendations and rebuilds their rescales.",
         );
     }
     "The process" {

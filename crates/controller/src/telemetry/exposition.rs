@@ -45,7 +45,7 @@ fn write_family(text: &mut String, family: &MetricFamily, format: Format) -> fmt
     Ok(())
 }
 
-/// Writes the help and the type. For OpenMetrics, also writes the unit, which is the last word of the name.
+/// Writes the help and the type. For OpenMetrics, also writes the unit if the name ends in `seconds` or `bytes`.
 fn write_head(text: &mut String, family: &MetricFamily, format: Format) -> fmt::Result {
     let kind = match family.get_field_type() {
         MetricType::COUNTER => "counter",

@@ -43,7 +43,7 @@ struct Inner {
 /// writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakeoverState {
-    /// The controller decides and records, and waits until no foreign write has occurred for long enough.
+    /// The controller decides and records, and waits for a proof that no other controller acts.
     Observing,
     /// The controller writes.
     Acting,
@@ -90,7 +90,7 @@ impl Pull {
 }
 
 impl Metrics {
-    /// Creates all metrics, at zero.
+    /// Creates all metrics.
     pub fn new() -> Self {
         let registry = Registry::new();
         let families = Families::register(&registry);
@@ -117,7 +117,7 @@ impl Metrics {
         self.families().lateness.with_label_values(&NO_LABELS).observe(lateness.as_secs_f64());
     }
 
-    /// Counts the end of a sync. `duration`: the time from the hand-out of the key to the last write.
+    /// Counts the end of a sync. `duration`: the time since its start.
     pub fn reconciled(&self, action: Action, error: ErrorLabel, duration: Duration) {
         let labels = [action.as_str(), error.as_str()];
         self.families().reconciliations.with_label_values(&labels).inc();
@@ -142,7 +142,8 @@ impl Metrics {
         self.families().source_age.with_label_values(&[source]).observe(age.as_secs_f64());
     }
 
-    /// Counts a read of a metric source without a number. `source` must be bounded.
+    /// Counts a read of a metric source without a number for an HPA, or for one of its pods. `source`: a value of a
+    /// bounded set.
     pub fn source_failed(&self, source: &str, reason: &'static str) {
         self.families().source_errors.with_label_values(&[reason, source]).inc();
     }
@@ -251,12 +252,12 @@ impl Metrics {
         set(&self.families().watch_restarts.with_label_values(&[reason, resource]), total as f64);
     }
 
-    /// Sets the time since the last event of a resource's watch.
+    /// Sets the time since the last event, bookmark or complete list of a resource's watch.
     pub fn watch_age(&self, resource: &str, age: Duration) {
         self.families().watch_age.with_label_values(&[resource]).set(age.as_secs_f64());
     }
 
-    /// Removes the series of a resource that is no longer watched.
+    /// Removes the gauges of a resource that is no longer watched.
     pub fn unwatched(&self, resource: &str) {
         for gauges in [&self.families().cache_objects, &self.families().watch_age] {
             // Fails if the series does not exist.
@@ -395,7 +396,7 @@ impl Metrics {
         exposition::render(&families, format)
     }
 
-    /// The metrics with a value per HPA.
+    /// The metrics with a value per HPA that only the leader exposes.
     fn hpa_gauges(&self) -> [&HpaGauge; 3] {
         let families = self.families();
         [&families.desired, &families.at_maximum, &families.not_active]

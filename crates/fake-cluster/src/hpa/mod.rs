@@ -43,7 +43,7 @@ fn default_rules<'a>(behavior: &'a mut Map<String, Value>, direction: &str) -> &
     rules
 }
 
-/// Fields with 32 bits.
+/// Integer fields. All have 32 bits, except for `observedGeneration`.
 const INTEGERS: [&str; 8] = [
     "minReplicas",
     "maxReplicas",

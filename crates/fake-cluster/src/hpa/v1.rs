@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use crate::object;
 
-/// Group and version.
 pub(crate) const GROUP_VERSION: (&str, &str) = ("autoscaling", "v1");
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";

@@ -50,7 +50,7 @@ pub(crate) fn spec(hpa: &Value, old: Option<&Value>) -> Vec<FieldError> {
             scaling_rules(rules, &format!("spec.behavior.{direction}"), &mut causes);
         }
     }
-    // In 1.37, declarative validation reports these two errors after all others.
+    // In 1.37, declarative validation reports the errors of these two fields after all others.
     if let Some(min) = min.filter(|min| *min < 0) {
         causes.invalid("spec.minReplicas", min, "must be greater than or equal to 0");
     }
@@ -62,7 +62,6 @@ pub(crate) fn spec(hpa: &Value, old: Option<&Value>) -> Vec<FieldError> {
     causes
 }
 
-/// Validates a status.
 pub(crate) fn status(hpa: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let mut not_negative = |field: String, value: Option<i64>| {

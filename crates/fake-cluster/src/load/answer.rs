@@ -81,7 +81,7 @@ impl Answers<'_> {
         let mut list = List::start("MetricValue", "custom.metrics.k8s.io", request.version);
         match Selector::parse(request.metric_label_selector) {
             Ok(selector) if selector.is_empty() => {}
-            // These series have no labels, so a selector cannot match them.
+            // These series have no labels, so only the empty selector matches them.
             Ok(_) => return list.finish(),
             Err(error) => return bad_selector(&error),
         }

@@ -90,7 +90,7 @@ pub enum Shape {
     Sum(Vec<Curve>),
 }
 
-/// Share of the peak by hour of the day. Values between the hours are interpolated smoothly.
+/// Share of the rise from night to peak, by hour of the day. Values between the hours are interpolated smoothly.
 const BUSINESS_DAY: [(f64, f64); 9] = [
     (0.0, 0.0),
     (6.0, 0.0),
@@ -204,7 +204,7 @@ impl Shape {
     }
 }
 
-/// Returns `time / whole`. A `whole` of zero yields 1, so that a period of zero never repeats.
+/// Returns `time / whole`. A `whole` of zero yields 1, so that a period of zero gives a constant value.
 fn ratio(time: Duration, whole: Duration) -> f64 {
     if whole.is_zero() { 1.0 } else { time.as_secs_f64() / whole.as_secs_f64() }
 }

@@ -62,7 +62,7 @@ pub struct WorkState {
     pub served: f64,
     /// Units lost since the start of the run.
     pub unserved: f64,
-    /// Total time in which the demand exceeded the capacity.
+    /// Total time in which units were lost or had to wait.
     pub saturated: Duration,
 }
 
@@ -201,7 +201,7 @@ impl TrackedLoad {
                 let measure = series.metric.measure;
                 let counter = if measure == Measure::Demand { stream.arrived } else { stream.served };
                 let rate = series.trace.record(now, counter, scraping.window_or_interval());
-                // Without pods, the capacity of one pod is used.
+                // Without ready pods, the capacity of one pod is used.
                 let capacity = if serving.ready > 0.0 { total_capacity(serving) } else { serving.capacity };
                 if let Some(reading) = reading(measure, rate, stream.waiting, capacity, now) {
                     series.readings.push(now, scraping.delay, scraping.served_at(now), reading);

@@ -158,8 +158,8 @@ pub enum Measure {
     Served,
     /// Waiting units at the instant of the scrape. A pod's value is an even share.
     Waiting,
-    /// Waiting time of the last unit in seconds if nothing changes: waiting units divided by the capacity.
-    /// Without ready pods, the capacity of one pod is used. All pods have the same value.
+    /// Time in seconds until the last waiting unit is served at the current capacity: waiting units divided by the
+    /// capacity. Without ready pods, the capacity of one pod is used. All pods have the same value.
     WaitingTime,
     /// Served units divided by the capacity, from 0 to 1.
     Saturation,

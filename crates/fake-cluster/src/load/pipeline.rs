@@ -21,7 +21,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Creates a pipeline with the same scraping for all three APIs and without outages.
+    /// Creates a pipeline with the same [`Scraping`] for all three APIs and without outages.
     pub fn all(scraping: Scraping) -> Self {
         Self { resource: scraping, custom: scraping, external: scraping, outages: Vec::new() }
     }
@@ -66,7 +66,7 @@ pub struct Relay {
 }
 
 impl Scraping {
-    /// Creates a scraping that samples every `interval`, averages over the interval, and has no delay.
+    /// Creates a [`Scraping`] that samples every `interval`, averages over the interval, and has no delay.
     pub fn every(interval: Duration) -> Self {
         Self {
             interval,
@@ -85,7 +85,7 @@ impl Scraping {
         self.window.max(self.interval)
     }
 
-    /// Returns the time whose samples are served at `now`: the last reading of the relay, or `now` without one.
+    /// Returns the time whose samples are served at `now`: the last reading of the relay, or `now` without a relay.
     pub(super) fn served_at(&self, now: Duration) -> Duration {
         let Some(relay) = self.relay else { return now };
         let Some(since) = now.checked_sub(relay.phase) else { return Duration::ZERO };
@@ -151,7 +151,7 @@ pub enum OutageKind {
 /// The fault rules of a pipeline's outages.
 #[derive(Debug, Default)]
 pub(super) struct OutageRules {
-    /// One entry per outage. `None` while the outage is inactive.
+    /// One entry per outage. `None` while the outage is inactive, and if it needs no fault rule.
     rules: Vec<Option<FaultId>>,
 }
 

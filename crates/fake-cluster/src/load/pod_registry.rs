@@ -42,7 +42,6 @@ pub(super) struct Group {
     pub(super) pods: BTreeMap<Box<str>, Pod>,
 }
 
-/// The state of a pod.
 #[derive(Debug)]
 pub(super) struct Pod {
     pub(super) name: String,

@@ -23,8 +23,8 @@ impl Trace {
         Self { points: VecDeque::from([(now, 0.0)]) }
     }
 
-    /// Records the counter's value. Returns the rate over the window, or since the counter's start if the
-    /// start is later. Returns `None` if no time has passed.
+    /// Records the counter's value. Returns the rate over the window, or since the counter's start if the start is
+    /// later. Returns `None` for the first value, and if no time has passed.
     pub(super) fn record(&mut self, now: Duration, value: f64, window: Duration) -> Option<Rate> {
         let start = now.saturating_sub(window);
         while self.points.get(1).is_some_and(|(at, _)| *at <= start) {

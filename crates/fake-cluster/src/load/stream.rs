@@ -7,7 +7,6 @@ use super::model::{OverflowPolicy, Work};
 /// The ready pods that serve a stream of work.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct ServingPods {
-    /// The number of ready pods.
     pub(super) ready: f64,
     /// Capacity of each pod in units per second.
     pub(super) capacity: f64,
@@ -23,7 +22,7 @@ pub(super) struct Stream {
     pub(super) served: f64,
     pub(super) unserved: f64,
     pub(super) waiting: f64,
-    /// Seconds in which the demand exceeded the capacity.
+    /// Seconds in which units were lost or had to wait.
     pub(super) saturated: f64,
     /// Mean units per second that a ready pod served in the last step.
     pub(super) rate: f64,

@@ -124,7 +124,7 @@ impl StoredObject {
                 .iter()
                 .map(|owner| object::text(owner, &["uid"]).into())
                 .collect(),
-            // A growing buffer has spare capacity. Boxing the text drops it.
+            // A growing buffer has spare capacity, which boxing the text frees.
             text: Bytes::from(text.into_boxed_slice()),
             metadata,
             status,
@@ -162,7 +162,6 @@ impl StoredObject {
         if self.ty.custom { self.write(out) } else { out.extend_from_slice(&self.text) }
     }
 
-    /// Returns `metadata`.
     pub(crate) fn metadata(&self) -> Value {
         let text = self.text.get(self.metadata.range()).unwrap_or_default();
         serde_json::from_slice(text).unwrap_or_default()

@@ -5,8 +5,7 @@ mod hpa;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::format::partial;
-use super::object::{at, int, list, meta, text};
+use super::object::{at, int, list, meta, partial, text};
 use super::registry::ResourceType;
 use super::scale::{labels_text, selector_text};
 use super::store::StoredObject;
@@ -14,11 +13,8 @@ use super::store::StoredObject;
 /// The part of the object that each row contains in addition to its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
-    /// The object's metadata.
     Metadata,
-    /// The whole object.
     Object,
-    /// Nothing.
     Nothing,
 }
 

@@ -31,7 +31,6 @@ pub(super) struct Client {
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// A complete response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,
@@ -106,7 +105,6 @@ impl Client {
     }
 }
 
-/// An open watch.
 pub(super) struct Watch {
     body: Incoming,
     buffer: String,

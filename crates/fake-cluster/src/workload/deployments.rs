@@ -7,12 +7,10 @@ use serde_json::{Value, json};
 use super::informer_cache::InformerCache;
 use super::objects::{name, namespace, owned_by, set, uid};
 use super::pod_state::{Id, Owner};
+use super::pods::HASH_LABEL;
 use super::rollout::{self, DesiredRollout, Set, Strategy};
 use super::{Pass, RETRY};
 use crate::object::{at, int, text};
-
-/// The label that distinguishes the pods of different templates.
-pub(super) const HASH_LABEL: &str = "pod-template-hash";
 
 /// Default number of retained ReplicaSets of old templates.
 const HISTORY: i64 = 10;

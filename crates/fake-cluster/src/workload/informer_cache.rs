@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::model::WorkloadModel;
 use super::objects::{controller, controller_uid, is_terminating, name, namespace, seconds, wanted_replicas};
 use super::pod_state::{Counts, Id, Kind, Owner, Pod, PodPhase};
-use super::pods::{is_ready, template_hash};
+use super::pods::{HASH_LABEL, REVISION_LABEL, is_ready, template_hash};
 use crate::Cluster;
 use crate::object::{at, int, text};
 use crate::store::StoredObject;
@@ -18,9 +18,8 @@ use crate::watch::{Feed, FeedEvent};
 /// All owners and pods, and the queues of owners and pods to reconcile.
 #[derive(Debug)]
 pub(super) struct InformerCache {
-    /// Whether kubelets start owned pods that are running but not ready. Set after a restore of the cluster,
-    /// because a restored pod has no life cycle on its node. Otherwise, another client writes the status of
-    /// such a pod.
+    /// Whether kubelets start owned pods that are running but not ready. Set after a restore of the cluster, because a
+    /// restored pod has no life cycle on its node. Without a restore, another client writes the status of such a pod.
     starts_unready: bool,
     owner_feeds: Vec<(Kind, Feed)>,
     pod_feed: Feed,
@@ -95,7 +94,7 @@ impl InformerCache {
         self.changed_owners.pop_first().map(|(_, id)| id)
     }
 
-    /// Whether a kubelet starts a pod without a life cycle.
+    /// Whether a kubelet must start the life cycle of a pod.
     pub(super) fn is_unstarted(&self, pod: &Pod) -> bool {
         let restarts = self.starts_unready && pod.phase == PodPhase::Running && pod.owner.is_some();
         pod.lifecycle.is_none() && (pod.phase == PodPhase::Pending || (restarts && !pod.is_ready()))
@@ -173,9 +172,7 @@ impl InformerCache {
         let is_ending = is_terminating(&object);
         let wanted = if is_ending { 0 } else { wanted_replicas(&object) };
         let hash = match kind {
-            Kind::ReplicaSet => {
-                text(&object, &["metadata", "labels", super::deployments::HASH_LABEL]).to_owned()
-            }
+            Kind::ReplicaSet => text(&object, &["metadata", "labels", HASH_LABEL]).to_owned(),
             _ => template_hash(at(&object, &["spec", "template"]).unwrap_or(&Value::Null)),
         };
         let min_ready = seconds(&object, &["spec", "minReadySeconds"]);
@@ -239,7 +236,7 @@ impl InformerCache {
         let mut pod = before.unwrap_or_else(|| Pod {
             stored: Arc::clone(&stored),
             owner,
-            revision: text(&object, &["metadata", "labels", super::replicas::REVISION_LABEL]).to_owned(),
+            revision: text(&object, &["metadata", "labels", REVISION_LABEL]).to_owned(),
             phase: PodPhase::Pending,
             ready_since: None,
             lifecycle: None,

@@ -204,8 +204,8 @@ impl Workloads {
         Some(state.cache.count(owner, self.origin.elapsed()))
     }
 
-    /// Starts a rollout without a change of the spec, as `kubectl rollout restart` does. `resource` has the
-    /// form of [`Cluster::get`]: `apps/deployments`.
+    /// Starts a rollout by changing only an annotation of the pod template, as `kubectl rollout restart` does.
+    /// `resource` has the form of [`Cluster::get`]: `apps/deployments`.
     pub fn restart(&self, resource: &str, namespace: &str, name: &str) -> Result<(), Status> {
         let object = self.cluster.get(resource, namespace, name);
         let object = object.ok_or_else(|| Status::not_found("", resource, name))?;
@@ -214,7 +214,7 @@ impl Workloads {
 }
 
 impl Pass<'_> {
-    /// Processes changes and reconciles until no work is left, including the work that these writes cause.
+    /// Processes changes and reconciles until no work is left, including the work that its own writes cause.
     fn run_to_completion(&mut self) {
         if self.state.cache.is_closed() {
             self.state.cache = InformerCache::open(self.cluster, true);

@@ -15,9 +15,9 @@ const BACK_OFF_RESET: Duration = Duration::from_mins(10);
 /// The stage of a pod. Times count from the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// The pod waits until its node has pulled the image.
+    /// The pod waits for a node, or until its node has pulled the image.
     Pulling {
-        /// The end of the pull.
+        /// The end of the wait.
         until: Duration,
     },
     /// The container runs and has not been ready since its start.
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn first_restart_after_a_crash_loop_succeeds() {
         let story = stages(vec![crash_loop(10, 50, 1)], 0, 10_000);
-        // Crashes at 10, 11 and 22; the restart at 42 crashes at 43, the one at 83 does not.
+        // Crashes at 10, 11, 22 and 43. The container that restarts at 83 does not crash.
         assert_eq!(story[story.len() - 2..], [(83, "starting"), (86, "ready")]);
     }
 

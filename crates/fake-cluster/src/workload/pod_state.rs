@@ -58,14 +58,13 @@ pub(super) struct Owner {
     pub(super) sets: BTreeSet<Id>,
     /// Number of pods ever created. Determines the names of pods.
     pub(super) created: u64,
-    /// The Deployment's replicas and maximum pods at the last resize of a ReplicaSet.
+    /// The Deployment's replicas and maximum pods at the last resize of this ReplicaSet.
     pub(super) sized_for: Option<(i64, i64)>,
     pub(super) generation: Option<i64>,
     /// The next scheduled reconciliation.
     pub(super) due: Option<Duration>,
 }
 
-/// A pod.
 #[derive(Debug)]
 pub(super) struct Pod {
     pub(super) stored: Arc<StoredObject>,
@@ -132,9 +131,9 @@ impl Pod {
 pub struct Counts {
     /// Desired pods: `spec.replicas`.
     pub wanted: usize,
-    /// Existing pods that are not terminating.
+    /// Existing pods that are neither terminating nor finished.
     pub active: usize,
-    /// Active pods that have not started, because their image is missing.
+    /// Active pods that have not started, because they wait for a node or their image.
     pub pending: usize,
     /// Active pods that are ready.
     pub ready: usize,

@@ -14,7 +14,13 @@ use super::pod_state::Id;
 use crate::object::{at, list, text, time_text};
 use crate::store::letters;
 
-/// Creates a pod of `owner` from its `spec.template`.
+/// The label that distinguishes the pods of different templates.
+pub(super) const HASH_LABEL: &str = "pod-template-hash";
+
+/// The label with the template hash of a StatefulSet's pod.
+pub(super) const REVISION_LABEL: &str = "controller-revision-hash";
+
+/// Creates a pod of `owner` from `template`.
 pub(super) fn from_template(owner: &Value, template: &Value, pod_name: &str) -> Value {
     let mut pod = json!({
         "apiVersion": "v1",
@@ -132,7 +138,7 @@ pub(super) fn template_hash(template: &serde_json::Value) -> String {
     letters(fnv(template.to_string().as_bytes()), 10)
 }
 
-/// Returns the name suffix of the `count`-th pod of a workload, such as `abcde`.
+/// Returns the name suffix of the `count`-th pod of a workload, such as `bcdfg`.
 pub(super) fn pod_suffix(workload: &str, count: u64) -> String {
     letters(fnv(format!("{workload}/{count}").as_bytes()), 5)
 }
@@ -146,7 +152,6 @@ fn fnv(bytes: &[u8]) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
-/// Number of nodes.
 const NODES: u32 = 3;
 
 /// Returns the node of the n-th placed pod.

@@ -9,7 +9,7 @@ use super::informer_cache::InformerCache;
 use super::objects::{name, namespace, set};
 use super::pod_lifecycle::PodLifecycle;
 use super::pod_state::{Id, Kind, Owner, Pod, PodPhase};
-use super::pods::{self, announce_end, from_template, pod_suffix};
+use super::pods::{self, REVISION_LABEL, announce_end, from_template, pod_suffix};
 use super::{Pass, RETRY};
 use crate::object::{at, int, text};
 
@@ -59,7 +59,6 @@ impl Pass<'_> {
         is_created
     }
 
-    /// Marks a pod as terminating.
     pub(super) fn terminate(&mut self, id: Id) {
         if let Some(pod) = self.state.cache.pods.get(&id) {
             let ending = announce_end(pod.stored.value(), pod.grace, self.now.time);
@@ -94,11 +93,8 @@ pub(super) fn model_key(owner: &Value, parent: Option<&Value>) -> (String, Strin
     (namespace(owner).to_owned(), name(parent.unwrap_or(owner)).to_owned())
 }
 
-/// The label with the template hash of a StatefulSet's pod.
-pub(super) const REVISION_LABEL: &str = "controller-revision-hash";
-
-/// A change of a StatefulSet's pods. Ordered management applies one change at a time. Parallel management
-/// applies all changes.
+/// A change of a StatefulSet's pods. Ordered management applies one change at a time. Parallel management creates and
+/// removes all pods at once.
 #[derive(Debug, PartialEq, Eq)]
 enum Action {
     Create(String),

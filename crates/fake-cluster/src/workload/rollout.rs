@@ -48,7 +48,6 @@ impl DesiredRollout {
     }
 }
 
-/// One ReplicaSet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Set {
     /// `spec.replicas`.

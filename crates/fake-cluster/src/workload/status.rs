@@ -123,7 +123,7 @@ fn keep_times(
     })
 }
 
-/// Returns `spec.selector` as text, or the label of the pods of a Widget without a template.
+/// Returns `spec.selector` as text. Without a selector, returns the label of the Widget's pods.
 fn widget_selector(widget: &Value) -> String {
     match at(widget, &["spec", "selector"]) {
         Some(Value::String(selector)) => selector.clone(),

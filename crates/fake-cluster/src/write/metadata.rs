@@ -139,7 +139,7 @@ pub(super) fn taken_metadata(object: &mut Value) -> Value {
     object.get_mut("metadata").map(Value::take).unwrap_or_default()
 }
 
-/// Decodes and defaults an object as its type requires.
+/// Normalizes an object and sets its defaults, as its type requires.
 pub(super) fn prepare(ty: &ResourceType, object: &mut Value) -> Result<(), Status> {
     drop_empty_metadata(object);
     if ty.custom {

@@ -19,7 +19,7 @@ pub(crate) struct DeleteOptions {
     pub(crate) resource_version: Option<String>,
 }
 
-/// Handles a DELETE of an object. Returns the object's current version and whether the object was removed.
+/// Handles a DELETE of an object. Returns the object's last state, and whether the object was removed.
 pub(crate) fn delete(
     state: &mut State,
     ty: &'static ResourceType,
@@ -68,7 +68,8 @@ pub(crate) fn delete(
     Ok((state.store(ty, object), false))
 }
 
-/// Whether an update clears the last finalizer of a terminating object. `old` is its previous metadata.
+/// Whether an update clears the last finalizer of a terminating object without a grace period. `old` is its previous
+/// metadata.
 pub(super) fn clears_last_finalizer(object: &Value, old: &Map<String, Value>) -> bool {
     let terminating = object::at(object, &["metadata", "deletionTimestamp"]).is_some();
     let released = object::list(object, &["metadata", "finalizers"]).is_empty()

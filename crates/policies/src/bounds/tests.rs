@@ -19,7 +19,7 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// A schedule on one day: name, first hour, last hour, floor, ceiling.
+/// A schedule on one day: name, hour of the start, hour of the end, floor, ceiling.
 type OfDay = (&'static str, u8, u8, Option<i32>, Option<i32>);
 
 fn day(schedules: &[OfDay]) -> Arc<Policy> {

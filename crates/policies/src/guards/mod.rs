@@ -215,7 +215,7 @@ pub enum Ownership {
 pub struct OwnedPodsStep {
     /// The number of pods that the selector matches.
     pub matched: usize,
-    /// The number of pods of other owners among them.
+    /// The number of these pods with another owner or without an owner.
     pub other: usize,
 }
 
@@ -225,7 +225,7 @@ impl fmt::Display for OwnedPodsStep {
     }
 }
 
-/// The pods that count, in the same order, and the effect of the guard if it has one.
+/// The pods that count, in the order of `pods`, and the effect of the guard if it has one.
 pub fn owned_pods(
     pods: &[Arc<Pod>],
     ownership: impl Fn(&Pod) -> Ownership,

@@ -60,7 +60,7 @@ impl Rollout {
             "StatefulSet" => {
                 text("currentRevision") != text("updateRevision") && !text("updateRevision").is_empty()
             }
-            // A canary may have all updated pods that its step allows.
+            // Counts do not show a paused canary: all updated pods of its step exist.
             "Rollout" => !text("stableRS").is_empty() && text("currentPodHash") != text("stableRS"),
             _ => false,
         };

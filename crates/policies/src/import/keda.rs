@@ -1,6 +1,6 @@
 //! ScaledObjects of KEDA (`keda.sh/v1alpha1`), as of KEDA 2.20.
 //!
-//! KEDA keeps writing the HPA, and serving its metrics. A policy replaces the features that KEDA implements by deleting
+//! KEDA keeps writing the HPA and serving its metrics. A policy replaces the features that KEDA implements by deleting
 //! the HPA, changing its behavior, or replacing values of metrics.
 
 use super::manifest::{Fallback, ScalingPolicy, Schedule};
@@ -99,7 +99,8 @@ fn is_true(field: &Field<'_>) -> bool {
     !matches!(text.as_str(), "0" | "f" | "F" | "false" | "FALSE" | "False")
 }
 
-/// Converts cron triggers to floors: their metric proposes `desiredReplicas`, and the highest proposal applies.
+/// Converts cron triggers to floors: the metric of such a trigger proposes `desiredReplicas`, and the highest proposal
+/// applies.
 fn triggers(source: &mut Source<'_>, spec: &Field<'_>, policy: &mut ScalingPolicy) {
     let triggers = spec.at("triggers");
     let formula = spec.at("advanced").at("scalingModifiers").at("formula");

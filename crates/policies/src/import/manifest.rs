@@ -9,7 +9,7 @@ use super::note::Remark;
 use super::{Field, Source};
 use crate::spec::{Cause, Level, MAX_ENTRIES, Mode, Strategy, read};
 
-/// Maximum bytes of the name of a schedule.
+/// Maximum bytes of the name of a schedule, and of a label value.
 const MAX_NAME: usize = 63;
 /// The label of an HPA that an imported policy selects.
 const LABEL: &str = "concertina.dev/imported-from";
@@ -206,7 +206,7 @@ impl ScalingPolicy {
     }
 }
 
-/// The reason why a policy cannot contain another entry of a list.
+/// The reason why a list of a policy cannot contain a further entry: its length, or the entry itself.
 fn refusal(list: &str, entries: usize, entry: &impl Serialize) -> Option<String> {
     if entries >= MAX_ENTRIES {
         return Some(format!("a policy has at most {MAX_ENTRIES} {list}"));

@@ -2,8 +2,8 @@
 //!
 //! [`import`] reads ScaledObjects of KEDA, IntelligentHorizontalPodAutoscalers of Kapacity, the ScalingSchedules of
 //! Zalando's kube-metrics-adapter with the HPAs that refer to them, and the rules of prometheus-adapter with the HPAs
-//! that use their metrics. Each field of such an object becomes a field of a policy, or a [`Note`]. Every policy is
-//! valid: fields that [`crate::spec::read`] would report are omitted and noted.
+//! that use their metrics. Each field of such an object becomes a field of a policy, causes a [`Note`], or both. Every
+//! policy is valid: fields that [`crate::spec::read`] would report are omitted and noted.
 
 mod adapter;
 mod kapacity;
@@ -37,7 +37,7 @@ pub struct Object {
 pub struct Import {
     /// The policies, in the order of the objects.
     pub policies: Vec<ScalingPolicy>,
-    /// Notes about the other fields, in the order of the objects.
+    /// Notes about the fields, in the order of the objects.
     pub notes: Vec<Note>,
     /// The source file for the metrics of the policies. `None` without a configuration of prometheus-adapter.
     pub sources: Option<MetricSources>,
@@ -288,7 +288,8 @@ impl<'a> Field<'a> {
         self.value.is_some()
     }
 
-    /// A field of a mapping. A name with a dot or a slash, such as the name of an annotation, is in brackets.
+    /// A field of a mapping. Its path has brackets around a name with a dot or a slash, such as the name of an
+    /// annotation.
     fn at(&self, name: &str) -> Self {
         let value = self.value.and_then(|value| value.get(name)).filter(|value| !value.is_null());
         let path = match name.contains(['.', '/']) {

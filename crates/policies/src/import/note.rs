@@ -1,4 +1,4 @@
-//! Notes about fields of an imported object that do not become fields of a policy.
+//! Notes about an imported object: fields without a counterpart, fields with another effect, and further steps.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -12,7 +12,7 @@ use crate::spec::MAX_ENTRIES;
 use autoscaling::quantity::Quantity;
 use jiff::{SignedDuration, Timestamp};
 
-/// `--scaling-schedule-default-time-zone` of the adapter.
+/// The default of `--scaling-schedule-default-time-zone` of the adapter.
 const DEFAULT_TIME_ZONE: &str = "Europe/Berlin";
 const MINUTES_OF_A_DAY: i64 = 24 * 60;
 const DAYS: [&str; 7] = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
@@ -114,7 +114,8 @@ impl<'a> Schedules<'a> {
                 convert(&mut source, schedule, index, quantity, policy);
             }
         }
-        // Notes about the schedule are the same for each HPA, except for notes about the policy of the HPA.
+        // The first HPA gets all notes about the schedule. Each further HPA gets only refusals, because they can depend
+        // on its policy.
         let is_new = |note: &Note| is_first || matches!(note.remark, Remark::Refused(_));
         hpa.notes.extend(source.notes.into_iter().filter(is_new));
     }

@@ -14,7 +14,7 @@ use super::{
 pub const MAX_BYTES: usize = 64 << 10;
 /// Maximum number of entries in a list of a policy.
 pub const MAX_ENTRIES: usize = 100;
-/// Maximum number of reports about one policy. Further reports are counted.
+/// Maximum number of reports about one policy. Further reports are only counted.
 pub const MAX_PROBLEMS: usize = 20;
 /// The default of `failureDurationSeconds`, and its minimum in KEP-5679.
 const FAILURE_DURATION_SECONDS: u32 = 180;
@@ -39,7 +39,7 @@ pub enum Level {
 pub struct Parsed {
     /// The valid fields.
     pub spec: PolicySpec,
-    /// The invalid fields, by path.
+    /// The problems of the other fields, each with the path of its field.
     pub problems: Vec<Problem>,
 }
 

@@ -16,14 +16,14 @@ const MAX_QUERY: usize = 16 << 10;
 const MAX_TEXT: usize = 1024;
 /// Maximum bytes of an API group.
 const MAX_GROUP: usize = 253;
-/// Maximum labels of a series.
+/// Maximum number of labels of a series.
 const MAX_LABELS: usize = 30;
 
 /// The resources that a kubelet measures. One page contains both.
 const RESOURCES: [&str; 2] = ["cpu", "memory"];
 
-/// The origin of one metric of an HPA. Applies to all metrics of this name of type Pods, Object or External, and with
-/// `kubelet` to all metrics of type Resource and ContainerResource.
+/// The origin of one metric of an HPA. With `kubelet`, the rule applies to all metrics of this name of type Resource or
+/// ContainerResource, otherwise to those of type Pods, Object or External.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricRule {
     /// `metric`: the name in `spec.metrics`.
@@ -92,10 +92,10 @@ pub enum PodPort {
 /// The function that combines several series of a pod into one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Reduction {
-    /// Their sum.
+    /// The sum of the series.
     #[default]
     Sum,
-    /// Their average.
+    /// The average of the series.
     Average,
     /// The highest value.
     Max,
@@ -127,7 +127,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<MetricRule> {
     Some(MetricRule { metric: metric.into(), max_age_seconds, origin })
 }
 
-/// Reports all rules of a metric after the first. They have no effect.
+/// Reports each rule whose metric has an earlier rule.
 pub(super) fn duplicates(rules: &[MetricRule]) -> Vec<Problem> {
     let earlier = |index: usize, rule: &MetricRule| {
         rules.iter().take(index).any(|earlier| earlier.metric == rule.metric)

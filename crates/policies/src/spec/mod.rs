@@ -181,9 +181,9 @@ pub struct MaxStep {
     pub up: Option<Amount>,
     /// Maximum number of removed pods. A percentage is relative to the current count.
     pub down: Option<Amount>,
-    /// Maximum number of added pods, as a count. The lower limit of this field and `up` applies.
+    /// Maximum number of added pods, as a count. If `up` is set too, the lower of both limits applies.
     pub maximum_pods_up: Option<u32>,
-    /// Maximum number of removed pods, as a count. The lower limit of this field and `down` applies.
+    /// Maximum number of removed pods, as a count. If `down` is set too, the lower of both limits applies.
     pub maximum_pods_down: Option<u32>,
 }
 
@@ -287,7 +287,7 @@ pub struct Problem {
     pub reason: ProblemReason,
 }
 
-/// The reason why a field has no effect.
+/// The reason of a [`Problem`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProblemReason {
     /// The text is too long.

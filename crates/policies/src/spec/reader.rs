@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         self.problems.push(Problem { path, reason });
     }
 
-    /// Reports about the mapping as a whole.
+    /// Reports a problem of the mapping as a whole.
     pub(super) fn report_whole(&mut self, reason: ProblemReason) {
         self.problems.push(Problem { path: self.path.clone(), reason });
     }

@@ -10,7 +10,8 @@ use crate::schedule::{Phase, Recurrence};
 
 /// Maximum bytes of the name of a schedule.
 const MAX_NAME: usize = 63;
-/// Maximum bytes of a time zone's name and of a cron expression. [`Recurrence::parse`] reports longer expressions.
+/// Maximum bytes of a time zone's name and of a cron expression. [`Recurrence::parse`] has a lower maximum for
+/// expressions.
 const MAX_TEXT: usize = 1024;
 
 /// A floor or a ceiling, or both, for a time.

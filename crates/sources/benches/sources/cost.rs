@@ -16,12 +16,12 @@ pub(crate) fn measure(size: Size) -> Result<(), Failure> {
         runtime()?.block_on(async {
             let sources = sources(server.address)?;
             let mut stopwatch = Stopwatch::start()?;
-            // The first fifth warms up.
+            // A fifth of the number of scrapes runs first, as a warm-up.
             for number in 0..scrapes + scrapes / 5 {
                 if number == scrapes / 5 {
                     stopwatch = Stopwatch::start()?;
                 }
-                // Each page has its own URL, so no earlier scrape answers for it.
+                // Each scrape has its own URL, so no earlier page answers it.
                 let hpa = Hpa { namespace: "shop".into(), pods: pods(1..2)?, rule: rule(bytes, number) };
                 let reading = hpa.read(&sources).await?;
                 if let Some((_, error)) = reading.missing {

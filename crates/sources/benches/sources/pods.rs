@@ -42,7 +42,7 @@ async fn run(size: Size, bytes: usize, server: &Server) -> Result<(), Failure> {
             hpa.read(sources).await
         }
     });
-    // 10,000 connections to one address within a second can fail. The next scrape opens them.
+    // With 10,000 connections to one address within a second, some can fail. The next scrape reconnects.
     let first = futures::future::join_all(first).await;
     let failed = first.iter().filter(|reading| !matches!(reading, Ok(Reading { missing: None, .. }))).count();
     // Waits until the windows of the rates are full.

@@ -1,4 +1,4 @@
-//! Sources with one server for all pods, and the resource usage of their thread and process.
+//! Sources whose pods all connect to one server, and the resource usage of this thread and process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -134,7 +134,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// The average of a duration, in microseconds.
+/// A total duration divided by a count, in microseconds.
 pub(crate) fn micros_each(all: Duration, count: u64) -> f64 {
     all.as_secs_f64() * 1e6 / (count.max(1) as f64)
 }

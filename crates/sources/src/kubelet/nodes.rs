@@ -19,7 +19,8 @@ const WANTED: Duration = Duration::from_mins(3);
 /// The time for which the counters of a node are kept without a new page. An average over a longer span would hide the
 /// current usage.
 const KEPT: Duration = Duration::from_mins(1);
-/// The interval of metrics-server in its manifest. The usage of a younger container is averaged since its start.
+/// The interval of metrics-server in its manifest. The usage of a container younger than this is averaged since its
+/// start.
 const YOUNG: Duration = Duration::from_secs(15);
 /// Maximum number of nodes to scrape, above the size of any cluster.
 const MAX_NODES: usize = 20_000;
@@ -28,7 +29,7 @@ const MAX_NODES: usize = 20_000;
 pub(super) struct State {
     epoch: Instant,
     nodes: BTreeMap<IpAddr, Node>,
-    /// The time of the last request by an HPA of a namespace. Pods of other namespaces are not kept.
+    /// The time of the last request by an HPA, by namespace. Pods of other namespaces are not kept.
     namespaces: BTreeMap<Arc<str>, Instant>,
     /// The time of day at an instant.
     clock: Option<(Instant, Timestamp)>,
@@ -56,8 +57,7 @@ impl State {
         self.nodes.len()
     }
 
-    /// Notes that an HPA of a namespace needs nodes. Returns the nodes without a finished scrape of less than this
-    /// `age`.
+    /// Notes that an HPA of a namespace needs nodes. Returns the nodes without a finished scrape younger than `age`.
     pub(super) fn want(
         &mut self,
         namespace: &Arc<str>,

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::file::{Field, FileError};
+use crate::field::{Field, FileError};
 
 /// The token of an account that may read metrics of nodes, and nothing else.
 const TOKEN: &str = "/var/run/secrets/concertina/kubelet/token";
 /// The shortest interval. Kubelets measure every ten seconds.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The scraper of kubelets.
+/// The settings of the scraper of kubelets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KubeletSettings {
     /// Whether kubelets may be scraped.

@@ -60,7 +60,7 @@ pub(super) struct Wanted {
     pub(super) reading: Option<Reading>,
 }
 
-/// The number of one page.
+/// The number of one metric on one page.
 #[derive(Debug, Clone)]
 pub(super) struct Reading {
     pub(super) at: Instant,
@@ -263,7 +263,7 @@ impl State {
     }
 }
 
-/// Scrapes within the window of a rate.
+/// The number of scrapes to keep for the window of a rate.
 fn points_of(series: &PodSeries) -> usize {
     let scrapes = series.rate_seconds.unwrap_or(0) / series.interval_seconds.max(1);
     usize::from(scrapes).saturating_add(1).min(MAX_SCRAPES)

@@ -73,12 +73,12 @@ pub(super) async fn get(
 ) -> Result<Response, RequestError> {
     let known = idle.filter(|idle| Arc::ptr_eq(&idle.dial, &dial) && idle.since.elapsed() < IDLE);
     if let Some(idle) = known {
-        // The pod may have closed the connection. A GET request can be repeated.
+        // The pod may have closed the connection. A GET request can be retried.
         if let Ok(response) = send(idle.io, &dial, request(page, token)?).await {
             return Ok(response);
         }
     }
-    // The client of the transport adds TLS.
+    // `http` even for a page over TLS, because the `Dial` of a transport adds TLS.
     let to = Uri::builder().scheme("http").authority(page.address.to_string()).path_and_query("/").build();
     let to = to.map_err(|error| RequestError::Invalid(error.to_string()))?;
     let io = dial.dial(to).await.map_err(|error| RequestError::Connection(chain(&error)))?;

@@ -74,7 +74,7 @@ impl Drop for Browser {
     }
 }
 
-/// The directory of the file of this process.
+/// The temporary directory for this process's `console.html`.
 fn directory(suffix: &str) -> PathBuf {
     std::env::temp_dir().join(format!("concertina-console-{}{suffix}", std::process::id()))
 }

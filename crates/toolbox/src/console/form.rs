@@ -16,7 +16,7 @@ use crate::pointer::{at, list, text};
 
 /// Maximum number of rate policies of a direction.
 const MAX_POLICIES: usize = 16;
-/// The time to simulate, in hours.
+/// The allowed range of the time to simulate, in hours.
 const HOURS: std::ops::RangeInclusive<u32> = 1..=24;
 
 /// The values of the fields.
@@ -52,7 +52,7 @@ struct RuleFields {
     policies: String,
 }
 
-/// The content of a question: an HPA with other fields, and the time to simulate.
+/// The content of a question: an HPA with changed fields, and the time to simulate.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Asked {
     pub(super) hpa: Value,
@@ -115,7 +115,7 @@ fn plain(value: &Value) -> String {
 /// Applies the fields of a question to an HPA, and checks the result by the rules of the API server.
 ///
 /// # Errors
-/// Returns a [`WhatIfError`] that names the invalid field.
+/// Returns a [`WhatIfError`] if a field is unknown or invalid.
 pub(super) fn apply(hpa: &Value, fields: &[Field]) -> Result<Asked, WhatIfError> {
     let mut asked = Asked { hpa: hpa.clone(), hours: 1 };
     for Field { name, value } in fields {

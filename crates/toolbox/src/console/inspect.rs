@@ -28,12 +28,12 @@ use cluster::typed;
 /// The label on the pods of every installation, and the label on the pods of a dry run.
 const NAME: (&str, &str) = ("app.kubernetes.io/name", "concertina");
 const SHADOW: (&str, &str) = ("app.kubernetes.io/instance", "concertina-shadow");
-/// Maximum number of pods to show.
+/// Maximum number of pods to list per namespace.
 const MAX_PODS: u32 = 50;
 /// Maximum age of a cached state.
 const FRESH: Duration = Duration::from_secs(4);
 
-/// Reads the state of the controllers with the given Leases.
+/// Reads the state of the controller and of a dry run.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     clients: Clients,
@@ -105,7 +105,7 @@ impl Inspector {
         names.collect::<Vec<_>>().join(" or ")
     }
 
-    /// Reads the first Lease that exists. Returns whether the permission is missing.
+    /// Reads the first Lease that exists. Returns whether none was found and a read failed.
     async fn lease(&self, client: &Client, state: &mut ControllerState) -> bool {
         let mut failures = Vec::new();
         for Leader { namespace, lease } in &self.leaders {
@@ -143,7 +143,7 @@ impl Inspector {
                 Ok(list) => {
                     replicas.extend(list.items.into_iter().map(|pod| replica(&pod, holder.as_deref())));
                 }
-                // If the Lease is in another namespace, a refusal here does not matter.
+                // If the Lease is in another namespace, a failure in this namespace does not matter.
                 Err(error) if state.lease.as_ref().is_none_or(|lease| lease.namespace == namespace) => {
                     missing.push(refused("replicas", "list", "pods", namespace, &error));
                 }
@@ -187,7 +187,8 @@ impl Inspector {
         *kept = Some(connection).filter(Connection::is_open);
     }
 
-    /// Reads the comparison of a dry run.
+    /// Reads the comparison from the pod of a dry run, and the metrics of this pod if no metrics of the leader were
+    /// read.
     async fn shadow(&self, kept: &mut Option<Connection>, state: &mut ControllerState) {
         let candidates = NAMESPACES.map(Which::shadow);
         let Some(mut connection) = self.connect(kept.take(), &candidates, state).await else { return };
@@ -242,7 +243,7 @@ fn missing(part: &'static str, reason: impl Into<String>, advice: impl Into<Stri
     Missing { part, reason: reason.into(), advice: advice.into() }
 }
 
-/// A read that the API server refused or failed.
+/// A read that failed or that the API server refused.
 fn refused(part: &'static str, verb: &str, resource: &str, namespace: &str, error: &ApiError) -> Missing {
     if error.is_forbidden() {
         let reason = format!("you may not {verb} {resource} in namespace {namespace}");
@@ -269,7 +270,7 @@ fn advice(error: &ForwardError) -> String {
     }
 }
 
-/// Reads a page. A refusal names the permission.
+/// Reads a page. If the read fails, adds the reason and advice to the missing parts.
 async fn get(
     connection: &mut Connection,
     page: &'static str,

@@ -1,5 +1,5 @@
-//! The changes of the leader that the console knows. The Lease shows the last change, and a record shows the last
-//! failover. Both are read again while pages are open.
+//! The known changes of the leader. The Lease shows the last change, and a record shows the last failover. Both are
+//! read again while pages are open.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl LeaderChanges {
             change.at.duration_since(at).abs() <= SAME && !differ
         };
         if let Some(known) = changes.iter_mut().find(is_same) {
-            // The time of the Lease is the time of the change itself.
+            // Only the Lease names the leader, and its time is the exact time of the change.
             if known.leader.is_none() && leader.is_some() {
                 *known = Change { at, leader };
             }

@@ -20,7 +20,7 @@ const RECORDED: SignedDuration = SignedDuration::from_hours(24);
 /// The longest past without a record.
 const SEEN: SignedDuration = SignedDuration::from_hours(1);
 
-/// The field managers of HPA controllers, which write `spec.replicas` for every HPA.
+/// The field managers of HPA controllers. Their writes of `spec.replicas` are rescales, not foreign writes.
 const CONTROLLERS: [&str; 2] = ["kube-controller-manager", "concertina"];
 
 /// The longest past to draw.
@@ -89,7 +89,7 @@ fn status(observation: &Observation) -> PastStatus {
     PastStatus { at, current, desired, values: values.to_vec() }
 }
 
-/// The counts of events and of the watch.
+/// The replica counts from the events and from the watch.
 fn counts(situation: &Situation, subject: &Subject) -> Vec<(Timestamp, i32)> {
     let seen = subject.history.iter().map(|count| (count.at, count.replicas));
     let mut counts: Vec<_> = situation.recent_events.iter().flat_map(occurrences).chain(seen).collect();
@@ -109,7 +109,8 @@ fn events(situation: &Situation) -> Vec<(Timestamp, bool, String, String)> {
     events
 }
 
-/// The last foreign writes: writes of the status if several managers write it, and writes of the target's replicas.
+/// The last status write of each manager, if several managers write the status, and the last write of each foreign
+/// manager to the target's replicas.
 fn writers(situation: &Situation) -> Vec<(Timestamp, String)> {
     let statuses = situation.hpa.as_ref().map(|hpa| hpa.status_writers.as_slice()).unwrap_or_default();
     let of_status = statuses

@@ -40,7 +40,8 @@ pub(super) fn merge_patch(before: &Value, after: &Value) -> Value {
     Value::Object(patch)
 }
 
-/// Escapes every character of a JSON text outside of ASCII, because a terminal may hide or reorder some.
+/// Escapes the DEL character and all characters outside of ASCII in a JSON text, because a terminal may hide or reorder
+/// such characters.
 fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     let mut units = [0; 2];
@@ -57,7 +58,7 @@ fn ascii(json: &str) -> String {
     text
 }
 
-/// Quotes a word for a POSIX shell, unless it consists of plain characters.
+/// Quotes a word for a POSIX shell, unless the word starts with a letter or digit and has only plain characters.
 fn quoted(word: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
     let starts_plain = word.starts_with(|character: char| character.is_ascii_alphanumeric());
@@ -67,7 +68,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// The changed lines of two texts with the lines around them, as `diff -u` prints them. Empty without a change.
+/// The changed lines of two texts with the lines around them, similar to `diff -u`. Empty without a change.
 pub(super) fn diff(before: &str, after: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
     let lines = edits(&old, &new);
@@ -99,7 +100,7 @@ fn edits<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
     let tail = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(same).count();
     let middle = |lines: &'_ [&'a str]| lines.get(..lines.len() - tail).unwrap_or_default().to_vec();
     let (a, b) = (middle(old_rest), middle(new_rest));
-    // lengths[i][j]: the length of the common subsequence of a[i..] and b[j..].
+    // lengths[i][j]: the length of the longest common subsequence of a[i..] and b[j..].
     let mut lengths = vec![vec![0_u32; b.len() + 1]; a.len() + 1];
     let at = |lengths: &Vec<Vec<u32>>, i: usize, j: usize| {
         lengths.get(i).and_then(|row| row.get(j)).copied().unwrap_or(0)

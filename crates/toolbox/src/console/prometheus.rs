@@ -13,8 +13,8 @@ use crate::why::Situation;
 /// Maximum number of metrics whose past is read for one question.
 const MAX_METRICS: usize = 10;
 
-/// Reads the past of the metrics whose scaling policy names a Prometheus server. `sources`: the servers of
-/// `--metric-sources-file`. `range`: the time. `None` without a past to simulate.
+/// Reads the past of the metrics for which the scaling policy names a Prometheus server. `sources`: the servers of
+/// `--metric-sources-file`. `range`: the time range, or `None` without a past to simulate.
 pub(super) async fn past(
     situation: &Situation,
     sources: Option<&Sources>,
@@ -44,7 +44,7 @@ pub(super) async fn past(
     SourceLoads { by_metric }
 }
 
-/// The rule with a Prometheus server for a metric, and the form of its numbers.
+/// The rule with a Prometheus server for a metric, and the form of the metric's numbers.
 fn rule_of<'a>(rules: &'a [MetricRule], metric: &MetricSource) -> Option<(&'a MetricRule, Form)> {
     let (identifier, form) = match metric {
         MetricSource::Pods { metric, .. } => (metric, Form::PerPod),

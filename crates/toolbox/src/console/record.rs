@@ -16,7 +16,7 @@ use cluster::call::Call;
 use cluster::client::Clients;
 use controller::record::wire::{API_VERSION, DecisionSummaryList};
 
-/// Maximum number of pages of a read. A page has 500 HPAs.
+/// Maximum number of pages of a read. A page has at most 500 HPAs.
 const MAX_PAGES: usize = 40;
 
 /// The reason why a record cannot be read.

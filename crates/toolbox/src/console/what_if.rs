@@ -98,7 +98,7 @@ fn shown(hpa: &Value) -> Value {
     })
 }
 
-/// The flags of the controller that are not assumed.
+/// The flags of [`FLAGS`] with a known value, and the sync period.
 fn flags(situation: &Situation) -> Vec<(&'static str, String)> {
     let known = |origin| matches!(origin, FlagOrigin::Record | FlagOrigin::Given);
     let known = situation.flags.iter().filter(|flag| FLAGS.contains(&flag.name) && known(flag.origin));

@@ -90,8 +90,8 @@ fn may_overwrite(path: &Path) -> Result<(), DemoError> {
     }
 }
 
-/// The number of directories that this process has tried to create. No name is used twice, because tests run at
-/// the same time.
+/// The number of directories that this process has tried to create. It is part of the names, because concurrent tests
+/// share the process.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
 /// Creates a new directory that only the current user can read.

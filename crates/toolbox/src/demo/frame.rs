@@ -78,7 +78,7 @@ fn hpa_lines(hpa: &HpaState, event: Option<&EventState>, columns: usize) -> Vec<
     lines
 }
 
-/// Returns red for an HPA that cannot scale, and yellow for a limited HPA.
+/// Returns the role of a condition: `Bad` if the HPA cannot scale, `Warn` if it is disabled or limited.
 fn style_of(condition: &ConditionState) -> Role {
     match (condition.kind.as_str(), condition.is_true) {
         ("ScalingActive", false) if condition.reason == "ScalingDisabled" => Role::Warn,

@@ -50,7 +50,6 @@ pub(super) struct HpaState {
     pub(super) rescales: u32,
 }
 
-/// One metric of an HPA.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct MetricState {
     pub(super) name: String,
@@ -61,7 +60,6 @@ pub(super) struct MetricState {
     pub(super) ratio: Option<f64>,
 }
 
-/// One condition of an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ConditionState {
     pub(super) kind: String,
@@ -70,7 +68,6 @@ pub(super) struct ConditionState {
     pub(super) message: String,
 }
 
-/// One event about an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct EventState {
     pub(super) uid: String,
@@ -130,7 +127,8 @@ pub(super) struct Observer {
     syncs: Arc<Syncs>,
 }
 
-/// Counts the controller's syncs as an observer. Requests are not counted, because most syncs make only one.
+/// Counts the controller's syncs as an observer. The cluster's requests do not show the number of syncs, because the
+/// number of requests per sync varies.
 #[derive(Debug, Default)]
 pub(super) struct Syncs(AtomicUsize);
 

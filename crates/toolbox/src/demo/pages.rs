@@ -1,4 +1,5 @@
-//! The pages of the pods of `burst`, which the controller scrapes. They come from this process and need no network.
+//! The metrics pages of the pods of `burst`. The controller scrapes the pages without a network, because they come from
+//! this process.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -8,7 +8,7 @@ use super::observe::{HpaState, Snapshot};
 /// The interval between lines with the state of all HPAs.
 const STATE: Duration = Duration::from_secs(5);
 
-/// The interval at which an ongoing event is repeated. Some events increase their count with every sync.
+/// The minimum interval between two lines about one event. The count of some events increases with every sync.
 const REPEAT: Duration = Duration::from_secs(30);
 
 /// The state that has been printed.

@@ -84,7 +84,7 @@ async fn demo_starts_with_running_workloads() {
     assert_eq!(world.cluster.list("autoscaling/horizontalpodautoscalers", None).len(), 3);
 }
 
-/// Ignores the states of servers, because the demo has no servers.
+/// Ignores the states of Prometheus servers, because the demo has none.
 struct Ignored;
 
 impl SourceObserver for Ignored {
@@ -136,7 +136,7 @@ async fn burst_follows_the_counters_of_its_pods() {
     let rates = read().await;
     // 34 requests per second with noise, over two pods.
     assert!(rates.len() == 2 && rates.iter().all(|rate| (12.0..22.0).contains(rate)), "{rates:?}");
-    // A new pod counts from 0, and a deleted pod refuses connections.
+    // A new pod counts from 0.
     scale(&world.cluster, "burst", 4);
     tokio::time::sleep(Duration::from_secs(6)).await;
     read().await;

@@ -2,6 +2,7 @@
 //! flags.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::files::Files;
 use crate::options::decision::{self, DecisionFlags};
 use crate::process::{FlagError, Process};
 use clock::SharedClock;
@@ -83,10 +83,9 @@ impl DemoWorld {
     }
 }
 
-/// Returns the controller's flags. Periods are short enough for a day of 40 seconds, and everything else has
-/// its default. `metrics_port` serves metrics and decisions.
-pub(super) fn controller_flags(files: &Files, metrics_port: Option<u16>) -> Vec<String> {
-    let kubeconfig = format!("--kubeconfig={}", files.kubeconfig.display());
+/// Returns the controller's flags. `metrics_port` serves metrics and decisions.
+pub(super) fn controller_flags(kubeconfig: &Path, metrics_port: Option<u16>) -> Vec<String> {
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let process = ["--secure-port=0", "--leader-elect=false"].map(str::to_owned);
     let periods = PERIODS.map(|(name, value)| format!("--{name}={value}"));
     let metrics = metrics_port.map(|port| format!("--health-address={}:{port}", Ipv4Addr::LOCALHOST));
@@ -143,7 +142,7 @@ fn objects() -> Vec<Value> {
         deployment("burst", 2),
         deployment("cache", 2),
     ]);
-    // The manifests are part of the program.
+    // The manifests are part of the program, so parsing them does not fail.
     objects.extend(serde_saphyr::from_multiple::<Value>(HPAS).unwrap_or_default());
     objects
 }

@@ -1,4 +1,4 @@
-//! Escapes the cluster's text for output. No other module escapes text.
+//! Escapes the cluster's text for output. No other module escapes text for a terminal or for HTML.
 //!
 //! A name or a message can contain any text: sequences that move the cursor or change the clipboard of a
 //! terminal, marks that reverse text, and markup. The functions drop nothing and show unsafe characters as

@@ -143,7 +143,7 @@ fn judged(line: Line, ratio: f64, reading: &MetricReading) -> Line {
     }
 }
 
-/// Returns the line for the usage assumed for pods without a value, and for the corrected ratio.
+/// Returns the line for the usage assumed for missing and unready pods, and for the corrected ratio.
 fn filled_in(reading: &MetricReading, corrected: Corrected) -> Line {
     let mut assumed = Vec::new();
     let missing = reading.count(|group| group == PodGroup::Missing);

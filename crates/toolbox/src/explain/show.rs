@@ -7,8 +7,7 @@ use super::{Line, Role, Step, escape};
 pub struct Style {
     /// Whether emphasis is shown as colors.
     pub colours: bool,
-    /// The number of columns at which longer lines are broken at spaces. `None` leaves wrapping to the
-    /// terminal.
+    /// The maximum number of columns. Longer lines are broken at spaces. `None` leaves wrapping to the terminal.
     pub width: Option<usize>,
 }
 

@@ -1,9 +1,8 @@
 //! HTTPS requests to the pod of a controller, through the API server's port-forward, as the kubeconfig user.
 //!
-//! The API server authenticates itself, authorizes the port-forward and connects to the pod. TLS runs end to
-//! end between this process and the pod, which may present any certificate. The pod receives the user's
-//! bearer token or client certificate. The controller authenticates and authorizes the user through the API
-//! server. No other connection uses this code.
+//! The API server authenticates itself, authorizes the port-forward and connects to the pod. TLS runs end to end
+//! between this process and the pod, which may present any certificate. The pod receives the user's bearer token or
+//! client certificate. The controller authenticates and authorizes the user through the API server.
 //!
 //! | request | RBAC: verb, resource |
 //! |---|---|
@@ -135,7 +134,7 @@ pub enum ForwardError {
         /// The cause.
         reason: String,
     },
-    /// The clients have no user credentials, like clients within one process.
+    /// The clients have no user credentials, for example in-process clients.
     #[error("the user has no credentials: set a token or a client certificate in the kubeconfig")]
     NoUser,
     /// The user's credentials are not suitable.
@@ -193,8 +192,8 @@ impl Connection {
     /// Finds the pod and connects to it.
     pub async fn open(clients: &Clients, which: &Which, deadline: Instant) -> Result<Self, ForwardError> {
         let opening = async {
-            // The observer collects permissions that affect HPAs. Requests for a record do not, so their
-            // client has no observer.
+            // The observer collects refused reads that affect explanations. A refused connection to a controller does
+            // not affect explanations, so this client has no observer.
             let client = clients.core.unobserved();
             let user = clients.user.as_ref().ok_or(ForwardError::NoUser)?;
             let peer = find::find(&client, which).await?;
@@ -213,8 +212,9 @@ impl Connection {
         timeout_at(deadline, opening).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
     }
 
-    /// Connects to the first pod that exists. A candidate whose Lease or pod does not exist, or may not be read, is
-    /// skipped. Without any, returns the first error that is not about a missing Lease or pod, or else the first one.
+    /// Connects to the pod of the first candidate that is found. A candidate is skipped if its Lease does not exist, no
+    /// running pod has its labels, or a permission is missing. If all candidates are skipped, returns the first error
+    /// about a permission, or else the first error.
     pub async fn open_first(
         clients: &Clients,
         candidates: &[Which],

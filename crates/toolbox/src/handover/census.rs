@@ -40,7 +40,6 @@ pub(super) struct Hpa {
     pub(super) owner: Option<(String, String)>,
 }
 
-/// A writer of an HPA's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StatusWriter {
     pub(super) manager: String,
@@ -87,7 +86,7 @@ impl Census {
         Ok(census)
     }
 
-    /// Whether an HPA is in scope, by its labels.
+    /// Whether an HPA is in scope, by its label and the label of its namespace.
     pub(super) fn membership(&self, key: &Key, name: &ControllerName) -> Membership {
         let label = self.hpas.get(key).and_then(|hpa| hpa.label.as_deref());
         scope::membership(label, self.namespace_label(&key.namespace), name)
@@ -165,8 +164,8 @@ fn hpa(metadata: Metadata, spec: Spec) -> Hpa {
     }
 }
 
-/// Reads the value of the label of one namespace or of all namespaces. The answer is based on the labels of HPAs
-/// if this read fails.
+/// Reads the value of the label of one namespace or of all namespaces. If this read fails, callers use the labels of
+/// HPAs only.
 pub(crate) async fn labels(
     client: &Client,
     namespace: Option<&str>,

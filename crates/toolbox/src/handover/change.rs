@@ -1,11 +1,12 @@
-//! `handover enable` and `handover disable`: change the label, then wait for the other writer.
+//! `handover enable` and `handover disable`: change the label, then wait until the handover is complete.
 //!
 //! | command | label of the namespace | label of the HPA | change |
 //! |---|---|---|---|
 //! | enable NAMESPACE | none, `built-in` | any | namespace: this instance |
-//! | enable NAMESPACE/NAME | any | none, `built-in` | HPA: this instance, unless its namespace has it already |
-//! | disable NAMESPACE | this instance | this instance | both removed |
-//! | disable NAMESPACE/NAME | this instance | any | HPA: `built-in` |
+//! | enable NAMESPACE/NAME | other, none | none | HPA: this instance |
+//! | enable NAMESPACE/NAME | any | `built-in` | HPA: this instance |
+//! | disable NAMESPACE | any | any | each label with this instance removed |
+//! | disable NAMESPACE/NAME | this instance | none, this instance | HPA: `built-in` |
 //! | disable NAMESPACE/NAME | other, none | this instance | removed |
 
 mod label;
@@ -117,7 +118,7 @@ pub(super) async fn run(
     Ok(Verdict::good_if(outcomes.iter().all(|outcome| outcome.reason.is_none())))
 }
 
-/// The HPAs of the change.
+/// The HPAs that the change selects.
 fn selected(census: &Census, change: &Change) -> Result<Vec<Key>, HandoverError> {
     let Some(name) = &change.name else { return Ok(census.hpas.keys().cloned().collect()) };
     let key = Key::new(change.namespace.as_str(), name.as_str());

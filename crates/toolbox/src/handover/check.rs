@@ -1,4 +1,4 @@
-//! `handover check`: tries the writes of the built-in controller as dry runs, in its name.
+//! `handover check`: tries the writes of the built-in controller as dry runs, by impersonation.
 //!
 //! The writes change nothing: the Scale and the HPA are sent as they were read, with `dryRun=All`. Admission
 //! decides about a dry run as about any other request.
@@ -47,7 +47,7 @@ struct User {
     may_write: bool,
 }
 
-/// The two writes of one HPA by one user.
+/// The scale write and the status write for one HPA by one user.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Attempt {
@@ -80,7 +80,8 @@ pub(super) async fn run(session: &mut Session<'_>, users: &[String]) -> Result<V
     };
     let in_scope = keys.len();
     if !is_all {
-        // An HPA with any label is excluded, because the guard of another instance may refuse the write.
+        // An HPA is excluded if it or its namespace has the label, because the guard of another instance may refuse the
+        // write.
         let outside = census
             .hpas
             .iter()

@@ -11,10 +11,10 @@ use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
 use controller::shadow::wire::ShadowReport;
 
-/// Maximum size of the page, in bytes: 10,000 rows.
+/// Maximum size of the page, in bytes. The limit admits 10,000 rows.
 const LARGEST: usize = 8 << 20;
 
-/// Maximum size of the comparisons, in bytes. The bounds of their record imply a limit several times smaller.
+/// Maximum size of the comparisons, in bytes. The bounds of their record keep them several times smaller.
 const LARGEST_REPORT: usize = 64 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -34,7 +34,7 @@ pub(super) struct Page {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct GuardState {
-    /// `webhook`, `policy` or `none`. Empty before this field was added.
+    /// `webhook`, `policy` or `none`. Empty from older controllers, which do not report the kind.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) kind: String,
     /// `proven`, `broken` or `unknown`.
@@ -70,7 +70,7 @@ pub(super) struct ForeignWrite {
 /// The reason why the page is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PageError {
-    /// No controller is the leader, its pod cannot be reached, or it refused the request.
+    /// The leader is unknown, its pod cannot be reached, or the leader refused the request.
     #[error(transparent)]
     Forward(#[from] ForwardError),
     /// The controller at an address does not respond with the page.

@@ -15,7 +15,7 @@ use crate::words::counted;
 use cluster::server::{self, Server};
 use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
 
-/// The first minor version with match conditions of webhooks and with ValidatingAdmissionPolicies.
+/// The first minor version in which match conditions of webhooks and ValidatingAdmissionPolicies are stable.
 const FIRST_MINOR: u32 = 30;
 /// The namespace of the default installation with `--scope=labelled`.
 const NAMESPACE: &str = "concertina-system";
@@ -157,7 +157,7 @@ fn status_writers(census: &Census) -> Vec<StatusWriter> {
     writers
 }
 
-/// The guard for a server.
+/// The guard that fits a server.
 fn fitting(server: &Server) -> Guard {
     if server.minor.is_some_and(|minor| minor < FIRST_MINOR) { Guard::Rbac } else { Guard::Webhook }
 }

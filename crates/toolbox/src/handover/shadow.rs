@@ -32,7 +32,8 @@ pub(super) struct HpaComparison {
 }
 
 impl Comparisons {
-    /// Reads the comparisons of up to 48 hours. `notes` receives the reason if none are available.
+    /// Reads the comparisons of up to 48 hours. Adds a note with the number of differing HPAs, or with the reason why
+    /// no comparison is available.
     pub(super) async fn read(page: &mut PageReader, notes: &mut Vec<String>) -> Self {
         match page.read_comparisons().await {
             Ok(report) => {

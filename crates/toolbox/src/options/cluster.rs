@@ -1,4 +1,4 @@
-//! kubectl's connection flags, for the subcommands that read a cluster.
+//! kubectl's connection flags, for the subcommands that read a cluster, and the address of a record.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::answer::option;
-use super::why::RecordSource;
 use autoscaling::duration::GoDuration;
 use cluster::client::{ClientError, ClientOptions, Clients};
 use cluster::gate::{Gate, Refusal};
@@ -135,6 +134,20 @@ pub(crate) fn clients(user: &UserConfig, options: ClientOptions) -> Result<Clien
 /// Client options for reads only.
 pub(crate) fn reads_only() -> ClientOptions {
     ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() }
+}
+
+/// The address of a controller's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordSource {
+    /// `--from`: the base URL, such as `http://127.0.0.1:10257`.
+    pub url: String,
+    /// `--token-file`: a file with the bearer token to send. `None` sends no credentials.
+    pub token_file: Option<PathBuf>,
+    /// `--certificate-authority`: a PEM file.
+    pub certificate_authority: Option<PathBuf>,
+    /// `--insecure-skip-tls-verify`: accept any certificate. A self-signed certificate does not prove the
+    /// identity of the controller.
+    pub insecure_skip_tls_verify: bool,
 }
 
 /// Returns the address of a record, with the connection's authority and verification.

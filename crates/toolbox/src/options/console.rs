@@ -6,8 +6,7 @@ use clap::{ArgMatches, Command, value_parser};
 
 use super::answer::{Logging, option};
 use super::why::Leader;
-use super::{answer, cluster, why};
-use crate::command::{Parsed, UsageError, parse_with};
+use super::{Parsed, UsageError, answer, cluster, parse_with, why};
 use ::cluster::kubeconfig::ClusterOptions;
 
 /// The options of `console`.
@@ -17,7 +16,7 @@ pub struct ConsoleOptions {
     pub cluster: ClusterOptions,
     /// `--port`, on the loopback address. 0 selects a free port.
     pub port: u16,
-    /// Whether to open the browser (`--browser`). It is opened only from a terminal.
+    /// Whether to open the browser (`--browser`). The browser is opened only if standard output is a terminal.
     pub opens_browser: bool,
     /// `--leader`: the Leases of controllers whose records are read. Empty with `--record=off`.
     pub leaders: Vec<Leader>,

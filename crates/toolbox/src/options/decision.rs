@@ -1,5 +1,5 @@
-//! The controller's flags that change a decision, for subcommands that decide without running the controller.
-//! The names, rules and errors are the same as on the controller's command line.
+//! The controller's flags that change a decision, for commands that decide without the controller process. The names,
+//! rules and errors are the same as on the controller's command line.
 
 use crate::process::{FlagError, FlagHelp, Process, ResolvedFlags};
 

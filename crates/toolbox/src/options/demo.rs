@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Command, value_parser};
 
 use super::answer::{Logging, logging, option, verbosity};
-use super::positive_duration;
-use crate::command::{Parsed, UsageError, parse_with};
+use super::{Parsed, UsageError, parse_with, positive_duration};
 
 /// The options of the demo.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

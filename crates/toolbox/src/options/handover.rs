@@ -6,9 +6,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 
 use super::answer::{Color, Logging, option, switch};
-use super::why::{Leader, Output, RecordSource};
-use super::{answer, cluster, positive_duration};
-use crate::command::{Parsed, UsageError, parse_with};
+use super::cluster::RecordSource;
+use super::why::{Leader, Output};
+use super::{Parsed, UsageError, answer, cluster, parse_with, positive_duration};
 use ::cluster::kubeconfig::ClusterOptions;
 use controller::handover::objects::BUILT_IN_USERS;
 use controller::handover::scope::ControllerName;
@@ -49,9 +49,9 @@ pub enum Action {
         /// `--built-in-users`
         built_in_users: Vec<String>,
     },
-    /// Label HPAs, and wait until the instance is in charge of them.
+    /// Label a namespace or an HPA, and wait until the instance is in charge of its HPAs.
     Enable(Change),
-    /// Remove the label, and wait until the built-in controller writes.
+    /// Remove the label or set it to `built-in`, and wait until the built-in controller writes.
     Disable(Change),
     /// List the HPAs in scope.
     Status,
@@ -70,10 +70,10 @@ pub struct Change {
     pub timeout: Duration,
 }
 
-/// The mechanism that refuses the writes of the built-in controller.
+/// The mechanism that keeps the built-in controller from writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// A ValidatingWebhookConfiguration that every replica serves.
+    /// A ValidatingWebhookConfiguration. Every replica serves the webhook.
     Webhook,
     /// ValidatingAdmissionPolicies.
     Policy,
@@ -187,7 +187,7 @@ pub(crate) fn commands() -> [Command; 5] {
     [plan, check, enable, disable, status]
 }
 
-/// Adds the flags of every subcommand.
+/// Adds the flags that all subcommands share.
 pub(crate) fn shared(command: Command) -> Command {
     let command = command
         .arg(

@@ -6,9 +6,8 @@ use std::time::Duration;
 use clap::{ArgMatches, Command};
 
 use super::answer::{Color, Logging, option};
-use super::why::RecordSource;
-use super::{answer, cluster, positive_duration};
-use crate::command::{Parsed, UsageError, parse_with};
+use super::cluster::RecordSource;
+use super::{Parsed, UsageError, answer, cluster, parse_with, positive_duration};
 use ::cluster::kubeconfig::ClusterOptions;
 
 /// The options of `parity`.

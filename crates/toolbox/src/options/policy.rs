@@ -1,4 +1,4 @@
-//! The command lines of `policy`.
+//! The command lines of `policy` and `sources`.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::answer::{Color, Logging, option, switch};
 use super::why::Output;
-use super::{answer, cluster};
-use crate::command::{Parsed, UsageError, parse_with};
+use super::{Parsed, UsageError, answer, cluster, parse_with};
 use ::cluster::kubeconfig::ClusterOptions;
 
 /// The options of `policy`.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::answer::{self, option, switch};
-use super::{cluster, positive_duration};
-use crate::command::{Parsed, UsageError, parse_with};
+use super::{Parsed, UsageError, cluster, parse_with, positive_duration};
 use crate::simulate::{Setting, Sweep};
 use ::cluster::kubeconfig::ClusterOptions;
 

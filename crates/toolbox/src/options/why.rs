@@ -1,15 +1,14 @@
 //! The command line of `why`.
 
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::answer::{Color, Logging, choice, option, switch};
+use super::cluster::RecordSource;
 use super::decision::{self, DecisionFlags};
-use super::{answer, cluster};
-use crate::command::{Parsed, UsageError, parse_with};
+use super::{Parsed, UsageError, answer, cluster, parse_with};
 use crate::process::{FlagHelp, Process};
 use ::cluster::kubeconfig::ClusterOptions;
 use autoscaling::duration::GoDuration;
@@ -37,7 +36,7 @@ pub struct WhyOptions {
     /// `--from`: read a controller's record instead of the cluster.
     pub from: Option<RecordSource>,
     /// `--leader`: the leader's Lease, or those of the default installations in the order of the search. The leader's
-    /// record is read in addition to the cluster. Empty with `--record=off`.
+    /// record is read in addition to the cluster. Empty with `--record=off` and with `--from`.
     pub leaders: Vec<Leader>,
     /// The given flags of the controller.
     pub flags: DecisionFlags,
@@ -66,21 +65,7 @@ pub enum Output {
     Yaml,
 }
 
-/// The address of a controller's record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordSource {
-    /// `--from`: the base URL, such as `http://127.0.0.1:10257`.
-    pub url: String,
-    /// `--token-file`: a file with the bearer token to send. `None` sends no credentials.
-    pub token_file: Option<PathBuf>,
-    /// `--certificate-authority`: a PEM file.
-    pub certificate_authority: Option<PathBuf>,
-    /// `--insecure-skip-tls-verify`: accept any certificate. A self-signed certificate does not prove the
-    /// identity of the controller.
-    pub insecure_skip_tls_verify: bool,
-}
-
-/// The Lease of the controllers.
+/// The Lease of a controller's replicas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
     /// The namespace of the Lease and of the controller's pods.

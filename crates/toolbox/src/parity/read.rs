@@ -14,7 +14,7 @@ use cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
 use controller::record::wire::API_VERSION;
 use controller::shadow::wire::{SHADOW_REPORT, ShadowReport};
 
-/// Maximum size of a response, in bytes. The ledger's bounds imply a limit several times smaller.
+/// Maximum size of a response, in bytes. The ledger's bounds keep responses several times smaller.
 const LARGEST: usize = 64 << 20;
 
 /// The reason why the comparison cannot be read.

@@ -49,13 +49,13 @@ pub struct Summary {
     pub hpas: usize,
     /// The number of changes, by result.
     pub counts: Counts,
-    /// The number of changes that were not judged, by reason.
+    /// The number of kept changes that were not judged, by reason.
     pub doubts: BTreeMap<InconclusiveReason, u64>,
     /// The namespaces and HPAs with changes.
     pub namespaces: Vec<Namespace>,
-    /// The differences that the dry run kept, newest first.
+    /// The kept differences, newest first. The dry run keeps a limited number of changes.
     pub differences: Vec<Change>,
-    /// The changes that were not judged, newest first.
+    /// The kept changes that were not judged, newest first.
     pub not_judged: Vec<Change>,
 }
 
@@ -63,7 +63,7 @@ pub struct Summary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
-    /// Every judged change is the same.
+    /// At least one change was judged, and every judged change is the same.
     Same,
     /// At least one judged change differs.
     Different,

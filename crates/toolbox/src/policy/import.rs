@@ -66,7 +66,7 @@ fn import(read: &[FileObject]) -> Result<Import, PolicyError> {
     Ok(policies::import::import(&objects)?)
 }
 
-/// Prints the notes. Returns how many fields are lost.
+/// Prints the notes. Returns the number of fields that are not imported.
 fn print_notes(import: &Import, notes: &mut (dyn Write + Send)) -> Result<usize, PolicyError> {
     for note in &import.notes {
         writeln!(notes, "{}", escape::terminal(&note.to_string()))?;
@@ -98,7 +98,7 @@ fn summary(import: &Import, lost: usize, notes: &mut (dyn Write + Send)) -> Resu
     Ok(if lost == 0 { Verdict::Good } else { Verdict::Attention })
 }
 
-/// The file of sources. A field that the operator must add is a comment.
+/// The file of sources, with a comment for each field that the import could not fill.
 fn text_of(sources: &MetricSources) -> Result<String, PolicyError> {
     let mut text = String::new();
     for open in &sources.open {

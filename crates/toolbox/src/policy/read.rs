@@ -16,7 +16,7 @@ pub(super) const MAX_BYTES: usize = 16 << 20;
 /// Maximum number of objects in all files.
 const MAX_OBJECTS: usize = 20_000;
 
-/// An object, and the text of its file if it is the only object in it.
+/// An object, and the text of its file if the file consists of this object only.
 #[derive(Debug)]
 pub(super) struct FileObject {
     pub(super) object: Object,
@@ -82,7 +82,7 @@ fn documents(path: &Path, text: &str) -> Result<Vec<FileObject>, PolicyError> {
     Ok(objects)
 }
 
-/// The number of the document with a line. Both count from 1.
+/// The number of the document that contains a line. Documents and lines count from 1.
 fn document_of(text: &str, line: u64) -> usize {
     let line = usize::try_from(line).unwrap_or(usize::MAX);
     let mut number = 1;

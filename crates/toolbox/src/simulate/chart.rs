@@ -43,8 +43,8 @@ impl Default for ChartStyle {
 }
 
 impl ChartStyle {
-    /// The style for standard output: its width, colours on a terminal unless `NO_COLOR` is set, and only
-    /// ASCII with `--ascii` or where the locale is not UTF-8.
+    /// The style for standard output: its width, colours on a capable terminal unless `NO_COLOR` is set, and only ASCII
+    /// with `--ascii` or where the locale is not UTF-8.
     pub fn stdout(ascii: bool) -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let is_terminal = std::io::stdout().is_terminal();
@@ -67,8 +67,8 @@ impl ChartStyle {
     }
 }
 
-/// Draws the runs as lines of a terminal, each at most as wide as the style allows. Of several variants, only
-/// the first shows its metrics. The others show only their replicas.
+/// Draws the runs as lines of a terminal. Only the table of scores may be wider than the style allows. Of several
+/// variants, only the first shows its metrics. The others show only their replicas.
 pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let mut rows = Vec::new();
     let groups = table::variants(comparison);
@@ -125,7 +125,8 @@ fn title(run: &Run) -> [Row; 2] {
     [Row::default().with(Paint::Strong, &run.title), Row::default().with(Paint::Quiet, &facts)]
 }
 
-/// The heading and the largest rescales, in order of time.
+/// The heading and the largest rescales, in order of time. Empty for compared variants, unless the variant has no
+/// rescale.
 fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
     let change = |from: i32, to: i32| i64::from(to).abs_diff(i64::from(from));
     let mut changed: Vec<_> = hpa

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 pub use self::json::{json, yaml};
 use super::run::{Comparison, HpaRun, Run};
 
-/// The columns of every CSV, in order. One column per metric follows. Its name consists of `metric:`, the
-/// metric's name in sentences, and the unit in parentheses.
+/// The columns of every CSV, in order. One column per metric follows. Its name consists of `metric:`, the metric's name
+/// in sentences, and the unit in parentheses, if any.
 ///
 /// - `variant`, `namespace`, `hpa`: the HPA and variant of the sample.
 /// - `time`, `seconds`: the time in RFC 3339 (UTC), and the seconds since the start.

@@ -1,9 +1,9 @@
 //! Builds a scenario from a cluster: an HPA, its target, and their current state, with read-only requests.
 //!
-//! The load is constant: the current usage of the pods, and the values of custom and external metrics in the
-//! HPA's status. Startup times come from the pods' conditions. The scaling policies that apply to the HPA are part of
-//! the scenario, which then starts at the current time, because schedules depend on it. The result is a starting
-//! point, which `--print-scenario` prints as a file to edit.
+//! The load is constant: the current usage of the pods, and the values of custom and external metrics in the HPA's
+//! status. Startup times come from the pods' conditions. The scaling policies that apply to the HPA are part of the
+//! scenario. With policies, the scenario starts at the current time, because schedules depend on the time. The result
+//! is a starting point, which `--print-scenario` prints as a file to edit.
 
 mod measure;
 mod policies;
@@ -79,7 +79,7 @@ pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClu
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClusterObjects {
     pub(super) hpa: Value,
-    /// The target itself, if it is a built-in workload.
+    /// The target itself, if it is a Deployment, StatefulSet or ReplicaSet.
     pub(super) target: Option<Value>,
     pub(super) replicas: i32,
     pub(super) pods: Vec<Value>,
@@ -167,7 +167,7 @@ pub(super) fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
     let target = text(&objects.hpa, "/spec/scaleTargetRef/name");
     let is_workload = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"].contains(&kind);
     if !is_workload && let Some(reference) = spec.get_mut("scaleTargetRef") {
-        // A Deployment replaces the unknown kind of workload, because its pods start and stop in the same way.
+        // The model has no other kind of workload. A Deployment takes its place.
         *reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": target});
     }
     let kind = if is_workload { kind } else { "Deployment" };

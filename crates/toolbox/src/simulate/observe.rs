@@ -21,7 +21,7 @@ use super::run::{DecisionPoint, EventMark, MetricSeries, Sample};
 use controller::reconcile::{ConcludedSync, Observer};
 use controller::store::Key;
 
-/// The maximum number of pods that an explanation lists for each group of ignored pods.
+/// The maximum number of pods that an explanation lists for each group of uncounted pods.
 const LISTED_PODS: usize = 5;
 /// The maximum number of decisions for all HPAs together. Beyond it, only decisions that require a
 /// scale write are recorded.
@@ -48,7 +48,7 @@ pub(super) struct Track {
     pub(super) events: Vec<EventMark>,
     /// Each write of the replica count: time, previous count, new count.
     pub(super) rescales: Vec<(Duration, i32, i32)>,
-    /// The number of dropped decisions without effect, which exceeded the limit.
+    /// The number of decisions without effect that were dropped at the limit.
     pub(super) left_out: usize,
     shape: Option<DecisionSteps>,
     /// The events of the last sync, by reason and text.
@@ -58,7 +58,7 @@ pub(super) struct Track {
 /// The numbers of one decision.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Latest {
-    /// The bounds and steps of the decision. The other fields are 0.
+    /// The bounds and steps of the decision. The other fields have their defaults.
     pub(super) sample: Sample,
     /// One per metric of the spec.
     pub(super) values: Vec<Option<f64>>,
@@ -187,7 +187,7 @@ impl Track {
     }
 }
 
-/// The bounds and steps of a decision. The other fields are 0.
+/// The bounds and steps of a decision. The other fields have their defaults.
 pub(super) fn steps_of(explanation: &Explanation, policy: Option<&PolicyEffect>) -> Sample {
     Sample {
         min: explanation.min,

@@ -1,4 +1,4 @@
-//! Runs several variants in parallel. Each has its own thread and runtime, so that no run depends on another.
+//! Runs several variants in parallel. Each run has its own runtime, so that no run depends on another.
 
 use std::io::{self, IsTerminal};
 use std::num::NonZero;

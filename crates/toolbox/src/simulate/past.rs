@@ -1,8 +1,8 @@
 //! The recent past of a cluster's HPA as a run, so that figures, scores and pages can show it like a simulation.
 //!
-//! The sources are the recorded decisions of a controller, the observations of a watch, and events. They are merged
-//! in this order: a recorded decision holds from its first sync to the next decision. Before the first recorded
-//! decision, counts and values come from the watch and from events.
+//! The sources are the recorded decisions of a controller, the observations of a watch, and events. A recorded decision
+//! holds from its first sync to the next decision. Before the first recorded decision, counts and values come from the
+//! watch and from events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
 const SYNCED: Duration = Duration::from_millis(1);
 /// Maximum number of samples of a run. A longer run has a longer period.
 const SAMPLES: u32 = 6_000;
-/// Maximum number of metrics of a run. The steps of decisions show all.
+/// Maximum number of metrics of a run. The steps of decisions show all metrics.
 const METRICS: usize = 6;
 
 /// The recent past of an HPA.
@@ -48,7 +48,7 @@ pub(crate) struct Past {
     pub(crate) current: PastDecision,
     /// The observations of a watch, oldest first.
     pub(crate) observations: Vec<PastStatus>,
-    /// The counts of events and of the watch, oldest first.
+    /// The replica counts from events and from the watch, oldest first.
     pub(crate) counts: Vec<(Timestamp, i32)>,
     /// Events about the HPA, oldest first: the time, whether it is a warning, the reason, and the message.
     pub(crate) events: Vec<(Timestamp, bool, String, String)>,
@@ -56,7 +56,7 @@ pub(crate) struct Past {
     pub(crate) happenings: Vec<(Timestamp, String)>,
 }
 
-/// A decision, or several consecutive ones with the same steps.
+/// A decision, or several consecutive decisions with the same steps.
 #[derive(Debug, Clone)]
 pub(crate) struct PastDecision {
     /// The time of the first sync.
@@ -68,7 +68,7 @@ pub(crate) struct PastDecision {
     pub(crate) policy: Option<Arc<PolicyEffect>>,
     /// The count after the decision. `None` if it is unknown.
     pub(crate) wanted: Option<i32>,
-    /// The lowest and the highest ratio of each metric in all syncs, by its short name.
+    /// The lowest and the highest ratio of each metric in all syncs, by the metric's short name.
     pub(crate) ratios: Vec<(String, f64, f64)>,
 }
 
@@ -99,8 +99,8 @@ impl PastDecision {
         readings.find(|reading| reading.subject == *subject)
     }
 
-    /// The value of a metric at a time within the syncs of the decision: the last value from the last sync on, and
-    /// the middle of the range before the last sync.
+    /// The value of a metric at a time after the first sync of the decision. Before the last sync, it is the middle of
+    /// the range of values, if the range is known. Otherwise, it is the value of the last sync.
     fn value(&self, subject: &Subject, at: Timestamp) -> Option<f64> {
         let reading = self.reading(subject)?;
         let name = subject.to_string();
@@ -318,7 +318,8 @@ impl Past {
         }
     }
 
-    /// The metrics without values, each with its index in the spec. Those that decided most often come first.
+    /// At most [`METRICS`] metrics without values, each with its index in the spec. Metrics that won most often come
+    /// first.
     fn series(&self) -> Vec<(usize, MetricSeries)> {
         let decisions = || self.decisions.iter().rev().chain([&self.current]);
         let wins = |subject: &Subject| {
@@ -341,7 +342,7 @@ impl Past {
         with_targets.collect()
     }
 
-    /// The writes of `spec.replicas` between two recorded decisions that neither decision explains.
+    /// The foreign writes of `spec.replicas` between consecutive recorded decisions.
     fn foreign_scales(&self) -> Vec<(Timestamp, String)> {
         let pairs = self.decisions.iter().zip(self.decisions.iter().skip(1));
         let writes = pairs.filter_map(|(before, after)| {

@@ -55,8 +55,9 @@ pub struct HpaRun {
     pub policies: Vec<PolicySpan>,
     /// Events of the HPA.
     pub events: Vec<EventMark>,
-    /// Every decision that changed the replica count or took different steps from the previous decision,
-    /// oldest first. The decision in force at a time is the last one at or before that time.
+    /// The decisions that changed the replica count or took other steps than the previous decision, oldest first.
+    /// Beyond a maximum number, only decisions that require a scale write are kept. The decision in force at a time is
+    /// the last one at or before that time.
     pub decisions: Vec<DecisionPoint>,
     /// One sample per period, the first at 0.
     pub samples: Vec<Sample>,
@@ -92,7 +93,7 @@ pub struct Sample {
     pub stabilized: Option<i32>,
     /// The highest or lowest count that the rate policies allowed at the last decision.
     pub rate_allows: Option<i32>,
-    /// The count of the last decision without guards and mode of the scaling policy, if they changed it.
+    /// The count of the last decision without guards and mode of the scaling policy, if they changed the count.
     pub withheld: Option<i32>,
 }
 
@@ -140,7 +141,7 @@ pub struct DecisionPoint {
     /// The time since the start.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub at: Duration,
-    /// [`Explanation::sentence`] at that time.
+    /// The decision in one sentence, with the effect of the scaling policy.
     pub sentence: String,
     /// All steps of the decision.
     pub explanation: Arc<Explanation>,
@@ -210,7 +211,7 @@ pub struct Scores {
     pub peak: i32,
 }
 
-/// Runs to compare: variants of one scenario. The first is the baseline.
+/// Runs to compare: variants of one scenario, or several scenarios. The first run is the baseline.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Comparison {
     /// The variants, in the order of the command line.

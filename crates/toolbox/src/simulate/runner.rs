@@ -56,13 +56,13 @@ pub(super) trait Progress: Send + Sync {
     /// Reports that `elapsed` of `duration` is complete.
     fn advance(&self, elapsed: Duration, duration: Duration);
 
-    /// Whether the run must end early, with [`RunError::Stopped`].
+    /// Whether the run must stop early, with [`RunError::Stopped`].
     fn is_stopped(&self) -> bool {
         false
     }
 }
 
-/// A run, and the number of dropped decisions without effect, which exceeded the limit.
+/// A run, and the number of decisions without effect that were dropped at the limit.
 #[derive(Debug)]
 pub(super) struct RunOutput {
     pub(super) run: Run,

@@ -123,7 +123,6 @@ pub(super) fn many(count: usize) -> Comparison {
     comparison
 }
 
-/// Variants for comparison.
 pub(super) fn compare(profiles: &[Profile]) -> Comparison {
     Comparison { runs: profiles.iter().map(simulate).collect(), ..Comparison::default() }
 }

@@ -8,7 +8,7 @@ use super::run::{MetricSeries, Sample, Scores};
 pub(super) enum Unserved {
     /// Of the `arrived` units, `units` were lost.
     Lost { units: f64, arrived: f64 },
-    /// The units stay in a queue. The samples have its length.
+    /// The units stay in a queue. The samples contain the length of the queue.
     Waits,
 }
 
@@ -63,7 +63,7 @@ fn above(metric: &MetricSeries) -> Vec<bool> {
     metric.values.iter().map(is_above).collect()
 }
 
-/// The longest run of consecutive samples that are `true`.
+/// The length of the longest run of consecutive samples that are `true`.
 fn longest(holds: &[bool], spans: &[(&Sample, Duration)]) -> Duration {
     let mut longest = Duration::ZERO;
     let mut stretch = Duration::ZERO;

@@ -111,10 +111,10 @@ pub(super) struct Cell {
     pub(super) value: f64,
     /// The formatted number.
     pub(super) text: String,
-    /// The difference from the first variant's number, as a fraction of that number. `None` if that number is
-    /// 0 or equal.
+    /// The difference from the first variant's number, as a fraction of that number. `None` if that number is 0, or if
+    /// both numbers are equal.
     pub(super) change: Option<f64>,
-    /// Whether the score is the best of all variants by a significant difference.
+    /// Whether the score is the best of all variants, and the variants differ significantly.
     pub(super) is_best: bool,
 }
 

@@ -50,7 +50,7 @@ pub(super) fn span(length: Duration) -> String {
     Span::seconds(i64::try_from(length.as_secs()).unwrap_or(i64::MAX)).to_string()
 }
 
-/// The UTC time of day at `after` from the start: `09:31:15`. A run of more than one day adds the date.
+/// The UTC time of day at `after` from the start: `09:31:15`. `with_date` adds the date, for runs of more than one day.
 pub(super) fn time_of_day(start: Timestamp, after: Duration, with_date: bool) -> String {
     let Some(at) = jiff::SignedDuration::try_from(after).ok().and_then(|after| start.checked_add(after).ok())
     else {

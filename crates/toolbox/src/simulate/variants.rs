@@ -113,7 +113,7 @@ fn values(text: &str) -> Vec<String> {
     values.into_iter().map(|value| value.trim().to_owned()).collect()
 }
 
-/// The setting as a table heading, without the prefix that all paths into an HPA have.
+/// The setting as a table heading, without the prefixes `spec.`, `behavior.` and `flags.`.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(hpa) = &self.hpa {

@@ -1,7 +1,7 @@
 //! Simulates the recent past of an HPA with its current fields and with changed fields.
 //!
-//! The scenario is that of `simulate --from-cluster`. The load follows the known values of the HPA's metrics in
-//! Prometheus or in the record, and is constant otherwise. The run with the current fields shows how well the
+//! The scenario is that of `simulate --from-cluster`. The load follows the known values of the HPA's metrics, from
+//! Prometheus, the record or the watch, and is constant otherwise. The run with the current fields shows how well the
 //! scenario matches the actual past.
 
 mod loads;
@@ -43,7 +43,7 @@ pub(crate) struct Objects(ClusterObjects);
 pub(crate) struct Question {
     pub(crate) objects: Objects,
     pub(crate) past: Past,
-    /// The time to simulate, which ends at the end of the past.
+    /// The length of the time to simulate, which ends at the end of the past.
     pub(crate) length: SignedDuration,
     /// The load of the past, from Prometheus.
     pub(crate) sources: SourceLoads,
@@ -139,7 +139,7 @@ pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answ
     Ok(Answer { sentence, drawing: timeline::compare(&runs), heads, rows, loads: origins, notes })
 }
 
-/// The difference between two runs: the costs first, then the harm.
+/// The difference between two runs, in four of their scores.
 fn difference(before: &Scores, after: &Scores, run: &Run) -> String {
     let pods = |scores: &Scores| text::short((scores.pod_hours * 10.0).round() / 10.0);
     let score = |title: &str, scores: &Scores| {
@@ -241,7 +241,8 @@ impl Plan {
         let flags: serde_json::Map<_, _> =
             flags.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         put(&mut document, "flags", &Value::Object(flags));
-        // The capacity of a pod depends on the current target, so only the HPA is replaced.
+        // A scenario from the changed HPA would derive the capacity of a pod from the changed target. Therefore, only
+        // the HPA is replaced.
         let other = ClusterObjects { hpa: changed.clone(), ..objects.clone() };
         let mut with_changes = document.clone();
         if let Some(hpas) = from_cluster::scenario(&other, past.to).get("hpas") {
@@ -265,7 +266,7 @@ impl Progress for Stop<'_> {
     }
 }
 
-/// Runs the scenarios in parallel, each in its own thread.
+/// Runs both scenarios in parallel, the first in another thread.
 fn run_all(scenarios: &[Scenario; 2], stop: &CancellationToken) -> Result<Vec<RunOutput>, RunError> {
     let [first, second] = scenarios;
     thread::scope(|scope| {

@@ -106,8 +106,8 @@ impl Explained {
         self.findings.iter().map(|finding| finding.severity).min()
     }
 
-    /// Returns the parts of an answer that must differ for a watch to print the answer again. Times and small
-    /// changes of a metric are not among them.
+    /// Returns the parts of an answer whose changes make a watch print the answer again. Times and small changes of a
+    /// metric are not among these parts.
     fn essence(&self) -> String {
         let explanation = &self.situation.explanation;
         let metrics =
@@ -212,7 +212,8 @@ impl Printed {
     }
 }
 
-/// Writes the answers. A block of text that follows another one starts with an empty line.
+/// Writes the changed answers as text, or all answers as a document. A block of text that follows another one starts
+/// with an empty line.
 fn write(
     answers: &[Explained],
     changed: &[usize],

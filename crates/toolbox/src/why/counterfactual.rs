@@ -30,7 +30,7 @@ pub struct Counterfactual {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "type")]
 pub enum Change {
-    /// All metrics cross their thresholds at the same time.
+    /// The listed metrics cross their thresholds at the same time.
     Metrics {
         /// Up for values above the thresholds, down for values below them.
         direction: Direction,
@@ -38,11 +38,11 @@ pub enum Change {
         thresholds: Vec<Threshold>,
         /// The required duration in seconds. 0 if the next sync is enough.
         for_seconds: i64,
-        /// The next count, which may change further if the values do.
+        /// The next count, which may change further if the values change.
         to: i32,
     },
-    /// All metrics at or beyond their thresholds at the same time would keep the count, which the current
-    /// values change.
+    /// The count would stay if the listed metrics were at or beyond their thresholds at the same time. The current
+    /// values change the count.
     Keep {
         /// Up for values at or above the thresholds, down for values at or below them.
         direction: Direction,
@@ -235,8 +235,8 @@ impl Trial<'_> {
         }
     }
 
-    /// Finds the values that give fewer pods, for a decision that keeps the count. All metrics that propose
-    /// the current count are needed.
+    /// Finds the values that give fewer pods, for a decision that keeps the count. All metrics that propose at least
+    /// the current count must fall.
     fn fewer(&self, found: &mut Counterfactual) {
         let direction = Direction::Down;
         let current = self.explanation.current;

@@ -1,9 +1,9 @@
 //! Rebuilds a controller's history of an HPA from the status and from the events of rescales.
 //!
-//! A controller publishes none of its recommendations, but they leave three traces. A rescale shows the
-//! resulting count. The condition AbleToScale shows whether a stabilization window limited the last sync, at
-//! most one period ago. The condition ScalingLimited shows whether a policy limited the last sync. A limit by
-//! a policy implies that every recommendation was lower than the count.
+//! A controller publishes none of its recommendations, but they leave three traces. A rescale shows the resulting
+//! count. The condition AbleToScale shows whether a stabilization window limited the last sync, at most one period ago.
+//! The condition ScalingLimited shows whether a policy limited the last sync. If a policy limited a scale-down, every
+//! recommendation in the window was lower than the count.
 
 use std::time::Duration;
 
@@ -195,7 +195,7 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<HistoryE
     }
     let able = reason(ABLE_TO_SCALE);
     if able == Some("ReadyForNewScale") {
-        // A higher recommendation would have held the last sync.
+        // A higher recommendation would have held the count in the last sync.
         found.retain(|entry| {
             let higher = matches!(entry.what, Memory::Recommendation { replicas } if replicas > desired);
             !higher || entry.at <= before(now, windows.down)

@@ -27,7 +27,7 @@ pub(super) struct Leader {
 /// The reason why the record of an HPA is missing.
 #[derive(Debug, thiserror::Error)]
 enum MissingRecord {
-    /// The controller refused the request.
+    /// The controller responded with an error.
     #[error(transparent)]
     Refused(ForwardError),
     /// The response is not a record.
@@ -50,8 +50,8 @@ pub(super) struct LeaderRecords {
 }
 
 impl Leader {
-    /// Creates the reader for the first of `leases` that exists. Returns `None` without a Lease, or if the clients
-    /// have no credentials that a controller accepts.
+    /// Creates the reader for the first of `leases` that exists. Returns `None` if `leases` is empty, or if the clients
+    /// have no user credentials.
     pub(super) fn new(clients: &Clients, leases: &[Lease]) -> Option<Self> {
         (!leases.is_empty() && Connection::is_possible(clients)).then(|| Self {
             clients: clients.clone(),
@@ -65,8 +65,7 @@ impl Leader {
     pub(super) async fn read(&mut self, keys: &[Key]) -> LeaderRecords {
         let deadline = Instant::now() + WITHIN;
         let mut records = LeaderRecords::default();
-        // A kept connection may belong to a pod that has stopped or has lost the Lease. In that case, a new
-        // one is opened.
+        // If the kept connection breaks, for example because its pod has stopped, a new connection is opened.
         let kept = self.connection.take().filter(Connection::is_open);
         let result = match kept {
             Some(connection) => match self.all(connection, keys, deadline, &mut records).await {
@@ -131,8 +130,7 @@ fn read(body: &[u8]) -> Result<Box<DecisionList>, MissingRecord> {
 }
 
 impl LeaderRecords {
-    /// Returns the record of an HPA, if the record has the UID `uid` and is not for an earlier HPA with the
-    /// same name.
+    /// Returns the record of an HPA with the UID `uid`. A record of an earlier HPA with the same name is ignored.
     pub(super) fn record(&self, key: &Key, uid: &str) -> Option<&DecisionList> {
         let record = self.records.get(key)?.as_deref().ok()?;
         (record.metadata.uid == uid).then_some(record)
@@ -148,7 +146,7 @@ impl LeaderRecords {
         self.records.values().find_map(|record| record.as_ref().ok()).map(|record| &record.controller)
     }
 
-    /// Returns whether the decision for an HPA uses the record, or the reason why it does not.
+    /// Returns whether the decision for an HPA uses the record, or the reason why not.
     pub(super) fn about(&self, key: &Key, uid: &str) -> Recorded {
         match self.records.get(key) {
             Some(Ok(record)) if record.metadata.uid == uid => Recorded::Read(self.recorder(record)),

@@ -56,10 +56,11 @@ impl Lists {
         }
     }
 
-    /// Reads everything again. Forbidden pods and events count as absent, and the refusals record them.
+    /// Reads everything again. Forbidden pods and events count as absent, and the observer of the clients collects the
+    /// refused reads.
     pub(super) async fn read(&mut self, scope: &Scope) -> Result<ExtraMetadata, WhyError> {
         let Self { clients, hpas, pods } = self;
-        // A refusal does not concern the decision, so the client has no observer.
+        // A refused read of namespaces does not affect the decision, so this client has no observer.
         let unobserved = clients.core.unobserved();
         let (hpas, pod_owners, events, namespace_labels) = futures::join!(
             read_hpas(clients, hpas, scope),

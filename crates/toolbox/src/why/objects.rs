@@ -63,8 +63,8 @@ impl Objects<'_> {
         }
     }
 
-    /// Reads the owner chains of pods. Each chain starts with the nearest owner and ends with the target or
-    /// the last owner.
+    /// Reads the owner chains of pods. Each chain starts with the nearest owner. It ends with the target, with the last
+    /// readable owner, or after [`DEEPEST`] owners.
     pub(super) async fn owners(
         &self,
         namespace: &Arc<str>,

@@ -1,5 +1,5 @@
-//! Reads a cluster and decides for its HPAs with the controller's code. A real [`Controller`] runs without
-//! watches: lists fill its stores, its history is rebuilt, and the gate refuses every write.
+//! Reads a cluster and decides for its HPAs with the controller's code. A real [`Controller`] runs without watches:
+//! lists fill its stores, its history is read or rebuilt, and the gate refuses every write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -99,7 +99,7 @@ pub struct Question<'a> {
     pub refusals: Arc<Refusals>,
     /// The HPAs to explain.
     pub scope: Scope,
-    /// The process of the controller, which resolves its flags.
+    /// The controller process. It resolves the flags.
     pub process: Process,
     /// The given flags of the controller.
     pub flags: &'a DecisionFlags,
@@ -107,7 +107,7 @@ pub struct Question<'a> {
     pub watch: bool,
     /// The Leases of controllers that may serve the record, in the order of the search. If empty, no record is read.
     pub leaders: Vec<Lease>,
-    /// The local time of day.
+    /// The local clock.
     pub clock: SharedClock,
 }
 
@@ -156,7 +156,7 @@ impl Reader {
         })
     }
 
-    /// Adopts the leader's flags. Returns whether they differ from the previous ones.
+    /// Adopts the leader's flags. Returns whether they differ from the previous flags.
     fn adopt_flags(&mut self, info: ControllerInfo) -> Result<bool, WhyError> {
         let Resolved { options, uses, .. } = flags::recorded(&self.given, info, self.process)?;
         self.flags = uses;
@@ -195,11 +195,11 @@ impl Reader {
         if let Some(info) = records.controller()
             && self.adopt_flags(info.clone())?
         {
-            // Other flags required a new controller, with empty stores.
+            // The flags have changed, so the controller was replaced and its stores are empty.
             extras = self.lists.read(&self.scope).await?;
         }
         let pasts = self.remember(&requested, &extras, &records);
-        // Every other HPA must claim its pods before the syncs. A single requested HPA claims its pods in its
+        // All HPAs must claim their pods before the syncs, except a single requested HPA, which claims its pods in its
         // sync.
         let controller = &self.controller;
         let others = all.iter().filter(|key| requested != [Key::clone(key)]);
@@ -225,8 +225,8 @@ impl Reader {
         self.records.record(&situation.key, &situation.hpa.as_ref()?.uid)
     }
 
-    /// Returns the history of each HPA, from the controller's record if available, else rebuilt. Also seeds
-    /// the controller with the histories.
+    /// Returns the history of each HPA, from the controller's record if available, otherwise rebuilt. Seeds the
+    /// controller with these histories.
     fn remember(
         &self,
         requested: &[Key],

@@ -80,7 +80,7 @@ fn refused(path: &str, text: String) -> Refused {
     Refused { verb, group, resource, namespace, name, text, decides }
 }
 
-/// Returns whether a read is for the HPA itself or for the HPA's whole namespace.
+/// Returns whether a refused read may affect the HPA.
 fn concerns(refused: &Refused, record: &HpaRecord) -> bool {
     let Refused { group, resource, namespace, name, .. } = refused;
     let Key { namespace: own, .. } = &record.key;

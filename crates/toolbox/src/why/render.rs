@@ -19,8 +19,8 @@ use policies::steps::PolicyEffect;
 /// Maximum number of history entries to list, newest last.
 const PAST: usize = 6;
 
-/// Renders the full explanation: the decision, its steps, the changes that would give another result,
-/// findings, and unknown facts.
+/// Renders the full explanation: the decision, its steps, the changes that would give another result, the findings, the
+/// leader's record, and unknown facts.
 pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Zone) -> String {
     let mut text = String::new();
     for line in [verdict(situation), context(situation, zone)] {
@@ -87,7 +87,7 @@ fn context(situation: &Situation, zone: &Zone) -> Line {
     Line::new("").dim(parts.join(", "))
 }
 
-/// Renders the controller in charge: `in charge  instance concertina, by the label of the HPA`.
+/// Renders the controller in charge: `in charge  instance concertina of Concertina, by the label of the HPA`.
 fn in_charge(charge: &InCharge, namespace: &str) -> Line {
     let controller = &charge.controller;
     let controller = match charge.by {
@@ -257,7 +257,7 @@ pub fn table<'a>(answers: impl Iterator<Item = (&'a Situation, &'a [Finding])>, 
     let mut rows: Vec<(Option<Severity>, &Situation, &[Finding])> =
         answers.map(|(situation, findings)| (attention(findings), situation, findings)).collect();
     rows.sort_by(|(a, one, _), (b, other, _)| {
-        // HPAs without findings come last.
+        // HPAs without a finding that needs attention come last.
         (a.is_none(), a, &one.key).cmp(&(b.is_none(), b, &other.key))
     });
     let namespace = column("NAMESPACE", rows.iter().map(|(_, situation, _)| &*situation.key.namespace));

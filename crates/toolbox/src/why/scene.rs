@@ -44,8 +44,8 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Creates `shop/web`, with a cpu target of 80 % of 500m and 2 to 10 replicas. Each pod has been ready
-    /// for an hour and uses `milli`.
+    /// Creates `shop/web`, with a cpu target of 80 % of 500m and 2 to 10 replicas. Each pod has been ready for an hour
+    /// and uses `milli` millicores.
     pub(crate) fn cpu(replicas: usize, milli: i64) -> Self {
         let pods: Vec<Pod> =
             (1..=replicas).map(|number| pod(&format!("web-{number}"), Some("500m"))).collect();

@@ -41,8 +41,8 @@ pub struct Situation {
     pub hpa: Option<Arc<HpaRecord>>,
     /// The field manager of the last write to the HPA's status: `kube-controller-manager`, `concertina`, ...
     pub status_writer: Option<FieldManager>,
-    /// The controller in charge of the HPA. `None` if the source is a controller's record, or if the HPA has
-    /// neither a label nor a status.
+    /// The controller in charge of the HPA. `None` if the source is only a controller's record, or if neither a label
+    /// nor a writer of the status is known.
     pub in_charge: Option<InCharge>,
     /// The steps of the decision.
     pub explanation: Explanation,
@@ -50,7 +50,7 @@ pub struct Situation {
     pub policy: Option<PolicyEffect>,
     /// The readings of the sync from the sources that the policy names. Empty if the metrics APIs answered.
     pub sources: Vec<SourceReading>,
-    /// The rules of the scaling policy. `None` for an HPA without one, and in a record.
+    /// The rules of the scaling policy. `None` for an HPA without one, or if only a controller's record was read.
     pub rules: Option<Arc<Rules>>,
     /// The outcome of the write. Never [`WriteOutcome::Done`] for a cluster, because nothing is written.
     pub outcome: WriteOutcome,
@@ -61,7 +61,8 @@ pub struct Situation {
     /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried.
     /// Samples include their times and windows. Empty if no metric was read, and in a record.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
-    /// The pods that the target's selector matches, by name. Empty if no metric was read, and in a record.
+    /// The pods that the target's selector matches, by name. Empty if no metric was read, or if only a controller's
+    /// record was read.
     pub pods: Vec<Arc<Pod>>,
     /// The controlling owners by pod name, the nearest first, such as `ReplicaSet/web-7d9`, `Deployment/web`.
     /// The list of a pod without a controller is empty. A chain that could not be read completely ends early
@@ -79,7 +80,7 @@ pub struct Situation {
     pub settings: Settings,
     /// The settings as flags, each with its origin.
     pub flags: Vec<FlagUse>,
-    /// The assumed sync period.
+    /// The controller's sync period, which is assumed if it is unknown.
     pub period: Duration,
     /// The server's clock minus the local clock. `None` if the server sends no time.
     pub skew: Option<SignedDuration>,
@@ -104,9 +105,10 @@ pub enum Source {
         #[serde(flatten, skip_serializing_if = "Recorded::is_not_requested")]
         record: Recorded,
     },
-    /// The record of a Concertina controller (`--from`): its decision, flags and history.
+    /// The record of a Concertina controller: its decision, flags and history. Used with `--from`, or if the controller
+    /// reads sources that this command cannot reach.
     Record {
-        /// The URL of the controller.
+        /// The URL of the controller, or its pod.
         url: String,
         /// The time of the read. [`Situation::at`] is the time of the controller's decision.
         read_at: Timestamp,
@@ -174,7 +176,8 @@ pub enum ChargeBy {
     Hpa,
     /// The label of its namespace.
     Namespace,
-    /// The last status write. Neither the HPA nor its namespace has a label.
+    /// The last status write. The HPA does not have the label. Its namespace does not have the label either, or has the
+    /// value `built-in`.
     StatusWriter,
 }
 
@@ -273,7 +276,7 @@ pub enum Origin {
     LastScaleTime,
     /// A SuccessfulRescale event.
     Event,
-    /// The conditions of the last sync. The text is the reason of AbleToScale.
+    /// The conditions of the last sync. The text is the reason of AbleToScale or ScalingLimited.
     Condition(String),
     /// The controller's record.
     Record,
@@ -334,8 +337,7 @@ impl Situation {
         }
     }
 
-    /// Returns the refused reads that the decision needed. With any such read, the explained decision is not
-    /// the controller's.
+    /// Returns the refused reads that the decision needed. If any exist, the controller may decide differently.
     pub fn blind(&self) -> impl Iterator<Item = &Refused> {
         self.refused.iter().filter(|refused| refused.decides)
     }
@@ -356,7 +358,7 @@ impl Situation {
         let entry = self.past.entries.iter().find(|entry| entry.at == held.at && entry.what == what)?;
         Some(match entry.origin {
             _ if entry.earliest.is_some() => Certainty::AtMost,
-            // Later recommendations left no trace.
+            // Later recommendations may extend the hold, but leave no trace.
             Origin::Event | Origin::LastScaleTime => Certainty::AtLeast,
             Origin::Condition(_) | Origin::Record | Origin::Here => Certainty::Exact,
         })

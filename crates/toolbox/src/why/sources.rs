@@ -8,8 +8,8 @@ use super::Situation;
 use super::from;
 use crate::explain::{Line, Step};
 
-/// Returns the situation of the controller's record if the controller read sources, which this command cannot reach.
-/// Otherwise returns `own`. `from`: the pod of the controller.
+/// Returns the situation from the controller's record if the controller read sources, because this command cannot reach
+/// them. Otherwise returns `own`. `from`: the pod of the controller.
 pub(super) fn of_controller(own: Situation, record: Option<&DecisionList>, from: &str) -> Situation {
     let reads = |record: &&DecisionList| {
         let last = record.decisions.first();

@@ -31,8 +31,8 @@ pub(super) fn all() -> Vec<Scenario> {
     };
     let widget_ref =
         json!({"scaleTargetRef": {"apiVersion": "example.com/v1", "kind": "Widget", "name": "web"}});
-    // If several HPAs select the same pods, the first one that a new process syncs acts once, before the
-    // process has synced the others. The reference does the same.
+    // If several HPAs select the same pods, a new process scales once for the first HPA that it syncs, before it has
+    // synced the others. The reference does the same.
     let by_order = |scenario: Scenario| Scenario { counts: Counts::Last, ..scenario };
     vec![
         scenario(

@@ -2,7 +2,7 @@ use super::super::{AddedEntry, Changes, RECOMMENDATIONS, SCALE_EVENTS};
 use super::*;
 use crate::stabilization;
 
-/// Stores an entry like upstream: replaces the last outdated entry, or appends the new one, without a bound.
+/// Stores an entry as upstream does, without a bound: replaces the last outdated entry, or appends the new one.
 fn keep_all<T>(entries: &mut Vec<T>, entry: T, outdated: impl Fn(&T) -> bool) {
     match entries.iter().rposition(outdated) {
         Some(slot) => entries[slot] = entry,

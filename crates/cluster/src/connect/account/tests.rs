@@ -71,7 +71,7 @@ async fn token_serves_until_a_fifth_of_its_lifetime_is_left() {
     assert_eq!((rig.token().await.unwrap().as_str(), rig.requests()), ("Bearer one", 1));
     pass(400).await;
     rig.issue("two", 3600);
-    // This request does not wait.
+    // This request starts a refresh, and does not wait for its end.
     assert_eq!(rig.token().await.unwrap(), "Bearer one");
     rig.settle().await;
     assert_eq!((rig.token().await.unwrap().as_str(), rig.requests()), ("Bearer two", 2));

@@ -127,7 +127,7 @@ async fn late_callers_share_the_next_request_when_the_age_is_zero() {
     for answer in late {
         assert_eq!(answer.await.unwrap(), Ok(1));
     }
-    // A second request waits for the hanging request.
+    // A second request waits until the hanging request is a second old.
     ask(10_000);
     tokio::time::sleep(Duration::from_millis(400)).await;
     let (start, late) = (Instant::now(), ask(0));

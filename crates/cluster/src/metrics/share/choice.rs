@@ -1,7 +1,7 @@
 //! Chooses between one list per namespace and one list per selector by cost.
 //!
-//! The cost of a mode is its requests and bytes within a period, counted at each query. A namespace with a single HPA
-//! is never listed. A namespace with many pods is never listed if HPAs need few of them. Pure: the time is an argument.
+//! The cost of a mode is its requests and bytes within a period, counted at each query. A list of the namespace costs
+//! more than it saves for a single HPA, and if the HPAs need few of many pods. Pure: the time is an argument.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 /// The fixed cost of a request, in bytes of response.
 ///
-/// A list passes the API server and the metrics server, with authentication, authorization, two TLS
-/// connections and the pod lookup. On a kube-apiserver v1.37.1 with an aggregated API, a list costs the API
-/// server 0.9 to 1.9 ms of CPU, plus 1.5 ns for each byte. Decoding costs the controller 1.5 ns per byte. The
-/// cost in metrics-server was not measured. At 10 ns per byte for producing and encoding, as Go's encoder
-/// needs, one request is worth about 70 to 140 thousand bytes. The constant is the lower bound, because
-/// listing too much costs more than listing too rarely.
+/// A list passes the API server and the metrics server, with authentication, authorization, two TLS connections and the
+/// pod lookup. On a kube-apiserver v1.37.1 with an aggregated API, a list costs the API server 0.9 to 1.9 ms of CPU,
+/// plus 1.5 ns for each byte. Decoding costs the controller 1.5 ns per byte. The cost in metrics-server was not
+/// measured. At 10 ns per byte for producing and encoding, as Go's encoder needs, one request is worth about 70 to 140
+/// thousand bytes. The constant is close to the lower bound, because listing too much costs more than listing too
+/// rarely.
 const REQUEST: u64 = 64 << 10;
 
 /// The assumed size of a pod before the first list, in bytes. A pod with two containers and four labels has

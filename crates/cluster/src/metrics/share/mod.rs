@@ -48,7 +48,6 @@ pub trait NamespacePods: std::fmt::Debug + Send + Sync {
     fn count(&self, namespace: &str) -> usize;
 }
 
-/// The shared responses.
 #[derive(Debug)]
 pub(super) struct Shares {
     sharing: Sharing,
@@ -196,7 +195,7 @@ impl Shares {
             return;
         }
         let shares = Arc::downgrade(self);
-        // After a panic in the sweep, the next entry starts another task.
+        // After a panic in the sweep, the next query starts another task.
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP).await;

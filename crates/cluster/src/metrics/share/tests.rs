@@ -58,7 +58,7 @@ impl World {
         Self { cluster, metrics, shared, alone }
     }
 
-    /// The answers to queries that are sent at once.
+    /// The answers to queries that are sent at the same time.
     async fn ask(&self, queries: &[Query]) -> Vec<Result<Answer, QueryError>> {
         futures::future::join_all(queries.iter().map(|query| self.shared.fetch(query.clone()))).await
     }
@@ -218,8 +218,8 @@ async fn shared_failure_reads_like_a_separate_one() {
             assert!(expected.is_err(), "{fault:?}");
             assert_eq!(answer, expected, "{fault:?}");
         }
-        // An error of the API as a whole costs one list, which is repeated after a broken connection. Any
-        // other error leads to a query per HPA.
+        // An error of the API as a whole costs one list, which is retried after a broken connection. Any other error
+        // leads to a query per HPA.
         let attempts = if fault == FaultAction::Close { 11 } else { 1 };
         assert_eq!(lists, if is_of_api { attempts } else { 3 }, "{fault:?}");
         // Failures are not kept.
@@ -314,7 +314,7 @@ async fn stale_answers_and_idle_namespaces_are_evicted() {
     assert_eq!(kept(), (2, 1, 2));
     tokio::time::sleep(AGE + SWEEP + Duration::from_millis(1)).await;
     assert_eq!(kept(), (0, 0, 2));
-    // The HPAs of one namespace are deleted.
+    // The HPAs of `shop` no longer send queries.
     for _ in 0..3 {
         tokio::time::sleep(PERIOD).await;
         world.ask(&[usage("bank", "app=a1")]).await;

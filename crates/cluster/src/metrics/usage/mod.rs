@@ -19,9 +19,8 @@ pub(super) use self::decode::Reader;
 use super::apis::{FetchError, Inner};
 use super::wire;
 use crate::call::{Call, SentTime};
-use crate::decode::{Pairs, Text};
+use crate::decode::{ItemScanner, Pairs, Text};
 use crate::error::ApiError;
-use crate::list::ItemScanner;
 
 /// Fixed keys give equal snapshots for equal responses in every run. Crafted collisions cost only
 /// comparisons.

@@ -243,7 +243,7 @@ fn truncated_and_altered_reviews_never_panic() {
             for bit in 0..8 {
                 let mut altered = body.clone();
                 altered[index] ^= 1 << bit;
-                // Whatever its text, a refusal names an HPA in scope.
+                // Even for an altered request, a refusal names an HPA in scope.
                 if let Some(Verdict::Refuse { namespace, hpa, .. }) = decided(&altered) {
                     assert!(charges.is_in_scope(&namespace, &hpa));
                 }

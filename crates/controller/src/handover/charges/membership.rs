@@ -26,8 +26,8 @@ pub enum Placement {
 }
 
 impl Charges {
-    /// Puts an HPA in or out of scope by its labels. `is_listed`: whether the HPA is from a list. A listed HPA is
-    /// applied even if its version is older than the known one, as after a restore of etcd.
+    /// Puts an HPA in or out of scope by its label and that of its namespace. `is_listed`: whether the HPA is from a
+    /// list. A listed HPA is applied even if its version is older than the known one, as after a restore of etcd.
     pub fn sort(&self, hpa: &HpaRecord, is_listed: bool) -> Placement {
         let (now, at) = (Instant::now(), self.clock.now());
         let version = hpa.resource_version.parse().ok();
@@ -70,17 +70,18 @@ impl Charges {
         });
     }
 
-    /// Drops the HPAs out of scope that a list of a namespace, or of all, did not contain.
+    /// Drops the HPAs out of scope that a list did not contain. `namespace`: the namespace of the list. `None`: all.
     pub fn retain_outside(&self, namespace: Option<&str>, listed: &BTreeSet<Key>) {
         self.inner.lock().outside.retain(namespace, listed);
     }
 
-    /// Whether an HPA is known and out of scope.
+    /// Whether the registry keeps an HPA as out of scope. False with `--shadow-others`, which keeps such HPAs in the
+    /// store.
     pub fn is_outside(&self, key: &Key) -> bool {
         self.inner.lock().outside.get(key).is_some()
     }
 
-    /// The target of an HPA out of scope, if its namespace has HPAs in scope, which may share its pods.
+    /// The target of an HPA out of scope, if the namespace has HPAs in scope, which may select the same pods.
     pub fn neighbour(&self, key: &Key) -> Option<CrossVersionObjectReference> {
         let inner = self.inner.lock();
         let hpa = inner.outside.get(key)?;
@@ -121,12 +122,13 @@ impl Charges {
         self.inner.lock().namespaces.keys().cloned().collect()
     }
 
-    /// The next namespace that is new in scope and has HPAs to read.
+    /// Removes and returns the next namespace that is new in scope and has HPAs to read.
     pub fn adopting(&self) -> Option<Arc<str>> {
         self.inner.lock().adopting.pop_first()
     }
 
-    /// Reads the HPAs of a namespace later, because an earlier attempt failed.
+    /// Returns a namespace to [`Self::adopting`] after a failed read, if the namespace still has the label of this
+    /// instance.
     pub fn adopt_again(&self, namespace: Arc<str>) {
         let mut inner = self.inner.lock();
         if inner.namespaces.get(&namespace).is_some_and(|label| **label == *self.name.as_str()) {

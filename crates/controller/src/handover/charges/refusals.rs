@@ -17,9 +17,9 @@ use super::{Charges, Input};
 use crate::store::Key;
 
 /// Maximum number of HPAs with a refusal that is not reported yet. The next refusal of another HPA is dropped. The
-/// built-in controller repeats a refused write in its next period.
+/// built-in controller retries a refused write in its next period.
 const MOST: usize = 4096;
-/// Maximum length of a report in bytes. A request line and its headers have at most 8 KiB, with the token.
+/// Maximum length of a report in bytes. The request line and the headers, including the token, have at most 8 KiB.
 const LONGEST: usize = 4096;
 /// Maximum age of a refusal in a report.
 const OLDEST: Duration = Duration::from_mins(1);
@@ -118,14 +118,13 @@ impl Refusal {
 }
 
 impl Charges {
-    /// Records that this replica refused a write of the built-in controller about an HPA, which proves the guard for
-    /// it. Does nothing for an HPA out of scope.
+    /// Records that this replica refused a write of the built-in controller about an HPA. The refusal proves the guard
+    /// for this HPA. Does nothing for an HPA out of scope.
     pub fn write_refused(&self, namespace: &str, hpa: &str, now: Instant) {
         self.refused(&Key::new(namespace, hpa), now, Duration::ZERO, true);
     }
 
-    /// Records the refusals of a standby. Ignores HPAs out of scope, and refusals that preceded the last foreign
-    /// write.
+    /// Records the refusals of a standby. Ignores HPAs out of scope, and refusals that are older than one minute.
     pub fn refused_by_standby(&self, refusals: &[Refusal], now: Instant) {
         for Refusal { key, age } in refusals.iter().filter(|refusal| refusal.age <= OLDEST) {
             self.refused(key, now, *age, false);

@@ -136,7 +136,7 @@ fn namespace_new_in_scope_is_read_if_it_has_hpas_outside() {
     assert!(charges.label_namespace("shop", Some("concertina")));
     assert!(!charges.label_namespace("shop", Some("concertina")));
     assert_eq!((charges.adopting().as_deref(), charges.adopting()), (Some("shop"), None));
-    // Another instance got the namespace in the meantime.
+    // The namespace now has the label of another instance.
     charges.label_namespace("shop", Some("another"));
     charges.adopt_again("shop".into());
     assert_eq!(charges.adopting(), None);

@@ -58,7 +58,7 @@ fn run(story: &[(u64, Do)], end: u64) -> Vec<(u64, State)> {
                 changes.push((at, state));
             }
         }
-        // Bounded, because an output repeated without end would be an error.
+        // Bounded, so that an endlessly repeated output does not hang the test.
         for _ in 0..4 {
             if charge.step(Input::Tick, now) == Some(Output::Check) {
                 charge.step(Input::Checked { success: !checks_fail }, now);
@@ -111,7 +111,7 @@ fn reported_refusal_proves_the_guard_unless_a_foreign_write_followed_it() {
     assert_eq!(run(&[(5, Lead(false)), (9, RefusedAt(8))], 60), [(9000, InCharge)]);
     assert_eq!(run(&[(5, Lead(false)), (8, Foreign), (9, RefusedAt(7))], 60), []);
     assert_eq!(run(&[(5, Lead(false)), (7, Foreign), (9, RefusedAt(8))], 60), [(9000, InCharge)]);
-    // Before this replica led.
+    // The write was refused before this replica led.
     assert_eq!(run(&[(9, Lead(false)), (9, RefusedAt(8))], 60), [(10_000, InCharge)]);
 }
 

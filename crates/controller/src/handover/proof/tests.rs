@@ -126,7 +126,7 @@ fn guard_that_fails_closed_is_a_defect() {
     }
 }
 
-/// The policies and bindings as the API server returns them, changed at one JSON pointer.
+/// Checks the policies and bindings as the API server returns them, after a change of one object.
 fn policies_with(object: &str, change: impl Fn(&mut Value)) -> Result<(), String> {
     let expected = objects();
     let mut actual: Vec<Value> = expected.policies().iter().map(typed::<ValidatingAdmissionPolicy>).collect();

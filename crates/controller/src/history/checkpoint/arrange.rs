@@ -1,10 +1,9 @@
 //! Assigns HPAs to shards.
 //!
-//! The number of shards is the smallest sufficient number, doubled from one up to [`MOST_SHARDS`], and never
-//! below the number that this leader already uses. [`shard_of`] the UID determines the shard of an HPA. A
-//! shard that is still too large leaves out HPAs: first those without a scale event, then those with the
-//! oldest last scale event. HPAs without a scale event lose no rates, and the rates of old events expire
-//! first.
+//! The number of shards is the smallest sufficient power of two, at most [`MOST_SHARDS`], and never below the number
+//! that this leader already uses. [`shard_of`] determines the shard of an HPA by its UID. A shard that is still too
+//! large leaves out HPAs: first those without a scale event, then those with the oldest last scale event. HPAs without
+//! a scale event lose no rates, and the rates of old events expire first.
 
 use std::cmp::Reverse;
 
@@ -87,14 +86,14 @@ fn fits(candidates: &[Candidate], count: usize, limit: usize) -> bool {
 const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// 64-bit FNV-1a: assigns HPAs to shards and protects their bytes. Implemented here because both uses are part of the
-/// format, while the hash of the standard library may change.
+/// 64-bit FNV-1a. It assigns HPAs to shards, is the checksum of a shard, and detects unchanged shards. The first two
+/// uses are part of the format, while the hash of the standard library may change.
 pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))
 }
 
-/// Returns the shard of an HPA, out of `shards`. The halves of the hash are folded, because its lowest bits
-/// alone are only a parity.
+/// Returns the shard of an HPA, out of `shards`. The halves of the hash are folded, because its lowest bits depend only
+/// on the lowest bits of each byte.
 pub(super) fn shard_of(uid: &str, shards: usize) -> usize {
     let hash = fnv1a(uid.as_bytes());
     let shards = u64::try_from(shards).unwrap_or(u64::MAX).max(1);

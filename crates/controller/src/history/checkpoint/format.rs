@@ -10,7 +10,7 @@ use crate::codec::{append, take};
 /// The version of the format.
 const VERSION: u8 = 2;
 const MAGIC: [u8; 4] = *b"CHPA";
-/// Magic and version.
+/// Length of magic and version.
 const FORMAT: usize = MAGIC.len() + 1;
 const CHECKSUM: usize = 8;
 /// Maximum bytes of a shard: the API server's limit for a ConfigMap.
@@ -120,7 +120,7 @@ impl Shard {
     }
 }
 
-/// A UID on the wire. The usual form, a UUID, takes half of its text.
+/// A UID on the wire. A UUID, the usual form, takes less than half the bytes of its text.
 #[derive(Serialize, Deserialize)]
 enum Uid<'a> {
     Uuid([u8; 16]),

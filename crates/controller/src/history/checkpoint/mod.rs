@@ -1,10 +1,10 @@
 //! Stores histories in ConfigMaps next to the Lease, so that a restart of all replicas loses nothing
 //! (`--history-checkpoint`).
 //!
-//! The leader writes changes, each ConfigMap at most every [`EVERY`], and writes all ConfigMaps once more at
-//! shutdown. That last write contains a mark: no change follows it, so the next leader reads exact histories.
-//! A checkpoint without the mark comes from a leader that crashed. It may lack the last changes, which the
-//! core looks up (`History::inherit`). The next leader clears the mark before its first sync. An invalid
+//! The leader writes changes, each ConfigMap at most every [`EVERY`], and writes all ConfigMaps once more at shutdown.
+//! That last write contains a mark: no change follows it, so the next leader reads exact histories. A checkpoint
+//! without the mark comes from a leader that crashed. It may lack the last changes, so the next leader marks its
+//! histories as taken over (`History::inherit`). The next leader clears the mark before its first sync. An invalid
 //! ConfigMap or history is skipped, and the affected histories are rebuilt.
 
 mod arrange;
@@ -45,7 +45,7 @@ const KEY: &str = "histories";
 const REQUEST: Duration = Duration::from_secs(5);
 /// Maximum attempts of one write with conflicts.
 const TRIES: usize = 3;
-/// Maximum lead of the previous leader's clock over ours.
+/// Maximum lead of the previous leader's clock over this leader's clock.
 pub const TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
 /// Number of histories that are encoded before other tasks run.
 const AT_ONCE: usize = 500;
@@ -178,8 +178,8 @@ impl Checkpoint {
         })
     }
 
-    /// Clears the marks of a clean shutdown. If this fails within the time limit, a later write clears them.
-    /// A leader that reads such a mark compares it with the statuses.
+    /// Clears the marks of a clean shutdown. If this fails or exceeds the time limit, a later write clears them. A
+    /// leader that reads a stale mark detects later rescales by the statuses.
     pub async fn clear_marks(&mut self, within: Duration) {
         let marked: Vec<_> = (0..self.shards.len())
             .filter_map(|number| match &self.shards.get(number)?.held {
@@ -243,7 +243,7 @@ impl Checkpoint {
         }
     }
 
-    /// Writes changed shards. With `ended`, writes all shards, with the mark.
+    /// Writes changed shards. With `ended`, writes all shards in use, with the mark.
     async fn save(&mut self, histories: &Histories, ended: bool) -> Result<(), ApiError> {
         // Correct the histories for jumps of the clock.
         histories.correct_clock(self.clock.now());
@@ -297,8 +297,8 @@ impl Checkpoint {
         }
     }
 
-    /// Writes one ConfigMap. On a conflict, reads only the version again and replaces the content, because
-    /// the holder of the Lease wins.
+    /// Writes one ConfigMap. On a conflict, reads the ConfigMap again for its `resourceVersion` and replaces the
+    /// content, because the holder of the Lease wins.
     async fn write(&mut self, number: usize, bytes: &[u8]) -> Result<(), ApiError> {
         let Some(shard_map) = self.shards.get_mut(number) else { return Ok(()) };
         let mut attempts = 1;
@@ -369,13 +369,13 @@ impl Checkpoint {
 impl Running {
     /// Writes the last checkpoint. `in_order`: whether all syncs have ended.
     pub async fn finish(self, in_order: bool) {
-        // An error means that the task has ended.
+        // An error means that the task has already stopped.
         let _ = self.finish.send(in_order);
         let _ = self.task.await;
     }
 }
 
-/// Encodes every history.
+/// Encodes every history that has entries or metrics of earlier syncs.
 async fn candidates(histories: &Histories) -> Vec<Candidate> {
     let all = histories.changed_since(None, usize::MAX).histories;
     let mut candidates = Vec::with_capacity(all.len());

@@ -167,7 +167,7 @@ async fn rescale_after_the_last_write_counts_as_a_recommendation() {
     let world = World::new();
     world.left(1, 5, false).await;
     sleep(Duration::from_secs(10)).await;
-    // By the writer's clock, the rescale may be in the future. It then counts from now on.
+    // The clock of the writer may be ahead of this one. The rescale then counts from now on.
     for ahead in [0, 3600] {
         let after = world.controller(0);
         let mut scaled = record(0);

@@ -20,15 +20,16 @@ use crate::reconcile::Controller;
 use crate::telemetry::metrics::{Metrics as Telemetry, Pull};
 use clock::{Anchor, Backoff};
 
-/// Maximum time for which the leader holds back a response without changes. With the round trip, this results
-/// in one pull per second.
+/// Time for which the leader holds back the response to a standby with a copy. With the round trip, this results in
+/// about one pull per second.
 const WAIT: Duration = Duration::from_millis(900);
 /// Time limit of a response, in addition to [`WAIT`].
 const WITHIN: Duration = Duration::from_secs(5);
 /// First pause after a failed pull.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Consecutive failures before a warning. A shutdown of the leader or a new certificate may cause the first failure.
+/// Number of consecutive failures at which a warning is logged. A shutdown of the leader or a new certificate may cause
+/// the first failure.
 const FAILURES_BEFORE_WARNING: u32 = 2;
 /// Interval at which the histories of deleted HPAs are dropped.
 const SWEEP: Duration = Duration::from_secs(30);
@@ -169,7 +170,7 @@ impl Follower {
         }
     }
 
-    /// Copies from one leader. Never returns.
+    /// Copies from the current leader until the future is dropped.
     async fn copy_from(&mut self) {
         loop {
             let Some(leader) = self.source.clone() else { return };
@@ -259,7 +260,7 @@ fn ahead(leader: Timestamp, requested: Timestamp, answered: Timestamp) -> Signed
 /// The result of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pulled {
-    /// More changes exist, so the next request should follow at once.
+    /// More changes may exist, or the leader waits for a confirmation. The next request follows at once.
     Part,
     /// The copy is up to date.
     All,

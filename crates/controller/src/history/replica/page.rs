@@ -23,7 +23,7 @@ use autoscaling::duration::{DurationError, GoDuration};
 const LONGEST: Duration = Duration::from_secs(5);
 /// Maximum number of histories to read under one lock, because syncs wait for the lock.
 const AT_ONCE: usize = 256;
-/// Maximum age of a standby's last request for which the leader waits.
+/// The leader waits for a standby if the last request of the standby is at most this old.
 const RECENT: Duration = Duration::from_secs(3);
 /// Maximum number of standbys to wait for. A cluster has one or two.
 const STANDBYS: usize = 16;
@@ -150,7 +150,7 @@ impl Source {
             let ended = phase.wait_for(|phase| *phase != Phase::Leads);
             let _ = timeout(query.wait.min(LONGEST), ended).await;
         }
-        // The phase comes first: histories read after the last sync are complete.
+        // Read the phase before the histories: if it is `Concluded`, the histories are complete.
         let phase = *self.phase.borrow();
         if phase == Phase::StandsBy {
             return standby_reply();
@@ -174,7 +174,8 @@ impl Source {
         }
     }
 
-    /// Records the standby of a request. A standby that requests changes after the last change is up to date.
+    /// Records the standby of a request. Once the histories are final, a standby that requests changes after the last
+    /// one is up to date.
     fn record_request(&self, query: &Query) {
         let Some(name) = &query.standby else { return };
         let has_all = *self.phase.borrow() == Phase::Concluded

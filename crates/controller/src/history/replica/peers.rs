@@ -46,8 +46,8 @@ pub struct Peers {
     token: Option<PathBuf>,
     /// `--advertise-address`.
     advertised: Option<IpAddr>,
-    /// Host and port of the API server. Other replicas can also reach the local address that faces the
-    /// server.
+    /// Host and port of the API server. Without `--advertise-address`, this replica advertises the local address from
+    /// which it reaches the server.
     server: (String, u16),
     resolved: Arc<OnceLock<SocketAddr>>,
     served: OnceLock<ServedPages>,

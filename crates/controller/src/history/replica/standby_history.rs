@@ -58,7 +58,7 @@ impl StandbyHistory {
         self.handed_over.is_some()
     }
 
-    /// Resets the copy for another leader, which cannot continue it.
+    /// Makes the next request fetch all histories, because another leader cannot continue the copy.
     pub(super) fn reset(&mut self) {
         self.upto = None;
         self.handed_over = None;

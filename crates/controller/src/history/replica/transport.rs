@@ -21,7 +21,7 @@ pub struct ServedPages {
     pub connect: Arc<Connect>,
     /// The HTTPS address, if the pages are served over HTTPS.
     pub address: Option<SocketAddr>,
-    /// The current certificate for clients that send no host name.
+    /// Returns the fingerprint of the current certificate for clients that send no host name.
     pub certificate: Arc<dyn Fn() -> Option<Fingerprint> + Send + Sync>,
 }
 

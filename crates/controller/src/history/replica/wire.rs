@@ -65,7 +65,7 @@ struct Head {
     full: bool,
     more: bool,
     last: bool,
-    /// The two clocks may differ.
+    /// By the leader's clock.
     #[serde(with = "jiff::fmt::serde::timestamp::nanosecond::required")]
     now: Timestamp,
     epoch: u64,
@@ -88,7 +88,7 @@ impl Writer {
         Self::default()
     }
 
-    /// Whether the response has reached its maximum size.
+    /// Whether the response has reached [`ENOUGH`].
     pub(super) fn is_full(&self) -> bool {
         self.histories.len() >= ENOUGH
     }

@@ -58,7 +58,7 @@ fn change_in_a_namespace_keeps_the_matches_of_the_others() {
     assert!(policies.delete_object(&PolicyName { namespace: Some("shop".into()), name: "team".into() }));
     assert_eq!(names(merged(&policies, &shop)), ["ClusterScalingPolicy team"]);
     assert_eq!(names(merged(&policies, &bank)), of("bank"));
-    // A list without the policies of all namespaces.
+    // An empty list of all namespaces.
     assert!(policies.retain_objects(Kind::Namespaced, None, &BTreeSet::new()));
     assert_eq!(names(merged(&policies, &bank)), ["ClusterScalingPolicy team"]);
 }

@@ -16,8 +16,7 @@ use tokio::time::Instant;
 use super::{Lane, Position, Queue};
 use crate::store::Key;
 
-/// Maximum number of syncs of a namespace that wait for a token of the rate limit. At this number, no keys of
-/// the namespace are handed out.
+/// If this many syncs of a namespace wait for a token of the rate limit, no keys of the namespace are handed out.
 const MAX_TOKEN_WAITS: usize = 8;
 /// Maximum number of periodic keys that a namespace hands out in one turn.
 pub(super) const KEYS_PER_TURN: u32 = 16;
@@ -32,7 +31,7 @@ pub(super) struct Lanes {
     /// The last turn with a periodic key, and the number of keys handed out in it.
     turn: Option<(Turn, u32)>,
     round: u64,
-    /// Number of the turn that ends the round.
+    /// Number of the first turn of the next round.
     round_end: u64,
     /// Namespaces with a fresh key handed out in this round.
     served: BTreeSet<Arc<str>>,
@@ -146,8 +145,8 @@ fn available(lane: &Rotation<Position, Key>) -> Option<Turn> {
 }
 
 impl Queue {
-    /// Records that the sync of a key waits for a token of a rate limit, until the return value is dropped.
-    /// While several syncs of a namespace wait, no keys of the namespace are handed out.
+    /// Records that the sync of a key waits for a token of a rate limit, until the return value is dropped. While eight
+    /// syncs of a namespace wait, no keys of the namespace are handed out.
     pub fn token_wait(&self, key: &Key) -> TokenWait<'_> {
         self.state.lock().lanes.token_wait_started(&key.namespace);
         TokenWait { queue: self, namespace: Arc::clone(&key.namespace) }
@@ -218,7 +217,7 @@ impl Recent {
         }
     }
 
-    /// The end of the first interval.
+    /// The earliest end of an interval.
     pub(super) fn next(&self) -> Option<Instant> {
         self.by_end.first_key_value().map(|((at, _), _)| *at)
     }
@@ -229,7 +228,7 @@ impl Recent {
         let ((end, _), key) = entry.remove_entry();
         let interval = self.by_key.remove(&key).filter(|interval| interval.changed);
         let changed = interval.map(|Interval { length, .. }| {
-            // Starts again with the hand-out.
+            // The hand-out of the key restarts this interval.
             self.start(&key, end, (length * 2).min(MAX_INTERVAL));
             key
         });

@@ -9,13 +9,13 @@
 //!
 //! Three rules are specific to this queue:
 //! - Namespaces take turns.
-//! - Keys that are added at once, because their HPA is new or has changed, come before periodic keys, up to
+//! - Keys that are added at once, for example because their HPA is new or has changed, come before periodic keys, up to
 //!   the share of their namespace (`lanes`).
 //! - A key is handed out for a change at most once a second, and up to eight times less often if it changes
 //!   continuously (`lanes`). A change within such an interval is due at its end.
 //!
-//! The queue has no background task. Every call first moves the keys that have become due, in the order of
-//! their due times.
+//! The queue has no background task. Instead, calls first move the keys that have become due, in the order of their due
+//! times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,7 +61,7 @@ struct State {
 /// The reason why a key is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// The HPA is new or has changed.
+    /// The key was added at once, for example because the HPA is new or has changed.
     Fresh,
     /// The due time was reached.
     Periodic,
@@ -96,7 +96,7 @@ impl Queue {
         Self { state: Mutex::default(), changed: Notify::new(), fresh_added: Notify::new(), metrics }
     }
 
-    /// Makes a key due now. Does nothing if the key is already due. A waiting time of the key stays.
+    /// Makes a key due now. If the key is already due, moves it to the fresh keys. A waiting time of the key stays.
     pub fn add(&self, key: &Key) {
         let now = Instant::now();
         let mut state = self.up_to(now);
@@ -210,7 +210,7 @@ impl Queue {
         self.take_next(Lanes::pop)
     }
 
-    /// Hands out a due key of a new or changed HPA, if there is one.
+    /// Hands out a due key of the fresh lane, if there is one.
     pub fn take_fresh(&self) -> Option<Due> {
         self.take_next(Lanes::pop_fresh)
     }
@@ -289,7 +289,7 @@ impl Queue {
         self.fresh_added.notify_waiters();
     }
 
-    /// Number of due keys that were not handed out.
+    /// Number of due keys that are not in progress.
     pub fn len(&self) -> usize {
         self.up_to(Instant::now()).lanes.len()
     }

@@ -37,7 +37,7 @@ fn decided(
     machine.step(Input::Decided { own, memory, last_sign }, PERIOD)
 }
 
-/// Creates a machine with a long memory.
+/// Creates a machine that decided long ago, so that it is not warming up.
 fn settled() -> Machine {
     let mut machine = Machine::default();
     decided(&mut machine, own(-1000, 4, 4), WINDOW, None);

@@ -1,4 +1,4 @@
-//! HPAs that were read outside of the watch, because the watch has not delivered a write.
+//! HPAs that were read outside of the watch, because a status write failed or the watch has not delivered it.
 
 use std::sync::Arc;
 use std::time::Duration;

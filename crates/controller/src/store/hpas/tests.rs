@@ -185,7 +185,7 @@ async fn stale_hpa_is_late_after_a_period_and_a_half_and_until_the_watch_deliver
     assert_eq!(staleness(), Some(Staleness::Late));
     hpas.apply_fresh("u1", record("web", "u1", Some(1), "100", 5));
     assert_eq!(staleness(), None);
-    // The watch has still delivered nothing, so there is nothing to wait for.
+    // The watch has delivered nothing since the read, so another read is due at once.
     hpas.wrote(&key, "u1", "101");
     assert_eq!(staleness(), Some(Staleness::Late));
     hpas.apply(record("web", "u1", Some(1), "100", 5));

@@ -226,7 +226,8 @@ fn hpa_that_an_active_loop_ignores_proves_nothing() {
 
 #[test]
 fn hpa_that_an_active_loop_ignored_proves_nothing_later() {
-    // A change of the metric makes the status of `broken` right once. The loop ignores its next change too.
+    // A change of the metric makes the status of `broken` right once. The loop also ignores the next change of
+    // `broken`.
     let broken = syncs("broken", 5, &[(3, 3), (4, 3), (4, 3), (4, 3), (4, 3), (4, 3), (3, 3), (5, 3)]);
     let later = syncs("broken", 125, &[(5, 3); 18]);
     let web: Vec<_> = (0..6).map(|turn| (10 + turn * 15, Foreign("web"))).collect();

@@ -96,7 +96,7 @@ async fn crashing_pod_backs_off_and_reports_it() {
     create(&world.cluster, deployment(1));
     after(59_000).await;
     assert_eq!(world.phases(), (0, 0, 1));
-    // Crashed at 60 s and 61 s, the container restarts at 71 s and crashes at 72 s.
+    // The container crashes at 60 s and 61 s, restarts at 71 s and crashes at 72 s.
     after(6_000).await;
     let status = world.pods()[0]["status"].clone();
     let container = &status["containerStatuses"][0];

@@ -164,7 +164,7 @@ struct Used<'a> {
 }
 
 impl<'a> Used<'a> {
-    /// Returns `None` for metrics of other types, and for metrics of other adapters.
+    /// Returns `None` for metrics of other types, and for ScalingSchedules of kube-metrics-adapter.
     fn new(metric: &Field<'a>) -> Option<Self> {
         let kind = metric.at("type").value()?.as_str()?;
         let field = metric.at(match kind {

@@ -75,7 +75,7 @@ impl Rule {
         Some(Self { kind, query, resources, selection, matches, renamed: renamed.to_owned() })
     }
 
-    /// The series that has the name of a metric.
+    /// The series that the rule renames to `metric`.
     pub(super) fn series(&self, metric: &str) -> Option<String> {
         self.selection.series(&self.matches, &self.renamed, metric)
     }
@@ -95,7 +95,7 @@ impl Resources {
         Self { overrides: overrides.collect(), template, is_namespaced: namespaced.unwrap_or(true) }
     }
 
-    /// The label of an object of a resource such as `pod`.
+    /// The label that names an object of a resource such as `pod`.
     pub(super) fn label(&self, resource: &str) -> Option<String> {
         let is_it =
             |name: &str| name.trim_end_matches('s').eq_ignore_ascii_case(resource.trim_end_matches('s'));

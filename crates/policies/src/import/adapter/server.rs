@@ -16,7 +16,8 @@ const OWN_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MetricSources {
     prometheus: [Server; 1],
-    /// The fields that the operator must add, in order.
+    /// Notes about the fields that the import could not fill: the name of the field, and its source or the effect of
+    /// its absence.
     #[serde(skip)]
     pub open: Vec<&'static str>,
 }
@@ -82,8 +83,8 @@ impl Server {
         }
     }
 
-    /// The source file with the server. `labels` contains the namespace label of each query, or `None` for a query of
-    /// all namespaces.
+    /// The source file that contains this server. `labels` contains the namespace label of each query, or `None` for a
+    /// query of all namespaces.
     pub(super) fn file(&self, labels: &BTreeSet<Option<String>>) -> MetricSources {
         let mut open = Vec::new();
         if self.url.is_none() {

@@ -32,7 +32,7 @@ impl Object<'_> {
     }
 }
 
-/// The reason why a template has no query.
+/// The reason why a template cannot be filled to a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TemplateError {
     /// The rule has no label for the resource.

@@ -37,7 +37,7 @@ fn metric(kind: &str, name: &str, more: &str) -> String {
     format!("{{type: {kind}, {}: {{metric: {{name: {name}}}{more}}}}}", kind.to_lowercase())
 }
 
-/// The queries of the only policy by metric, and the notes about the HPA.
+/// The queries of the only policy, each with its metric, and the notes about the HPA.
 fn queries(rules: &str, metrics: &[String]) -> (Vec<String>, Vec<String>) {
     let (policies, notes) = imported(&[rules, &hpa(&metrics.join(","))]);
     let queries = policies.iter().flat_map(|spec| {
@@ -180,7 +180,7 @@ fn configuration_is_read_from_a_config_map_and_its_problems_are_noted() {
     let expected = "configuration of prometheus-adapter: next step: name the Prometheus of --prometheus-url as \"main\" in \
                     the file of --metric-sources, which concertina sources import prints";
     assert_eq!(notes, [expected]);
-    // Other ConfigMaps belong to other projects.
+    // A ConfigMap without a configuration is ignored.
     let other =
         r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "b: 1"}}"#;
     assert_eq!(imported(&[other]), (Vec::new(), Vec::new()));

@@ -22,7 +22,7 @@ const LABEL: &str = "HorizontalPodAutoscaler shop/web: metadata.labels: next ste
 const KEEP: &str = "HorizontalPodAutoscaler shop/web: spec.metrics[0]: next step: keep the metric, because an HPA without metrics scales by \
                     cpu, or replace it";
 
-/// Imports one schedule with an HPA that divides it by 10. Returns the spec, and the notes about the schedule.
+/// Imports one schedule with an HPA that divides its value by 10. Returns the spec, and the notes about the schedule.
 fn converted(schedule: &str) -> (String, Vec<String>) {
     let kind = "ScalingSchedule";
     let (mut specs, notes) = imported(&[&schedules(kind, schedule), &hpa("shop", kind, AVERAGE, "")]);

@@ -14,12 +14,12 @@ use cluster::error::ApiError;
 use controller::handover::scope::LABEL;
 use controller::store::Key;
 
-/// Maximum attempts of a change. Each status write of the HPA in between causes a conflict.
+/// Maximum number of attempts at a change. Each write of the object between the read and the patch causes a conflict.
 const ATTEMPTS: u32 = 5;
 /// The field manager of the label.
 const MANAGER: &str = "concertina-handover";
 
-/// An object with the label.
+/// An object that can have the label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Object {
     Namespace(String),
@@ -91,8 +91,8 @@ impl fmt::Display for Edit {
     }
 }
 
-/// Changes the label if it still has the value that the change expects. A concurrent write of another field is
-/// retried.
+/// Changes the label if it still has the value that the change expects. If another field was written concurrently, the
+/// change is retried.
 pub(super) async fn apply(
     clients: &Clients,
     edit: &Edit,

@@ -1,4 +1,4 @@
-//! The wait for the other writer.
+//! The wait until a handover is complete.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(super) struct Writes {
     was_in_scope: bool,
 }
 
-/// The last status writes of an HPA, by manager.
+/// The times of an HPA's last own and foreign status writes.
 pub(super) fn writes(hpa: &Hpa, was_in_scope: bool) -> Writes {
     let own = hpa.writers.iter().filter(|writer| writer.manager == OWN_MANAGER);
     Writes {
@@ -57,7 +57,7 @@ pub(super) fn writes(hpa: &Hpa, was_in_scope: bool) -> Writes {
     }
 }
 
-/// The wait for the other writer.
+/// A wait until the handover is complete.
 pub(super) struct Waiting<'a> {
     pub(super) change: &'a Change,
     pub(super) direction: Direction,
@@ -69,7 +69,7 @@ pub(super) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Reads the state until every HPA has its writer, at most until `limit`.
+    /// Reads the state until the change of every HPA is complete, for at most `limit`.
     pub(super) async fn until(
         &self,
         session: &mut Session<'_>,
@@ -123,7 +123,7 @@ impl Waiting<'_> {
                 other => other,
             },
         };
-        // An HPA that is excluded from its namespace is not part of the change of the namespace.
+        // An HPA with a label that excludes it does not follow the label of its namespace.
         if self.direction == Direction::Enable && self.change.name.is_none() && !is_in {
             return None;
         }
@@ -131,7 +131,7 @@ impl Waiting<'_> {
         Some(Outcome { namespace, name, state: state.to_owned(), reason, note })
     }
 
-    /// Whether Concertina is in charge of an HPA.
+    /// The state of an HPA in scope after `enable`, and the reason why Concertina is not in charge yet.
     fn enabled(
         &self,
         key: &Key,
@@ -175,7 +175,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Whether the built-in controller has written an HPA after its release.
+    /// The state of an HPA out of scope after `disable`, and the reason why the change is not complete yet.
     fn disabled(
         &self,
         key: &Key,

@@ -16,7 +16,8 @@ use cluster::mapper::Mapper;
 use cluster::permission::{self, Permission};
 use controller::store::Key;
 
-/// Maximum attempts of a write. Each write of another client in between causes a conflict.
+/// Maximum number of attempts at a write. Each write of another client between the read and the dry run causes a
+/// conflict.
 const ATTEMPTS: u32 = 5;
 
 #[derive(Debug, Clone, Serialize)]
@@ -28,7 +29,7 @@ pub(super) enum WriteResult {
     Unauthorized { message: String },
     /// The write would have been stored.
     Passed,
-    /// The target of the HPA does not exist, so the built-in controller does not write it.
+    /// The object or its kind was not found, so the built-in controller does not write the object either.
     NoTarget { message: String },
     /// The write failed for another reason.
     Failed { message: String },
@@ -46,7 +47,7 @@ impl fmt::Display for WriteResult {
     }
 }
 
-/// Sends writes in the name of one user, and reads as the caller.
+/// Sends writes as an impersonated user, and reads as the caller.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) user: String,

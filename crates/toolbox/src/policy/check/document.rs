@@ -27,18 +27,18 @@ pub(super) struct Document {
     pub(super) location: Arc<str>,
     /// The policy: `ScalingPolicy shop/night`.
     pub(super) title: String,
-    /// The fields without effect.
+    /// The problems: fields that are missing, invalid or without effect.
     pub(super) problems: Vec<FieldProblem>,
     /// Notes about behavior that a user may not expect.
     pub(super) notes: Vec<String>,
     pub(super) parsed: Arc<Parsed>,
-    /// The object. `None` for the policy of an annotation.
+    /// The decoded object. `None` for the policy of an annotation, and if the object is invalid.
     pub(super) object: Option<PolicyObject>,
     /// The rules of this policy alone.
     pub(super) rules: Rules,
 }
 
-/// A field without effect.
+/// A field that is missing, invalid or without effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct FieldProblem {
     /// The path. Empty for the policy as a whole.
@@ -58,7 +58,7 @@ impl FieldProblem {
         Self { field: field.to_owned(), message: message.into() }
     }
 
-    /// Moves the field into the object that contains the policy.
+    /// Prepends the path of the policy within its object to the path of the field.
     fn within(self, prefix: &str) -> Self {
         let field =
             if self.field.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", self.field) };
@@ -67,7 +67,7 @@ impl FieldProblem {
 }
 
 impl Document {
-    /// The policy of an object. `None` for an object without one.
+    /// The policy of an object. `None` for an object without a policy.
     pub(super) fn new(read: &FileObject, default_namespace: &str, now: Timestamp) -> Option<Self> {
         let value = &read.object.value;
         let text = |name: &str| value.get(name).and_then(Value::as_str);
@@ -172,7 +172,7 @@ pub(super) fn annotation(value: &Value) -> Option<&Value> {
     value.get("metadata")?.get("annotations")?.get(ANNOTATION)
 }
 
-/// `ScalingPolicy shop/night`.
+/// The kind and the name of an object: `ScalingPolicy shop/night`.
 fn titled(value: &Value) -> String {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
     let (kind, name) =

@@ -19,7 +19,7 @@ pub(super) struct Row {
     pub(super) name: String,
     /// The policies in the order of their precedence.
     pub(super) policies: Vec<String>,
-    /// The mode. `Invalid` holds the count.
+    /// The mode, or `Invalid` for an invalid mode, which keeps the count.
     pub(super) mode: &'static str,
     /// The count of the mode Pinned.
     #[serde(skip_serializing_if = "Option::is_none")]

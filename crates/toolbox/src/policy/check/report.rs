@@ -12,7 +12,7 @@ use crate::explain::{Line, Role, Style, Zone};
 use crate::handover::table::{self, Cell, plain};
 use crate::words::counted;
 
-/// The number of HPAs in text. Documents have all of them.
+/// The maximum number of HPAs in text output. Documents have all HPAs.
 const SHOWN: usize = 200;
 
 /// The result of a check.
@@ -44,7 +44,7 @@ struct PolicyAnswer<'a> {
     valid: bool,
     problems: &'a [FieldProblem],
     notes: &'a [String],
-    /// The number of HPAs that it matches. Absent for an annotation without an object.
+    /// The number of HPAs that the policy matches. Absent for an annotation, and if the object is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     matched: Option<usize>,
     mode: &'static str,
@@ -148,7 +148,7 @@ impl Report<'_> {
         format!("now: {}", parts.join(", "))
     }
 
-    /// A table of the HPAs, and a line for each change.
+    /// A table of the HPAs, and a line for each changed bound, overridden field and problem.
     fn hpas(&self, zone: &Zone, style: Style) -> String {
         if self.rows.is_empty() {
             return String::new();

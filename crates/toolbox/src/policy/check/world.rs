@@ -62,7 +62,8 @@ pub(super) struct Applicable {
 }
 
 impl World {
-    /// Reads the cluster. HPAs must be readable. Without policies and labels of namespaces, a note states the reason.
+    /// Reads the cluster. HPAs must be readable. If policies or the labels of namespaces are not readable, a note
+    /// states the reason.
     pub(super) async fn read(
         &mut self,
         clients: &Clients,
@@ -147,7 +148,7 @@ impl World {
         }
     }
 
-    /// The policies that apply to an HPA. `None` without any.
+    /// The policies that apply to an HPA. `None` if no policy applies.
     pub(super) fn applicable(&self, namespace: &str, hpa: &Hpa) -> Option<Applicable> {
         let no_labels = BTreeMap::new();
         let labels =

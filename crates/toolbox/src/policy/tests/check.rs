@@ -160,8 +160,8 @@ async fn check_merges_with_the_policies_of_the_cluster() {
     assert_eq!((&document["kind"], &document["at"]), (&json!("PolicyCheck"), &json!(NOW)));
     assert_eq!(document["policies"][0]["matched"], 1);
     assert_eq!(document["notes"], json!([]));
-    // Other policies of the cluster: an older policy of the same kind, the limits of the platform, and a policy of
-    // another namespace.
+    // Other policies of the cluster: an older policy of the same kind, the limits of the platform, and a policy whose
+    // namespaceSelector does not match.
     let older = json!({"mode": "Paused", "selector": {"matchLabels": {"team": "shop"}}});
     cluster.create(policy("ScalingPolicy", "older", &older)).unwrap();
     let limits = json!({"selector": {}, "limits": {"highestFloor": 6, "allowedModes": ["Paused"]}});
@@ -186,7 +186,7 @@ async fn check_merges_with_the_policies_of_the_cluster() {
         ])
     );
     assert_eq!(ran.verdict, Ok(Verdict::Attention));
-    // Without the limits, the mode of the older policy comes first.
+    // Without the limits, the mode of the older policy takes precedence.
     cluster.delete("autoscaling.concertina.dev/clusterscalingpolicies", "", "platform").unwrap();
     let ran = run(&folder, &words, Some(&cluster)).await;
     assert_eq!(
@@ -194,7 +194,7 @@ async fn check_merges_with_the_policies_of_the_cluster() {
         json!(["mode of ScalingPolicy shop/hours has no effect: ScalingPolicy shop/older is older"])
     );
     assert_eq!(ran.verdict, Ok(Verdict::Good));
-    // The namespace selector of the other policy.
+    // Now the namespaceSelector of the policy `gold` matches.
     let mut namespace = cluster.get("namespaces", "", "shop").unwrap();
     namespace["metadata"]["labels"] = json!({"tier": "gold"});
     cluster.update(namespace).unwrap();
@@ -213,7 +213,7 @@ async fn policy_of_a_file_replaces_the_one_in_the_cluster() {
     let file = folder.file("a.yaml", NIGHT);
     let ran = run(&folder, &["check", "--utc", &file], Some(&cluster)).await;
     let table = ran.out.split_once("\n\n").unwrap().1;
-    // The stored policy is older than the other policy, and the replacement keeps its time of creation.
+    // The stored policy is older than the other policy, and its replacement keeps the time of creation.
     assert!(
         table.contains(
             "shop/web ScaleUpOnly 10  20  14:00:00Z   ScalingPolicy shop/hours, ScalingPolicy shop/other"
@@ -243,7 +243,7 @@ async fn cluster_policy_matches_all_namespaces_and_yaml_equals_json() {
     assert_eq!((&json["hpas"][0]["minReplicas"], &json["policies"][0]["matched"]), (&json!(2), &json!(2)));
     let yaml = run(&folder, &["check", "-o", "yaml", &file], Some(&cluster)).await.out;
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
-    // The policies of one namespace only.
+    // Only the HPAs of one namespace.
     let one = run(&folder, &["check", "-n", "back", "-o", "json", &file], Some(&cluster)).await.document();
     assert_eq!(one["hpas"].as_array().unwrap().len(), 1);
     // Offline, the cluster is not read.

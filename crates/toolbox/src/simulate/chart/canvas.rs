@@ -12,9 +12,9 @@ pub(super) enum Paint {
     Quiet,
     /// Ready pods and values.
     Main,
-    /// Missing pods.
+    /// Missing pods, and events of the scenario.
     Lacking,
-    /// Values above target, and warnings.
+    /// Values above tolerance, and warnings.
     Bad,
     /// Targets.
     Target,

@@ -75,7 +75,8 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
     let mut grid = Grid::new(columns, ROWS.0);
     let mut is_lacking = false;
     for (column, chunk) in chunks.iter().enumerate() {
-        // Shows the worst sample of the column, so that missing pods are visible at any scale.
+        // Shows the most desired and the most missing pods of the column, so that missing pods are visible at any
+        // scale.
         let wanted = f64::from(chunk.iter().map(|(wanted, _)| *wanted).max().unwrap_or(0));
         let lacking = chunk.iter().map(|(wanted, ready)| wanted - ready).max().unwrap_or(0);
         let ready = (wanted - f64::from(lacking)).max(0.0);
@@ -160,7 +161,7 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
         let highest = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let is_above = highest > metric.tolerated_to;
         let (end, y) = (before.unwrap_or_else(|| height(mean)), height(mean));
-        // The dots extend to a peak above target, because the mean is lower.
+        // The dots extend to a peak above tolerance, because the mean is lower.
         let peak = if is_above { height(highest) } else { y };
         for dot in end.min(y).min(peak)..=end.max(y).max(peak) {
             grid.dot(x, dot, if is_above { Paint::Bad } else { Paint::Main });
@@ -187,13 +188,13 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
     rows
 }
 
-/// Rounds the end of an axis to two digits.
+/// Rounds the end of an axis to two significant digits.
 fn round(value: f64) -> f64 {
     let magnitude = 10_f64.powf(value.abs().max(f64::MIN_POSITIVE).log10().floor() - 1.0);
     (value / magnitude).round() * magnitude
 }
 
-/// The events of the scenario. Each has a bar over its time, and a label.
+/// The events of the scenario. Each has a bar over its time span, and a label.
 fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     let shown = figure.zones.iter().take(ZONES);
@@ -202,7 +203,7 @@ fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
         let to = column(zone.to / figure.time.length(), columns).max(from);
         let (bar, width) = ("━".repeat(to - from + 1), zone.label.chars().count());
         let indent = |columns: usize| Row::default().with(Paint::Plain, &" ".repeat(GUTTER + columns));
-        // The label is behind the bar, before it, or below it.
+        // The label is to the right of the bar, to its left, or below it.
         if to + 2 + width <= columns {
             rows.push(
                 indent(from).with(Paint::Lacking, &bar).with(Paint::Plain, &format!(" {}", zone.label)),

@@ -23,8 +23,8 @@ impl<'a> Document<'a> {
     }
 }
 
-/// All values in one line of JSON: each run with its HPAs and their samples, metrics, decisions with all
-/// steps, events and scores. Times are seconds since the start, except times in RFC 3339.
+/// All values in one line of JSON: each run with its HPAs and their samples, metrics, decisions with all steps, events
+/// and scores. Times are seconds since the start of the run, or timestamps in RFC 3339.
 pub fn json(comparison: &Comparison) -> String {
     // These types always serialize.
     let mut text = serde_json::to_string(&Document::new(comparison)).unwrap_or_default();

@@ -9,7 +9,7 @@ use plotters::coord::types::RangedCoordf64;
 
 use super::super::text;
 
-/// The possible steps between two ticks of the time axis, in seconds.
+/// The steps between two ticks of the time axis, in seconds. Longer steps are whole weeks.
 const STEPS: [u32; 19] = [
     1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200, 86_400,
     604_800,
@@ -78,7 +78,7 @@ impl ValueFormatter<f64> for TimeAxis {
         let time = Offset::UTC.to_datetime(at).time();
         let is_midnight = time.hour() == 0 && time.minute() == 0 && time.second() == 0;
         let format = match (self.length, is_midnight) {
-            // In runs of several days, midnights show their dates to distinguish the days.
+            // In runs of at least 36 hours, midnights show their dates to distinguish the days.
             (129_600.0.., true) => "%-d %b",
             (..600.0, _) => "%H:%M:%S",
             _ => "%H:%M",
@@ -92,7 +92,7 @@ impl ValueFormatter<f64> for TimeAxis {
 pub(in super::super) struct ValueAxis {
     /// The lowest value: 0, or the lowest negative value.
     pub(in super::super) bottom: f64,
-    /// The highest value.
+    /// The upper end, slightly above the highest value.
     pub(in super::super) top: f64,
     /// Whether ticks are limited to whole numbers.
     pub(in super::super) is_whole: bool,

@@ -9,7 +9,7 @@ const FEW: usize = 3;
 /// visible without hiding the mean.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Downsampled {
-    /// The points, or the mean of each column.
+    /// The points, or the mean of each column between the first and the last point.
     pub(super) line: Vec<(f64, f64)>,
     /// The lowest and the highest value of each column, or the points themselves if the curve is not
     /// downsampled.

@@ -46,7 +46,6 @@ pub(super) struct Panel {
     pub(super) unit: String,
     /// Whether the panel is the replica panel, which is the largest and has the marks.
     pub(super) is_main: bool,
-    /// The value axis.
     pub(super) values: ValueAxis,
     /// The areas, from back to front.
     pub(super) areas: Vec<Area>,
@@ -61,7 +60,7 @@ pub(super) struct Panel {
 pub(super) enum Shape {
     /// A stroke.
     Line,
-    /// A filled square.
+    /// A filled rectangle.
     Area,
 }
 
@@ -79,7 +78,7 @@ pub(super) struct Line {
     pub(super) pieces: Vec<Vec<(f64, f64)>>,
 }
 
-/// A period.
+/// A period with a description.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Zone {
     /// The start, in seconds since the start of the run.
@@ -95,13 +94,11 @@ pub(super) struct Zone {
 pub(super) struct Mark {
     /// The seconds since the start.
     pub(super) at: f64,
-    /// The kind of event.
     pub(super) kind: MarkKind,
     /// The description.
     pub(super) label: String,
 }
 
-/// The kind of a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MarkKind {
     /// `spec.replicas` was raised.
@@ -150,7 +147,7 @@ impl Figure {
     }
 }
 
-/// Sets the same value axis for panels with the same title, so that variants can be compared by eye.
+/// Sets the same value axis for panels with the same title and unit, so that variants can be compared by eye.
 pub(super) fn share_axes(figures: &mut [Figure]) {
     let all: Vec<_> = figures
         .iter()

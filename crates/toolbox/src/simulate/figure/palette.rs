@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use plotters::style::RGBColor;
 
-/// The meaning of a line or an area. The name is the class in SVG and the name of the colour in CSS.
+/// The meaning of a line or an area. The name is part of the class in SVG, and the name of the colour in CSS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Ink {
     /// The background.

@@ -225,7 +225,7 @@ impl Curve {
     }
 }
 
-/// The incoming work and the capacity; `None` without a load model.
+/// The incoming work and the capacity; `None` without incoming work.
 fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     let samples = &hpa.samples;
     let most = samples.iter().map(|sample| sample.demand).fold(0.0, f64::max);

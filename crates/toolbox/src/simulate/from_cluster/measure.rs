@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use super::ClusterObjects;
 use crate::pointer::{at, list, quantity, text};
 
-/// The longest plausible startup. A later change of the Ready condition means that a pod became ready again.
+/// The longest plausible startup or image pull. A later change of the Ready condition means that a pod became ready
+/// again.
 const LONGEST_START: Duration = Duration::from_hours(1);
-/// The maximum number of listed startup times.
+/// The maximum number of times in a list of startup or pull times.
 const MOST_TIMES: usize = 20;
 /// The assumed capacity of a pod, as a multiple of the metric's target.
 const MARGIN: f64 = 1.25;
@@ -36,7 +37,7 @@ impl Measured {
         let is_read = !objects.usage.is_empty();
         let mut loads = custom_loads(objects);
         match loads.first_mut() {
-            // The usage of the pods is the cost of the first work.
+            // The whole cpu usage of the pods is attributed to the first work.
             Some((demand, Value::Object(first))) if is_read && *demand > 0.0 => {
                 first.insert("cpuPerUnit".to_owned(), json!(cores(cpu / *demand)));
             }
@@ -110,8 +111,8 @@ fn time(text: &str) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// The time at which the last container of a pod started. `None` if a container was restarted, because its
-/// first start is unknown.
+/// The time at which the last container of a pod started. `None` if a container is not running, or was restarted,
+/// because its first start is then unknown.
 fn started(pod: &Value) -> Option<Timestamp> {
     let start = |container: &Value| {
         let is_first = at(container, "/restartCount").as_u64().unwrap_or(0) == 0;
@@ -135,7 +136,7 @@ fn start_up(pod: &Value) -> Option<Duration> {
     between(started(pod)?, became(pod, "Ready")?)
 }
 
-/// The time from scheduling until the containers started, which includes pulling and mounting.
+/// The time from scheduling until the containers started, including pulls of images and mounts of volumes.
 fn image_pull(objects: &ClusterObjects) -> Value {
     let pull = |pod: &Value| between(became(pod, "PodScheduled")?, started(pod)?);
     match distribution(objects.pods.iter().filter_map(pull)) {
@@ -161,8 +162,7 @@ fn distribution(times: impl Iterator<Item = Duration>) -> Value {
     }
 }
 
-/// The loads of custom and external metrics, each with its demand. The current values in the HPA's status
-/// determine them.
+/// The loads of custom and external metrics, each with its demand, which is computed from the HPA's status.
 fn custom_loads(objects: &ClusterObjects) -> Vec<(f64, Value)> {
     let current = list(&objects.hpa, "/status/currentMetrics");
     let load = |metric: &Value| {

@@ -16,8 +16,8 @@ use crate::pointer::{at, text};
 /// The policy objects that apply to an HPA, and notes about unreadable policies.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Policies {
-    /// The manifests, without status and the server's `metadata`. `namespaceSelector` is applied here and removed,
-    /// because a scenario has no labels of namespaces.
+    /// The manifests, without status and without the server's `metadata` other than `creationTimestamp`.
+    /// `namespaceSelector` is applied here and removed, because a scenario has no labels of namespaces.
     pub(in super::super) manifests: Vec<Value>,
     /// Sentences about policies that could not be read and are not part of the run.
     pub(in super::super) notes: Vec<String>,
@@ -74,7 +74,7 @@ impl Policies {
     }
 }
 
-/// The labels and the policy of an HPA, as its manifest has them.
+/// The name, the namespace, the labels and the policy annotation of an HPA, for the `metadata` of a manifest.
 pub(super) fn metadata(hpa: &Value) -> Value {
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), at(hpa, "/metadata/name").clone());
@@ -108,7 +108,7 @@ fn manifest(kind: Kind, object: &Value) -> Value {
         spec.remove("namespaceSelector");
     }
     let mut metadata = json!({"name": at(object, "/metadata/name")});
-    // Of two policies of one level, the older one comes first.
+    // The time of creation is kept, because the older of two policies of one level takes precedence.
     for field in ["namespace", "creationTimestamp"] {
         let value = at(object, &format!("/metadata/{field}"));
         if let Some(metadata) = metadata.as_object_mut().filter(|_| !value.is_null()) {

@@ -86,7 +86,7 @@ fn score_table(groups: &[Group<'_>], shown: usize) -> String {
     }
     let mut body = String::new();
     for (index, group) in groups.iter().enumerate() {
-        // Sorting the table by HPA keeps the variants of an HPA together.
+        // Each HPA has its own `tbody`, which the script moves as a whole when it sorts the table.
         body.push_str("<tbody>\n");
         for row in table::rows(group) {
             body.push_str("<tr>");
@@ -123,7 +123,7 @@ fn score_table(groups: &[Group<'_>], shown: usize) -> String {
 
 fn number(cell: &Cell) -> String {
     let class = if cell.is_best { "n best" } else { "n" };
-    // A change of ten times and more is easier to read from the numbers themselves.
+    // A change of 1,000 % or more is easier to read from the numbers themselves.
     let percent =
         cell.change.filter(|change| change.abs() < 10.0).map_or(0.0, |change| (change * 100.0).round());
     let change = if percent == 0.0 {
@@ -229,7 +229,7 @@ fn caption(figure: &Figure, panel: &Panel) -> String {
     markup
 }
 
-/// The events of the scenario, rescales with their reasons, and warnings, oldest first.
+/// The events of the scenario, rescales with their reasons, warnings, and effects of the scaling policy, oldest first.
 fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     let long = run.duration > Duration::from_hours(24);
     let mut lines: Vec<(Duration, &str, String, String)> = Vec::new();

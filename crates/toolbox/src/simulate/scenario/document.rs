@@ -208,8 +208,7 @@ impl Node {
         }
     }
 
-    /// The location at a path: the location of the key if the last step is a key, or of the last existing
-    /// value on the path.
+    /// The location at a path, or at its longest existing part. For a value of a map, this is the location of the key.
     pub(crate) fn locate(&self, steps: &[Step]) -> Location {
         let mut location = &self.location;
         let mut node = self;

@@ -67,7 +67,7 @@ pub(super) fn sibling_path(location: &Location, name: &str) -> PathBuf {
     folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name))
 }
 
-/// Validates and completes every manifest with an API server.
+/// Validates and completes every manifest with an embedded API server.
 pub(super) fn read(document: &Node) -> Result<Vec<HpaPlan>, Problem> {
     let server = Cluster::new(Arc::new(SystemClock));
     let items = document.get("hpas").map(Node::items).unwrap_or_default();

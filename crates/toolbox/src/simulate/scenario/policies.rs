@@ -11,7 +11,7 @@ use super::document::{Content, Node};
 use super::hpas::sibling_path;
 use super::problem::Problem;
 
-/// The annotation of an HPA with a policy.
+/// The annotation that contains the policy of an HPA.
 const ANNOTATION: &str = "concertina.dev/policy";
 const GROUP: &str = "autoscaling.concertina.dev/";
 
@@ -32,8 +32,8 @@ pub(crate) enum PolicySchema {
     Manifest(serde_json::Map<String, serde_json::Value>),
 }
 
-/// Replaces `file: policy.yaml` with the policies of that file: objects become manifests in the list, any other
-/// document becomes the annotation of HPAs.
+/// Replaces `file: policy.yaml` with the policies of that file: objects become manifests in the list. The text of a
+/// file without objects becomes the annotation of HPAs.
 pub(super) fn inline_files(document: &mut Node) -> Result<(), Problem> {
     let Some(policies) = document.get("policies") else { return Ok(()) };
     let (mut inlined, mut annotations) = (Vec::new(), Vec::new());
@@ -106,7 +106,7 @@ fn hpas(document: &mut Node) -> &mut [Node] {
     }
 }
 
-/// The document without policies. `None` if it has none.
+/// The document without policies. `None` if the document has no policies.
 pub(in super::super) fn without_policies(document: &Node) -> Option<Node> {
     let mut without = document.clone();
     let mut any = document.get("policies").is_some_and(|policies| !policies.items().is_empty());

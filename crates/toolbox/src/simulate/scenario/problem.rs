@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::document::Location;
 
-/// An error in a scenario: file and line, field, and the expected value.
+/// An error in a scenario, with its file, line and field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     location: Location,

@@ -24,7 +24,7 @@ pub(crate) struct Length(pub(crate) Duration);
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub(crate) struct Amount(pub(crate) f64);
 
-/// A share of something, from 0 to 1.
+/// A fraction, from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub(crate) struct Share(pub(crate) f64);
 
@@ -32,7 +32,7 @@ pub(crate) struct Share(pub(crate) f64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start(pub(crate) Timestamp);
 
-/// The value of a flag, as on a command line.
+/// The text of a value that may be a number, such as the value of a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FlagText(pub(crate) String);
 
@@ -106,7 +106,7 @@ impl Start {
     }
 }
 
-/// A value with a text format that may also be a YAML number.
+/// A value with a text format. Some types also accept YAML numbers.
 trait Written: Sized {
     /// The expected format, for the error about a value of another type.
     const WHAT: &'static str;

@@ -18,10 +18,10 @@ pub(crate) struct SourceLoads {
     pub(crate) by_metric: BTreeMap<usize, Result<PastReading, PastError>>,
 }
 
-/// The reason why Prometheus does not provide the load of a metric whose scaling policy names a server.
+/// The reason why Prometheus does not provide the load of a metric for which the scaling policy names a server.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum PastError {
-    /// The command has no source file. Holds the source.
+    /// The command has no source file. Holds a description of the metric's source.
     #[error("{0}: name the server in the file of --metric-sources-file to replay its values")]
     NoFile(String),
     /// Too many metrics. Holds the limit.
@@ -45,9 +45,9 @@ pub(crate) struct MetricLoad {
 /// The origin of the load of a metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoadOrigin {
-    /// A range query to a server. Holds its name.
+    /// A range query to a server. Holds the name of the server.
     Prometheus(String),
-    /// The recorded decisions of the controller.
+    /// The recorded decisions of the controller, and before the first of them the watch.
     Record,
     /// The values in the HPA's status that the watch has observed since the command started.
     Seen,

@@ -290,7 +290,7 @@ fn next_change_of_a_policy_states_the_count_after_it() {
         format!("schedules: [{{name: night, from: {at}, to: 2100-01-01T00:00:00Z, maxReplicas: 3}}]");
     let ceiling = with_policy(situation.clone(), &ceiling, Vec::new());
     assert_eq!(last(&ceiling), change("a schedule changes the bounds", Some(3)));
-    // A guard may act differently at that time.
+    // Another step of the policy may act differently at that time.
     let step = policies::corrections::IgnoredContainersStep {
         resource: "cpu".into(),
         containers: Vec::new(),

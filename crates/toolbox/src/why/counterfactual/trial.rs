@@ -243,7 +243,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Finds the count after the next change of the scaling policy, with the current metrics. `None` if the count
-    /// depends on a guard or a fallback, whose inputs at that time are unknown.
+    /// depends on steps other than modes and schedules, because their inputs at that time are unknown.
     pub(super) fn after_change(&self, next: &NextChange) -> Option<i32> {
         let (rules, effect) = (self.situation.rules.as_ref()?, self.situation.policy.as_ref()?);
         let unknown = |step: &Step| !matches!(step, Step::Mode(_) | Step::Schedule(_));

@@ -84,12 +84,12 @@ async fn small_change_of_cost_does_not_change_the_mode() {
     namespace.pods = even * 3 / 5;
     namespace.period(10, 10);
     assert_eq!(namespace.period(10, 10), (0, 1));
-    // At the initial number of pods, the mode stays.
+    // At the initial number of pods, the mode does not change back.
     namespace.pods = even;
     for _ in 0..3 {
         assert_eq!(namespace.period(10, 10), (0, 1));
     }
-    // With half as many pods again, the HPAs query separately after a period.
+    // With 1.5 times the initial number of pods, the HPAs query separately after a period.
     namespace.pods = even * 3 / 2;
     namespace.period(10, 10);
     assert_eq!(namespace.period(10, 10), (10, 0));

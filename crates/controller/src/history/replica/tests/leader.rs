@@ -114,7 +114,7 @@ async fn handover_that_times_out_is_incomplete() {
         });
         standby.follow(5.0).await;
         line.is_cut.store(is_cut, Ordering::Relaxed);
-        // The last sync.
+        // The last sync changes the history.
         leader.histories.seed(&"known".into(), history(2));
         let ending = async { timeout(Duration::from_millis(1500), source.conclude()).await.is_err() };
         let (timed_out, ()) = futures::future::join(ending, standby.follow(2.0)).await;
