@@ -235,6 +235,9 @@ impl Histories {
         // A standby takes no other readings of its clock.
         self.correct_clock(now);
         let WatchedRescale { at, from, to } = rescale;
+        // The writer's clock may be ahead of this one. Otherwise, the rescale would count until this clock has caught
+        // up.
+        let at = at.min(now);
         self.change(uid, |history| {
             let events = if to > from { &history.scale_ups } else { &history.scale_downs };
             let recorded = total(events, at);

@@ -151,6 +151,15 @@ fn rescale_of_the_current_second_is_not_in_the_future() {
 }
 
 #[test]
+fn rescale_by_a_clock_that_is_ahead_counts_from_now_on() {
+    let (histories, uid) = (Histories::new(), Arc::from("a"));
+    let rescale = WatchedRescale { at: at("59:00"), from: 1, to: 4 };
+    histories.remember(&uid, &behavior(), rescale, at("01:00.25"));
+    let expected = ScaleEvent { earliest: Some(at("01:00.25")), ..event("01:00.25", 3) };
+    assert_eq!(histories.get("a"), ups(&[expected]));
+}
+
+#[test]
 fn inherited_history_keeps_rescales_from_the_watch_once() {
     let (histories, uid) = (Histories::new(), Arc::from("a"));
     for (time, to) in [("01:00", 4), ("02:00", 3)] {
