@@ -199,6 +199,29 @@ async fn hpas_out_of_scope_are_compared_with_shadow_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_hpas_in_scope_have_policies_with_shadow_others() {
+    let stage = stage(&["a", "b"]);
+    for name in ["a", "b"] {
+        let policy = json!({"concertina.dev/policy": "mode: Paused"});
+        stage.edit(name, |hpa| hpa["metadata"]["annotations"] = policy);
+        stage.external(name, "90");
+    }
+    label(&stage, "a", Some("concertina"));
+    let replica = Replica::with(&stage, |config| config.controller.shadow_others = true);
+    replica.prove();
+    replica.lead(None);
+    let built_in = BuiltIn::start(&stage, Some(Guarded::by(&replica)));
+    stage.pass(60.0).await;
+    assert_eq!((stage.replicas("a"), stage.replicas("b")), (4, 9));
+    let active = stage.condition("a", "ScalingPolicyActive");
+    assert!(active.starts_with("True Paused"), "{active}");
+    let report = replica.parity();
+    let changes = report["changes"].as_array().unwrap();
+    assert!(changes.iter().all(|change| change["result"] == "same") && !changes.is_empty(), "{report}");
+    drop(built_in);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hpa_out_of_scope_on_the_same_pods_makes_both_ambiguous() {
     let stage = stage(&["a"]);
     for index in 0..4 {
@@ -253,7 +276,7 @@ async fn without_a_guard_the_hpa_is_contested_and_others_are_unharmed() {
     assert_eq!(row["lastForeignWrite"]["manager"], OTHER);
     assert_eq!(stage.events("a").iter().filter(|event| event.starts_with("AnotherController")).count(), 1);
     assert_eq!(logs::with("contested: another controller writes this HPA").len(), 1);
-    // The guard works again: the first refused write puts the HPA back in charge.
+    // The guard works again. After the first refused write, the replica is in charge of the HPA again.
     built_in.guard.as_ref().unwrap().guard("a");
     let mended = stage.now();
     move_for(&stage, &NAMES, 60).await;

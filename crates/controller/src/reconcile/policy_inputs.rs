@@ -136,7 +136,7 @@ impl Controller {
     /// The policies that a sync of an HPA applies. A compared sync applies none, because the other controller applies
     /// none.
     pub(super) fn applicable_policy(&self, hpa: &HpaRecord) -> Option<Applicable> {
-        if self.comparator.is_some() { None } else { self.policies.applicable(hpa) }
+        if self.comparator_of(&hpa.key).is_some() { None } else { self.policies.applicable(hpa) }
     }
 
     /// Adds condition, events and metrics of the policy, and plans the sync at the next change of its rules. `policy`:
