@@ -32,7 +32,7 @@ pub(crate) fn generate(seed: u64, plant: Option<SeededBug>) -> Plan {
         plant.prepare(&mut scene);
         favoured = plant.exposing_faults();
     }
-    // Half of the seeds start with a chosen pair of faults.
+    // Without a planted bug, half of the seeds start with a chosen pair of faults.
     let pair = (plant.is_none() && Rng::for_purpose(seed, 6).percent(50)).then(|| pair(seed));
     if pair.iter().flatten().any(|kind| kind.needs_election()) {
         (scene.processes, scene.election) = (scene.processes.max(2), true);
@@ -253,7 +253,7 @@ fn faults(
         let kind = pair.and_then(|pair| pair.get(number).copied()).unwrap_or(drawn);
         // The faults of a pair are active at about the same time.
         let at = match faults.last() {
-            // Only the start of a process is certain to send lists.
+            // A process is certain to send lists only at its start.
             _ if lists && number < 2 => Duration::from_millis(if kind.affects_lists() { 500 } else { 1500 }),
             Some(last) if (pair.is_some() && number == 1) || dice.percent(70) => {
                 time(&mut dice, last.at, last.until.min(quiet.saturating_sub(SECOND)))
@@ -277,11 +277,13 @@ fn faults(
     faults
 }
 
-/// Lets at most one restore lose versions, and none after a watch that hangs. After two silences before the first
-/// bookmark, a process assumes that the server sends no bookmarks.
+/// Lets at most one restore lose versions, and none together with a watch that hangs or a process that is cut off. After
+/// a silence before the first bookmark, a process assumes that the server sends no bookmarks. It then notices the
+/// restore only when the server ends the watch.
 fn limit_lost_versions(faults: &mut [Fault]) {
     let is_restore = |fault: &Fault| fault.kind == FaultKind::EtcdRestored;
-    let mut may_lose = faults.iter().all(|fault| is_restore(fault) || fault.aftermath().is_zero());
+    let is_silence = |fault: &Fault| fault.kind == FaultKind::Partition || !fault.aftermath().is_zero();
+    let mut may_lose = faults.iter().all(|fault| is_restore(fault) || !is_silence(fault));
     for fault in faults.iter_mut().filter(|fault| is_restore(fault)) {
         if !may_lose {
             fault.amount &= !1;

@@ -169,6 +169,11 @@ impl Machine {
             }
             Outcome::Ended { lasted, events } => {
                 let complete = matches!(self.state, State::Watching { .. });
+                // Without bookmarks, a whole watch without events is the only sign of a version that the server has not
+                // reached.
+                if complete && self.bookmarks == Bookmarks::Missing && events == 0 && lasted >= MAX_SILENCE {
+                    return self.relist(Some(lasted));
+                }
                 if complete && (lasted >= VERY_SHORT || events > 0) {
                     self.backoff.reset();
                     Duration::ZERO

@@ -131,6 +131,19 @@ fn server_without_bookmarks_has_one_silent_watch() {
 }
 
 #[test]
+fn watch_without_bookmarks_and_events_is_followed_by_a_list() {
+    let mut machine = machine();
+    let ended = |events| Outcome::Ended { lasted: Duration::from_mins(5), events };
+    machine.step(listed("5"));
+    machine.step(silent());
+    machine.step(listed("5"));
+    assert_eq!(machine.step(ended(1)), Duration::ZERO);
+    assert_eq!(*machine.state(), watching("5"));
+    assert_eq!(machine.step(ended(0)), Duration::ZERO);
+    assert_eq!(*machine.state(), State::Streaming);
+}
+
+#[test]
 fn watch_resumes_at_once_unless_it_was_very_short() {
     let mut machine = machine();
     machine.step(listed("5"));
