@@ -202,6 +202,7 @@ async fn adapter_that_hangs_delays_no_hpa_of_another_group() {
     rig.pass(150.0).await;
     let down = |group: &str| format!("concertina_metric_source_down{{source=\"{group}\"}}");
     assert_eq!((rig.series(&down(GROUP)), rig.series(&down("other.example.com"))), (1.0, 0.0));
+    assert_eq!(rig.series("concertina_metrics_api_down{api=\"external.metrics.k8s.io\"}"), 0.0);
     assert!(answered(&rig, 0, 20, 2));
     rig.cluster.faults().remove(hung);
     rig.until("the recovery", 31.0, |stage| answered(stage, 0, 20, 3)).await;

@@ -168,7 +168,8 @@ impl Inner {
             groups,
             mapper,
             total: Semaphore::new(Semaphore::MAX_PERMITS),
-            options,
+            // The series of the observer describe the default groups.
+            options: MetricsOptions { observer: None, ..options },
         }
     }
 
