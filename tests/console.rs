@@ -463,7 +463,7 @@ async fn axe_finds_nothing_in_any_view() {
                 _ => "main > section",
             };
             wait(&mut browser, &format!("document.querySelector({shown:?}) !== null")).await;
-            // Also check the open form, the open object and a selected time of the drawing.
+            // Also check with all details open and a time selected in the timeline.
             browser
                 .evaluate(
                     "for (const it of document.querySelectorAll('details')) it.open = true; \

@@ -26,7 +26,7 @@ pub enum CliError {
     UnknownCommand {
         /// The argument.
         word: String,
-        /// The program, as called.
+        /// The program, as invoked.
         program: Program,
         /// A command with a similar name.
         similar: Option<String>,
@@ -36,7 +36,7 @@ pub enum CliError {
         "a command is missing: \"{program} help\" lists the commands, and \"{program} controller\" runs the controller"
     )]
     NoCommand {
-        /// The program, as called.
+        /// The program, as invoked.
         program: Program,
     },
     /// An argument is not UTF-8.

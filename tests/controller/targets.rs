@@ -36,7 +36,7 @@ fn replicas(stage: &Fixture, name: &str) -> i64 {
     stage.cluster.get("apps/deployments", "shop", name).unwrap()["spec"]["replicas"].as_i64().unwrap()
 }
 
-/// Scales the target as another client.
+/// Scales the target, as another client would.
 fn scale(stage: &Fixture, name: &str, replicas: u32) {
     let mut object = stage.cluster.get("apps/deployments", "shop", name).unwrap();
     object["spec"]["replicas"] = json!(replicas);

@@ -91,8 +91,8 @@ fn hangs(kind: FaultKind, amount: u64) -> bool {
 }
 
 impl Fault {
-    /// Time after the end of the fault until which its effect lasts: a process notices a watch that hangs after
-    /// 90 s of silence.
+    /// How long the effect of the fault outlasts it. Only after 90 s of silence does a process notice that a watch
+    /// hangs, and only after two silent watches that a restore of etcd has lost the version of its watch.
     pub(crate) fn aftermath(&self) -> Duration {
         if self.loses_versions() {
             RESTORE_UNNOTICED

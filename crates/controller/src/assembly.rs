@@ -104,7 +104,7 @@ impl Parts<'_> {
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
         let charges = options.charges(&clock);
-        // A dry run also compares the HPAs in scope.
+        // A dry run compares all HPAs, a live leader only those out of scope.
         let others_only = charges.clone().filter(|_| !options.dry_run);
         // The comparison needs the metrics that the other controller read when it acted, so no response is
         // shared.

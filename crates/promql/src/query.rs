@@ -9,7 +9,7 @@ const MAX_QUERY: usize = 16 << 10;
 /// The longest text that is sent, in bytes: a query with its variables replaced.
 const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of operators and brackets in a query. Each may nest, and the parser's types are dropped and printed
-/// recursively.
+/// recursively, so deep nesting would overflow the stack.
 const MAX_OPERATORS: usize = 400;
 /// Maximum number of regular expressions in a query. Each takes up to 10 MB during its compilation.
 const MAX_REGEXES: usize = 16;

@@ -1,5 +1,5 @@
-//! The trusted authorities of client certificates, and the trusted front proxies. Both come from files or
-//! from ConfigMap kube-system/extension-apiserver-authentication, and are reread every minute.
+//! The certificate authorities trusted for client certificates, and the trusted front proxies. Both come from files or
+//! from the ConfigMap kube-system/extension-apiserver-authentication, and are reread every minute.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -75,8 +75,8 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Real, Failure> {
     let mut options = read_measured(matches)?;
     let search = matches.get_flag("search");
     if search {
-        // A search has no probes. Probes have the numbers after the last app, and a larger step uses these numbers for
-        // apps.
+        // A search has no probes: they are numbered after the last app, and a larger step of the search would use the
+        // same numbers for apps.
         options.workload.probes = 0;
     }
     let workload = &options.workload;

@@ -68,7 +68,7 @@ impl Candidate {
         (Self { parts, elector, leader_state, watching: None, watch_delivers: true, life }, receiver)
     }
 
-    /// Whether any replica leads.
+    /// Returns the shared state of whether any replica leads.
     pub fn lease_life(&self) -> LeaseLife {
         self.life.clone()
     }

@@ -185,8 +185,8 @@ mod tests;
 pub fn event_list_permission() -> Permission {
     Permission {
         why: "to restore rescales from events when this replica becomes the leader",
-        without: "an HPA with a lost history is not scaled until the longest period of its policies after its last \
-                  rescale",
+        without: "behavior policies may block scaling of an HPA with a lost history for up to their longest period \
+                  after its last rescale",
         ..row("", "events", &["list"])
     }
 }

@@ -367,20 +367,20 @@ fn log(key: &Key, change: &Change) {
     match change.result {
         Verdict::Same => {
             tracing::debug!(
-                hpa = %key, result, builtin, ours, explanation, "dry run agrees with the built-in controller"
+                hpa = %key, result, builtin, ours, explanation, "shadow decision agrees with the built-in controller"
             );
         }
         Verdict::Unknown => {
             let reason = change.doubt.map_or("", wire::InconclusiveReason::as_str);
             tracing::info!(
-                hpa = %key, result, builtin, ours, reason, explanation, "dry run comparison is inconclusive"
+                hpa = %key, result, builtin, ours, reason, explanation, "shadow comparison is inconclusive"
             );
         }
         Verdict::Different | Verdict::OnlyOurs | Verdict::OnlyBuiltin => {
             let builtin_metrics = change.said.metrics.join(", ");
             tracing::warn!(
                 hpa = %key, result, builtin, ours, builtin_metrics, explanation,
-                "dry run differs from the built-in controller"
+                "shadow decision differs from the built-in controller"
             );
         }
     }

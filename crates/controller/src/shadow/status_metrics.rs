@@ -16,8 +16,9 @@ use super::wire::ForeignStatus;
 
 /// Relative difference up to which two values count as equal, because of rounding.
 const ROUNDING: f64 = 0.001;
-/// Relative distance from our two readings up to which the other controller's value counts as a change of the
-/// metric. A larger distance is a difference in reading, and must be reported.
+/// Relative margin around the range of our two readings. If the other controller's value lies within it, the metric
+/// changed between the readings. A value outside of it means that the two controllers read the metric differently,
+/// which must be reported.
 const NOISE: f64 = 0.05;
 
 /// The metrics of two statuses that may differ because a metric changed between the readings.

@@ -64,7 +64,7 @@ struct Exchange {
 }
 
 /// Sends a GET request over the idle connection, if that connection is usable, otherwise over a new connection. Returns
-/// after the headers of the response. A redirect is an error.
+/// once the response headers have arrived. A redirect is an error.
 pub(super) async fn get(
     dial: Arc<dyn Dial>,
     idle: Option<IdleConnection>,

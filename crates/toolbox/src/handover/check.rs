@@ -1,7 +1,7 @@
 //! `handover check`: tries the writes of the built-in controller as dry runs, by impersonation.
 //!
-//! The writes change nothing: the Scale and the HPA are sent as they were read, with `dryRun=All`. Admission
-//! decides about a dry run as about any other request.
+//! The writes change nothing: the Scale and the HPA are sent as they were read, with `dryRun=All`. A dry run
+//! passes through admission like any other request.
 
 mod attempt;
 

@@ -38,7 +38,7 @@ enum MissingRecord {
     Version(String),
 }
 
-/// The records of some HPAs.
+/// The records of the requested HPAs, as far as the controller's pod returned them.
 #[derive(Debug, Default)]
 pub(super) struct LeaderRecords {
     /// The pod of the controller. Empty if no controller responded.

@@ -100,7 +100,7 @@ fn turn(found: i32, stored: i32) -> SyncObservation {
     }
 }
 
-/// Syncs of an HPA, one period apart, with the given found and stored counts.
+/// Syncs of an HPA, one period apart. `counts`: the found and the stored count of each.
 fn syncs(hpa: &'static str, first: u64, counts: &[(i32, i32)]) -> Vec<(u64, Do)> {
     (0..).zip(counts).map(|(turn, (found, stored))| (first + turn * 15, Sync(hpa, *found, *stored))).collect()
 }

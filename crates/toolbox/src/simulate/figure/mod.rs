@@ -71,7 +71,7 @@ pub(super) struct Area {
     pub(super) pieces: Vec<Vec<(f64, f64, f64)>>,
 }
 
-/// A curve of time and value. Gaps split the curve into pieces.
+/// A curve of values over time. Gaps split the curve into pieces.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
     pub(super) ink: Ink,
