@@ -19,7 +19,7 @@ use crate::seeded_bugs::SeededBug;
 const SILENCE: Duration = Duration::from_secs(95);
 /// Time after which a process notices that a restore of etcd has lost the version of its watch: two silent watches in a
 /// row cause a list.
-pub(crate) const RESTORE_UNNOTICED: Duration = Duration::from_secs(2 * SILENCE.as_secs());
+pub(crate) const RESTORE_UNNOTICED: Duration = SILENCE.saturating_mul(2);
 
 /// The active faults.
 #[derive(Debug, Default)]
@@ -241,9 +241,7 @@ pub(crate) fn raises_versions(amount: u64) -> bool {
 
 impl Backups {
     pub(crate) fn new(plan: &Plan) -> Self {
-        let loses =
-            |kind: FaultKind, amount: u64| kind == FaultKind::EtcdRestored && !raises_versions(amount);
-        let is_busy = plan.faults.iter().any(|fault| loses(fault.kind, fault.amount));
+        let is_busy = plan.faults.iter().any(Fault::loses_versions);
         Self { versions: Vec::new(), is_busy }
     }
 

@@ -251,7 +251,7 @@ impl Histories {
             let mut changes = Changes::rescaled(behavior, from, to, at);
             if let Some((_, AddedEntry { entry, .. })) = &mut changes.scale_event {
                 entry.earliest = Some(at);
-                entry.at = end_of_second(at).min(now).max(at);
+                entry.at = end_of_second(at).min(now);
             }
             history.commit(&changes);
             true
