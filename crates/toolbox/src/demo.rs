@@ -1,18 +1,15 @@
-//! `concertina demo`: a cluster in this process, workloads under changing load, and the controller that
-//! scales them.
+//! `concertina demo`: a cluster in this process, workloads under changing load, and the controller that scales them.
 //!
-//! The controller is Concertina's real controller. It reads the kubeconfig that the demo writes, and sends
-//! HTTP requests to the embedded API server as to any other API server. kubectl reads the same state at the
-//! same port. Only the periods are short: HPAs sync each second, and a day of traffic takes 40 seconds.
+//! The controller is the same as in production. It reads the kubeconfig that the demo writes, and sends HTTP requests
+//! to the embedded API server. kubectl reads the same state at the same port. The periods are short: the controller
+//! syncs each HPA every second, and a day of traffic takes 40 seconds.
 //!
-//! `world` sets up the cluster's content, `observe` reads it, `frame` shows it on a terminal, and `plain`
-//! shows it elsewhere.
+//! `world` sets up the content of the cluster, `observe` reads the content, and `screen` shows it, on a terminal with
+//! the frames of `frame`.
 
 mod files;
 mod frame;
 mod observe;
-mod pages;
-mod plain;
 mod screen;
 mod world;
 
@@ -46,8 +43,8 @@ use self::world::DemoWorld;
 
 /// The interval between snapshots of the cluster.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_millis(250);
-/// The time between the start of the cluster and the start of the controller. A cpu sample counts if its window starts
-/// after the pod became ready, and both times are in whole seconds.
+/// The time between the start of the cluster and the start of the controller. The controller uses a cpu sample only if
+/// the window of the sample starts after the pod became ready. Both times are in whole seconds.
 const HEAD_START: Duration = Duration::from_millis(2_100);
 /// Time limit for the controller's shutdown.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
@@ -58,7 +55,7 @@ pub enum DemoError {
     /// The port cannot be bound.
     #[error("cannot listen on {address} (--port): {source}; omit the flag to use a free port")]
     Listen {
-        /// The address.
+        /// The loopback address with the port.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,
@@ -71,7 +68,7 @@ pub enum DemoError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The kubeconfig path names an existing file that no earlier demo wrote.
+    /// The file at the path of the kubeconfig exists, and no earlier demo wrote it.
     #[error(
         "{} exists and was not written by an earlier demo, so it is not overwritten; choose another file with --kubeconfig",
         path.display()
@@ -83,7 +80,7 @@ pub enum DemoError {
     /// The embedded cluster refuses the demo's own objects.
     #[error("failed to create the demo's workloads: {0}")]
     World(#[from] Status),
-    /// The demo's own source file is refused.
+    /// The demo's own file with metric sources is refused.
     #[error("failed to read the demo's metric sources: {0}")]
     Sources(#[from] FileError),
     /// The console cannot be served.
@@ -100,7 +97,7 @@ pub enum DemoError {
     Output(#[from] io::Error),
 }
 
-/// Runs the demo until `--for` has elapsed or `stop` is cancelled, then prints a summary.
+/// Runs the demo until `options.duration` has elapsed or `stop` is cancelled, then prints a summary.
 ///
 /// # Errors
 ///
@@ -120,7 +117,7 @@ pub async fn run(
     let files = Files::write(options.kubeconfig.as_deref(), &server)?;
     let world = DemoWorld::build(&clock)?;
 
-    // The cluster outlives the controller, which still writes during its shutdown.
+    // The cluster stops after the controller, which still writes during its shutdown.
     let cluster_stop = CancellationToken::new();
     let tasks = TaskTracker::new();
     let (cluster, serving) = (world.cluster.clone(), cluster_stop.clone());
@@ -132,7 +129,7 @@ pub async fn run(
     tasks.close();
 
     let flags = world::controller_flags(&files.kubeconfig, options.metrics_port);
-    let sources = pages::sources(&world, files.sources.clone())?;
+    let sources = world::sources(&world, files.sources.clone())?;
     let controlling = stop.child_token();
     let syncs = Arc::new(Syncs::default());
     let controller = {
@@ -201,7 +198,7 @@ async fn show(
     }
 }
 
-/// Listens for the console of the demo's cluster. The console connects as the same user as kubectl.
+/// Starts the console of the demo's cluster. The console uses the same kubeconfig as kubectl.
 async fn console(files: &Files, process: Process, clock: SharedClock) -> Result<Listening, ConsoleError> {
     let options = ClusterOptions { kubeconfig: Some(files.kubeconfig.clone()), ..ClusterOptions::default() };
     let user = kubeconfig::load_for_user(&options)?;
@@ -221,7 +218,7 @@ async fn console(files: &Files, process: Process, clock: SharedClock) -> Result<
     Listening::start(scene, 0).await
 }
 
-/// Returns the introduction, with commands to try.
+/// Returns the lines of the introduction, with commands to try.
 fn intro(server: &str, files: &Files, console: &str, metrics_port: Option<u16>) -> Vec<String> {
     let kubeconfig = files.kubeconfig.display();
     let mut lines = vec![
@@ -252,23 +249,14 @@ fn intro(server: &str, files: &Files, console: &str, metrics_port: Option<u16>) 
 /// Returns the summary, one line per HPA.
 fn summary(last: &Snapshot) -> Vec<String> {
     let rescales: u32 = last.hpas.iter().map(|hpa| hpa.rescales).sum();
-    let mut lines = vec![String::new()];
-    lines.push(format!(
-        "Concertina demo: {} seconds, {} syncs, {}.",
-        last.elapsed.as_secs(),
-        last.syncs,
-        counted(rescales, "rescale")
-    ));
+    let (seconds, rescales) = (last.elapsed.as_secs(), counted(rescales, "rescale"));
+    let total = format!("Concertina demo: {seconds} seconds, {} syncs, {rescales}.", last.syncs);
+    let mut lines = vec![String::new(), total];
     let width = last.hpas.iter().map(|hpa| hpa.key().len()).max().unwrap_or(0);
-    for hpa in &last.hpas {
-        lines.push(format!(
-            "  {:width$}  {} to {} replicas, {}",
-            hpa.key(),
-            hpa.lowest,
-            hpa.highest,
-            counted(hpa.rescales, "rescale")
-        ));
-    }
+    lines.extend(last.hpas.iter().map(|hpa| {
+        let rescales = counted(hpa.rescales, "rescale");
+        format!("  {:width$}  {} to {} replicas, {rescales}", hpa.key(), hpa.lowest, hpa.highest)
+    }));
     lines
 }
 

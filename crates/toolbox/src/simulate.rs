@@ -1,9 +1,8 @@
-//! `concertina simulate`: runs HPAs with the whole controller against a model of their workload, in virtual
-//! time.
+//! `concertina simulate`: runs HPAs with the whole controller against a model of their workload, in virtual time.
 //!
-//! `scenario` reads a scenario, and `variants` derives its variants. `runner` runs one variant, and `parallel`
-//! runs several at once. `observe` records the controller's decisions, and `scores` computes the numbers that
-//! compare variants. The result is a [`run::Comparison`], the input of charts, pages and tables.
+//! `scenario` reads a scenario, `variants` derives its variants, and `runner` runs them. `observe` records the
+//! controller's decisions, and `scores` computes the numbers that compare variants. The result is a
+//! [`run::Comparison`], the input of charts, pages and tables.
 
 pub mod chart;
 pub mod export;
@@ -11,39 +10,45 @@ mod figure;
 mod from_cluster;
 mod observe;
 pub mod page;
-mod parallel;
 pub(crate) mod past;
-mod policy_spans;
 pub mod run;
 mod runner;
 #[cfg(test)]
 mod sample;
 mod scenario;
 mod scores;
-mod sources;
 pub mod table;
+#[cfg(test)]
+mod tests;
 mod text;
-pub(crate) mod timeline;
 mod variants;
 pub(crate) mod what_if;
-pub(crate) mod yaml_lines;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use crate::options::{SimulateOptions, SimulateOutput, SimulateSource};
 use crate::process::Process;
 use crate::words;
+use fake_cluster::load::{Interpolation, Points};
 
 use self::chart::ChartStyle;
 pub use self::from_cluster::FromClusterError;
 use self::run::{Comparison, Run};
-use self::runner::RunError;
-pub(crate) use self::scenario::suggestion;
-use self::scenario::{Node, Scenario};
+use self::runner::{Progress, RunError};
+use self::scenario::{Node, Scenario, manifests};
 pub use self::scenario::{Problem, schema};
+pub(crate) use self::scenario::{document, suggestion};
 use self::variants::MOST_VARIANTS;
 pub use self::variants::{Setting, Sweep};
+
+/// The source name of values that do not come from a file.
+const COMMAND_LINE: &str = "the command line";
 
 /// The reason why a simulation failed. Exit code 1.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +90,7 @@ pub enum SimulateError {
 
 /// Runs the scenarios that the options select, and shows the results.
 ///
-/// A reader that closes standard output early causes no error.
+/// An error because the reader closed standard output early is ignored.
 ///
 /// # Errors
 ///
@@ -101,7 +106,7 @@ fn run_to_end(options: &SimulateOptions, process: Process) -> Result<(), Simulat
     if options.source == SimulateSource::Schema {
         return Ok(writeln!(io::stdout(), "{}", schema())?);
     }
-    let document = sources::document(&options.source)?;
+    let document = document_of(&options.source)?;
     if options.print_scenario {
         let mut document = document;
         for setting in &options.set {
@@ -119,7 +124,54 @@ fn run_to_end(options: &SimulateOptions, process: Process) -> Result<(), Simulat
 ///
 /// Returns a [`SimulateError`] if an input is invalid or a run fails.
 pub fn simulate(options: &SimulateOptions, process: Process) -> Result<Comparison, SimulateError> {
-    compare(&sources::document(&options.source)?, options, process)
+    compare(&document_of(&options.source)?, options, process)
+}
+
+/// Reads the document of a scenario from a file, from manifests and their loads, or from a cluster.
+fn document_of(source: &SimulateSource) -> Result<Node, SimulateError> {
+    match source {
+        SimulateSource::Schema => Ok(Node::from_json(&COMMAND_LINE.into(), &json!({}))),
+        SimulateSource::File(path) => file(path),
+        SimulateSource::Manifests(pairs) => from_manifests(pairs),
+        SimulateSource::Cluster(options, name) => Ok(from_cluster::read(options, name)?),
+    }
+}
+
+/// Reads a scenario file.
+fn file(path: &Path) -> Result<Node, SimulateError> {
+    Ok(scenario::open(&path.display().to_string(), &read(path)?)?)
+}
+
+fn read(path: &Path) -> Result<String, SimulateError> {
+    std::fs::read_to_string(path).map_err(|source| SimulateError::Read { path: path.to_owned(), source })
+}
+
+/// Builds a scenario from pairs of paths: HPA manifests, each with a CSV file of its load.
+fn from_manifests(pairs: &[(PathBuf, PathBuf)]) -> Result<Node, SimulateError> {
+    let mut hpas = Vec::new();
+    let mut loads = Vec::new();
+    let mut files = Vec::new();
+    let mut longest = None;
+    for (hpa, load) in pairs {
+        let found = manifests::read(hpa, &read(hpa)?)?;
+        loads.extend(found.hpas.iter().map(|manifest| scenario::load_of(manifest, load)));
+        hpas.extend(found.hpas.iter().cloned());
+        files.push(found);
+        // An invalid CSV file is ignored here, because the error is reported with its location when the load is read.
+        let length = Points::from_csv(&read(load)?, Interpolation::Linear).map(|points| points.length()).ok();
+        longest = longest.max(length);
+    }
+    let source: Arc<str> = COMMAND_LINE.into();
+    let mut document = Node::from_json(&source, &json!({ "load": loads }));
+    document.put("hpas", Node::list(&source, hpas));
+    for found in files {
+        found.describe(&mut document);
+    }
+    if let Some(longest) = longest.filter(|longest| !longest.is_zero()) {
+        let seconds = Value::from(format!("{}s", longest.as_secs().max(1)));
+        document.put("duration", Node::from_json(&source, &seconds));
+    }
+    Ok(document)
 }
 
 /// Runs the scenario of a document in all variants that the options select.
@@ -134,7 +186,10 @@ fn compare(
         comparison.notes.extend(scenario.notes.clone());
     }
     let mut left_out = 0;
-    for output in parallel::run_all(&scenarios)? {
+    let line = ProgressLine::new(scenarios.len());
+    let outputs = runner::run_all(&scenarios, || RunProgress { line: &line, reported: 0.into() });
+    line.finish();
+    for output in outputs? {
         left_out += output.left_out;
         comparison.runs.push(output.run);
     }
@@ -147,11 +202,14 @@ fn compare(
     Ok(comparison)
 }
 
-/// Returns the scenarios to run. A scenario with scaling policies runs with and without them, unless the options define
-/// variants or the scenario has several sources of metrics. Without a sweep, the unchanged scenario comes first, and
-/// `--set` adds one variant with all settings. With a sweep, each combination of values gives one variant, to which all
-/// settings apply. The scenarios of `--compare` come last. With several sources of metrics, each variant runs once per
-/// source.
+/// Returns the scenarios to run.
+///
+/// - Without `--sweep`, the first scenario is the unchanged one. `--set` adds one variant with all settings.
+/// - With `--sweep`, each combination of values is a variant, to which all settings of `--set` apply.
+/// - The scenarios of `--compare` come last.
+/// - Without these flags, a scenario with scaling policies and one source of metrics runs with and without its
+///   policies.
+/// - With several sources of metrics, each variant runs once per source.
 fn variants(
     document: &Node,
     options: &SimulateOptions,
@@ -195,14 +253,14 @@ fn variants(
         }
     }
     for path in &options.compare {
-        documents.push((stem(path), sources::file(path)?));
+        documents.push((stem(path), file(path)?));
     }
     let mut variants = Vec::new();
     for (name, document) in documents {
         let sources = scenario::source_names(&document)?;
         let is_only = sources.len() == 1;
         for (index, source) in sources.into_iter().enumerate() {
-            // A single source does not distinguish variants.
+            // The name of the only source would not distinguish variants.
             let named = source.as_deref().filter(|_| !is_only).into_iter();
             let parts = Some(name.as_str()).filter(|name| !name.is_empty()).into_iter().chain(named);
             let name = parts.collect::<Vec<_>>().join(", ");
@@ -223,6 +281,54 @@ fn variants(
         Ok(Scenario::read(&document, &name, source, process)?)
     };
     variants.into_iter().map(read).collect()
+}
+
+/// The progress of all runs, as one line on a terminal.
+#[derive(Debug)]
+struct ProgressLine {
+    is_shown: bool,
+    runs: u64,
+    /// The sum over all runs, in hundredths of a percent of one run.
+    done: AtomicU64,
+    /// The percentage on the terminal.
+    shown: AtomicU64,
+}
+
+impl ProgressLine {
+    fn new(runs: usize) -> Self {
+        let runs = u64::try_from(runs).unwrap_or(u64::MAX).max(1);
+        Self { is_shown: io::stderr().is_terminal(), runs, done: 0.into(), shown: 0.into() }
+    }
+
+    fn add(&self, part: u64) {
+        let percent = (self.done.fetch_add(part, Ordering::Relaxed) + part) / 100 / self.runs;
+        if self.is_shown && self.shown.fetch_max(percent, Ordering::Relaxed) < percent {
+            eprint!("\rsimulating: {percent} %");
+        }
+    }
+
+    fn finish(&self) {
+        if self.is_shown && self.shown.load(Ordering::Relaxed) > 0 {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// The progress of one run.
+#[derive(Debug)]
+struct RunProgress<'a> {
+    line: &'a ProgressLine,
+    /// The progress that was already added to `line`, in hundredths of a percent.
+    reported: AtomicU64,
+}
+
+impl Progress for RunProgress<'_> {
+    fn advance(&self, elapsed: Duration, duration: Duration) {
+        let part = elapsed.as_millis() * 10_000 / duration.as_millis().max(1);
+        let part = u64::try_from(part).unwrap_or(10_000);
+        let reported = self.reported.swap(part, Ordering::Relaxed);
+        self.line.add(part.saturating_sub(reported));
+    }
 }
 
 fn stem(path: &Path) -> String {

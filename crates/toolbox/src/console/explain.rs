@@ -20,7 +20,7 @@ use crate::explain::{Style, Zone};
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
 use crate::process::Process;
-use crate::simulate::timeline::{self, Drawing};
+use crate::simulate::page::{self as timeline, Drawing};
 use crate::why::findings::findings;
 use crate::why::situation::{EventContent, RecentEvent};
 use crate::why::{Question, Reader, Refusals, Scope, Situation, WhyError, output, render};

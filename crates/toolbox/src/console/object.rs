@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::pointer;
-use crate::simulate::yaml_lines::{Document, line};
+use crate::simulate::document::{Document, line};
 use crate::why::Situation;
 
 /// The kinds of metric sources, as fields.

@@ -1,4 +1,4 @@
-//! The files that the demo writes for kubectl: a kubeconfig, and an HPA to apply.
+//! The files that the demo writes: a kubeconfig and an HPA to apply for kubectl, and the controller's metric sources.
 
 use std::fs;
 use std::io;
@@ -6,27 +6,28 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::DemoError;
-use super::pages::SOURCE_FILE;
-use super::world::NAMESPACE;
+use super::world::{NAMESPACE, SOURCE_FILE};
 use cluster::platform;
 
 /// The first line of a kubeconfig that the demo may overwrite.
 const MARK: &str = "# Written by concertina demo.";
 
-/// The manifest for the deployment without an HPA.
+/// The manifest of an HPA for the only deployment that has none.
 const MANIFEST: &str = include_str!("cache-hpa.yaml");
 
-/// The paths of the files. Dropping this value removes the demo's own directory.
+/// The paths of the files. Dropping this value removes the temporary directory.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) kubeconfig: PathBuf,
     pub(super) manifest: PathBuf,
+    /// The file with the controller's metric sources.
     pub(super) sources: PathBuf,
+    /// The temporary directory of the files.
     directory: PathBuf,
 }
 
 impl Files {
-    /// Writes the files into a new temporary directory. `kubeconfig` overrides the path of the kubeconfig.
+    /// Writes the files into a new temporary directory. `kubeconfig` is another path for the kubeconfig.
     pub(super) fn write(kubeconfig: Option<&Path>, server: &str) -> Result<Self, DemoError> {
         if let Some(path) = kubeconfig {
             may_overwrite(path)?;
@@ -47,7 +48,7 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // If the removal fails, the system's cleanup of temporary directories removes the files.
+        // An error is ignored, because the operating system cleans up temporary directories.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -80,7 +81,7 @@ fn write(path: &Path, text: &str) -> Result<(), DemoError> {
     fs::write(path, text).map_err(|source| DemoError::Write { path: path.to_owned(), source })
 }
 
-/// Checks that a file is absent or was written by a demo. Any other file may be the user's only access to a
+/// Checks that a file is absent or was written by a demo. Any other file may contain the user's only credentials for a
 /// cluster.
 fn may_overwrite(path: &Path) -> Result<(), DemoError> {
     match fs::read_to_string(path) {
@@ -90,8 +91,8 @@ fn may_overwrite(path: &Path) -> Result<(), DemoError> {
     }
 }
 
-/// The number of directories that this process has tried to create. It is part of the names, because concurrent tests
-/// share the process.
+/// The number of directories that this process has tried to create. The number is part of the names, because concurrent
+/// tests share a process.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 
 /// Creates a new directory that only the current user can read.

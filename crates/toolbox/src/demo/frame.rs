@@ -11,9 +11,9 @@ pub(super) struct Size {
     pub(super) rows: usize,
 }
 
-/// The minimum width of the terminal, in columns, for bars next to the histories.
+/// The minimum width of the terminal, in columns, for bars of metrics next to the histories of replicas.
 const WIDE: usize = 104;
-/// The width of a bar, in cells. The target is in the middle.
+/// The width of the bar of a metric, in columns. The target is in the middle.
 const BAR: usize = 16;
 /// The maximum number of events in a frame.
 const EVENTS: usize = 6;
@@ -32,7 +32,7 @@ pub(super) fn render(intro: &[String], snapshot: &Snapshot, size: Size, color: b
     }
     let rows = size.rows.saturating_sub(1);
     let room = rows.saturating_sub(body.len());
-    // The heading needs a row and is shown only with at least one event.
+    // The heading takes one row, and is shown only with at least one event.
     let shown = snapshot.events.len().min(EVENTS).min(room.saturating_sub(1));
     if shown > 0 {
         body.push(Line::default().with(Role::Strong, "Events"));
@@ -115,8 +115,8 @@ fn event_line(event: &EventState) -> Line {
         .with(Role::Dim, format!("  {}{times}", event.message))
 }
 
-/// Draws the last `width` counts as bars. `max` is the count of the highest bar. Zero is a dot.
-pub(super) fn sparkline(history: &[i64], max: i64, width: usize) -> String {
+/// Draws the last `width` counts as bars. The highest bar stands for `max`, and a dot for 0.
+fn sparkline(history: &[i64], max: i64, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = history.iter().skip(history.len().saturating_sub(width));
     let bars = shown.map(|&replicas| {
@@ -128,7 +128,7 @@ pub(super) fn sparkline(history: &[i64], max: i64, width: usize) -> String {
     format!("{bars:>width$}")
 }
 
-/// Draws a bar with the target in the middle.
+/// Draws the ratio of a metric to its target as a bar, with the target in the middle.
 fn bar(ratio: Option<f64>) -> String {
     let ratio = ratio.unwrap_or(0.0);
     let filled = (0_u32..).zip(0..BAR).map(|(cell, at)| {

@@ -1,4 +1,4 @@
-//! Reads the cluster and collects the state that is shown: counts of the last minute, extremes, events.
+//! Reads the state of the cluster for the views: HPAs with their replicas in the last minute, and events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use crate::pointer::{at, list, quantity, text};
 use controller::reconcile::ConcludedSync;
 use fake_cluster::Cluster;
 
-/// The number of points in a history, and the interval between points. Together, they cover the last minute.
+/// The maximum number of points in a history.
 const POINTS: usize = 60;
+/// The interval between two points in a history.
 const POINT: Duration = Duration::from_secs(1);
 
 /// The state that a view shows.
@@ -29,12 +30,12 @@ pub(super) struct Snapshot {
     pub(super) syncs: usize,
 }
 
-/// One HPA and its target.
+/// The state of an HPA and its target.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct HpaState {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// The target, such as `Deployment/web`.
+    /// The scale target, such as `Deployment/web`.
     pub(super) target: String,
     pub(super) min: i64,
     pub(super) max: i64,
@@ -87,7 +88,7 @@ impl HpaState {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Returns the most important condition: a failure, else a limit, else `AbleToScale`.
+    /// Returns the most important condition: a failure, or else a limit, or else `AbleToScale`.
     pub(super) fn headline(&self) -> Option<&ConditionState> {
         let find = |kind: &str, is_true: bool| {
             self.conditions.iter().find(|condition| condition.kind == kind && condition.is_true == is_true)
@@ -107,7 +108,7 @@ impl Snapshot {
     }
 }
 
-/// The values of one HPA that are kept between snapshots.
+/// The values of one HPA that are collected over all snapshots.
 #[derive(Debug, Default)]
 struct Track {
     history: VecDeque<i64>,
@@ -127,8 +128,8 @@ pub(super) struct Observer {
     syncs: Arc<Syncs>,
 }
 
-/// Counts the controller's syncs as an observer. The cluster's requests do not show the number of syncs, because the
-/// number of requests per sync varies.
+/// Counts the controller's syncs. The requests to the cluster do not show the number of syncs, because the number of
+/// requests per sync varies.
 #[derive(Debug, Default)]
 pub(super) struct Syncs(AtomicUsize);
 
@@ -143,7 +144,6 @@ impl Observer {
         Self { cluster, started: Instant::now(), next_point: Duration::ZERO, tracks: BTreeMap::new(), syncs }
     }
 
-    /// Takes a snapshot.
     pub(super) fn observe(&mut self) -> Snapshot {
         let elapsed = self.started.elapsed();
         let is_point = elapsed >= self.next_point;
@@ -232,8 +232,7 @@ impl Track {
     }
 }
 
-/// Returns the metrics of an HPA. Targets come from its spec, and values from its status, which lists them in
-/// the same order.
+/// Returns the metrics of an HPA. Targets come from its spec, and values from its status, which has the same order.
 fn metrics(hpa: &Value) -> Vec<MetricState> {
     let shown = list(hpa, "/status/currentMetrics");
     list(hpa, "/spec/metrics")
@@ -293,7 +292,7 @@ fn condition(condition: &Value) -> ConditionState {
     }
 }
 
-/// Returns the resource of a scalable kind.
+/// Returns the resource of a scalable kind in the embedded cluster.
 fn resource_of(kind: &str) -> Option<&'static str> {
     match kind {
         "Deployment" => Some("apps/deployments"),

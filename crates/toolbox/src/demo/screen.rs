@@ -1,18 +1,23 @@
 //! The output of the demo: a terminal that is redrawn, or a stream of lines.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::frame::{self, Size};
-use super::observe::Snapshot;
-use super::plain::Plain;
+use super::observe::{HpaState, Snapshot};
 use crate::options::answer::Color;
 
 /// The size of a terminal if `stty` does not report it.
 const DEFAULT_SIZE: Size = Size { columns: 100, rows: 30 };
-/// The number of frames between two reads of the terminal's size. The frames take five seconds.
+/// The number of frames between two reads of the terminal's size: the frames of five seconds.
 const RESIZE: u32 = 20;
+/// The interval between lines with the state of all HPAs.
+const STATE: Duration = Duration::from_secs(5);
+/// The minimum interval between two lines about the same event. The count of some events increases with every sync.
+const REPEAT: Duration = Duration::from_secs(30);
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
@@ -27,24 +32,27 @@ pub struct Screen {
     mode: Mode,
 }
 
+#[derive(Debug)]
 enum Mode {
-    Live { color: bool, is_drawing: bool, size: Size, frames: u32 },
+    /// `frames` is the number of frames since the start.
+    Live {
+        color: bool,
+        is_drawing: bool,
+        size: Size,
+        frames: u32,
+    },
     Plain(Plain),
 }
 
 impl fmt::Debug for Screen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mode = match self.mode {
-            Mode::Live { .. } => "live",
-            Mode::Plain(_) => "plain",
-        };
-        f.debug_struct("Screen").field("mode", &mode).finish_non_exhaustive()
+        f.debug_struct("Screen").field("mode", &self.mode).finish_non_exhaustive()
     }
 }
 
 impl Screen {
-    /// Creates a screen on standard output. The screen is live on a capable terminal, and has colours unless
-    /// `NO_COLOR` is set.
+    /// Creates a screen on standard output. On a capable terminal, the screen is redrawn, with colours unless
+    /// `NO_COLOR` is set. Any other output is a stream of lines.
     pub fn stdout() -> Self {
         let out = Box::new(io::stdout());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -72,6 +80,7 @@ impl Screen {
         }
     }
 
+    /// Draws a snapshot, or prints its changes.
     pub(super) fn show(&mut self, intro: &[String], snapshot: &Snapshot) -> io::Result<()> {
         match &mut self.mode {
             Mode::Live { color, size, frames, .. } => {
@@ -80,7 +89,7 @@ impl Screen {
                     *size = terminal_size();
                 }
                 let lines = frame::render(intro, snapshot, *size, *color);
-                // Each frame takes one write, so that no partial frame is visible.
+                // A frame is a single write, so that no partial frame is visible.
                 let mut text = HOME.to_owned();
                 for line in lines {
                     text.push_str(&line);
@@ -120,7 +129,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A closed terminal needs no cursor, so the error is ignored.
+        // The error is ignored, because a closed terminal has no cursor.
         let _ = self.stop();
     }
 }
@@ -130,29 +139,142 @@ pub(crate) fn terminal_columns() -> usize {
     terminal_size().columns
 }
 
-/// Returns the size of the terminal at standard input, as `stty` reports it. The system call would need
-/// unsafe code.
+/// Returns the size of the terminal at standard input, as `stty` reports it. The system call would require unsafe code.
 fn terminal_size() -> Size {
     let answer = Command::new("stty").arg("size").stdin(Stdio::inherit()).stderr(Stdio::null()).output();
     let text = answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default();
     read_size(&text).unwrap_or(DEFAULT_SIZE)
 }
 
-/// Parses rows and columns. `stty` prints 0 for an unknown size.
+/// Parses the output of `stty size`: rows and columns. `None` if a value is 0, which means an unknown size.
 fn read_size(text: &str) -> Option<Size> {
     let (rows, columns) = text.trim().split_once(' ')?;
     let size = Size { columns: columns.parse().ok()?, rows: rows.parse().ok()? };
     (size.columns > 0 && size.rows > 0).then_some(size)
 }
 
+/// The view without a terminal: one line per change, and every 5 seconds a line with the state of all HPAs.
+#[derive(Debug, Default)]
+struct Plain {
+    /// The printed replicas of each HPA, by namespace and name.
+    replicas: BTreeMap<String, i64>,
+    /// The printed count of each event and the time of its line, by the event's UID.
+    events: BTreeMap<String, (i64, Duration)>,
+    /// The time of the next line with the state of all HPAs.
+    next_state: Duration,
+}
+
+impl Plain {
+    /// Returns the lines to print for a snapshot.
+    fn lines(&mut self, snapshot: &Snapshot) -> Vec<String> {
+        let time = format!("{:>4}s", snapshot.elapsed.as_secs());
+        let mut lines = Vec::new();
+        for hpa in &snapshot.hpas {
+            let key = hpa.key();
+            let before = self.replicas.insert(key.clone(), hpa.replicas);
+            if let Some(before) = before.filter(|before| *before != hpa.replicas) {
+                lines.push(format!("{time}  {key}  {before} -> {} replicas  {}", hpa.replicas, metrics(hpa)));
+            }
+        }
+        self.replicas.retain(|key, _| snapshot.hpas.iter().any(|hpa| hpa.key() == *key));
+        for event in &snapshot.events {
+            let printed = self.events.get(&event.uid);
+            let is_due = printed
+                .is_none_or(|printed| event.count > printed.0 && snapshot.elapsed >= printed.1 + REPEAT);
+            // The line about the change of the replicas already reports a rescale.
+            if is_due && event.reason != "SuccessfulRescale" {
+                self.events.insert(event.uid.clone(), (event.count, snapshot.elapsed));
+                lines.push(format!("{time}  {}  {}  {}", event.hpa, event.reason, one_line(&event.message)));
+            }
+        }
+        self.events.retain(|uid, _| snapshot.events.iter().any(|event| event.uid == *uid));
+        if snapshot.elapsed >= self.next_state && !snapshot.hpas.is_empty() {
+            self.next_state = snapshot.elapsed + STATE;
+            let states: Vec<_> = snapshot.hpas.iter().map(state).collect();
+            lines.push(format!("{time}  {}", states.join(" | ")));
+        }
+        lines
+    }
+}
+
+fn state(hpa: &HpaState) -> String {
+    format!("{} {}/{} ready  {}", hpa.name, hpa.ready, hpa.replicas, metrics(hpa)).trim_end().to_owned()
+}
+
+fn metrics(hpa: &HpaState) -> String {
+    let each = hpa.metrics.iter().map(|metric| {
+        format!("{} {} of {}", metric.name, metric.current.as_deref().unwrap_or("unknown"), metric.target)
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn one_line(message: &str) -> String {
+    message.replace(char::is_control, " ")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Size, read_size};
+    use super::super::observe::{EventState, MetricState};
+    use super::*;
 
     #[test]
     fn read_size_requires_rows_and_columns_above_zero() {
         assert_eq!(read_size("24 80\n"), Some(Size { columns: 80, rows: 24 }));
         assert_eq!(read_size("0 0\n"), None);
         assert_eq!(read_size(""), None);
+    }
+
+    fn snapshot(seconds: u64, replicas: i64) -> Snapshot {
+        let metric = MetricState {
+            name: "cpu".to_owned(),
+            current: Some("90%".to_owned()),
+            target: "60%".to_owned(),
+            ratio: Some(1.5),
+        };
+        let hpa = HpaState {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            replicas,
+            ready: 1,
+            metrics: vec![metric],
+            ..HpaState::default()
+        };
+        Snapshot { elapsed: Duration::from_secs(seconds), hpas: vec![hpa], ..Snapshot::default() }
+    }
+
+    #[test]
+    fn plain_prints_changes_once_and_the_state_every_5_s() {
+        let mut plain = Plain::default();
+        assert_eq!(plain.lines(&snapshot(0, 2)), ["   0s  web 1/2 ready  cpu 90% of 60%"]);
+        assert_eq!(plain.lines(&snapshot(1, 2)), Vec::<String>::new());
+        assert_eq!(plain.lines(&snapshot(2, 4)), ["   2s  shop/web  2 -> 4 replicas  cpu 90% of 60%"]);
+        assert_eq!(plain.lines(&snapshot(3, 4)), Vec::<String>::new());
+        assert_eq!(plain.lines(&snapshot(5, 4)), ["   5s  web 1/4 ready  cpu 90% of 60%"]);
+    }
+
+    #[test]
+    fn plain_repeats_an_event_when_it_is_ongoing() {
+        let mut plain = Plain { next_state: Duration::MAX, ..Plain::default() };
+        let mut lines = |seconds, reason: &str, count| {
+            let event = EventState {
+                uid: reason.to_owned(),
+                count,
+                hpa: "shop/web".to_owned(),
+                reason: reason.to_owned(),
+                message: "no\nmetrics".to_owned(),
+                ..EventState::default()
+            };
+            plain.lines(&Snapshot { events: vec![event], ..snapshot(seconds, 2) })
+        };
+        let failed = "FailedGetResourceMetric";
+        assert_eq!(lines(1, failed, 1), ["   1s  shop/web  FailedGetResourceMetric  no metrics"]);
+        assert_eq!(lines(2, failed, 2), Vec::<String>::new());
+        assert_eq!(lines(31, failed, 31).len(), 1);
+        assert_eq!(lines(90, failed, 31), Vec::<String>::new(), "the event stopped");
+        assert_eq!(
+            lines(91, "SuccessfulRescale", 1),
+            Vec::<String>::new(),
+            "the line with the counts reports it"
+        );
     }
 }

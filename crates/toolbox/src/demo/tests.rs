@@ -13,15 +13,14 @@ use tokio_util::task::TaskTracker;
 
 use super::files::Files;
 use super::observe::Observer;
-use super::world::{DemoWorld, NAMESPACE};
-use super::{Screen, intro, pages, run, show, summary};
-use crate::options::DemoOptions;
-use crate::options::Logging;
+use super::world::{self, DemoWorld, NAMESPACE};
+use super::{Screen, intro, run, show, summary};
+use crate::options::{DemoOptions, Logging};
 use crate::process::fake::FAKE;
 use clock::{SharedClock, VirtualClock};
 use fake_cluster::Cluster;
 
-/// Captures standard output.
+/// An output that collects the text of a screen.
 #[derive(Clone, Default)]
 struct Output(Arc<Mutex<Vec<u8>>>);
 
@@ -54,7 +53,7 @@ fn observer(world: &DemoWorld) -> Observer {
     Observer::new(world.cluster.clone(), Arc::default())
 }
 
-/// Creates a cluster in which everything except the controller runs.
+/// Starts the demo's cluster without the controller.
 fn world() -> (DemoWorld, CancellationToken) {
     let world = DemoWorld::build(&clock()).expect("world");
     let stop = CancellationToken::new();
@@ -84,7 +83,7 @@ async fn demo_starts_with_running_workloads() {
     assert_eq!(world.cluster.list("autoscaling/horizontalpodautoscalers", None).len(), 3);
 }
 
-/// Ignores the states of Prometheus servers, because the demo has none.
+/// Ignores the states of Prometheus servers, because the demo has no such server.
 struct Ignored;
 
 impl SourceObserver for Ignored {
@@ -114,7 +113,7 @@ fn pods_of_burst(world: &DemoWorld) -> Vec<PodTarget> {
 async fn burst_follows_the_counters_of_its_pods() {
     let (world, stop) = world();
     let files = Files::write(None, "http://127.0.0.1:1").expect("files");
-    let sources = pages::sources(&world, files.sources.clone()).expect("sources");
+    let sources = world::sources(&world, files.sources.clone()).expect("sources");
     let running = tokio::spawn(Arc::clone(&sources).run(Ignored));
     let hpa = world.cluster.get("autoscaling/horizontalpodautoscalers", NAMESPACE, "burst").expect("hpa");
     let policy = hpa["metadata"]["annotations"]["concertina.dev/policy"].as_str().expect("policy");
@@ -136,7 +135,7 @@ async fn burst_follows_the_counters_of_its_pods() {
     let rates = read().await;
     // 34 requests per second with noise, over two pods.
     assert!(rates.len() == 2 && rates.iter().all(|rate| (12.0..22.0).contains(rate)), "{rates:?}");
-    // A new pod counts from 0.
+    // The counter of a new pod starts at 0.
     scale(&world.cluster, "burst", 4);
     tokio::time::sleep(Duration::from_secs(6)).await;
     read().await;
@@ -264,7 +263,7 @@ async fn summary_has_extremes_and_rescales_of_each_hpa() {
 
 #[test]
 fn introduction_lists_commands_to_try() {
-    let files = super::files::Files::write(None, "http://127.0.0.1:1234").expect("files");
+    let files = Files::write(None, "http://127.0.0.1:1234").expect("files");
     let text = intro("http://127.0.0.1:1234", &files, "http://127.0.0.1:5678/0a/", Some(9)).join("\n");
     assert!(text.contains("http://127.0.0.1:9/metrics"), "{text}");
     for command in

@@ -1,31 +1,41 @@
-//! The content of the demo's cluster: workloads with their HPAs and load. Also contains the controller's
-//! flags.
+//! The content of the demo's cluster: workloads with their HPAs and load, and the metrics pages of the pods of `burst`.
+//! Also contains the flags and the metric sources of the controller.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::options::decision::{self, DecisionFlags};
+use crate::pointer::text;
 use crate::process::{FlagError, Process};
 use clock::SharedClock;
 use fake_cluster::load::{
     Curve, Load, LoadId, LoadMetrics, Measure, MemoryModel, Metric, Pipeline, Scraping, Shape, Work,
+    WorkState,
 };
+use fake_cluster::pages::{PageResponse, PageServers};
 use fake_cluster::workload::{WorkloadModel, Workloads};
 use fake_cluster::{Cluster, Status};
+use sources::{Dial, FileError, InMemory, Sources};
 
 /// The namespace of the workloads.
 pub(super) const NAMESPACE: &str = "shop";
 
-/// The port of pods with a page of metrics.
-pub(super) const PAGE_PORT: u16 = 8080;
+/// The text of the file with the controller's metric sources.
+pub(super) const SOURCE_FILE: &str = "pods: {enabled: true}\n";
 
-/// The controller's periods, short enough for a day of 40 seconds.
+/// The port of a pod's metrics page.
+const PAGE_PORT: u16 = 8080;
+
+/// The flags that set the controller's periods. The periods are short enough for a day of 40 seconds.
 const PERIODS: [(&str, &str); 4] = [
     (decision::SYNC_PERIOD, "1s"),
     (decision::DOWNSCALE_STABILIZATION, "6s"),
@@ -36,7 +46,7 @@ const PERIODS: [(&str, &str); 4] = [
 /// The deployments, and the startup time of their pods in milliseconds.
 const START_UPS: [(&str, u64); 4] = [("web", 2_000), ("worker", 1_000), ("burst", 1_500), ("cache", 2_000)];
 
-/// The HPAs of the workloads.
+/// The manifests of the HPAs.
 const HPAS: &str = include_str!("hpas.yaml");
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
@@ -46,20 +56,20 @@ const MEBIBYTE: f64 = 1024.0 * 1024.0;
 pub(super) struct DemoWorld {
     pub(super) cluster: Cluster,
     workloads: Arc<Workloads>,
-    pub(super) load: Arc<LoadMetrics>,
+    load: Arc<LoadMetrics>,
     /// The load of `burst`.
-    pub(super) burst: LoadId,
+    burst: LoadId,
 }
 
 impl DemoWorld {
-    /// Builds a cluster with the demo's workloads. Nothing changes until `start`. Requires a tokio runtime.
+    /// Builds a cluster with the demo's workloads, whose pods already run. Nothing changes before [`Self::start`].
+    /// Requires a tokio runtime.
     pub(super) fn build(clock: &SharedClock) -> Result<Self, Status> {
         let cluster = Cluster::new(Arc::clone(clock));
         for object in objects() {
             cluster.create(object)?;
         }
         let workloads = Arc::new(Workloads::new(cluster.clone(), Arc::clone(clock)));
-        // The pods must already run when the demo starts.
         workloads.warm_up();
         for (name, start_up) in START_UPS {
             let start_up = Duration::from_millis(start_up).into();
@@ -74,7 +84,7 @@ impl DemoWorld {
         Ok(Self { cluster, workloads, load, burst })
     }
 
-    /// Runs the models of pods and load until `stop`.
+    /// Runs the models of pods and load until `stop` is cancelled.
     pub(super) fn start(&self, tasks: &TaskTracker, stop: &CancellationToken) {
         let (workloads, token) = (Arc::clone(&self.workloads), stop.clone());
         tasks.spawn(async move { workloads.run(token).await });
@@ -83,7 +93,7 @@ impl DemoWorld {
     }
 }
 
-/// Returns the controller's flags. `metrics_port` serves metrics and decisions.
+/// Returns the controller's flags. `metrics_port` is the port for metrics and decisions.
 pub(super) fn controller_flags(kubeconfig: &Path, metrics_port: Option<u16>) -> Vec<String> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let process = ["--secure-port=0", "--leader-elect=false"].map(str::to_owned);
@@ -101,8 +111,7 @@ fn loads() -> [Load; 4] {
     let seconds = Duration::from_secs;
     let day = Shape::BusinessDay { night: 120.0, peak: 1_050.0, day: seconds(40), weekend: 1.0 };
     let web = Load {
-        // The day starts at seven in the morning, so that the first rise follows at once. A day takes 40
-        // seconds.
+        // A day takes 40 seconds and starts at seven in the morning, shortly before the load rises.
         work: vec![Work::cpu(
             Curve::from(day).with_noise(0.06, 1).starting_at(Duration::from_millis(11_700)),
             500.0,
@@ -134,15 +143,14 @@ fn loads() -> [Load; 4] {
 
 /// Returns the objects to create at the start, in order.
 fn objects() -> Vec<Value> {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    let mut objects = vec![namespace];
-    objects.extend([
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
         deployment("web", 2),
         deployment("worker", 1),
         deployment("burst", 2),
         deployment("cache", 2),
-    ]);
-    // The manifests are part of the program, so parsing them does not fail.
+    ];
+    // The manifests are part of the program, so they are valid YAML.
     objects.extend(serde_saphyr::from_multiple::<Value>(HPAS).unwrap_or_default());
     objects
 }
@@ -166,4 +174,78 @@ fn deployment(name: &str, replicas: u32) -> Value {
             },
         },
     })
+}
+
+/// The request counter of a pod.
+#[derive(Debug, Clone, Copy)]
+struct Counter {
+    /// The number of requests that the pod has served.
+    requests: f64,
+    /// The number of requests that all pods had served at the last scrape of this pod.
+    of_all: f64,
+}
+
+/// The metrics pages of the pods of `burst`.
+#[derive(Debug)]
+struct Pages {
+    cluster: Cluster,
+    load: Arc<LoadMetrics>,
+    burst: LoadId,
+    /// The counter of each scraped pod, by address.
+    counters: Mutex<BTreeMap<String, Counter>>,
+}
+
+/// Returns the metric sources of the controller. `file` contains [`SOURCE_FILE`]. The controller scrapes the pods
+/// without a network, because their pages come from this process.
+pub(super) fn sources(world: &DemoWorld, file: PathBuf) -> Result<Arc<Sources>, FileError> {
+    let pages = Arc::new(Pages {
+        cluster: world.cluster.clone(),
+        load: Arc::clone(&world.load),
+        burst: world.burst,
+        counters: Mutex::default(),
+    });
+    let servers = PageServers::without_requests();
+    let dial: Arc<dyn Dial> = Arc::new(InMemory::new(move |address: &str| {
+        let running = pages.running();
+        pages.counters.lock().retain(|other, _| {
+            let is_running = running.contains(other);
+            if !is_running {
+                servers.remove(other);
+            }
+            is_running
+        });
+        if !running.iter().any(|other| other == address) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (pages, key) = (Arc::clone(&pages), address.to_owned());
+        servers.serve(address, move |_| PageResponse::page(pages.page(&key)));
+        servers.dial(address)
+    }));
+    Ok(Arc::new(Sources::new(file, Some(dial))?))
+}
+
+impl Pages {
+    /// The addresses of the running pods of `burst`.
+    fn running(&self) -> Vec<String> {
+        let pods = self.cluster.list("pods", Some(NAMESPACE));
+        let is_running = |pod: &&Value| {
+            text(pod, "/metadata/labels/app") == "burst" && text(pod, "/status/phase") == "Running"
+        };
+        let address = |pod: &Value| format!("{}:{PAGE_PORT}", text(pod, "/status/podIP"));
+        pods.iter().filter(is_running).map(address).collect()
+    }
+
+    /// Returns the page of a pod, with its counter. Each ready pod serves the same share of all requests.
+    fn page(&self, address: &str) -> String {
+        let Some(state) = self.load.state(self.burst) else { return String::new() };
+        let of_all = state.work.iter().map(|WorkState { served, .. }| served).sum();
+        let mut counters = self.counters.lock();
+        let counter = counters.entry(address.to_owned()).or_insert(Counter { requests: 0.0, of_all });
+        counter.requests += (of_all - counter.of_all) / state.ready.max(1) as f64;
+        counter.of_all = of_all;
+        format!(
+            "# TYPE http_requests_total counter\nhttp_requests_total{{code=\"200\"}} {}\n",
+            counter.requests
+        )
+    }
 }

@@ -1,13 +1,11 @@
-//! The chart on the terminal: replicas and metrics over the time of day, events, and the scores.
+//! The charts for a terminal: replicas and metrics over the time of day, events, and the scores.
 
-mod canvas;
 mod curves;
-#[cfg(test)]
-mod tests;
 
+use std::cmp::Reverse;
 use std::io::IsTerminal as _;
 
-use self::canvas::{Paint, Row};
+use self::curves::{Paint, Row};
 use super::figure::TimeAxis;
 use super::run::{Comparison, EventMark, HpaRun, Run};
 use super::{table, text};
@@ -20,9 +18,9 @@ const WIDTH: usize = 80;
 const LEAST_WIDTH: usize = 40;
 /// The maximum number of HPAs with charts. The HTML page has room for more.
 const CHARTS: usize = 3;
-/// The maximum number of rescales in a list, and of warnings in a list.
+/// The maximum length of a list of rescales or warnings.
 const LISTED: usize = 12;
-/// The columns before the plot, for labels and the axis.
+/// The width of the labels and the axis before the plot.
 const GUTTER: usize = 8;
 
 /// The capabilities of the terminal.
@@ -43,12 +41,12 @@ impl Default for ChartStyle {
 }
 
 impl ChartStyle {
-    /// The style for standard output: its width, colours on a capable terminal unless `NO_COLOR` is set, and only ASCII
-    /// with `--ascii` or where the locale is not UTF-8.
+    /// Returns the style for standard output: the width of the terminal, colours on a capable terminal unless
+    /// `NO_COLOR` is set, and only ASCII if `ascii` is set or the locale is not UTF-8.
     pub fn stdout(ascii: bool) -> Self {
         let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let is_terminal = std::io::stdout().is_terminal();
-        // The first variable that is set decides, as in POSIX.
+        // As in POSIX, the first variable that is set determines the locale.
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG"));
         let is_utf8 = cfg!(windows)
             || locale.is_some_and(|locale| {
@@ -67,8 +65,8 @@ impl ChartStyle {
     }
 }
 
-/// Draws the runs as lines of a terminal. Only the table of scores may be wider than the style allows. Of several
-/// variants, only the first shows its metrics. The others show only their replicas.
+/// Draws the runs as lines for a terminal. Only the table of scores may be wider than the style allows. If there are
+/// several variants, only the first one shows its metrics.
 pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let mut rows = Vec::new();
     let groups = table::variants(comparison);
@@ -103,10 +101,9 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
     let mut chart: String = rows.iter().map(|row| row.print(style)).collect();
     chart.push('\n');
     for line in table::scores(comparison).lines() {
-        // Tables are not cut, because a truncated score is useless.
-        chart.push_str(
-            &Row::default().with(Paint::Plain, line).print(&ChartStyle { width: usize::MAX, ..*style }),
-        );
+        // The table is not cut, because a truncated score is useless.
+        let style = ChartStyle { width: usize::MAX, ..*style };
+        chart.push_str(&Row::default().with(Paint::Plain, line).print(&style));
     }
     for (topic, note) in &comparison.notes {
         chart.push_str(&Row::default().with(Paint::Quiet, &format!("{topic}: {note}")).print(style));
@@ -115,31 +112,18 @@ pub fn render(comparison: &Comparison, style: &ChartStyle) -> String {
 }
 
 fn title(run: &Run) -> [Row; 2] {
-    let facts = format!(
-        "{} from {} UTC, a sync every {}, seed {}",
-        text::span(run.duration),
-        run.start.strftime("%Y-%m-%d %H:%M"),
-        text::span(run.period),
-        run.seed
-    );
+    let facts = text::facts(run).join(", ");
     [Row::default().with(Paint::Strong, &run.title), Row::default().with(Paint::Quiet, &facts)]
 }
 
-/// The heading and the largest rescales, in order of time. Empty for compared variants, unless the variant has no
-/// rescale.
+/// A heading and the largest rescales, oldest first. If variants are compared, only the absence of rescales is
+/// reported.
 fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
-    let change = |from: i32, to: i32| i64::from(to).abs_diff(i64::from(from));
-    let mut changed: Vec<_> = hpa
-        .decisions
-        .iter()
-        .filter_map(|point| {
-            let (current, desired) = (point.explanation.current, point.applied()?);
-            (current != desired).then(|| (point, change(current, desired)))
-        })
-        .collect();
+    let rescales = hpa.decisions.iter().filter_map(|point| Some((point, point.rescale()?)));
+    let mut changed: Vec<_> = rescales.collect();
     let total = changed.len();
     if total > LISTED {
-        changed.sort_by_key(|(point, change)| (std::cmp::Reverse(*change), point.at));
+        changed.sort_by_key(|(point, (from, to))| (Reverse(to.abs_diff(*from)), point.at));
         changed.truncate(LISTED);
         changed.sort_by_key(|(point, _)| point.at);
     }
@@ -149,10 +133,8 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
         _ if total > LISTED => format!("the {LISTED} largest of {total} rescales"),
         _ => counted(total, "rescale"),
     };
-    let long = run.duration.as_secs() > 86_400;
-    let lines = changed.iter().map(|(point, _)| {
-        let time = text::time_of_day(run.start, point.at, long);
-        let (from, to) = (point.explanation.current, point.applied().unwrap_or_default());
+    let lines = changed.iter().map(|(point, (from, to))| {
+        let time = text::time_of_day(run, point.at);
         Row::default()
             .with(Paint::Quiet, &format!("  {time}  "))
             .with(Paint::Strong, &format!("{from:>3} → {to:<3}  "))
@@ -161,7 +143,7 @@ fn rescales(run: &Run, hpa: &HpaRun, is_compared: bool) -> Vec<Row> {
     [Row::default().with(Paint::Strong, &heading)].into_iter().chain(lines).collect()
 }
 
-/// The warnings, grouped by reason.
+/// A heading and the warnings, grouped by reason. Empty without warnings.
 fn warnings(run: &Run, hpa: &HpaRun) -> Vec<Row> {
     let mut reasons: Vec<(&EventMark, &EventMark, u64)> = Vec::new();
     for event in hpa.events.iter().filter(|event| event.warning) {
@@ -170,10 +152,9 @@ fn warnings(run: &Run, hpa: &HpaRun) -> Vec<Row> {
             None => reasons.push((event, event, 1)),
         }
     }
-    let long = run.duration.as_secs() > 86_400;
     let lines = reasons.into_iter().take(LISTED).map(|(first, last, count)| {
-        let time = text::time_of_day(run.start, first.at, long);
-        let until = text::time_of_day(run.start, last.at, long);
+        let time = text::time_of_day(run, first.at);
+        let until = text::time_of_day(run, last.at);
         let until = if count == 1 { String::new() } else { format!(" ({count} times until {until})") };
         Row::default()
             .with(Paint::Quiet, &format!("  {time}  "))

@@ -1,26 +1,23 @@
-//! Exports for other programs: CSV with a row per sample, and JSON with all values.
+//! Exports for other programs: CSV with one row per sample, and JSON or YAML with all values.
 
-mod json;
-#[cfg(test)]
-mod tests;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-pub use self::json::{json, yaml};
-use super::run::{Comparison, HpaRun, Run};
+use serde::Serialize;
 
-/// The columns of every CSV, in order. One column per metric follows. Its name consists of `metric:`, the metric's name
-/// in sentences, and the unit in parentheses, if any.
+use super::run::{Comparison, HpaRun, MetricSeries, Run};
+
+/// The columns of every CSV export, in order. They are followed by one column per metric. Its name consists of
+/// `metric:`, the metric's short name, and the unit in parentheses, if any.
 ///
-/// - `variant`, `namespace`, `hpa`: the HPA and variant of the sample.
+/// - `variant`, `namespace`, `hpa`: the HPA and the variant of the sample.
 /// - `time`, `seconds`: the time in RFC 3339 (UTC), and the seconds since the start.
-/// - `wanted`, `running`, `ready`, `min`, `max`: `spec.replicas`, existing pods, ready pods, the bounds.
-/// - `demand`, `capacity`, `queued`: incoming work, capacity of the ready pods, queue length, in the
-///   load's unit.
-/// - `proposal`, `stabilized`, `rate_allows`: the steps of the last decision. Empty before the first
-///   decision, or if the decision skipped the step.
-/// - `decision`: the sentence of the last recorded decision since the previous row.
+/// - `wanted`, `running`, `ready`, `min`, `max`: `spec.replicas`, existing pods, ready pods, and the bounds.
+/// - `demand`, `capacity`, `queued`: the incoming work, the capacity of the ready pods and the queue length, in the
+///   unit of the load.
+/// - `proposal`, `stabilized`, `rate_allows`: the counts of the last decision. Empty before the first decision, or if
+///   the decision skipped the step.
+/// - `decision`: the sentence of the last recorded decision since the previous row. Empty without such a decision.
 pub const COLUMNS: [&str; 17] = [
     "variant",
     "namespace",
@@ -43,8 +40,8 @@ pub const COLUMNS: [&str; 17] = [
     "decision",
 ];
 
-/// Writes a header and a row per sample of every HPA and variant. Lines end with `\n`. Fields are quoted only
-/// where RFC 4180 requires it.
+/// Formats a comparison as CSV: a header, and one row per sample of every HPA and variant. Lines end with `\n`. Fields
+/// are quoted only where RFC 4180 requires quotes.
 pub fn csv(comparison: &Comparison) -> String {
     let hpas = || comparison.runs.iter().flat_map(|run| run.hpas.iter().map(move |hpa| (run, hpa)));
     let metrics: BTreeSet<String> = hpas().flat_map(|(_, hpa)| hpa.metrics.iter().map(name_of)).collect();
@@ -60,7 +57,7 @@ pub fn csv(comparison: &Comparison) -> String {
     csv
 }
 
-fn name_of(metric: &super::run::MetricSeries) -> String {
+fn name_of(metric: &MetricSeries) -> String {
     match metric.unit {
         "" => format!("metric:{}", metric.subject),
         unit => format!("metric:{} ({unit})", metric.subject),
@@ -73,9 +70,7 @@ fn rows(csv: &mut String, run: &Run, hpa: &HpaRun, metrics: &BTreeSet<String>) {
         metrics.iter().map(|metric| hpa.metrics.iter().find(|series| name_of(series) == *metric)).collect();
     let mut decisions = hpa.decisions.iter().peekable();
     for (index, sample) in hpa.samples.iter().enumerate() {
-        let time =
-            jiff::SignedDuration::try_from(sample.at).ok().and_then(|at| run.start.checked_add(at).ok());
-        let time = time.map(|time| time.to_string()).unwrap_or_default();
+        let time = run.start.checked_add(sample.at).map(|time| time.to_string()).unwrap_or_default();
         let mut decision = None;
         while let Some(point) = decisions.next_if(|point| point.at <= sample.at) {
             decision = Some(field(&point.sentence));
@@ -116,5 +111,53 @@ fn field(text: &str) -> String {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
         text.to_owned()
+    }
+}
+
+/// The version of the JSON format. The version increases when a field is removed or changes its meaning.
+const VERSION: u32 = 1;
+
+/// The JSON document of a comparison.
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    runs: &'a [Run],
+    notes: &'a BTreeMap<String, String>,
+}
+
+impl<'a> Document<'a> {
+    fn new(comparison: &'a Comparison) -> Self {
+        let Comparison { runs, notes } = comparison;
+        Self { version: VERSION, runs, notes }
+    }
+}
+
+/// Formats all values of a comparison as one line of JSON, an object with `version`, `runs` and `notes`. Each run has
+/// its HPAs with their samples, metrics, decisions, events and scores. Times are seconds since the start of the run, or
+/// timestamps in RFC 3339.
+pub fn json(comparison: &Comparison) -> String {
+    // The document always serializes.
+    let mut text = serde_json::to_string(&Document::new(comparison)).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Formats the values of [`json`] as one YAML document.
+pub fn yaml(comparison: &Comparison) -> String {
+    // The document always serializes.
+    let text = serde_saphyr::to_string(&Document::new(comparison)).unwrap_or_default();
+    format!("{}\n", text.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::field;
+
+    #[test]
+    fn csv_quotes_fields_with_special_characters() {
+        assert_eq!(
+            ["plain", "a,b", "say \"hi\"", "two\nlines"].map(field),
+            ["plain", "\"a,b\"", "\"say \"\"hi\"\"\"", "\"two\nlines\""]
+        );
     }
 }

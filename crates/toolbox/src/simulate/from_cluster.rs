@@ -1,32 +1,35 @@
-//! Builds a scenario from a cluster: an HPA, its target, and their current state, with read-only requests.
+//! Builds a scenario from the state of an HPA and its target in a cluster, with read-only requests.
 //!
 //! The load is constant: the current usage of the pods, and the values of custom and external metrics in the HPA's
-//! status. Startup times come from the pods' conditions. The scaling policies that apply to the HPA are part of the
-//! scenario. With policies, the scenario starts at the current time, because schedules depend on the time. The result
-//! is a starting point, which `--print-scenario` prints as a file to edit.
+//! status. Startup times come from the conditions of the pods. The scaling policies that apply to the HPA are part of
+//! the scenario. With policies, the scenario starts at the current time, because schedules depend on the time.
+//! `--print-scenario` prints the scenario as a file to edit.
 
 mod measure;
-mod policies;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clock::{Clock, SystemClock};
+use controller::policy::{ANNOTATION, GROUP, Kind, VERSION};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use self::measure::Measured;
-use self::policies::Policies;
 use super::scenario::Node;
 use crate::options;
 use crate::pointer::{at, text};
 use cluster::call::Call;
 use cluster::client::{ClientError, Clients};
+use cluster::decode::DecodeError;
 use cluster::error::ApiError;
 use cluster::kubeconfig::{ClusterOptions, KubeconfigError, load_for_user};
+use cluster::list::{self, Collection};
 use cluster::mapper::{MapError, Mapper};
 use cluster::scale::Scales;
+use cluster::watch::Watched;
 
-/// The maximum size of a response, in bytes. The largest response lists the pods of one workload.
+/// The maximum size of a response, in bytes. The largest response is the list of the pods of a workload.
 const LIMIT: usize = 64 << 20;
 
 /// The reason why a scenario could not be built from a cluster.
@@ -52,7 +55,7 @@ pub enum FromClusterError {
         /// The cause.
         source: ApiError,
     },
-    /// The target's kind cannot be resolved.
+    /// The target's kind cannot be resolved to a resource.
     #[error("failed to resolve the target's kind: {0}")]
     Kind(#[from] MapError),
     /// The HPA's target has no scale subresource.
@@ -79,11 +82,13 @@ pub(super) fn read(options: &ClusterOptions, name: &str) -> Result<Node, FromClu
 #[derive(Debug, Clone, Default)]
 pub(super) struct ClusterObjects {
     pub(super) hpa: Value,
-    /// The target itself, if it is a Deployment, StatefulSet or ReplicaSet.
+    /// The Deployment, StatefulSet or ReplicaSet that the HPA scales. `None` for any other kind of target.
     pub(super) target: Option<Value>,
+    /// `spec.replicas` of the target's scale.
     pub(super) replicas: i32,
+    /// The pods of the target.
     pub(super) pods: Vec<Value>,
-    /// The PodMetrics; empty if they are unavailable.
+    /// The PodMetrics. Empty if they are unavailable.
     pub(super) usage: Vec<Value>,
     pub(super) policies: Policies,
 }
@@ -128,7 +133,7 @@ pub(super) async fn read_objects(
     let usage = Call::get(["apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"])
         .query("labelSelector", &scale.selector)
         .about("pods.metrics.k8s.io", "");
-    // Usage is unavailable without metrics-server, and the HPA may not need it.
+    // An error is ignored. The usage is unavailable without metrics-server, and the HPA may not need it.
     let usage = get(clients, &usage.at_most(LIMIT), String::new()).await.unwrap_or_default();
     let policies = Policies::read(clients, &hpa).await;
     let (pods, usage) = (items(pods), items(usage));
@@ -149,7 +154,7 @@ fn items(list: Value) -> Vec<Value> {
     }
 }
 
-/// Builds the scenario file, with its fields in the usual order.
+/// Builds the scenario. `now` is the start of a scenario with policies.
 pub(super) fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
     let source: Arc<str> = "the scenario from the cluster".into();
     let (namespace, name) = (text(&objects.hpa, "/metadata/namespace"), text(&objects.hpa, "/metadata/name"));
@@ -167,11 +172,11 @@ pub(super) fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
     let target = text(&objects.hpa, "/spec/scaleTargetRef/name");
     let is_workload = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"].contains(&kind);
     if !is_workload && let Some(reference) = spec.get_mut("scaleTargetRef") {
-        // The model has no other kind of workload. A Deployment takes its place.
+        // The embedded cluster does not support the kind of the target. A Deployment replaces the target.
         *reference = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": target});
     }
     let kind = if is_workload { kind } else { "Deployment" };
-    let metadata = policies::metadata(&objects.hpa);
+    let metadata = metadata(&objects.hpa);
     let has_policy = metadata.get("annotations").is_some() || !objects.policies.manifests.is_empty();
     let hpa = map(vec![("metadata", metadata), ("spec", spec)]);
     let workload = map(vec![
@@ -203,6 +208,116 @@ pub(super) fn scenario(objects: &ClusterObjects, now: Timestamp) -> Node {
         document.put("policies", Node::list(&source, manifests));
     }
     document
+}
+
+/// The scaling policies that apply to an HPA.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Policies {
+    /// The manifests. `namespaceSelector` is already applied and therefore removed, because the namespaces of a
+    /// scenario have no labels.
+    pub(super) manifests: Vec<Value>,
+    /// Sentences about policies that could not be read. The run ignores these policies.
+    pub(super) notes: Vec<String>,
+}
+
+type LabelMap = BTreeMap<String, String>;
+
+impl Policies {
+    /// Reads the policies that apply to an HPA. A cluster without the CRDs of policies has no policies.
+    async fn read(clients: &Clients, hpa: &Value) -> Self {
+        let mut policies = Self::default();
+        let namespace = text(hpa, "/metadata/namespace");
+        let labels = labels(hpa);
+        // The labels of the namespace are read only if a policy selects namespaces.
+        let mut namespace_labels = None;
+        for kind in Kind::ALL {
+            let found = match policies_of(clients, kind, namespace).await {
+                Ok(found) => found,
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => {
+                    let resource = kind.resource();
+                    policies.notes.push(format!("the run has no {resource}, which cannot be read: {error}"));
+                    continue;
+                }
+            };
+            for object in found {
+                let Ok(policy) = kind.decode(object.to_string().as_bytes()) else { continue };
+                let selects_namespaces =
+                    policy.namespace_selector.as_ref().is_ok_and(|selector| !selector.is_empty());
+                if kind == Kind::Cluster && selects_namespaces && namespace_labels.is_none() {
+                    namespace_labels = Some(policies.namespace_labels(clients, namespace).await);
+                }
+                if policy.selects(&labels, namespace_labels.as_ref().unwrap_or(&LabelMap::new())) {
+                    policies.manifests.push(manifest(kind, &object));
+                }
+            }
+        }
+        policies
+    }
+
+    async fn namespace_labels(&mut self, clients: &Clients, namespace: &str) -> LabelMap {
+        let call = Call::get(["api", "v1", "namespaces", namespace]).about("namespaces", namespace);
+        match clients.core.json::<Value>(&call).await {
+            Ok(namespace) => labels(&namespace),
+            Err(error) => {
+                self.notes.push(format!(
+                    "the run has no ClusterScalingPolicy with a namespaceSelector, because the namespace cannot be \
+                     read: {error}"
+                ));
+                LabelMap::new()
+            }
+        }
+    }
+}
+
+/// Returns the `metadata` of an HPA's manifest: name, namespace, labels, and the annotation with the policy.
+fn metadata(hpa: &Value) -> Value {
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), at(hpa, "/metadata/name").clone());
+    metadata.insert("namespace".to_owned(), at(hpa, "/metadata/namespace").clone());
+    let labels = at(hpa, "/metadata/labels");
+    if !labels.is_null() {
+        metadata.insert("labels".to_owned(), labels.clone());
+    }
+    if let Some(policy) = at(hpa, "/metadata/annotations").get(ANNOTATION) {
+        metadata.insert("annotations".to_owned(), json!({ (ANNOTATION): policy }));
+    }
+    Value::Object(metadata)
+}
+
+async fn policies_of(clients: &Clients, kind: Kind, namespace: &str) -> Result<Vec<Value>, ApiError> {
+    let namespace = (kind == Kind::Namespaced).then_some(namespace);
+    let resource = kind.resource();
+    let mut objects = Vec::new();
+    let collection = Collection { group: GROUP, version: VERSION, namespace, resource, fields: "" };
+    list::each(&clients.core, collection, |object| -> Result<(), DecodeError> {
+        objects.push(serde_json::from_slice(object)?);
+        Ok(())
+    })
+    .await?;
+    Ok(objects)
+}
+
+fn manifest(kind: Kind, object: &Value) -> Value {
+    let mut spec = at(object, "/spec").clone();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("namespaceSelector");
+    }
+    let mut metadata = json!({"name": at(object, "/metadata/name")});
+    // The time of creation is kept, because the older of two policies of the same level takes precedence.
+    for field in ["namespace", "creationTimestamp"] {
+        let value = at(object, &format!("/metadata/{field}"));
+        if let Some(metadata) = metadata.as_object_mut().filter(|_| !value.is_null()) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+    json!({"apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind.as_str(), "metadata": metadata, "spec": spec})
+}
+
+fn labels(object: &Value) -> LabelMap {
+    let labels = at(object, "/metadata/labels").as_object();
+    let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    labels.into_iter().flatten().filter_map(text).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Records the controller's decisions during a simulation.
+//! Records the controller's decisions and the effects of scaling policies during a simulation.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,15 +16,14 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
-use super::policy_spans::PolicySpans;
-use super::run::{DecisionPoint, EventMark, MetricSeries, Sample};
+use super::run::{DecisionPoint, EventMark, MetricSeries, PolicySpan, Sample};
 use controller::reconcile::{ConcludedSync, Observer};
 use controller::store::Key;
 
-/// The maximum number of pods that an explanation lists for each group of uncounted pods.
+/// The maximum number of pods that a recorded explanation lists for each group other than `Ready`.
 const LISTED_PODS: usize = 5;
-/// The maximum number of decisions for all HPAs together. Beyond it, only decisions that require a
-/// scale write are recorded.
+/// The maximum number of decisions for all HPAs together. Beyond this number, only decisions that require a scale write
+/// are recorded.
 const KEPT_DECISIONS: usize = 40_000;
 
 /// Records the decisions about all HPAs of one run.
@@ -39,28 +38,29 @@ pub(super) struct Recorder {
 /// The record of one HPA.
 #[derive(Debug, Clone)]
 pub(super) struct Track {
-    /// The numbers of the last decision, for the next samples.
+    /// The numbers of the last decision, which the next sample contains.
     pub(super) latest: Latest,
-    /// The metrics, without values.
+    /// The metrics of the spec, in order. `values` is empty.
     pub(super) metrics: Vec<MetricSeries>,
     pub(super) policies: PolicySpans,
     pub(super) decisions: Vec<DecisionPoint>,
     pub(super) events: Vec<EventMark>,
     /// Each write of the replica count: time, previous count, new count.
     pub(super) rescales: Vec<(Duration, i32, i32)>,
-    /// The number of decisions without effect that were dropped at the limit.
+    /// The number of decisions without effect that were dropped beyond [`KEPT_DECISIONS`].
     pub(super) left_out: usize,
+    /// The steps of the last decision. A decision with the same steps and no scale write is not recorded.
     shape: Option<DecisionSteps>,
-    /// The events of the last sync, by reason and text.
+    /// The events of the last sync, as reason and text.
     last_events: Vec<(&'static str, String)>,
 }
 
-/// The numbers of one decision.
+/// The numbers of the last decision about an HPA.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Latest {
     /// The bounds and steps of the decision. The other fields have their defaults.
     pub(super) sample: Sample,
-    /// One per metric of the spec.
+    /// One value per metric of the spec. `None` without a reading.
     pub(super) values: Vec<Option<f64>>,
 }
 
@@ -92,7 +92,6 @@ impl Recorder {
         self.tracks.lock().remove(key)
     }
 
-    /// The numbers of the last decision about an HPA.
     pub(super) fn latest(&self, key: &Key) -> Latest {
         self.tracks.lock().get(key).map(|track| track.latest.clone()).unwrap_or_default()
     }
@@ -152,9 +151,7 @@ impl Track {
         let readings: Vec<_> = explanation.metrics.iter().map(MetricExplanation::reading).collect();
         for (series, reading) in self.metrics.iter_mut().zip(&readings) {
             if let Some(reading) = reading {
-                series.target = in_unit(reading.target);
-                series.tolerated_from = series.target * reading.lowest_tolerated;
-                series.tolerated_to = series.target * reading.highest_tolerated;
+                set_target(series, reading);
             }
         }
         let value = |index: usize| {
@@ -165,7 +162,8 @@ impl Track {
         self.latest = Latest { sample, values: (0..self.metrics.len()).map(value).collect() };
     }
 
-    /// Records the events that the previous sync did not emit.
+    /// Records the events that are new in this sync. The controller repeats an event in every sync while its cause
+    /// lasts.
     fn note_events<'a>(&mut self, at: Duration, events: impl Iterator<Item = &'a EventIntent>) {
         let mut current = Vec::new();
         for event in events {
@@ -187,7 +185,7 @@ impl Track {
     }
 }
 
-/// The bounds and steps of a decision. The other fields have their defaults.
+/// Returns a sample with the bounds and steps of a decision. The other fields have their defaults.
 pub(super) fn steps_of(explanation: &Explanation, policy: Option<&PolicyEffect>) -> Sample {
     Sample {
         min: explanation.min,
@@ -220,8 +218,8 @@ impl DecisionSteps {
     }
 }
 
-/// The sentence of a decision. If the policy changed the count, the sentence is about the policy, because the policy
-/// is the last step of a sync. Other effects of the policy follow the sentence of the decision.
+/// The sentence of a decision. If the policy changed the count, the sentence is about the policy, because the policy is
+/// the last step of a sync. Otherwise, effects of the policy follow the sentence of the decision.
 pub(super) fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
     let recommended = explanation.sentence(at);
     let Some((policy, steps)) = policy.and_then(|policy| Some((policy, policy.sentence()?))) else {
@@ -261,10 +259,65 @@ pub(super) fn series(metric: &MetricSource, settings: &Settings) -> MetricSeries
     }
 }
 
+/// Sets the target and the tolerance of a series to those of a reading.
+pub(super) fn set_target(series: &mut MetricSeries, reading: &MetricReading) {
+    series.target = in_unit(reading.target);
+    series.tolerated_from = series.target * reading.lowest_tolerated;
+    series.tolerated_to = series.target * reading.highest_tolerated;
+}
+
 /// Converts a measured amount to the unit of its series.
 pub(super) fn in_unit(measure: Measure) -> f64 {
     match measure {
         Measure::Percent(percent) => f64::from(percent),
         Measure::Milli(amount) | Measure::MilliPerPod(amount) => amount as f64 / 1_000.0,
     }
+}
+
+/// The periods in which a scaling policy has an effect on one HPA. A period lasts from the first sync with an effect to
+/// the first sync without it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PolicySpans {
+    open: Vec<PolicySpan>,
+    done: Vec<PolicySpan>,
+}
+
+impl PolicySpans {
+    /// Adds the effect at a sync.
+    pub(super) fn note(&mut self, at: Duration, effect: Option<&PolicyEffect>) {
+        let steps = effect.map_or(&[][..], |effect| &effect.steps);
+        let now: Vec<PolicySpan> = steps.iter().map(|step| span(at, step)).collect();
+        let continues =
+            |open: &PolicySpan, now: &PolicySpan| open.reason == now.reason && open.bound == now.bound;
+        let (open, ended) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition(|open| now.iter().any(|now| continues(open, now)));
+        self.open = open;
+        self.close(ended, at);
+        for span in now {
+            if !self.open.iter().any(|open| continues(open, &span)) {
+                self.open.push(span);
+            }
+        }
+    }
+
+    /// Returns the periods by start. A period whose effect continues at `end` ends there.
+    pub(super) fn finish(mut self, end: Duration) -> Vec<PolicySpan> {
+        let open = std::mem::take(&mut self.open);
+        self.close(open, end);
+        self.done.sort_by_key(|span| (span.from, span.reason));
+        self.done
+    }
+
+    fn close(&mut self, ended: Vec<PolicySpan>, at: Duration) {
+        self.done.extend(ended.into_iter().map(|span| PolicySpan { to: at, ..span }));
+    }
+}
+
+fn span(at: Duration, step: &Step) -> PolicySpan {
+    let bound = match step {
+        Step::Schedule(schedule) => Some((schedule.from, schedule.to)),
+        _ => None,
+    };
+    PolicySpan { from: at, to: at, reason: step.reason(), what: step.to_string(), bound }
 }

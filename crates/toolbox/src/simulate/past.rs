@@ -1,9 +1,10 @@
-//! The recent past of a cluster's HPA as a run, so that figures, scores and pages can show it like a simulation.
+//! The recent past of a cluster's HPA as a [`Run`], the input of figures, scores and pages.
 //!
 //! The sources are the recorded decisions of a controller, the observations of a watch, and events. A recorded decision
-//! holds from its first sync to the next decision. Before the first recorded decision, counts and values come from the
-//! watch and from events.
+//! applies from its first sync to the next decision. Before the first recorded decision, counts and values come from
+//! the watch and from events.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,22 +12,21 @@ use autoscaling::explanation::{
     DecisionPath, Explanation, Measure, MetricExplanation, MetricReading, PodGroup, Subject,
 };
 use autoscaling::settings::Settings;
-use autoscaling::spec::Spec;
+use autoscaling::spec::{MetricSource, Spec, ValueTarget};
 use jiff::{SignedDuration, Timestamp};
 use policies::steps::PolicyEffect;
 
-use super::observe::{in_unit, sentence, series, steps_of};
-use super::policy_spans::PolicySpans;
-use super::run::{DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, TimelineEvent};
+use super::observe::{PolicySpans, in_unit, sentence, series, set_target, steps_of};
+use super::run::{DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent};
 use super::scores::{Unserved, scores};
 
-/// The shortest run.
+/// The minimum length of a run.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(1);
-/// The margin before the next sync that keeps the sync out of a sample.
+/// The time between a sample and the next sync. The sample does not include the effect of that sync.
 const SYNCED: Duration = Duration::from_millis(1);
-/// Maximum number of samples of a run. A longer run has a longer period.
+/// The maximum number of samples of a run. A longer run has a longer period.
 const SAMPLES: u32 = 6_000;
-/// Maximum number of metrics of a run. The steps of decisions show all metrics.
+/// The maximum number of metrics of a run. The steps of decisions contain all metrics.
 const METRICS: usize = 6;
 
 /// The recent past of an HPA.
@@ -42,9 +42,9 @@ pub(crate) struct Past {
     pub(crate) period: Duration,
     /// The end, usually the current time.
     pub(crate) to: Timestamp,
-    /// The recorded decisions, oldest first. Empty without a record.
+    /// The recorded decisions, oldest first. Empty if the record of the controller is unavailable.
     pub(crate) decisions: Vec<PastDecision>,
-    /// The decision at the end.
+    /// The decision at the time `to`.
     pub(crate) current: PastDecision,
     /// The observations of a watch, oldest first.
     pub(crate) observations: Vec<PastStatus>,
@@ -52,7 +52,7 @@ pub(crate) struct Past {
     pub(crate) counts: Vec<(Timestamp, i32)>,
     /// Events about the HPA, oldest first: the time, whether it is a warning, the reason, and the message.
     pub(crate) events: Vec<(Timestamp, bool, String, String)>,
-    /// Changes of the leader and foreign writes, oldest first.
+    /// Changes of the leader and foreign writes, oldest first, as time and description.
     pub(crate) happenings: Vec<(Timestamp, String)>,
 }
 
@@ -66,9 +66,9 @@ pub(crate) struct PastDecision {
     pub(crate) syncs: u32,
     pub(crate) explanation: Arc<Explanation>,
     pub(crate) policy: Option<Arc<PolicyEffect>>,
-    /// The count after the decision. `None` if it is unknown.
+    /// The count after the decision. `None` if the count is unknown.
     pub(crate) wanted: Option<i32>,
-    /// The lowest and the highest ratio of each metric in all syncs, by the metric's short name.
+    /// The short name of each metric, with its lowest and its highest ratio in all syncs.
     pub(crate) ratios: Vec<(String, f64, f64)>,
 }
 
@@ -80,23 +80,27 @@ pub(crate) struct PastStatus {
     pub(crate) current: i32,
     /// `status.desiredReplicas`.
     pub(crate) desired: i32,
-    /// The values of the first metrics of the spec, in percent or units.
+    /// The values of the metrics of the spec, in order, in percent or units. The list may be shorter than the spec.
     pub(crate) values: Vec<Option<f64>>,
 }
 
-/// The past as a run, and whether it has the numbers of pods.
+/// The past as a run.
 #[derive(Debug, Clone)]
 pub(crate) struct PastRun {
     pub(crate) run: Run,
-    /// Whether the numbers of running and of ready pods are known.
+    /// Whether the number of running pods is known for at least one sample.
     pub(crate) has_running: bool,
+    /// Whether the number of ready pods is known for at least one sample.
     pub(crate) has_ready: bool,
 }
 
 impl PastDecision {
+    fn readings(&self) -> impl Iterator<Item = &MetricReading> {
+        self.explanation.metrics.iter().filter_map(MetricExplanation::reading)
+    }
+
     fn reading(&self, subject: &Subject) -> Option<&MetricReading> {
-        let mut readings = self.explanation.metrics.iter().filter_map(MetricExplanation::reading);
-        readings.find(|reading| reading.subject == *subject)
+        self.readings().find(|reading| reading.subject == *subject)
     }
 
     /// The value of a metric at a time after the first sync of the decision. Before the last sync, it is the middle of
@@ -114,18 +118,15 @@ impl PastDecision {
 
     /// The number of ready pods, if a metric counts them.
     fn ready(&self) -> Option<i32> {
-        let mut readings = self.explanation.metrics.iter().filter_map(MetricExplanation::reading);
-        readings.find_map(|reading| {
-            let listed = reading.pods.iter().filter(|pod| pod.group == PodGroup::Ready).count();
-            let counted = reading.unlisted.iter().filter(|count| count.group == PodGroup::Ready);
-            let counted: usize = counted.map(|count| usize::try_from(count.pods).unwrap_or(usize::MAX)).sum();
+        self.readings().find_map(|reading| {
             let is_per_pod = !reading.pods.is_empty() || !reading.unlisted.is_empty();
+            let counted = || reading.count(|group| group == PodGroup::Ready);
             let ready = reading.ready_pods.and_then(|pods| i32::try_from(pods).ok());
-            ready.or_else(|| is_per_pod.then(|| i32::try_from(listed + counted).unwrap_or(i32::MAX)))
+            ready.or_else(|| is_per_pod.then(|| i32::try_from(counted()).unwrap_or(i32::MAX)))
         })
     }
 
-    /// The number of pods that exist, or `None` if the scale was unavailable.
+    /// The number of pods that exist. `None` if the scale subresource was unavailable.
     fn running(&self) -> Option<i32> {
         let explanation = &self.explanation;
         (explanation.path != DecisionPath::NoScale).then_some(explanation.status_replicas)
@@ -143,11 +144,11 @@ impl Past {
         firsts.into_iter().flatten().min().unwrap_or(self.to)
     }
 
-    /// The past of at most `longest` as a run.
+    /// Returns the past as a run. The run covers at most the time `longest` before the end.
     pub(crate) fn run(&self, longest: SignedDuration) -> PastRun {
         let before = |length| self.to.checked_sub(length).unwrap_or(Timestamp::MIN);
         let start = self.since().clamp(before(longest.max(SHORTEST)), before(SHORTEST));
-        // Figures count whole seconds.
+        // The times of figures are whole seconds.
         let start = Timestamp::from_second(start.as_second()).unwrap_or(start);
         let length = Duration::try_from(self.to.duration_since(start)).unwrap_or_default();
         let period = self.period.max(length / SAMPLES).max(Duration::from_secs(1));
@@ -170,11 +171,11 @@ impl Past {
             let ready = decision.and_then(PastDecision::ready);
             has_running |= running.is_some();
             has_ready |= ready.is_some();
-            let steps = decision.unwrap_or(&self.current);
             let steps = match decision {
-                Some(_) => steps_of(&steps.explanation, steps.policy.as_deref()),
+                Some(decision) => steps_of(&decision.explanation, decision.policy.as_deref()),
                 None => {
-                    Sample { min: steps.explanation.min, max: steps.explanation.max, ..Sample::default() }
+                    let Explanation { min, max, .. } = *self.current.explanation;
+                    Sample { min, max, ..Sample::default() }
                 }
             };
             let running = running.unwrap_or(wanted);
@@ -186,12 +187,12 @@ impl Past {
         }
         let metrics: Vec<_> = metrics.into_iter().map(|(_, series)| series).collect();
         let mut spans = PolicySpans::default();
-        for decision in self.decisions.iter().filter(|decision| decision.last >= start) {
+        let recorded = || self.decisions.iter().filter(|decision| decision.last >= start);
+        for decision in recorded() {
             spans.note(after(decision.first), decision.policy.as_deref());
         }
-        let recorded = self.decisions.iter().filter(|decision| decision.last >= start);
         let current = Some(&self.current).filter(|_| self.decisions.is_empty());
-        let decisions = recorded.chain(current).map(|decision| {
+        let decisions = recorded().chain(current).map(|decision| {
             let at = decision.first.max(start);
             DecisionPoint {
                 at: after(at),
@@ -200,42 +201,35 @@ impl Past {
                 policy: decision.policy.clone(),
             }
         });
-        let events =
-            self.events.iter().filter(|(at, ..)| within(*at)).map(|(at, warning, reason, message)| {
-                EventMark {
-                    at: after(*at),
-                    reason: reason.clone(),
-                    warning: *warning,
-                    message: message.clone(),
-                }
-            });
-        let mut happenings: Vec<_> = self.happenings.clone();
+        let events = self.events.iter().filter(|(at, ..)| within(*at));
+        let events = events.cloned().map(|(at, warning, reason, message)| EventMark {
+            at: after(at),
+            reason,
+            warning,
+            message,
+        });
+        let mut happenings = self.happenings.clone();
         happenings.extend(self.foreign_scales());
         happenings.sort();
         let happenings = happenings.into_iter().filter(|(at, _)| within(*at)).map(|(at, what)| {
             let at = after(at);
             TimelineEvent { from: at, to: at, what }
         });
-        let rescales: Vec<_> = samples
-            .iter()
-            .zip(samples.iter().skip(1))
-            .filter(|(before, after)| before.wanted != after.wanted)
-            .map(|(before, after)| (after.at, before.wanted, after.wanted))
-            .collect();
-        let scores =
-            scores(&samples, &metrics, &rescales, length, Unserved::Lost { units: 0.0, arrived: 0.0 });
-        let hpa = HpaRun {
+        let mut hpa = HpaRun {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             target: self.target.clone(),
             unit: String::new(),
-            scores,
+            scores: Scores::default(),
             metrics,
             policies: spans.finish(length),
             events: events.collect(),
             decisions: decisions.collect(),
             samples,
         };
+        let rescales: Vec<_> = hpa.rescales().collect();
+        let unserved = Unserved::Lost { units: 0.0, arrived: 0.0 };
+        hpa.scores = scores(&hpa.samples, &hpa.metrics, &rescales, length, unserved);
         let run = Run {
             title: format!("{}/{}", self.namespace, self.name),
             variant: "what happened".to_owned(),
@@ -249,8 +243,8 @@ impl Past {
         PastRun { run, has_running, has_ready }
     }
 
-    /// The total load that a metric measured, as times and amounts: the value for all pods together, in percent of one
-    /// pod's request, or in units. Oldest first.
+    /// The load that the metric at `index` of the spec measured, as times and totals of all pods, oldest first. A total
+    /// is in percent of the request of one pod, or in units.
     pub(crate) fn totals(&self, index: usize) -> Vec<(Timestamp, f64)> {
         let Some(metric) = self.spec.metrics.get(index) else { return Vec::new() };
         let subject = metric.subject();
@@ -277,7 +271,7 @@ impl Past {
         seen.chain(recorded).filter(|(_, total)| total.is_finite() && *total >= 0.0).collect()
     }
 
-    /// The count in force at a time.
+    /// The desired count at a time: from the record, the known counts or the watch, or else the first known count.
     pub(crate) fn wanted(&self, at: Timestamp) -> i32 {
         let mut decided = self.until(at).iter().rev().filter_map(|decision| decision.wanted);
         let counted = || self.counts.iter().rev().find(|(time, _)| *time <= at).map(|(_, count)| *count);
@@ -296,7 +290,7 @@ impl Past {
             .unwrap_or(self.current.explanation.current)
     }
 
-    /// The recorded decisions until a time.
+    /// The recorded decisions whose first sync was at or before a time.
     fn until(&self, at: Timestamp) -> &[PastDecision] {
         let count = self.decisions.partition_point(|decision| decision.first <= at);
         self.decisions.get(..count).unwrap_or_default()
@@ -318,8 +312,8 @@ impl Past {
         }
     }
 
-    /// At most [`METRICS`] metrics without values, each with its index in the spec. Metrics that won most often come
-    /// first.
+    /// At most [`METRICS`] metrics without values, each with its index in the spec. The metrics that determined the
+    /// count most often are first.
     fn series(&self) -> Vec<(usize, MetricSeries)> {
         let decisions = || self.decisions.iter().rev().chain([&self.current]);
         let wins = |subject: &Subject| {
@@ -329,13 +323,11 @@ impl Past {
             decisions().filter(won).count()
         };
         let mut all: Vec<_> = self.spec.metrics.iter().enumerate().collect();
-        all.sort_by_key(|(index, metric)| (std::cmp::Reverse(wins(&metric.subject())), *index));
+        all.sort_by_key(|(index, metric)| (Reverse(wins(&metric.subject())), *index));
         let with_targets = all.into_iter().take(METRICS).map(|(index, metric)| {
             let mut series = series(metric, &self.settings);
             if let Some(reading) = decisions().find_map(|decision| decision.reading(&series.subject)) {
-                series.target = in_unit(reading.target);
-                series.tolerated_from = series.target * reading.lowest_tolerated;
-                series.tolerated_to = series.target * reading.highest_tolerated;
+                set_target(&mut series, reading);
             }
             (index, series)
         });
@@ -356,8 +348,7 @@ impl Past {
 }
 
 /// Whether the value of a metric is already the total of all pods.
-fn is_total(metric: &autoscaling::spec::MetricSource) -> bool {
-    use autoscaling::spec::{MetricSource, ValueTarget};
+fn is_total(metric: &MetricSource) -> bool {
     matches!(
         metric,
         MetricSource::Object { target: ValueTarget::Value(_), .. }

@@ -1,5 +1,5 @@
-//! The result of a simulation, as values: all observations of one variant of a scenario. Charts, pages and
-//! tables use only these values. The field names in JSON are a stable interface; fields may be added.
+//! The result of a simulation: all observations of the variants of a scenario. Charts, pages and tables use only these
+//! values. The field names in JSON are a stable interface. Fields may be added.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use serde::{Serialize, Serializer};
 pub struct Run {
     /// The scenario's title.
     pub title: String,
-    /// The settings that distinguish this variant, such as `scaleDown.stabilizationWindowSeconds=60`. Empty
-    /// for the only variant.
+    /// The settings that distinguish this variant, such as `scaleDown.stabilizationWindowSeconds=60`. Empty for the
+    /// only variant.
     pub variant: String,
     /// The random seed.
     pub seed: u64,
-    /// The time at which the run starts.
+    /// The virtual time at which the run starts.
     pub start: Timestamp,
     /// The length of the run.
     #[serde(rename = "durationSeconds", serialize_with = "seconds")]
@@ -45,7 +45,7 @@ pub struct HpaRun {
     pub name: String,
     /// The scale target, as `Kind/name`.
     pub target: String,
-    /// The unit of the load, such as `millicores` or `requests/s`; empty without a load.
+    /// The unit of the load, such as `millicores` or `requests/s`. Empty without a load.
     pub unit: String,
     /// The numbers by which variants are compared.
     pub scores: Scores,
@@ -53,14 +53,24 @@ pub struct HpaRun {
     pub metrics: Vec<MetricSeries>,
     /// The periods in which steps of the scaling policy had an effect, by start. Empty without a policy.
     pub policies: Vec<PolicySpan>,
-    /// Events of the HPA.
+    /// The events about the HPA, oldest first. An event that consecutive syncs repeat is listed once.
     pub events: Vec<EventMark>,
     /// The decisions that changed the replica count or took other steps than the previous decision, oldest first.
-    /// Beyond a maximum number, only decisions that require a scale write are kept. The decision in force at a time is
-    /// the last one at or before that time.
+    /// Beyond a maximum number, only decisions that require a scale write are kept. A decision applies until the next
+    /// decision of the list.
     pub decisions: Vec<DecisionPoint>,
     /// One sample per period, the first at 0.
     pub samples: Vec<Sample>,
+}
+
+impl HpaRun {
+    /// The changes of the desired count between consecutive samples, as time of the later sample, previous count and
+    /// new count.
+    pub fn rescales(&self) -> impl Iterator<Item = (Duration, i32, i32)> {
+        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
+        let counts = pairs.map(|(before, after)| (after.at, before.wanted, after.wanted));
+        counts.filter(|(_, from, to)| from != to)
+    }
 }
 
 /// The state of the workload at one instant.
@@ -72,9 +82,9 @@ pub struct Sample {
     pub at: Duration,
     /// `spec.replicas` at the time of the sample.
     pub wanted: i32,
-    /// Pods that exist and are not terminating.
+    /// The number of pods that exist and are not terminating.
     pub running: i32,
-    /// Pods that are ready.
+    /// The number of ready pods.
     pub ready: i32,
     /// `minReplicas` in force.
     pub min: i32,
@@ -84,45 +94,46 @@ pub struct Sample {
     pub demand: f64,
     /// The work that the ready pods can do, in the same unit.
     pub capacity: f64,
-    /// Items in the queue, for a load with a queue.
+    /// The number of items in the queue. 0 for a load without a queue.
     pub queued: f64,
-    /// The proposal of the last decision, before windows and limits. `None` before the first decision, and if
-    /// the decision has no proposal.
+    /// The proposal of the last decision, before windows and limits. `None` before the first decision, or if the
+    /// decision has no proposal.
     pub proposal: Option<i32>,
-    /// The proposal after the stabilization windows.
+    /// The proposal after the stabilization windows. `None` if the decision has no such step.
     pub stabilized: Option<i32>,
-    /// The highest or lowest count that the rate policies allowed at the last decision.
+    /// The highest or lowest count that the rate policies allowed at the last decision. `None` if no rate policy
+    /// applied.
     pub rate_allows: Option<i32>,
-    /// The count of the last decision without guards and mode of the scaling policy, if they changed the count.
+    /// The recommended count of the last decision, if the scaling policy applied a different count.
     pub withheld: Option<i32>,
 }
 
-/// A period in which steps of the scaling policy with one reason had an effect.
+/// A period in which steps of the scaling policy with the same reason had an effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySpan {
     /// The start, as time since the start of the run.
     #[serde(rename = "fromSeconds", serialize_with = "seconds")]
     pub from: Duration,
-    /// The end.
+    /// The end, as time since the start of the run.
     #[serde(rename = "toSeconds", serialize_with = "seconds")]
     pub to: Duration,
     /// The reason, as in the condition `ScalingPolicyActive`.
     pub reason: StepReason,
-    /// The first step, with its numbers.
+    /// The first step of the period in words, with its numbers.
     pub what: String,
-    /// For a schedule: the bound of the HPA and the bound in force.
+    /// The bound of the HPA's spec and the bound that a schedule sets. `None` for any other step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<(i32, i32)>,
 }
 
-/// One metric over time, as the decisions read it.
+/// The values of one metric over time, as the controller read them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricSeries {
     /// The metric's identity.
     pub subject: Subject,
-    /// `%`, `cores`, `bytes`, or empty for plain numbers.
+    /// The unit: `%`, `cores`, `bytes`, or empty for plain numbers.
     pub unit: &'static str,
     /// The target, in `unit`.
     pub target: f64,
@@ -130,7 +141,8 @@ pub struct MetricSeries {
     pub tolerated_from: f64,
     /// The highest value within tolerance, in `unit`.
     pub tolerated_to: f64,
-    /// The value at each sample's decision. `None` before the first decision, and if the metric failed.
+    /// One value per sample, from the last decision, in `unit`. `None` before the first decision, or if the metric
+    /// failed.
     pub values: Vec<Option<f64>>,
 }
 
@@ -151,9 +163,15 @@ pub struct DecisionPoint {
 }
 
 impl DecisionPoint {
-    /// The count that is applied. `None` if none could be computed.
+    /// The count that is applied. `None` if no count could be computed.
     pub fn applied(&self) -> Option<i32> {
         self.policy.as_ref().map_or(self.explanation.desired, |policy| policy.applied)
+    }
+
+    /// The current and the applied count, if they differ.
+    pub fn rescale(&self) -> Option<(i32, i32)> {
+        let current = self.explanation.current;
+        self.applied().filter(|applied| *applied != current).map(|applied| (current, applied))
     }
 }
 
@@ -179,7 +197,7 @@ pub struct TimelineEvent {
     /// The start, as time since the start of the run.
     #[serde(rename = "fromSeconds", serialize_with = "seconds")]
     pub from: Duration,
-    /// The end. Equal to `from` for an instant.
+    /// The end, as time since the start of the run. Equal to `from` for an instant.
     #[serde(rename = "toSeconds", serialize_with = "seconds")]
     pub to: Duration,
     /// A description, such as `custom metrics API responds with 503` or `rollout of web`.
@@ -193,18 +211,17 @@ pub struct Scores {
     /// The total time in which at least one metric was above its tolerance.
     #[serde(rename = "aboveTargetSeconds", serialize_with = "seconds")]
     pub above_target: Duration,
-    /// Unserved work: the integral of demand beyond capacity, in unit-seconds of the load. For a queue, the
-    /// integral of the queue length.
+    /// The lost work, in units of the load. For a queue, the integral of the queue length, in item-seconds.
     pub unserved: f64,
-    /// The unserved fraction of all incoming work; 0 for a queue.
+    /// The lost fraction of all incoming work, from 0 to 1. 0 for a queue.
     pub unserved_fraction: f64,
-    /// The integral of the number of existing pods, in hours.
+    /// The integral of the number of existing pods, in pod-hours.
     pub pod_hours: f64,
     /// The number of changes of `spec.replicas` by the HPA.
     pub rescales: u32,
     /// The number of rescales up that follow a rescale down, or down that follow a rescale up.
     pub direction_changes: u32,
-    /// The longest time for which one metric stayed above its tolerance.
+    /// The longest time for which one metric stayed continuously above its tolerance.
     #[serde(rename = "longestReactionSeconds", serialize_with = "seconds")]
     pub longest_reaction: Duration,
     /// The largest number of existing pods at one time.
@@ -214,7 +231,7 @@ pub struct Scores {
 /// Runs to compare: variants of one scenario, or several scenarios. The first run is the baseline.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Comparison {
-    /// The variants, in the order of the command line.
+    /// The runs, in the order of the command line.
     pub runs: Vec<Run>,
     /// Notes for the reader of the report, such as assumed values or omitted decisions, by topic.
     pub notes: BTreeMap<String, String>,

@@ -1,13 +1,17 @@
-//! Runs one variant of a scenario: an embedded cluster, its workloads, load and metrics, and the whole
-//! controller, in virtual time and one thread.
+//! Runs the variants of a scenario in parallel. Each run has an embedded cluster, its workloads, load and metrics, and
+//! the whole controller, in virtual time and one thread.
 //!
-//! A prelude runs before the start: pods run and metrics are sampled, so that the first sync reads the same
-//! state as in a cluster that has run for a long time. The HPAs are created at the start. Each HPA is synced
-//! immediately and then once per period. Samples are taken 1 ms after the syncs.
+//! A prelude runs before the start: pods run and metrics are sampled, so that the first sync reads the same state as in
+//! a cluster that has run for a long time. The HPAs are created at the start. Each HPA is synced immediately and then
+//! once per period. Samples are taken 1 ms after the syncs.
 
+use std::num::NonZero;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +23,6 @@ use clock::{SharedClock, VirtualClock};
 use cluster::client::{ClientError, ClientOptions, Clients};
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::options::Options;
-use controller::store::Key;
 use controller::telemetry::RequestMetrics;
 use controller::telemetry::metrics::Metrics as Telemetry;
 use fake_cluster::load::{
@@ -28,7 +31,7 @@ use fake_cluster::load::{
 use fake_cluster::workload::{Failure, Span, WorkloadModel, Workloads};
 use fake_cluster::{Cluster, Status};
 
-/// The delay between a sync and its sample. The immediate effects of the sync are complete after this delay.
+/// The delay between a sync and its sample. It covers the immediate effects of the sync.
 const SAMPLE_DELAY: Duration = Duration::from_millis(1);
 
 /// The reason why a scenario could not run.
@@ -69,8 +72,33 @@ pub(super) struct RunOutput {
     pub(super) left_out: usize,
 }
 
-/// Runs a scenario in its own async runtime.
-pub(super) fn run_scenario(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, RunError> {
+/// Runs the scenarios in parallel, each with its own `progress`. The results are in the order of the scenarios.
+pub(super) fn run_all<P: Progress>(
+    scenarios: &[Scenario],
+    progress: impl Fn() -> P + Sync,
+) -> Result<Vec<RunOutput>, RunError> {
+    let next = AtomicUsize::new(0);
+    let runs: Vec<_> = scenarios.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        while let Some((scenario, run)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            scenarios.get(index).zip(runs.get(index))
+        } {
+            *run.lock() = Some(run_scenario(scenario, &progress()));
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(scenarios.len());
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    runs.into_iter().filter_map(Mutex::into_inner).collect()
+}
+
+/// Runs a scenario in its own async runtime, so that no run depends on another.
+fn run_scenario(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(run(scenario, progress))
 }
@@ -82,7 +110,7 @@ async fn run(scenario: &Scenario, progress: &dyn Progress) -> Result<RunOutput, 
     let observer = Arc::new(Recorder::new(
         scenario.start,
         &scenario.flags.options.settings,
-        scenario.hpas.iter().map(|hpa| (key(hpa), &*hpa.spec)),
+        scenario.hpas.iter().map(|hpa| (hpa.key(), &*hpa.spec)),
     ));
     // The policies exist before the HPAs, so that the first sync already applies them.
     for policy in &scenario.policies {
@@ -106,15 +134,14 @@ struct Environment {
     clock: SharedClock,
     workloads: Arc<Workloads>,
     load: Arc<LoadMetrics>,
-    /// One per workload.
+    /// One per workload, in the order of the scenario.
     loads: Vec<LoadId>,
-    /// The start of the scenario.
+    /// The virtual time at which the scenario starts, after the prelude.
     origin: Instant,
 }
 
 impl Environment {
-    /// Starts a cluster with running workloads. The prelude before the start of the scenario is as long as
-    /// the metrics require.
+    /// Starts a cluster with running workloads, at the start of the prelude.
     fn start(scenario: &Scenario, stop: &CancellationToken) -> Result<Self, RunError> {
         let prelude = prelude(scenario);
         let origin = Instant::now() + prelude;
@@ -161,7 +188,7 @@ impl Environment {
         stop: &CancellationToken,
     ) -> Result<(), RunError> {
         let telemetry = Telemetry::new();
-        // The observer already keeps the decisions. A record in the controller would duplicate them.
+        // The observer records the decisions. A record in the controller would be a second copy.
         let options = Options {
             decisions_per_hpa: 0,
             watch_scaling_policies: !scenario.policies.is_empty()
@@ -170,7 +197,7 @@ impl Environment {
         };
         let requests = Arc::new(RequestMetrics::new(telemetry.clone()));
         let client_options = ClientOptions { observer: Some(requests), ..scenario.flags.clients.clone() };
-        let clients = clients(&self.cluster, &client_options)?;
+        let clients = Clients::over(self.cluster.connector(), &client_options)?;
         let parts = Parts {
             clients: &clients,
             options: &options,
@@ -202,22 +229,15 @@ impl Environment {
         while at <= scenario.duration && !progress.is_stopped() {
             sleep_until(self.origin + at + SAMPLE_DELAY).await;
             for ((hpa, target), samples) in scenario.hpas.iter().zip(&scenario.targets).zip(&mut all) {
-                let latest = observer.latest(&key(hpa));
+                let latest = observer.latest(&hpa.key());
                 let Some(workload) = scenario.workloads.get(*target) else { continue };
                 let counts = self.workloads.counts(&workload.namespace, &workload.name).unwrap_or_default();
-                let [wanted, running, ready] = [counts.wanted, counts.active, counts.ready].map(count);
+                let [wanted, running, ready] = [counts.wanted, counts.active, counts.ready]
+                    .map(|pods| i32::try_from(pods).unwrap_or(i32::MAX));
                 let work = self.work(*target).unwrap_or_default();
-                let (demand, capacity, queued) = (work.demand, work.capacity, work.waiting);
-                samples.list.push(Sample {
-                    at,
-                    wanted,
-                    running,
-                    ready,
-                    demand,
-                    capacity,
-                    queued,
-                    ..latest.sample
-                });
+                let WorkState { demand, capacity, waiting: queued, .. } = work;
+                let sample = Sample { at, wanted, running, ready, demand, capacity, queued, ..latest.sample };
+                samples.list.push(sample);
                 for (values, value) in samples.values.iter_mut().zip(&latest.values) {
                     values.push(*value);
                 }
@@ -242,18 +262,19 @@ struct Samples {
     list: Vec<Sample>,
     /// One list per metric of the spec.
     values: Vec<Vec<Option<f64>>>,
-    /// The state of the work at the first and at the last sample.
+    /// The state of the work at the first sample.
     before: Option<WorkState>,
+    /// The state of the work at the last sample.
     after: WorkState,
 }
 
 impl Samples {
-    /// The unserved work between the first and the last sample.
+    /// The unserved work between the first and the last sample. `queues` means that excess work waits in a queue.
     fn excess(&self, queues: bool) -> Unserved {
-        let before = self.before.unwrap_or_default();
         if queues {
             return Unserved::Waits;
         }
+        let before = self.before.unwrap_or_default();
         Unserved::Lost {
             units: self.after.unserved - before.unserved,
             arrived: self.after.arrived - before.arrived,
@@ -263,8 +284,8 @@ impl Samples {
 
 fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> RunOutput {
     let mut left_out = 0;
-    let hpa_run = |((hpa, target), mut samples): ((&_, &usize), Samples)| {
-        let mut track = observer.take(&key(hpa))?;
+    let hpa_run = |((hpa, target), mut samples): ((&HpaPlan, &usize), Samples)| {
+        let mut track = observer.take(&hpa.key())?;
         left_out += track.left_out;
         for (series, values) in track.metrics.iter_mut().zip(samples.values.drain(..)) {
             series.values = values;
@@ -304,20 +325,6 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> RunOut
     RunOutput { run, left_out }
 }
 
-fn key(hpa: &HpaPlan) -> Key {
-    Key::new(hpa.namespace.as_str(), hpa.name.as_str())
-}
-
-/// A count of pods, at most `i32::MAX`.
-fn count(pods: usize) -> i32 {
-    i32::try_from(pods).unwrap_or(i32::MAX)
-}
-
-/// Builds clients that connect to the cluster through in-memory pipes, with real HTTP.
-pub(super) fn clients(cluster: &Cluster, options: &ClientOptions) -> Result<Clients, ClientError> {
-    Clients::over(cluster.connector(), options)
-}
-
 /// The length of the prelude: long enough for each metrics API to have samples of whole windows.
 fn prelude(scenario: &Scenario) -> Duration {
     let pipeline = &scenario.pipeline;
@@ -329,7 +336,7 @@ fn prelude(scenario: &Scenario) -> Duration {
     longest + Duration::from_mins(1)
 }
 
-/// Shifts the failures of a model by the prelude, because scenarios count time from the start.
+/// Shifts the failures of a model by the prelude, because the times of a scenario are relative to its start.
 fn shift_model(model: &WorkloadModel, prelude: Duration) -> WorkloadModel {
     let mut model = model.clone();
     for failure in &mut model.failures {
@@ -352,8 +359,8 @@ fn shift_span(span: &Span, prelude: Duration) -> Span {
     }
 }
 
-/// Shifts outages by the prelude. Also moves scrapes, and readings of a relay, half an interval away from the start, so
-/// that syncs read samples of average age.
+/// Shifts outages by the prelude. Scrapes, and the readings of a relay, are moved half an interval away from the start,
+/// so that syncs read samples of average age.
 fn shift_pipeline(pipeline: &Pipeline, prelude: Duration) -> Pipeline {
     let phase = |interval: Duration| {
         let phase = (prelude + interval / 2).as_nanos() % interval.as_nanos().max(1);

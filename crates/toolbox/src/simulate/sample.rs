@@ -24,9 +24,11 @@ use super::run::{
     Comparison, DecisionPoint, EventMark, HpaRun, MetricSeries, Run, Sample, Scores, TimelineEvent,
 };
 
-/// The start of the samples: midnight of a day.
+/// The start of the sample runs: midnight of a Monday.
 pub(super) const START: &str = "2030-01-07T00:00:00Z";
+/// The sync period, in seconds.
 const PERIOD: u64 = 15;
+/// The capacity of a pod, in millicores.
 const POD_TAKES: f64 = 500.0;
 
 /// The parameters of a sample run.
@@ -41,7 +43,7 @@ pub(super) struct Profile {
     pub(super) load: fn(f64) -> f64,
 }
 
-/// A day with a morning, a lunch break, an evening, and a spike at 15:30.
+/// The load of a day, in millicores: two peaks before and after noon, one in the evening, and a spike at 15:30.
 pub(super) fn business_day(second: f64) -> f64 {
     let hour = second / 3600.0;
     let hill = |at: f64, width: f64, height: f64| height * (-((hour - at) / width).powi(2)).exp();
@@ -51,7 +53,7 @@ pub(super) fn business_day(second: f64) -> f64 {
         .max(0.0)
 }
 
-/// The default sample.
+/// The default parameters: one day.
 pub(super) fn usual() -> Profile {
     Profile { name: "web", variant: "", hours: 24, window: 300, max: 20, outage: None, load: business_day }
 }
@@ -103,7 +105,7 @@ pub(super) fn queue() -> Comparison {
     comparison
 }
 
-/// Many HPAs in one run, with names that attempt to inject markup or escape sequences.
+/// A run with many HPAs. Some of their names contain markup or escape sequences.
 pub(super) fn many(count: usize) -> Comparison {
     let names =
         ["web", "<script>alert(1)</script>", "a&b", "\u{1b}[31mred", "</script><img src=x onerror=alert(2)>"];
@@ -131,8 +133,8 @@ fn cpu() -> Subject {
     Subject { kind: "Resource".into(), name: "cpu".into(), ..Subject::default() }
 }
 
-/// Runs the model: target 60 %, pods that become ready after 45 s, rates of at most 4 pods or double a
-/// minute.
+/// Runs the model. The target is 60 %, and pods become ready after 45 s. The rate limits per minute are the higher of 4
+/// pods and 100 % up, and 10 % down.
 fn simulate(profile: &Profile) -> Run {
     let start: Timestamp = START.parse().unwrap();
     let end = profile.hours * 3600;

@@ -1,65 +1,101 @@
 //! The scenario: the input of a simulation, read from a file.
 //!
 //! A file becomes a [`Node`] tree in which each value has its location. Variants replace values in the tree.
-//! The tree is deserialized into the types of `format`, which document the file and define its schema. These
-//! types become a [`Scenario`] with the inputs of the embedded cluster and the controller. Each error is a
-//! [`Problem`] with file, line and field.
+//! The tree is deserialized into the types of `format` and `load_format`, which document the file and define its
+//! schema. From these types, [`Scenario::read`] builds the inputs of the embedded cluster and the controller. Each
+//! error is a [`Problem`] with file, line and field.
 
-mod curve_format;
-pub(super) mod document;
-mod either;
-mod failure_format;
-mod flags;
+pub(crate) mod document;
 mod format;
-mod hpas;
+mod load_format;
 mod loads;
 pub(super) mod manifests;
 mod notes;
 mod pipeline;
-mod policies;
-mod problem;
-mod reading;
-mod sources;
-mod timeline;
 mod values;
 mod workloads;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
 
-pub use self::problem::Problem;
-pub(crate) use self::reading::suggestion;
-
-use self::document::Location;
 pub(super) use self::document::Node;
+use self::document::{Step, printed};
 use self::format::ScenarioFile;
-pub(super) use self::hpas::HpaPlan;
 pub(super) use self::loads::{LoadPlan, load_of};
-pub(super) use self::policies::without_policies;
-pub(super) use self::sources::names as source_names;
+pub(super) use self::manifests::{HpaPlan, without_policies};
+pub(super) use self::pipeline::source_names;
 use self::values::FlagText;
 pub(super) use self::workloads::WorkloadPlan;
 use super::run::TimelineEvent;
 use crate::options::decision::SYNC_PERIOD;
-use crate::process::{Process, ResolvedFlags};
+use crate::process::{FlagError, Process, ResolvedFlags};
 use crate::words;
 use fake_cluster::load::Pipeline;
 
 /// The default duration of a scenario.
 const DURATION: Duration = Duration::from_hours(1);
 
-/// A scenario that was read and checked.
+/// The location of a value: a line of a file, or a source without lines, such as a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    /// The path of the file, or the flag with its value.
+    pub(crate) source: Arc<str>,
+    /// The line, counted from 1; 0 for a source without lines.
+    pub(crate) line: u64,
+}
+
+/// Formats the location as the prefix of an error, such as `web.yaml:14`.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.source),
+            line => write!(f, "{}:{line}", self.source),
+        }
+    }
+}
+
+/// An error in a scenario, with its file, line and field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    location: Location,
+    /// The path of the field. Empty for an error about the whole document.
+    field: String,
+    message: String,
+}
+
+impl Problem {
+    pub(crate) fn new(location: Location, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { location, field: field.into(), message: message.into() }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.location)?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// A valid scenario: the inputs of one run.
 #[derive(Debug, Clone)]
 pub(super) struct Scenario {
     pub(super) title: String,
-    /// The settings that distinguish this variant. Empty for the only variant.
+    /// The name of the variant. Empty for the only variant.
     pub(super) variant: String,
     pub(super) seed: u64,
     pub(super) start: Timestamp,
     pub(super) duration: Duration,
-    /// The controller's flags.
     pub(super) flags: ResolvedFlags,
     pub(super) hpas: Vec<HpaPlan>,
     /// ScalingPolicies and ClusterScalingPolicies.
@@ -70,14 +106,14 @@ pub(super) struct Scenario {
     /// One per workload.
     pub(super) loads: Vec<LoadPlan>,
     pub(super) pipeline: Pipeline,
-    /// The time and the index of the workload, in order of time.
+    /// Each rollout's time and the index of its workload, in order of time.
     pub(super) rollouts: Vec<(Duration, usize)>,
     pub(super) happenings: Vec<TimelineEvent>,
     /// Notes for the reader of a report, by topic.
     pub(super) notes: BTreeMap<String, String>,
 }
 
-/// Locates fields of the document.
+/// The document that the fields of a scenario come from.
 #[derive(Debug, Clone, Copy)]
 struct Sources<'a> {
     document: &'a Node,
@@ -94,23 +130,24 @@ impl Sources<'_> {
 }
 
 impl Scenario {
-    /// Reads a document with inlined manifest files. `source` is the index of the source of this variant.
+    /// Reads a document with inlined manifest files. `source` is the index of this variant's source of metrics.
     pub(super) fn read(
         document: &Node,
         variant: &str,
         source: Option<usize>,
         process: Process,
     ) -> Result<Self, Problem> {
-        let mut file: ScenarioFile = reading::read(document)?;
+        let mut file: ScenarioFile = deserialize(document)?;
         let sources = Sources { document };
         let source = source.and_then(|index| Some((index, file.metrics.sources.get(index)?)));
-        let source = source.map(|(index, source)| sources::read(source, index, sources)).transpose()?;
+        let source =
+            source.map(|(index, source)| pipeline::read_source(source, index, sources)).transpose()?;
         if let Some(period) = source.as_ref().and_then(|source| source.sync_period) {
             file.flags.insert(SYNC_PERIOD.to_owned(), FlagText(words::duration(period)));
         }
-        let flags = flags::read(&file.flags, sources, process)?;
-        let hpas = hpas::read(document)?;
-        let policies = policies::read(document)?;
+        let flags = read_flags(&file.flags, sources, process)?;
+        let hpas = manifests::read_hpas(document)?;
+        let policies = manifests::read_policies(document)?;
         let duration = file.duration.map_or(DURATION, |duration| duration.0);
         if duration < flags.options.sync_period {
             return Err(sources.problem("duration", "must be at least one sync period"));
@@ -127,7 +164,7 @@ impl Scenario {
         }
         rollouts.sort();
         let targets = hpas.iter().filter_map(|hpa| workloads::target(hpa, &workloads)).collect();
-        let happenings = timeline::collect(&pipeline, &workloads, &rollouts, duration);
+        let happenings = notes::happenings(&pipeline, &workloads, &rollouts, duration);
         let notes = notes::collect(&flags.warnings, &hpas, &workloads, &loads);
         Ok(Self {
             title: file.title,
@@ -152,8 +189,8 @@ impl Scenario {
 /// Reads a scenario file into a document and inlines the manifest files that it names.
 pub(super) fn open(name: &str, text: &str) -> Result<Node, Problem> {
     let mut document = Node::read(name, text)?;
-    hpas::inline_files(&mut document)?;
-    policies::inline_files(&mut document)?;
+    manifests::inline_hpas(&mut document)?;
+    manifests::inline_policies(&mut document)?;
     Ok(document)
 }
 
@@ -166,4 +203,82 @@ pub(super) fn print(document: &Node) -> String {
 pub fn schema() -> String {
     let schema = schemars::schema_for!(ScenarioFile);
     serde_json::to_string_pretty(&schema).unwrap_or_default()
+}
+
+/// Resolves the flags of a scenario to the controller's options.
+fn read_flags(
+    flags: &BTreeMap<String, FlagText>,
+    sources: Sources<'_>,
+    process: Process,
+) -> Result<ResolvedFlags, Problem> {
+    let word = |name: &str, value: &FlagText| format!("--{name}={}", value.0);
+    // Each flag is first parsed separately, so that the error of a flag has its line.
+    for (name, value) in flags {
+        let at = |message: String| sources.problem(&format!("flags.{name}"), message);
+        match process.resolve(vec![word(name, value)]) {
+            Ok(_) => {}
+            Err(FlagError::Unknown(_)) => {
+                let known = process.flags();
+                let valid: Vec<_> = known.iter().map(|flag| flag.name.as_str()).collect();
+                return Err(at(format!("unknown flag{}", suggestion(name, &valid))));
+            }
+            Err(error) => return Err(at(error.to_string())),
+        }
+    }
+    let words = flags.iter().map(|(name, value)| word(name, value)).collect();
+    process.resolve(words).map_err(|error| sources.problem("flags", error.to_string()))
+}
+
+/// Deserializes a document. An error has the location and the path of its field.
+fn deserialize<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(node.json()).map_err(|error| {
+        let steps = steps(error.path());
+        let message = in_plain_words(&error.inner().to_string());
+        Problem::new(node.locate(&steps), printed(&steps), message)
+    })
+}
+
+fn steps(path: &serde_path_to_error::Path) -> Vec<Step> {
+    let step = |segment: &Segment| match segment {
+        Segment::Seq { index } => Some(Step::Index(*index)),
+        Segment::Map { key } => Some(Step::Key(key.clone())),
+        Segment::Enum { variant } => Some(Step::Key(variant.clone())),
+        Segment::Unknown => None,
+    };
+    path.iter().filter_map(step).collect()
+}
+
+/// Rewrites an error of serde for users: without Rust type names, and with the nearest valid name instead of all names.
+fn in_plain_words(message: &str) -> String {
+    let names: Vec<_> = message.split('`').skip(1).step_by(2).collect();
+    if let Some((wrong, valid)) = names.split_first() {
+        if message.starts_with("unknown field") {
+            return format!("unknown field{}", suggestion(wrong, valid));
+        }
+        if message.starts_with("unknown variant") {
+            return format!("unknown value {wrong:?}{}", suggestion(wrong, valid));
+        }
+    }
+    let number = ["u16", "u32", "u64"].iter().find(|number| message.ends_with(&format!("expected {number}")));
+    let message = match number {
+        Some(number) => message
+            .replace(&format!("expected {number}"), "expected a whole number that is not negative")
+            .replace('`', ""),
+        None => message.replace('`', "\""),
+    };
+    message.replace("integer ", "").replace("floating point ", "")
+}
+
+/// `; did you mean "startup"?`, or all valid names if none is similar.
+pub(crate) fn suggestion(wrong: &str, valid: &[&str]) -> String {
+    let wrong_lower = wrong.to_lowercase();
+    let distance = |name: &str| strsim::damerau_levenshtein(&wrong_lower, &name.to_lowercase());
+    let nearest = valid.iter().map(|name| (distance(name), *name)).min();
+    match nearest {
+        Some((distance, name)) if distance <= 1 + wrong.chars().count() / 3 => {
+            format!("; did you mean {name:?}?")
+        }
+        Some(_) => format!("; valid names are {}", valid.join(", ")),
+        None => String::new(),
+    }
 }

@@ -1,19 +1,20 @@
-//! Computes the scores of a run from its samples. Variants are compared by their scores.
+//! Computes the scores of a run, which compare variants, from its samples.
 
 use std::time::Duration;
 
 use super::run::{MetricSeries, Sample, Scores};
 
+/// The consequence of work beyond the capacity.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Unserved {
-    /// Of the `arrived` units, `units` were lost.
+    /// The excess is lost: `units` of the `arrived` units.
     Lost { units: f64, arrived: f64 },
-    /// The units stay in a queue. The samples contain the length of the queue.
+    /// The excess waits in a queue. The samples contain the length of the queue.
     Waits,
 }
 
-/// Computes the scores of one HPA's run. Each sample counts for the time until the next one. `rescales` are
-/// the writes of the replica count: time, previous count, new count.
+/// Computes the scores of one HPA's run. A sample applies until the next sample, or until `duration`. `rescales` are
+/// the writes of the replica count, as time, previous count and new count.
 pub(super) fn scores(
     samples: &[Sample],
     metrics: &[MetricSeries],
@@ -50,7 +51,7 @@ pub(super) fn scores(
     }
 }
 
-/// Whether the metric is above its tolerance at each sample. A missing value repeats the state of the
+/// Returns for each sample whether the metric is above its tolerance. A sample without a value has the state of the
 /// previous sample.
 fn above(metric: &MetricSeries) -> Vec<bool> {
     let mut last = false;
@@ -63,12 +64,12 @@ fn above(metric: &MetricSeries) -> Vec<bool> {
     metric.values.iter().map(is_above).collect()
 }
 
-/// The length of the longest run of consecutive samples that are `true`.
-fn longest(holds: &[bool], spans: &[(&Sample, Duration)]) -> Duration {
+/// Returns the longest time for which the metric is continuously above its tolerance.
+fn longest(above: &[bool], spans: &[(&Sample, Duration)]) -> Duration {
     let mut longest = Duration::ZERO;
     let mut stretch = Duration::ZERO;
-    for (holds, (_, length)) in holds.iter().zip(spans) {
-        stretch = if *holds { stretch + *length } else { Duration::ZERO };
+    for (above, (_, length)) in above.iter().zip(spans) {
+        stretch = if *above { stretch + *length } else { Duration::ZERO };
         longest = longest.max(stretch);
     }
     longest
@@ -93,7 +94,7 @@ mod tests {
 
     const NOTHING: Unserved = Unserved::Lost { units: 0.0, arrived: 0.0 };
 
-    /// Samples 10 s apart, from pairs of running pods and queue length.
+    /// Returns samples at intervals of 10 s, from pairs of running pods and queue length.
     fn samples(points: &[(i32, f64)]) -> Vec<Sample> {
         let sample = |(index, (running, queued)): (usize, &(i32, f64))| Sample {
             at: secs(10 * index as u64),

@@ -6,14 +6,14 @@ use super::run::{Comparison, HpaRun, Run, Scores};
 use super::text;
 use crate::explain::escape;
 
-/// The smallest difference that marks a best value, as a fraction of the largest value.
+/// The minimum difference between the best and the worst value for a mark, as a fraction of the worst value.
 const SIGNIFICANT: f64 = 0.01;
 
-/// One score.
+/// The definition of a score.
 pub(super) struct Score {
     /// The heading.
     pub(super) title: &'static str,
-    /// A description for tooltips.
+    /// The description, for tooltips.
     pub(super) meaning: &'static str,
     /// The number by which variants are compared.
     pub(super) value: fn(&Scores) -> f64,
@@ -73,7 +73,7 @@ pub(super) const SCORES: [Score; 7] = [
     },
 ];
 
-/// A score of which a lower value is better.
+/// Defines a score of which a lower value is better.
 const fn score(
     title: &'static str,
     meaning: &'static str,
@@ -97,10 +97,9 @@ fn rounded(value: f64) -> f64 {
 
 /// One row of the table: a variant of an HPA.
 pub(super) struct Row<'a> {
-    /// The variant.
     pub(super) run: &'a Run,
     pub(super) hpa: &'a HpaRun,
-    /// Whether this is the baseline of the HPA's variants.
+    /// Whether the variant is the baseline.
     pub(super) is_first: bool,
     /// One cell per score.
     pub(super) cells: Vec<Cell>,
@@ -111,14 +110,14 @@ pub(super) struct Cell {
     pub(super) value: f64,
     /// The formatted number.
     pub(super) text: String,
-    /// The difference from the first variant's number, as a fraction of that number. `None` if that number is 0, or if
-    /// both numbers are equal.
+    /// The difference from the baseline's value, as a fraction of that value. `None` if the baseline's value is 0 or
+    /// the values are equal.
     pub(super) change: Option<f64>,
-    /// Whether the score is the best of all variants, and the variants differ significantly.
+    /// Whether the value is the best of all variants, and the variants differ by more than [`SIGNIFICANT`].
     pub(super) is_best: bool,
 }
 
-/// Groups the variants of each HPA, in the order of the first variant.
+/// Groups the variants of each HPA. The HPAs are in the order of the first run.
 pub(super) fn variants(comparison: &Comparison) -> Vec<Vec<(&Run, &HpaRun)>> {
     let mut groups: Vec<Vec<(&Run, &HpaRun)>> = Vec::new();
     for run in &comparison.runs {
@@ -162,7 +161,7 @@ fn cell(score: &Score, group: &[(&Run, &HpaRun)], run: &Run, first: &Scores, sco
     }
 }
 
-/// The scores of all variants as an aligned table in plain text. `*` marks the best of several variants.
+/// Formats the scores of all variants as an aligned table in plain text. `*` marks the best of several variants.
 pub fn scores(comparison: &Comparison) -> String {
     let groups = variants(comparison);
     let has_variants = groups.iter().any(|group| group.len() > 1);
@@ -184,11 +183,8 @@ pub fn scores(comparison: &Comparison) -> String {
             line.push(escape::terminal(&row.run.variant).into_owned());
         }
         has_best |= row.cells.iter().any(|cell| cell.is_best);
-        line.extend(
-            row.cells
-                .into_iter()
-                .map(|cell| if cell.is_best { format!("{}*", cell.text) } else { cell.text }),
-        );
+        let mark = |cell: Cell| if cell.is_best { cell.text + "*" } else { cell.text };
+        line.extend(row.cells.into_iter().map(mark));
         lines.push(line);
     }
     let mut table = aligned(&lines, labels);
@@ -198,7 +194,7 @@ pub fn scores(comparison: &Comparison) -> String {
     table
 }
 
-/// Aligns columns: the first `labels` columns to the left, the others to the right.
+/// Formats lines with aligned columns: the first `labels` columns to the left, all others to the right.
 fn aligned(lines: &[Vec<String>], labels: usize) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let cell_width =

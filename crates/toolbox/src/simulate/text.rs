@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use autoscaling::explanation::Span;
-use jiff::Timestamp;
 
-/// A number with about four significant digits and without trailing zeros: `0.0725`, `3.142`, `1234`.
+use super::run::Run;
+
+/// Formats a number with about four significant digits and without trailing zeros: `0.0725`, `3.142`, `1234`.
 pub(super) fn number(value: f64) -> String {
     let magnitude = value.abs();
     if !value.is_finite() {
@@ -25,7 +26,7 @@ pub(super) fn number(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// A number in few characters, with `k`, `M` or `G` from ten thousand on.
+/// Formats a number in few characters. Numbers of at least ten thousand have the suffix `k`, `M` or `G`.
 pub(super) fn short(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 1e10 => format!("{}G", number(value / 1e9)),
@@ -35,7 +36,7 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// A fraction as a percentage. A value above 0 is never shown as 0.
+/// Formats a fraction as a percentage. The result for a value other than 0 is never `0 %`.
 pub(super) fn percent(fraction: f64) -> String {
     let percent = fraction * 100.0;
     match percent.abs() {
@@ -45,22 +46,29 @@ pub(super) fn percent(fraction: f64) -> String {
     }
 }
 
-/// A length of time: `2 min 10 s`.
+/// Formats a duration in whole seconds: `2 min 10 s`.
 pub(super) fn span(length: Duration) -> String {
     Span::seconds(i64::try_from(length.as_secs()).unwrap_or(i64::MAX)).to_string()
 }
 
-/// The UTC time of day at `after` from the start: `09:31:15`. `with_date` adds the date, for runs of more than one day.
-pub(super) fn time_of_day(start: Timestamp, after: Duration, with_date: bool) -> String {
-    let Some(at) = jiff::SignedDuration::try_from(after).ok().and_then(|after| start.checked_add(after).ok())
-    else {
-        return format!("+{}", span(after));
-    };
-    at.strftime(if with_date { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }).to_string()
+/// The parameters of a run, for the heading of a report.
+pub(super) fn facts(run: &Run) -> [String; 3] {
+    [
+        format!("{} from {} UTC", span(run.duration), run.start.strftime("%Y-%m-%d %H:%M")),
+        format!("a sync every {}", span(run.period)),
+        format!("seed {}", run.seed),
+    ]
 }
 
-/// The reason in a sentence, without the prefix `goes from 2 to 4: `, for texts that already show both
-/// counts.
+/// The UTC time of day at `after` from the start of a run: `09:31:15`. For a run of more than one day, the time has a
+/// date.
+pub(super) fn time_of_day(run: &Run, after: Duration) -> String {
+    let Ok(at) = run.start.checked_add(after) else { return format!("+{}", span(after)) };
+    let is_long = run.duration > Duration::from_hours(24);
+    at.strftime(if is_long { "%Y-%m-%d %H:%M:%S" } else { "%H:%M:%S" }).to_string()
+}
+
+/// The sentence of a decision without the prefix `goes from 2 to 4: `, for texts that already contain both counts.
 pub(super) fn reason(sentence: &str) -> &str {
     match sentence.split_once(": ") {
         Some((verdict, reason)) if verdict.starts_with("goes from ") => reason,
@@ -68,7 +76,7 @@ pub(super) fn reason(sentence: &str) -> &str {
     }
 }
 
-/// `1 pod`, `2 pods`.
+/// Formats a count with its noun: `1 pod`, `2 pods`.
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }

@@ -1,33 +1,33 @@
-//! Variants of a scenario: each replaces values of the scenario's document.
+//! Variants of a scenario. A variant replaces values of the scenario's document.
 //!
-//! A path leads into the scenario file (`workloads.web.startup`, `flags.horizontal-pod-autoscaler-tolerance`)
-//! or into an HPA (`spec.behavior…`, or `web:spec.behavior…` if there are several HPAs). Items of lists are
-//! addressed by index (`[0]`) or by name.
+//! The path of a value starts at the scenario file (`workloads.web.startup`,
+//! `flags.horizontal-pod-autoscaler-tolerance`) or at an HPA (`spec.behavior…`, or `web:spec.behavior…` if there are
+//! several HPAs). A step into a list is an index (`[0]`) or the name of an item.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::scenario::document::{Content, Location, Node, Step};
-use super::scenario::{Problem, suggestion};
+use super::scenario::document::{Content, Node, Step};
+use super::scenario::{Location, Problem, suggestion};
 
-/// The maximum number of variants of one command line.
+/// The maximum number of variants of one command.
 pub(super) const MOST_VARIANTS: usize = 100;
 
 /// A value for a path: `--set path=value`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// The HPA that contains the path, if the setting names one.
+    /// The name of the HPA that contains the path, or `NAMESPACE/NAME`. `None` if the setting names no HPA.
     pub hpa: Option<String>,
-    /// The path.
+    /// The path, such as `spec.maxReplicas`.
     pub path: String,
-    /// The value, in YAML.
+    /// The value as YAML text.
     pub value: String,
 }
 
-/// Values for a path, one variant each: `--sweep path=a,b,c`.
+/// Several values for a path, each for its own variant: `--sweep path=a,b,c`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sweep {
-    /// One setting per value.
+    /// One setting per value, with the same path.
     pub settings: Vec<Setting>,
 }
 
@@ -90,7 +90,7 @@ impl std::str::FromStr for Sweep {
     }
 }
 
-/// Splits a list at its commas. Commas within brackets and quotes do not separate.
+/// Splits a list at its commas, except for commas within brackets or quotes.
 fn values(text: &str) -> Vec<String> {
     let mut values = vec![String::new()];
     let (mut depth, mut quote) = (0_u32, None);
@@ -113,7 +113,7 @@ fn values(text: &str) -> Vec<String> {
     values.into_iter().map(|value| value.trim().to_owned()).collect()
 }
 
-/// The setting as a table heading, without the prefixes `spec.`, `behavior.` and `flags.`.
+/// Formats the setting as the name of a variant, without the prefixes `spec.`, `behavior.` and `flags.`.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(hpa) = &self.hpa {
@@ -125,22 +125,19 @@ impl fmt::Display for Setting {
     }
 }
 
-/// All combinations of one value from each sweep. The last sweep varies fastest. Without sweeps, the result
+/// Returns all combinations of one setting from each sweep. The last sweep varies fastest. Without sweeps, the result
 /// is one empty combination.
 pub(super) fn choices(sweeps: &[Sweep]) -> Vec<Vec<Setting>> {
     sweeps.iter().fold(vec![Vec::new()], |choices, sweep| {
+        let with = |choice: &[Setting], setting: &Setting| [choice, std::slice::from_ref(setting)].concat();
         let with_each = |choice: &Vec<Setting>| {
-            let choice = choice.clone();
-            sweep
-                .settings
-                .iter()
-                .map(move |setting| [choice.as_slice(), std::slice::from_ref(setting)].concat())
+            sweep.settings.iter().map(|setting| with(choice, setting)).collect::<Vec<_>>()
         };
-        choices.iter().flat_map(|choice| with_each(choice).collect::<Vec<_>>()).collect()
+        choices.iter().flat_map(with_each).collect()
     })
 }
 
-/// Replaces a value of a document. `flag` is the name of the flag for error messages, such as `--set`.
+/// Sets a value in a document. `flag` is the flag that error messages name, such as `--set`.
 pub(super) fn set(document: &mut Node, setting: &Setting, flag: &str) -> Result<(), Problem> {
     let hpa = setting.hpa.as_ref().map(|hpa| format!("{hpa}:")).unwrap_or_default();
     let source: Arc<str> = format!("{flag} {hpa}{}={}", setting.path, setting.value).into();
@@ -208,7 +205,7 @@ fn hpa_index(document: &Node, name: Option<&str>) -> Result<usize, SettingError>
     }
 }
 
-/// Adds a description of a workload that only its HPA names so far, so that a path can lead into it.
+/// Adds the workload of a path to the document, if only an HPA names the workload.
 fn name_workload(document: &mut Node, steps: &[Step], location: &Location) -> Result<(), SettingError> {
     let [Step::Key(list), Step::Key(name), ..] = steps else { return Ok(()) };
     if list != "workloads" {
@@ -234,7 +231,7 @@ fn name_workload(document: &mut Node, steps: &[Step], location: &Location) -> Re
     Ok(())
 }
 
-/// Sets the value at a path. Missing maps along the path are created.
+/// Sets the value at a path. Missing maps of the path are created.
 fn put(node: &mut Node, steps: &[Step], value: Node, location: &Location) -> Result<(), SettingError> {
     let Some((step, rest)) = steps.split_first() else {
         *node = value;
@@ -259,20 +256,15 @@ fn put(node: &mut Node, steps: &[Step], value: Node, location: &Location) -> Res
     if !matches!(node.content, Content::Map(_) | Content::Null) {
         return Err(SettingError::Scalar(name.clone()));
     }
+    if rest.is_empty() {
+        // The key also gets the location of the flag, so that an error about the key names the flag.
+        node.put(name, value);
+        return Ok(());
+    }
     if node.get(name).is_none() {
         node.put(name, Node { location: location.clone(), content: Content::Null });
     }
-    match node.get_mut(name) {
-        Some(child) if rest.is_empty() => {
-            *child = value;
-            // The key also gets the flag's location, so that an error about the key names the flag.
-            let moved = child.clone();
-            node.put(name, moved);
-            Ok(())
-        }
-        Some(child) => put(child, rest, value, location),
-        None => Ok(()),
-    }
+    node.get_mut(name).map_or(Ok(()), |child| put(child, rest, value, location))
 }
 
 fn is_named(item: &Node, name: &str) -> bool {

@@ -1,12 +1,11 @@
 //! Simulates the recent past of an HPA with its current fields and with changed fields.
 //!
-//! The scenario is that of `simulate --from-cluster`. The load follows the known values of the HPA's metrics, from
-//! Prometheus, the record or the watch, and is constant otherwise. The run with the current fields shows how well the
-//! scenario matches the actual past.
+//! The scenario is that of `simulate --from-cluster`, except for the load. The load follows the known values of the
+//! HPA's metrics, from Prometheus, the controller's record or the watch. Without such values, the load is constant. The
+//! run with the current fields shows how well the scenario matches the actual past.
 
 mod loads;
 
-use std::thread;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,39 +16,39 @@ use tokio_util::sync::CancellationToken;
 use self::loads::Loads;
 pub(crate) use self::loads::{MetricLoad, PastError, SourceLoads};
 use super::from_cluster::{self, ClusterObjects, FromClusterError};
+use super::page::{self, Drawing};
 use super::past::Past;
 use super::run::{HpaRun, Run, Scores};
-use super::runner::{self, Progress, RunError, RunOutput};
+use super::runner::{self, Progress, RunError};
 use super::scenario::{Node, Problem, Scenario};
 use super::table::SCORES;
 use super::text;
-use super::timeline::{self, Drawing};
 use crate::process::Process;
 use crate::words;
 use cluster::client::Clients;
 use sources::TimeRange;
 
-/// The shortest past that is simulated.
+/// The minimum length of the past for a load that follows the past.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
-/// The longest time that is simulated.
+/// The maximum length of a simulated run.
 pub(crate) const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
 /// The objects of a cluster that the scenario needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Objects(ClusterObjects);
 
-/// A what-if question about an HPA.
+/// The changes of an HPA to simulate, and the inputs of the simulation.
 #[derive(Debug, Clone)]
 pub(crate) struct Question {
     pub(crate) objects: Objects,
     pub(crate) past: Past,
-    /// The length of the time to simulate, which ends at the end of the past.
+    /// The length of the run. The run ends at the end of the past.
     pub(crate) length: SignedDuration,
-    /// The load of the past, from Prometheus.
+    /// The past values of metrics, from Prometheus.
     pub(crate) sources: SourceLoads,
     /// The HPA with changed fields.
     pub(crate) changed: Value,
-    /// Flags of the controller, with values as on a command line.
+    /// The flags of the controller, as names without dashes and values.
     pub(crate) flags: Vec<(&'static str, String)>,
     pub(crate) process: Process,
 }
@@ -57,12 +56,12 @@ pub(crate) struct Question {
 /// The result of the simulation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Answer {
-    /// The difference in one sentence, without a full stop.
+    /// The differences between the simulated runs in one sentence, without a full stop.
     pub(crate) sentence: String,
     pub(crate) drawing: Drawing,
     /// The headings of the scores, each with its meaning.
     pub(crate) heads: Vec<(&'static str, &'static str)>,
-    /// The scores of each run. Scores of the actual past may be unknown.
+    /// The scores of each run: of the actual past if the load follows it, and of both simulated runs.
     pub(crate) rows: Vec<ScoreRow>,
     /// The origin of each metric's load, in the order of the spec.
     pub(crate) loads: Vec<MetricLoad>,
@@ -74,6 +73,7 @@ pub(crate) struct Answer {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ScoreRow {
     pub(crate) name: String,
+    /// The formatted scores, one per heading. `None` for an unknown score.
     pub(crate) cells: Vec<Option<String>>,
 }
 
@@ -97,7 +97,7 @@ impl Objects {
         from_cluster::read_objects(clients, namespace, name).await.map(Self)
     }
 
-    /// The HPA as read.
+    /// The HPA as it was read from the cluster.
     pub(crate) fn hpa(&self) -> &Value {
         &self.0.hpa
     }
@@ -111,7 +111,8 @@ pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answ
     notes.extend(scenarios.iter().flat_map(|scenario| scenario.notes.values().cloned()));
     notes.sort();
     notes.dedup();
-    let mut runs: Vec<Run> = run_all(&scenarios, stop)?.into_iter().map(|output| output.run).collect();
+    let outputs = runner::run_all(&scenarios, || Stop(stop))?;
+    let mut runs: Vec<Run> = outputs.into_iter().map(|output| output.run).collect();
     if is_past {
         let mut happened = question.past.run(length).run;
         // The actual past and the simulated runs start at the same second.
@@ -119,16 +120,13 @@ pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answ
         runs.insert(0, happened);
     }
     let group: Vec<(&Run, &HpaRun)> = runs.iter().filter_map(|run| Some((run, run.hpas.first()?))).collect();
-    let row = |(index, (run, hpa)): (usize, &(&Run, &HpaRun))| ScoreRow {
-        name: run.variant.clone(),
-        cells: SCORES
-            .iter()
+    let row = |(index, (run, hpa)): (usize, &(&Run, &HpaRun))| {
+        let cells = SCORES.iter().map(|score| {
             // The amount of lost work in the cluster is unknown.
-            .map(|score| {
-                let is_known = !(is_past && index == 0 && score.title == "unserved");
-                is_known.then(|| (score.text)(&hpa.scores, run))
-            })
-            .collect(),
+            let is_known = !(is_past && index == 0 && score.title == "unserved");
+            is_known.then(|| (score.text)(&hpa.scores, run))
+        });
+        ScoreRow { name: run.variant.clone(), cells: cells.collect() }
     };
     let rows = group.iter().enumerate().map(row).collect();
     let sentence = match group.as_slice() {
@@ -136,10 +134,10 @@ pub(crate) fn play(question: &Question, stop: &CancellationToken) -> Result<Answ
         _ => String::new(),
     };
     let heads = SCORES.iter().map(|score| (score.title, score.meaning)).collect();
-    Ok(Answer { sentence, drawing: timeline::compare(&runs), heads, rows, loads: origins, notes })
+    Ok(Answer { sentence, drawing: page::compare(&runs), heads, rows, loads: origins, notes })
 }
 
-/// The difference between two runs, in four of their scores.
+/// Describes the difference between two runs in four of their scores.
 fn difference(before: &Scores, after: &Scores, run: &Run) -> String {
     let pods = |scores: &Scores| text::short((scores.pod_hours * 10.0).round() / 10.0);
     let score = |title: &str, scores: &Scores| {
@@ -158,15 +156,16 @@ fn difference(before: &Scores, after: &Scores, run: &Run) -> String {
     )
 }
 
-/// The time to simulate.
+/// The time range of the simulated runs.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     start: Timestamp,
     length: SignedDuration,
     /// The length of the known past.
     known: SignedDuration,
+    /// The requested length, between [`SHORTEST`] and [`LONGEST`].
     asked: SignedDuration,
-    /// Whether enough of the past is known.
+    /// Whether the known past has at least the length [`SHORTEST`].
     is_known: bool,
 }
 
@@ -182,15 +181,17 @@ impl Span {
     }
 }
 
-/// The time range of the simulated load, for a question about `length`. `None` if too little of the past is known.
+/// Returns the time range of a run of `length`. `None` if the known past is shorter than [`SHORTEST`].
 pub(crate) fn range(past: &Past, length: SignedDuration) -> Option<TimeRange> {
     let span = Span::new(past, length);
     span.is_known.then_some(TimeRange { start: span.start, end: past.to })
 }
 
-/// The scenarios and their assumptions.
+/// The scenarios of a question, and their assumptions.
 struct Plan {
+    /// The scenario with the current fields of the HPA.
     document: Node,
+    /// The scenario with the changed fields.
     changed: Node,
     start: Timestamp,
     length: SignedDuration,
@@ -241,8 +242,8 @@ impl Plan {
         let flags: serde_json::Map<_, _> =
             flags.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         put(&mut document, "flags", &Value::Object(flags));
-        // A scenario from the changed HPA would derive the capacity of a pod from the changed target. Therefore, only
-        // the HPA is replaced.
+        // Only the HPA is replaced. A new scenario would derive the capacity of a pod from the target of the changed
+        // HPA.
         let other = ClusterObjects { hpa: changed.clone(), ..objects.clone() };
         let mut with_changes = document.clone();
         if let Some(hpas) = from_cluster::scenario(&other, past.to).get("hpas") {
@@ -256,6 +257,7 @@ fn put(document: &mut Node, name: &str, value: &Value) {
     document.put(name, Node::from_json(&"the scenario from the cluster".into(), value));
 }
 
+/// Stops a run when the token is cancelled.
 struct Stop<'a>(&'a CancellationToken);
 
 impl Progress for Stop<'_> {
@@ -264,17 +266,6 @@ impl Progress for Stop<'_> {
     fn is_stopped(&self) -> bool {
         self.0.is_cancelled()
     }
-}
-
-/// Runs both scenarios in parallel, the first in another thread.
-fn run_all(scenarios: &[Scenario; 2], stop: &CancellationToken) -> Result<Vec<RunOutput>, RunError> {
-    let [first, second] = scenarios;
-    thread::scope(|scope| {
-        let one = scope.spawn(|| runner::run_scenario(first, &Stop(stop)));
-        let other = runner::run_scenario(second, &Stop(stop));
-        let one = one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Ok(vec![one?, other?])
-    })
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! The panels of one HPA: replicas as block characters, metrics as lines of braille dots.
+//! The panels of one HPA: replicas as block characters, metrics as lines of braille dots. The panels consist of rows of
+//! styled text.
 
-use super::super::figure::{Figure, MarkKind, scale_of};
-use super::super::run::{HpaRun, MetricSeries, Run};
-use super::super::text;
-use super::canvas::{Grid, Paint, Row};
-use super::{GUTTER, time_axis};
+use super::{ChartStyle, GUTTER, time_axis};
+use crate::explain::escape;
+use crate::simulate::figure::{Figure, MarkKind, scale_of};
+use crate::simulate::run::{HpaRun, MetricSeries, Run};
+use crate::simulate::text;
 
-/// The number of rows of the replica panel, and of each metric panel.
+/// The numbers of rows of the replica panel and of a metric panel.
 const ROWS: (usize, usize) = (8, 5);
 /// The maximum number of scenario events in a chart.
 const ZONES: usize = 4;
@@ -19,8 +20,7 @@ pub(super) fn peak(hpa: &HpaRun) -> i32 {
     hpa.samples.iter().map(|sample| sample.wanted.max(sample.ready)).max().unwrap_or(0).max(1)
 }
 
-/// Draws the panels over one time axis, `columns` wide. The replica axis ends at `top`, so that variants are
-/// comparable.
+/// Draws the panels over one time axis, `columns` wide. All variants have the same end of the replica axis, `top`.
 pub(super) fn panels(run: &Run, hpa: &HpaRun, columns: usize, top: i32, with_metrics: bool) -> Vec<Row> {
     let figure = Figure::new(run, hpa);
     let mut rows = replicas(hpa, &figure, columns, f64::from(top));
@@ -75,7 +75,7 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
     let mut grid = Grid::new(columns, ROWS.0);
     let mut is_lacking = false;
     for (column, chunk) in chunks.iter().enumerate() {
-        // Shows the most desired and the most missing pods of the column, so that missing pods are visible at any
+        // A column shows its largest numbers of desired and of missing pods, so that missing pods are visible at any
         // scale.
         let wanted = f64::from(chunk.iter().map(|(wanted, _)| *wanted).max().unwrap_or(0));
         let lacking = chunk.iter().map(|(wanted, ready)| wanted - ready).max().unwrap_or(0);
@@ -98,7 +98,7 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
     if let Some(label) = labels.first_mut() {
         *label = text::short(top);
     }
-    // Labels the middle row only if half of the axis is a whole number.
+    // The middle row has a label only if its value is a whole number.
     if let Some(label) = labels.get_mut(ROWS.0 / 2).filter(|_| top % 2.0 == 0.0) {
         *label = text::short(top / 2.0);
     }
@@ -114,7 +114,7 @@ fn replicas(hpa: &HpaRun, figure: &Figure, columns: usize, top: f64) -> Vec<Row>
         heading = heading.with(Paint::Bad, "  ◆").with(Paint::Plain, " warnings");
     }
     let mut rows = vec![heading, marks(figure, columns)];
-    rows.extend(grid.rows(&labels, GUTTER));
+    rows.extend(grid.rows(&labels));
     rows
 }
 
@@ -161,7 +161,7 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
         let highest = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let is_above = highest > metric.tolerated_to;
         let (end, y) = (before.unwrap_or_else(|| height(mean)), height(mean));
-        // The dots extend to a peak above tolerance, because the mean is lower.
+        // The dots extend from the mean to a peak above tolerance.
         let peak = if is_above { height(highest) } else { y };
         for dot in end.min(y).min(peak)..=end.max(y).max(peak) {
             grid.dot(x, dot, if is_above { Paint::Bad } else { Paint::Main });
@@ -184,7 +184,7 @@ fn values(hpa: &HpaRun, metric: &MetricSeries, figure: &Figure, columns: usize) 
         .with(Paint::Target, "╌")
         .with(Paint::Plain, &format!(" target {}{unit}", text::number(metric.target / scale.by)));
     let mut rows = vec![heading];
-    rows.extend(grid.rows(&labels, GUTTER));
+    rows.extend(grid.rows(&labels));
     rows
 }
 
@@ -194,7 +194,7 @@ fn round(value: f64) -> f64 {
     (value / magnitude).round() * magnitude
 }
 
-/// The events of the scenario. Each has a bar over its time span, and a label.
+/// The events of the scenario. Each event has a bar over its time span, and a label.
 fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     let shown = figure.zones.iter().take(ZONES);
@@ -203,7 +203,7 @@ fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
         let to = column(zone.to / figure.time.length(), columns).max(from);
         let (bar, width) = ("━".repeat(to - from + 1), zone.label.chars().count());
         let indent = |columns: usize| Row::default().with(Paint::Plain, &" ".repeat(GUTTER + columns));
-        // The label is to the right of the bar, to its left, or below it.
+        // The label is to the right of the bar if it fits there, else to the left or below.
         if to + 2 + width <= columns {
             rows.push(
                 indent(from).with(Paint::Lacking, &bar).with(Paint::Plain, &format!(" {}", zone.label)),
@@ -221,4 +221,156 @@ fn happenings(figure: &Figure, columns: usize) -> Vec<Row> {
         rows.push(Row::default().with(Paint::Quiet, &format!("{}and {left_out} more", " ".repeat(GUTTER))));
     }
     rows
+}
+
+/// The style of a piece of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Paint {
+    #[default]
+    Plain,
+    Strong,
+    Quiet,
+    /// Ready pods and values.
+    Main,
+    /// Missing pods, and events of the scenario.
+    Lacking,
+    /// Values above tolerance, and warnings.
+    Bad,
+    /// Targets.
+    Target,
+}
+
+impl Paint {
+    /// The SGR parameter that selects the style.
+    fn code(self) -> &'static str {
+        match self {
+            Self::Plain => "0",
+            Self::Strong => "1",
+            Self::Quiet => "2",
+            Self::Main => "34",
+            Self::Lacking => "33",
+            Self::Bad => "31",
+            Self::Target => "32",
+        }
+    }
+}
+
+/// A line as a list of styled pieces.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Row(Vec<(Paint, String)>);
+
+impl Row {
+    /// Appends a piece. Control characters are escaped, so that no text can move the cursor.
+    pub(super) fn with(mut self, paint: Paint, piece: &str) -> Self {
+        self.0.push((paint, escape::terminal(piece).into_owned()));
+        self
+    }
+
+    /// Prints the line with its line break, cut to the width of the style. Each character is assumed to be one column
+    /// wide.
+    pub(super) fn print(&self, style: &ChartStyle) -> String {
+        let mut left = style.width;
+        let length: usize = self.0.iter().map(|(_, piece)| piece.chars().count()).sum();
+        let ellipsis = if style.ascii { "..." } else { "…" };
+        if length > style.width {
+            left = left.saturating_sub(ellipsis.chars().count());
+        }
+        let mut printed = String::new();
+        for (paint, piece) in &self.0 {
+            let mut piece: String = piece.chars().take(left).collect();
+            left -= piece.chars().count();
+            if style.ascii {
+                piece = piece.chars().map(to_ascii).collect();
+            }
+            if style.color && *paint != Paint::Plain && !piece.trim().is_empty() {
+                printed.extend(["\x1b[", paint.code(), "m", &piece, "\x1b[0m"]);
+            } else {
+                printed.push_str(&piece);
+            }
+        }
+        if length > style.width {
+            printed.push_str(ellipsis);
+        }
+        let mut printed = printed.trim_end().to_owned();
+        printed.push('\n');
+        printed
+    }
+}
+
+/// The ASCII replacement of a character.
+fn to_ascii(character: char) -> char {
+    match character {
+        '█' | '▇' | '▆' | '▅' | '▄' => '#',
+        '▃' | '▂' | '▁' => '_',
+        '░' => ':',
+        '╌' | '─' => '-',
+        '━' => '=',
+        '│' | '┤' => '|',
+        '┬' | '└' => '+',
+        '▲' => '^',
+        '▼' => 'v',
+        '↕' | '◆' => '!',
+        '→' => '>',
+        '\u{2800}' => ' ',
+        '\u{2801}'..='\u{28ff}' => '*',
+        _ if character.is_ascii() => character,
+        _ => '?',
+    }
+}
+
+/// The cells of one panel, row by row from the top left.
+#[derive(Debug, Clone)]
+struct Grid {
+    columns: usize,
+    cells: Vec<(Paint, char)>,
+}
+
+impl Grid {
+    fn new(columns: usize, rows: usize) -> Self {
+        Self { columns, cells: vec![(Paint::Plain, ' '); columns * rows] }
+    }
+
+    fn cell(&mut self, column: usize, row: usize) -> Option<&mut (Paint, char)> {
+        self.cells.get_mut(row * self.columns + column).filter(|_| column < self.columns)
+    }
+
+    /// Sets a cell. A position outside of the grid is ignored.
+    fn set(&mut self, column: usize, row: usize, paint: Paint, character: char) {
+        if let Some(cell) = self.cell(column, row) {
+            *cell = (paint, character);
+        }
+    }
+
+    /// Adds a braille dot. A cell has two columns of four dots.
+    fn dot(&mut self, x: usize, y: usize, paint: Paint) {
+        /// The bit of each dot, by row and column.
+        const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
+        let (column, row) = (x / 2, y / 4);
+        let bit = DOTS.get(y % 4).and_then(|dots| dots.get(x % 2)).copied().unwrap_or(0);
+        if let Some(cell) = self.cell(column, row) {
+            let (before, had) = match u32::from(cell.1) {
+                code @ 0x2800..=0x28ff => (code - 0x2800, cell.0),
+                _ => (0, paint),
+            };
+            let paint = if had == Paint::Bad { had } else { paint };
+            *cell = (paint, char::from_u32(0x2800 + (before | bit)).unwrap_or(' '));
+        }
+    }
+
+    /// The rows, each after its label and the axis.
+    fn rows(&self, labels: &[String]) -> Vec<Row> {
+        let rows = self.cells.chunks(self.columns.max(1)).enumerate();
+        rows.map(|(index, cells)| {
+            let label = labels.get(index).map_or("", String::as_str);
+            let axis = if label.is_empty() { '│' } else { '┤' };
+            let width = GUTTER - 2;
+            let mut row = Row::default().with(Paint::Quiet, &format!("{label:>width$} {axis}"));
+            for piece in cells.chunk_by(|one, other| one.0 == other.0) {
+                let text: String = piece.iter().map(|(_, character)| *character).collect();
+                row = row.with(piece.first().map_or(Paint::Plain, |(paint, _)| *paint), &text);
+            }
+            row
+        })
+        .collect()
+    }
 }

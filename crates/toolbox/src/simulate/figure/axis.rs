@@ -1,4 +1,4 @@
-//! The axes: time of day at round times, and values at round numbers.
+//! The axes of a figure, with ticks at round times of day or at round numbers.
 
 use std::ops::Range;
 
@@ -7,9 +7,9 @@ use jiff::tz::Offset;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 
-use super::super::text;
+use crate::simulate::text;
 
-/// The steps between two ticks of the time axis, in seconds. Longer steps are whole weeks.
+/// The possible steps between two ticks of the time axis, in seconds. Longer steps are multiples of a week.
 const STEPS: [u32; 19] = [
     1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200, 86_400,
     604_800,
@@ -21,6 +21,7 @@ pub(in super::super) struct TimeAxis {
     start: Timestamp,
     /// The seconds from midnight to the start.
     into_day: f64,
+    /// The length of the run, in seconds, at least 1.
     length: f64,
 }
 
@@ -33,12 +34,11 @@ impl TimeAxis {
         Self { start, into_day: f64::from(seconds), length: length.max(1.0) }
     }
 
-    /// The length of the run, in seconds.
     pub(in super::super) fn length(&self) -> f64 {
         self.length
     }
 
-    /// At most `most` ticks: seconds since the start, and the label.
+    /// Returns at most `most` ticks, as seconds since the start and label.
     pub(in super::super) fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         self.key_points(most).into_iter().map(|at| (at, self.format_ext(&at))).collect()
     }
@@ -78,7 +78,7 @@ impl ValueFormatter<f64> for TimeAxis {
         let time = Offset::UTC.to_datetime(at).time();
         let is_midnight = time.hour() == 0 && time.minute() == 0 && time.second() == 0;
         let format = match (self.length, is_midnight) {
-            // In runs of at least 36 hours, midnights show their dates to distinguish the days.
+            // In runs of at least 36 hours, the label at midnight is the date, to distinguish the days.
             (129_600.0.., true) => "%-d %b",
             (..600.0, _) => "%H:%M:%S",
             _ => "%H:%M",
@@ -90,7 +90,7 @@ impl ValueFormatter<f64> for TimeAxis {
 /// A value axis with ticks at round numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct ValueAxis {
-    /// The lowest value: 0, or the lowest negative value.
+    /// The lower end: 0, or the lowest negative value.
     pub(in super::super) bottom: f64,
     /// The upper end, slightly above the highest value.
     pub(in super::super) top: f64,
@@ -110,17 +110,12 @@ impl ValueAxis {
         Self { bottom, top, is_whole }
     }
 
-    /// The height of a value: 0 at the bottom, 1 at the top. Values beyond the axis are clamped.
+    /// The height of a value on the axis: 0 at the bottom, 1 at the top. A value beyond the axis is clamped.
     pub(in super::super) fn fraction(&self, value: f64) -> f64 {
         ((value - self.bottom) / (self.top - self.bottom)).clamp(0.0, 1.0)
     }
 
-    /// Moves a value beyond the axis to its edge.
-    pub(in super::super) fn clamp(&self, value: f64) -> f64 {
-        value.clamp(self.bottom, self.top)
-    }
-
-    /// At most `most` ticks: value and label.
+    /// Returns at most `most` ticks, as value and label.
     pub(in super::super) fn ticks(&self, most: usize) -> Vec<(f64, String)> {
         self.key_points(most).into_iter().map(|value| (value, text::short(value))).collect()
     }
@@ -131,7 +126,7 @@ impl Ranged for ValueAxis {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        RangedCoordf64::from(self.range()).map(&self.clamp(*value), limit)
+        RangedCoordf64::from(self.range()).map(&value.clamp(self.bottom, self.top), limit)
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {

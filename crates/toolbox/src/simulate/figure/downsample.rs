@@ -1,24 +1,22 @@
-//! Reduces the number of points of a curve without a visible change.
+//! Curves as lists of points, with as few points as possible without a visible change.
 
-/// The number of columns of a downsampled curve: a few screen pixels each.
+/// The number of columns of a downsampled curve. A column is a few pixels wide on a screen.
 const COLUMNS: f64 = 480.0;
-/// The maximum average number of points per column at which a curve keeps all points.
+/// The maximum average number of points per column of a curve that is not downsampled.
 const FEW: usize = 3;
 
-/// A curve through the points. A downsampled curve also has the range of its values, so that noise stays
-/// visible without hiding the mean.
+/// A curve and the range of its values. In a downsampled curve, the range keeps noise visible without hiding the mean.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Downsampled {
-    /// The points, or the mean of each column between the first and the last point.
+    /// The points as time and value. A downsampled curve has the first point, the mean of each column, and the last
+    /// point.
     pub(super) line: Vec<(f64, f64)>,
-    /// The lowest and the highest value of each column, or the points themselves if the curve is not
-    /// downsampled.
+    /// The time, the lowest and the highest value of each point of `line`.
     pub(super) range: Vec<(f64, f64, f64)>,
-    /// Whether the curve is downsampled.
     pub(super) is_reduced: bool,
 }
 
-/// Downsamples points on a time axis of the given length.
+/// Downsamples points of time and value, if they are too many for a time axis of the given length.
 pub(super) fn downsample(points: &[(f64, f64)], length: f64) -> Downsampled {
     let column = |at: f64| (at / length * COLUMNS).floor();
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
@@ -45,8 +43,8 @@ pub(super) fn downsample(points: &[(f64, f64)], length: f64) -> Downsampled {
     reduced
 }
 
-/// A step curve of values. Each value holds until the next one. Gaps in the values split it into pieces.
-/// Consecutive equal values become one step.
+/// Builds a step curve, in which each value applies until the next one. The last value applies until `end`. Gaps in the
+/// values split the curve into pieces. Consecutive equal values become one step.
 pub(super) fn steps<V: Copy + PartialEq>(
     values: impl IntoIterator<Item = (f64, Option<V>)>,
     end: f64,
@@ -73,7 +71,7 @@ pub(super) fn steps<V: Copy + PartialEq>(
     pieces
 }
 
-/// The area between two step curves, in pieces.
+/// Builds the area between two step curves, as pieces of time, lower and upper value.
 pub(super) fn bands(
     values: impl IntoIterator<Item = (f64, Option<(f64, f64)>)>,
     end: f64,
@@ -82,7 +80,7 @@ pub(super) fn bands(
     steps(values, end).into_iter().map(flat).collect()
 }
 
-/// Splits values at gaps. Straight lines connect the values of each piece.
+/// Splits values at gaps. Unlike in a step curve, straight lines connect the values of a piece.
 pub(super) fn pieces<V: Copy>(values: impl IntoIterator<Item = (f64, Option<V>)>) -> Vec<Vec<(f64, V)>> {
     let mut pieces: Vec<Vec<(f64, V)>> = Vec::new();
     let mut is_open = false;

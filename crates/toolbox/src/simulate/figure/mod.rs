@@ -1,40 +1,35 @@
-//! The drawing of one HPA's run, as values: panels over one time axis, each with areas and lines, and the
-//! times of events. The page and the terminal draw the same figure.
+//! The figure of one HPA's run: panels over one time axis, each with areas and lines, and the times of events. The page
+//! and the terminal draw the same figure.
 
 mod axis;
-mod backend;
 mod downsample;
-mod draw;
 mod frame;
-mod palette;
+mod ink;
 mod panels;
-#[cfg(test)]
-mod tests;
 
 use std::time::Duration;
 
 pub(super) use self::axis::{TimeAxis, ValueAxis};
 pub(super) use self::frame::{Extent, frame, key};
-pub(super) use self::palette::{Ink, variables};
+pub(super) use self::ink::{Ink, variables};
 pub(super) use self::panels::scale_of;
 use super::run::{HpaRun, Run};
 
-/// The style rules of the ink classes. The page adds its own rules.
+/// The style rules for the classes of inks and figures.
 pub(super) const STYLE: &str = include_str!("figure.css");
 
-/// The hatch patterns for areas, defined once per document.
+/// The hatch patterns for areas, as SVG definitions.
 pub(super) const HATCHES: &str = include_str!("hatches.svg");
 
 /// One HPA's run as panels over a common time axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Figure {
-    /// The common time axis.
     pub(super) time: TimeAxis,
     /// The panels from top to bottom: replicas, metrics, load, queue.
     pub(super) panels: Vec<Panel>,
     /// The events of the scenario, drawn behind every panel.
     pub(super) zones: Vec<Zone>,
-    /// Rescales and warnings.
+    /// The rescales, followed by the warnings.
     pub(super) marks: Vec<Mark>,
 }
 
@@ -42,7 +37,7 @@ pub(super) struct Figure {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Panel {
     pub(super) title: String,
-    /// The unit of its values; empty for plain numbers.
+    /// The unit of the values. Empty for plain numbers.
     pub(super) unit: String,
     /// Whether the panel is the replica panel, which is the largest and has the marks.
     pub(super) is_main: bool,
@@ -64,14 +59,14 @@ pub(super) enum Shape {
     Area,
 }
 
-/// The area between two curves, in pieces of time, lower value and upper value.
+/// The area between two curves. Each piece is a list of time, lower value and upper value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Area {
     pub(super) ink: Ink,
     pub(super) pieces: Vec<Vec<(f64, f64, f64)>>,
 }
 
-/// A curve of values over time. Gaps split the curve into pieces.
+/// A curve of values over time. Gaps split the curve into pieces. Each piece is a list of time and value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
     pub(super) ink: Ink,
@@ -83,20 +78,17 @@ pub(super) struct Line {
 pub(super) struct Zone {
     /// The start, in seconds since the start of the run.
     pub(super) from: f64,
-    /// The end; equal to `from` for an instant.
+    /// The end, in seconds since the start of the run. Equal to `from` for an instant.
     pub(super) to: f64,
-    /// The description.
     pub(super) label: String,
 }
 
 /// An event at an instant.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Mark {
-    /// The seconds since the start.
+    /// The seconds since the start of the run.
     pub(super) at: f64,
     pub(super) kind: MarkKind,
-    /// The description.
-    pub(super) label: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +97,7 @@ pub(super) enum MarkKind {
     Up,
     /// `spec.replicas` was lowered.
     Down,
-    /// A warning event.
+    /// An event of type `Warning` occurred.
     Warning,
 }
 
@@ -119,25 +111,16 @@ impl Figure {
             to: seconds(event.to, &time),
             label: event.what.clone(),
         });
-        let rescales = hpa
-            .samples
-            .iter()
-            .zip(hpa.samples.iter().skip(1))
-            .filter(|(before, after)| before.wanted != after.wanted);
-        let rescales = rescales.map(|(before, after)| Mark {
-            at: seconds(after.at, &time),
-            kind: if after.wanted > before.wanted { MarkKind::Up } else { MarkKind::Down },
-            label: format!("{} to {} replicas", before.wanted, after.wanted),
+        let rescales = hpa.rescales().map(|(at, from, to)| Mark {
+            at: seconds(at, &time),
+            kind: if to > from { MarkKind::Up } else { MarkKind::Down },
         });
-        let warnings = hpa.events.iter().filter(|event| event.warning).map(|event| Mark {
-            at: seconds(event.at, &time),
-            kind: MarkKind::Warning,
-            label: format!("{}: {}", event.reason, event.message),
-        });
+        let warnings = hpa.events.iter().filter(|event| event.warning);
+        let warnings = warnings.map(|event| Mark { at: seconds(event.at, &time), kind: MarkKind::Warning });
         Self { zones: zones.collect(), marks: rescales.chain(warnings).collect(), time, panels }
     }
 
-    /// The desired replicas of several variants of one HPA in one panel.
+    /// Builds a figure with the desired replicas of several variants of one HPA in one panel. `None` without variants.
     pub(super) fn overlay(runs: &[(&Run, &HpaRun)]) -> Option<Self> {
         let (run, _) = runs.first()?;
         let longest = runs.iter().map(|(run, _)| run.duration).max()?;
@@ -147,7 +130,7 @@ impl Figure {
     }
 }
 
-/// Sets the same value axis for panels with the same title and unit, so that variants can be compared by eye.
+/// Gives panels with the same title and unit the same value axis, so that variants can be compared by eye.
 pub(super) fn share_axes(figures: &mut [Figure]) {
     let all: Vec<_> = figures
         .iter()
@@ -167,4 +150,60 @@ pub(super) fn share_axes(figures: &mut [Figure]) {
 
 fn seconds(after: Duration, time: &TimeAxis) -> f64 {
     after.as_secs_f64().min(time.length())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::run::Comparison;
+    use crate::simulate::sample;
+
+    fn figure(comparison: &Comparison) -> Figure {
+        let run = &comparison.runs[0];
+        Figure::new(run, &run.hpas[0])
+    }
+
+    #[test]
+    fn figure_has_panels_of_replicas_metrics_and_load() {
+        let figure = figure(&sample::day());
+        let titles: Vec<_> = figure.panels.iter().map(|panel| panel.title.as_str()).collect();
+        assert_eq!(titles, ["Replicas", "cpu", "Load"]);
+        let inks: Vec<_> = figure.panels[0].keys.iter().map(|(ink, ..)| *ink).collect();
+        assert!(inks.contains(&Ink::Window) && inks.contains(&Ink::Rate), "{inks:?}");
+        assert!(figure.marks.iter().any(|mark| mark.kind == MarkKind::Up));
+    }
+
+    #[test]
+    fn figure_shows_an_outage_as_zone_and_missing_values() {
+        let figure = figure(&sample::outage());
+        assert_eq!(
+            figure.zones,
+            [Zone { from: 39_600.0, to: 43_200.0, label: "resource metrics API is down".to_owned() }]
+        );
+        let missing = figure.panels[1].areas.iter().find(|area| area.ink == Ink::Missing).unwrap();
+        assert_eq!((missing.pieces.len(), missing.pieces[0][0].0), (1, 39_600.0));
+        assert!(figure.marks.iter().any(|mark| mark.kind == MarkKind::Warning));
+    }
+
+    #[test]
+    fn figure_has_a_queue_panel_when_the_load_is_a_queue() {
+        assert!(figure(&sample::queue()).panels.iter().any(|panel| panel.title == "Queue"));
+    }
+
+    #[test]
+    fn variants_share_their_value_axes() {
+        let comparison = sample::variants();
+        let mut figures: Vec<_> = comparison.runs.iter().map(|run| Figure::new(run, &run.hpas[0])).collect();
+        assert_ne!(figures[0].panels[0].values, figures[2].panels[0].values);
+        share_axes(&mut figures);
+        assert_eq!(figures[0].panels[0].values, figures[2].panels[0].values);
+    }
+
+    #[test]
+    fn plot_of_a_day_is_smaller_than_60_kb() {
+        let figure = figure(&sample::day());
+        let sizes: Vec<_> =
+            figure.panels.iter().map(|panel| frame::plot(&figure, panel, (1000, 200)).len()).collect();
+        assert!(sizes.iter().all(|size| *size < 60_000), "{sizes:?}");
+    }
 }

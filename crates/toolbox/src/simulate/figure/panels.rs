@@ -1,16 +1,16 @@
-//! The panels of an HPA's run and their content.
+//! The panels of a figure: replicas, metrics, load and queue.
 
 use std::collections::BTreeSet;
 
 use policies::steps::StepReason;
 
-use super::super::run::{HpaRun, MetricSeries, Run, Sample};
 use super::axis::{TimeAxis, ValueAxis};
-use super::palette::Ink;
+use super::ink::Ink;
 use super::{Area, Line, Panel, Shape, downsample};
+use crate::simulate::run::{HpaRun, MetricSeries, Run, Sample};
+use crate::simulate::text;
 
-/// The largest `maxReplicas` that is drawn, as a multiple of the peak. A higher line would flatten the
-/// curves.
+/// The largest `maxReplicas` that is drawn, as a multiple of the peak. A higher line would flatten the curves.
 const BOUND_IN_SIGHT: f64 = 1.6;
 
 /// The largest capacity that is drawn, as a multiple of the largest load.
@@ -19,13 +19,12 @@ const SPARE_IN_SIGHT: f64 = 4.0;
 /// The divisor that makes values easy to read, and the resulting unit.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Scale {
-    /// The divisor.
     pub(in super::super) by: f64,
-    /// The unit; empty for plain numbers.
+    /// The unit of the divided values. Empty for plain numbers.
     pub(in super::super) unit: String,
 }
 
-/// The scale for values of a unit up to `most`.
+/// Returns the scale for values of a unit up to `most`.
 pub(in super::super) fn scale_of(unit: &str, most: f64) -> Scale {
     let (by, unit) = match unit {
         "bytes" if most >= 1_073_741_824.0 => (1_073_741_824.0, "Gi"),
@@ -51,8 +50,7 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     let peak = f64::from(peak.unwrap_or(0));
     let max = f64::from(samples.iter().map(|sample| sample.max).max().unwrap_or(0));
     let with_max = max <= peak * BOUND_IN_SIGHT;
-    // Proposals may be far above maxReplicas. The axis does not cover such proposals. The explanation has the
-    // number.
+    // A proposal may be far above maxReplicas. The axis does not cover such a proposal.
     let proposed = samples.iter().filter_map(|sample| sample.proposal).max().map_or(0.0, f64::from);
     let values = ValueAxis::over([peak, proposed.min(peak * 1.25), if with_max { max } else { 0.0 }], true);
 
@@ -92,8 +90,8 @@ fn replicas(hpa: &HpaRun, length: f64) -> Panel {
     Panel { title: "Replicas".to_owned(), unit: String::new(), is_main: true, values, areas, lines, keys }
 }
 
-/// The bands of a scaling policy and their legend: the range between the HPA's bound and the bound of a schedule, and
-/// the whole height for any other step.
+/// The bands of a scaling policy and their legend. The band of a schedule is between the HPA's bound and the bound of
+/// the schedule. The band of any other step has the height of the panel, which ends at `top`.
 fn policy_bands(hpa: &HpaRun, top: f64) -> (Vec<Area>, Vec<(Ink, Shape, String)>) {
     let (mut schedules, mut others, mut reasons) = (Vec::new(), Vec::new(), BTreeSet::new());
     for span in &hpa.policies {
@@ -118,7 +116,7 @@ fn policy_bands(hpa: &HpaRun, top: f64) -> (Vec<Area>, Vec<(Ink, Shape, String)>
     (areas.map(|(ink, pieces)| Area { ink, pieces }).into(), keys)
 }
 
-/// Extends the bands of a policy to the top of the panel, after the axis of the panel has changed.
+/// Extends the bands of a policy to the top of the panel, after a change of the value axis.
 pub(super) fn raise_bands(panel: &mut Panel) {
     let top = panel.values.top;
     for area in panel.areas.iter_mut().filter(|area| area.ink == Ink::Policy) {
@@ -131,7 +129,7 @@ fn held_by_window(sample: &Sample) -> Option<(f64, f64)> {
     between(sample.proposal?.min(sample.max), sample.stabilized?.min(sample.max))
 }
 
-/// The range between the stabilized count and the rate limit, if the rate limit is the result.
+/// The range between the stabilized count and the rate limit, if the desired count is the rate limit.
 fn held_by_rate(sample: &Sample) -> Option<(f64, f64)> {
     let allowed = sample.rate_allows.filter(|allowed| *allowed == sample.wanted)?;
     between(allowed, sample.stabilized?)
@@ -203,7 +201,7 @@ fn above(range: &[(f64, f64, f64)], high: f64) -> Vec<Vec<(f64, f64, f64)>> {
     runs.map(|run| run.iter().map(|(at, value)| (*at, high, *value)).collect()).collect()
 }
 
-/// A curve in pieces, with the range of its values if they are too many to draw each.
+/// A curve in pieces, and the range of the values of each piece.
 struct Curve {
     lines: Vec<Vec<(f64, f64)>>,
     range: Vec<Vec<(f64, f64, f64)>>,
@@ -219,20 +217,20 @@ impl Curve {
         Self { lines, range, is_reduced }
     }
 
-    /// The range as an area; empty if every value is drawn.
+    /// The range as an area. Empty if no piece is downsampled.
     fn spread(&self) -> Vec<Vec<(f64, f64, f64)>> {
         if self.is_reduced { self.range.clone() } else { Vec::new() }
     }
 }
 
-/// The incoming work and the capacity; `None` without incoming work.
+/// The panel of the incoming work and the capacity. `None` without incoming work.
 fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     let samples = &hpa.samples;
     let most = samples.iter().map(|sample| sample.demand).fold(0.0, f64::max);
     if most <= 0.0 {
         return None;
     }
-    // Spare capacity may be many times the demand. Its amount is irrelevant beyond the limit.
+    // The exact capacity is irrelevant if it is many times the demand.
     let capacity =
         samples.iter().map(|sample| sample.capacity).fold(0.0, f64::max).min(most * SPARE_IN_SIGHT);
     let values = ValueAxis::over([most, capacity], false);
@@ -275,7 +273,7 @@ fn load(hpa: &HpaRun, length: f64) -> Option<Panel> {
     })
 }
 
-/// The queue length; `None` if the queue is always empty.
+/// The panel of the queue length. `None` if the queue is always empty.
 fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
     let samples = &hpa.samples;
     let most = samples.iter().map(|sample| sample.queued).fold(0.0, f64::max);
@@ -295,7 +293,7 @@ fn queue(hpa: &HpaRun, length: f64) -> Option<Panel> {
     })
 }
 
-/// The desired replicas of all variants in one panel.
+/// The panel of the desired replicas of all variants.
 pub(super) fn overlay(runs: &[(&Run, &HpaRun)], time: &TimeAxis) -> Panel {
     let mut lines = Vec::new();
     let mut keys = Vec::new();
@@ -329,8 +327,8 @@ fn curve(samples: &[Sample], end: f64, value: impl Fn(&Sample) -> Option<f64>) -
     downsample::steps(samples.iter().map(|sample| (at(sample), value(sample))), end)
 }
 
-/// `80 %`, `12 Mi`, `100`.
+/// Formats a value with its unit: `80 %`, `12 Mi`, `100`.
 fn with_unit(value: f64, unit: &str) -> String {
-    let number = super::super::text::number(value);
+    let number = text::number(value);
     if unit.is_empty() { number } else { format!("{number} {unit}") }
 }

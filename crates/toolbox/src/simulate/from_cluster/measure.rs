@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::ClusterObjects;
 use crate::pointer::{at, list, quantity, text};
 
-/// The longest plausible startup or image pull. A later change of the Ready condition means that a pod became ready
-/// again.
+/// The longest plausible startup or image pull. If the Ready condition changed later, the pod became ready again after
+/// a failure.
 const LONGEST_START: Duration = Duration::from_hours(1);
 /// The maximum number of times in a list of startup or pull times.
 const MOST_TIMES: usize = 20;
 /// The assumed capacity of a pod, as a multiple of the metric's target.
 const MARGIN: f64 = 1.25;
 
-/// The measured fields of a scenario. A field is null if no value is available.
+/// The measured fields of a scenario, in the format of a scenario file. A field is null if no value is available.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) containers: Value,
@@ -37,7 +37,7 @@ impl Measured {
         let is_read = !objects.usage.is_empty();
         let mut loads = custom_loads(objects);
         match loads.first_mut() {
-            // The whole cpu usage of the pods is attributed to the first work.
+            // The whole cpu usage of the pods is assumed to be the cost of the first load.
             Some((demand, Value::Object(first))) if is_read && *demand > 0.0 => {
                 first.insert("cpuPerUnit".to_owned(), json!(cores(cpu / *demand)));
             }
@@ -73,7 +73,7 @@ fn bytes(amount: f64) -> String {
     format!("{:.0}Mi", amount / (1024.0 * 1024.0))
 }
 
-/// The requests and limits, from the template, or from a pod if the template is unavailable.
+/// The containers with their requests and limits, from the pod template, or from a pod if the template is unavailable.
 fn containers(objects: &ClusterObjects) -> Value {
     let containers_of = |object: &Value, pointer: &str| {
         let container = |container: &Value| {
@@ -107,16 +107,12 @@ fn rolling_update(objects: &ClusterObjects) -> Value {
     if fields.is_empty() { Value::Null } else { Value::Object(fields) }
 }
 
-fn time(text: &str) -> Option<Timestamp> {
-    text.parse().ok()
-}
-
-/// The time at which the last container of a pod started. `None` if a container is not running, or was restarted,
-/// because its first start is then unknown.
+/// The time at which the last container of a pod started. `None` if a container is not running, or was restarted. The
+/// time of its first start is then unknown.
 fn started(pod: &Value) -> Option<Timestamp> {
     let start = |container: &Value| {
         let is_first = at(container, "/restartCount").as_u64().unwrap_or(0) == 0;
-        time(text(container, "/state/running/startedAt")).filter(|_| is_first)
+        text(container, "/state/running/startedAt").parse().ok().filter(|_| is_first)
     };
     list(pod, "/status/containerStatuses").iter().map(start).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
@@ -124,7 +120,7 @@ fn started(pod: &Value) -> Option<Timestamp> {
 /// The time at which a condition of a pod became true.
 fn became(pod: &Value, condition: &str) -> Option<Timestamp> {
     let matches = |found: &&Value| text(found, "/type") == condition && text(found, "/status") == "True";
-    time(text(list(pod, "/status/conditions").iter().find(matches)?, "/lastTransitionTime"))
+    text(list(pod, "/status/conditions").iter().find(matches)?, "/lastTransitionTime").parse().ok()
 }
 
 fn between(from: Timestamp, to: Timestamp) -> Option<Duration> {
@@ -136,18 +132,17 @@ fn start_up(pod: &Value) -> Option<Duration> {
     between(started(pod)?, became(pod, "Ready")?)
 }
 
-/// The time from scheduling until the containers started, including pulls of images and mounts of volumes.
+/// The times from scheduling until the containers started, including pulls of images and mounts of volumes.
 fn image_pull(objects: &ClusterObjects) -> Value {
     let pull = |pod: &Value| between(became(pod, "PodScheduled")?, started(pod)?);
     match distribution(objects.pods.iter().filter_map(pull)) {
-        Value::Null => Value::Null,
-        pulls if pulls == json!("0s") => Value::Null,
+        pulls if pulls.is_null() || pulls == json!("0s") => Value::Null,
         pulls => json!({"everyPod": pulls}),
     }
 }
 
-/// The times in the form of a scenario file: a single time, or one of several. Outliers are dropped, because
-/// they come from pods that became unready and then ready again.
+/// Formats times for a scenario file: a single time, or `oneOf` several. Outliers are dropped, because they come from
+/// pods that became unready and then ready again. Null without times.
 fn distribution(times: impl Iterator<Item = Duration>) -> Value {
     let mut times: Vec<_> = times.collect();
     times.sort();
@@ -162,7 +157,8 @@ fn distribution(times: impl Iterator<Item = Duration>) -> Value {
     }
 }
 
-/// The loads of custom and external metrics, each with its demand, which is computed from the HPA's status.
+/// The loads of the custom and external metrics, each with its demand. The demand comes from the values in the HPA's
+/// status.
 fn custom_loads(objects: &ClusterObjects) -> Vec<(f64, Value)> {
     let current = list(&objects.hpa, "/status/currentMetrics");
     let load = |metric: &Value| {

@@ -33,8 +33,8 @@ fn deployment() -> Value {
     })
 }
 
-/// A pod that was scheduled at 0. `started` and `ready` are the seconds at which the container started and
-/// the pod became ready.
+/// A pod that was scheduled at second 0. Its container started at second `started`, and the pod became ready at second
+/// `ready`.
 fn pod(started: u32, ready: u32) -> Value {
     let at = |second: u32| format!("2030-01-01T00:{:02}:{:02}Z", second / 60, second % 60);
     json!({
@@ -228,7 +228,7 @@ async fn cluster_receives_only_reads() {
     cluster.requests().clear();
 
     let options = options::cluster::reads_only();
-    let clients = crate::simulate::runner::clients(&cluster, &options).unwrap();
+    let clients = Clients::over(cluster.connector(), &options).unwrap();
     let objects = read_objects(&clients, "shop", "web").await.unwrap();
     let measured = Measured::from_objects(&objects);
     assert_eq!((objects.replicas, objects.pods.len(), &measured.startup), (3, 3, &json!("20s")));
@@ -278,7 +278,7 @@ async fn policies_of_the_cluster_are_part_of_the_scenario() {
     autoscaler["metadata"]["annotations"] =
         json!({"concertina.dev/policy": "mode: ScaleUpOnly", "example.com/other": "x"});
     let options = options::cluster::reads_only();
-    let clients = crate::simulate::runner::clients(&cluster, &options).unwrap();
+    let clients = Clients::over(cluster.connector(), &options).unwrap();
     let policies = Policies::read(&clients, &autoscaler).await;
     assert_eq!(policies.notes, Vec::<String>::new());
     let names: Vec<&str> = policies.manifests.iter().map(|object| text(object, "/metadata/name")).collect();
@@ -304,7 +304,7 @@ async fn policies_that_cannot_be_read_are_named() {
 
     let cluster = Cluster::new(Arc::new(VirtualClock::starting_at(NOW)));
     let options = options::cluster::reads_only();
-    let clients = crate::simulate::runner::clients(&cluster, &options).unwrap();
+    let clients = Clients::over(cluster.connector(), &options).unwrap();
     let refused = FaultAction::Status(Status::forbidden("", "policies", "", "no right to list them"));
     cluster.faults().add(FaultRule::new(refused).path_contains("clusterscalingpolicies"));
     let policies = Policies::read(&clients, &hpa(&json!([]), &json!([]))).await;

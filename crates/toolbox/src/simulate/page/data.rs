@@ -1,82 +1,88 @@
-//! The data of the page's script: every sample and decision of the charts, in a compact form.
+//! The data for the script of a page: every sample and decision of the charts, in a compact form.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::super::figure::{Figure, Ink, scale_of};
-use super::super::run::{HpaRun, Run, Sample};
-use super::super::text;
 use crate::explain::{self, Role, Step, Zone, escape};
+use crate::simulate::figure::{Figure, Ink, scale_of};
+use crate::simulate::run::{HpaRun, Run, Sample};
+use crate::simulate::text;
 use crate::why::render::policy_step;
 
-/// The size limit of the decision steps of one chart, in bytes (estimate). Beyond it, only decisions that
+/// The limit for the estimated size of the decision steps of one chart, in bytes. Beyond the limit, only decisions that
 /// changed the count keep their steps, so that the page for one HPA and one day stays below a megabyte.
 const STEPS: usize = 800_000;
 /// The estimated size of an index into the list of texts, in bytes.
 const INDEX_SIZE: usize = 6;
 
-/// The data of all charts of the page.
+/// The data of all charts of a page.
 #[derive(Debug, Default, Serialize)]
-pub(in super::super) struct Data {
-    /// Each distinct text once.
+pub(super) struct Data {
+    /// The distinct texts. The charts refer to texts by index.
     texts: Vec<String>,
     courses: Vec<ChartData>,
+    /// The index of each text.
     #[serde(skip)]
     indexes: BTreeMap<String, usize>,
+    /// The estimated size of the current chart's decision steps.
     #[serde(skip)]
     bytes: usize,
+    /// The number of decisions without steps.
     #[serde(skip)]
     left_out: usize,
 }
 
-/// The title of a step, and its lines: the label, followed by pairs of a piece's role and text.
+/// The title of a step, and its lines. A line consists of the label, followed by the role and the text of each piece.
+/// Titles, labels and texts are indexes into [`Data::texts`].
 type StepTexts = (usize, Vec<Vec<usize>>);
 
+/// The data of one chart. Times are seconds since the start of the run, and texts are indexes into [`Data::texts`].
 #[derive(Debug, Serialize)]
 struct ChartData {
-    /// The start, in seconds since 1970.
+    /// The start of the run, in seconds since 1970.
     start: i64,
     /// The seconds between samples.
     period: f64,
-    /// The length in seconds.
+    /// The length of the run in seconds.
     length: f64,
     /// The number of samples.
     samples: usize,
     columns: Vec<Column>,
-    /// The time, the sentence and the steps.
+    /// The time, the sentence and the steps of each decision.
     decisions: Vec<(u64, usize, Vec<StepTexts>)>,
-    /// The time, whether the event is a warning, and the reason with the message.
+    /// The time of each event of the HPA, whether it is a warning, and the reason with the message.
     events: Vec<(u64, bool, usize)>,
-    /// The start, the end and the description.
+    /// The start, the end and the description of each event of the scenario and each effect of the scaling policy.
     happenings: Vec<(u64, u64, usize)>,
-    /// For an overlay: the indexes of the variants' charts.
+    /// The indexes of the variants' charts. Empty for any chart other than an overlay.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     variants: Vec<usize>,
 }
 
-/// One value per sample, or only the changes.
+/// The values of a curve: one value per sample, or only the changes.
 #[derive(Debug, Serialize)]
 struct Column {
     label: String,
     unit: String,
     ink: &'static str,
+    /// The index of the panel.
     panel: usize,
     /// The number of samples.
     count: usize,
-    /// The number of samples since the previous change. `None` if every sample is listed.
+    /// For each change, the number of samples since the previous change. `None` if `values` has every sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<Vec<usize>>,
     values: Vec<Option<Short>>,
 }
 
-/// A number with the digits of [`text::number`], without a trailing `.0`.
+/// A number with the digits of [`text::number`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Short(f64);
 
 impl Serialize for Short {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        // Rounds through the text. Whole numbers are integers, because a float would have a trailing `.0`.
+        // A whole number is an integer, because a float would have a trailing `.0`.
         let text = text::number(self.0);
         match (text.parse::<i64>(), text.parse::<f64>()) {
             (Ok(whole), _) => to.serialize_i64(whole),
@@ -105,15 +111,13 @@ impl ChartData {
 
 impl Data {
     /// Adds a chart and returns its index.
-    pub(in super::super) fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
+    pub(super) fn add(&mut self, run: &Run, hpa: &HpaRun, figure: &Figure) -> usize {
         self.bytes = 0;
         let decisions = hpa.decisions.iter().map(|point| {
             let sentence = self.text(&point.sentence);
-            let changed = point.applied().is_some_and(|applied| applied != point.explanation.current);
-            let keeps = changed || self.bytes < STEPS;
+            let keeps = point.rescale().is_some() || self.bytes < STEPS;
             self.left_out += usize::from(!keeps);
-            let at = jiff::SignedDuration::try_from(point.at).unwrap_or_default();
-            let at = run.start.checked_add(at).unwrap_or(run.start);
+            let at = run.start.checked_add(point.at).unwrap_or(run.start);
             let mut steps =
                 if keeps { explain::steps(&point.explanation, at, &Zone::utc()) } else { Vec::new() };
             steps.extend(point.policy.as_deref().filter(|_| keeps).map(policy_step));
@@ -141,7 +145,7 @@ impl Data {
     }
 
     /// Adds the overlay chart of the variants and returns its index.
-    pub(in super::super) fn add_overlay(
+    pub(super) fn add_overlay(
         &mut self,
         group: &[(&Run, &HpaRun)],
         figure: &Figure,
@@ -161,14 +165,13 @@ impl Data {
         self.courses.len() - 1
     }
 
-    /// The number of decisions without steps.
     pub(super) fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// Serializes to JSON that cannot close its HTML element.
+    /// Serializes the data. `<` is escaped, so that no text can end the HTML element of the data.
     pub(super) fn json(&self) -> String {
-        // These types always serialize.
+        // The data always serializes.
         serde_json::to_string(self).unwrap_or_default().replace('<', "\\u003c")
     }
 
@@ -216,7 +219,7 @@ fn columns(hpa: &HpaRun, figure: &Figure) -> Vec<Column> {
         column(label, "", ink, 0, values.collect())
     };
     let mut columns = vec![count("desired", Ink::Desired, |sample| Some(sample.wanted))];
-    // The past of an HPA may lack the numbers of pods, which are then not drawn.
+    // The figure of an HPA's past lacks curves of pods if their numbers are unknown.
     let main = figure.panels.first();
     if main.is_some_and(|panel| panel.lines.iter().any(|line| line.ink == Ink::Ready)) {
         columns.push(count("ready", Ink::Ready, |sample| Some(sample.ready)));

@@ -1,4 +1,4 @@
-//! The parts of the page: header, scores, a section for each HPA, and notes.
+//! The parts of the report: header, scores, a section for each HPA, and notes.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,24 +11,20 @@ use super::data::Data;
 use crate::explain::escape::html;
 use crate::words::counted;
 
-/// The height of the replica panel, and the height of the other panels.
+/// The heights of the replica panel and of any other panel, in CSS pixels.
 const HEIGHTS: (i32, i32) = (200, 116);
-/// The maximum number of lines in a list of events. The charts show the other events.
+/// The maximum number of lines in a list of events. The charts show all events.
 const LISTED: usize = 400;
-
 /// The maximum number of HPAs in a table without a scroll bar.
 const TALL: usize = 12;
 
+/// The variants of one HPA.
 type Group<'a> = Vec<(&'a Run, &'a HpaRun)>;
 
 /// The title and the parameters of the run.
 pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     let Some(run) = comparison.runs.first() else { return String::new() };
-    let mut facts = vec![
-        format!("{} from {} UTC", text::span(run.duration), run.start.strftime("%Y-%m-%d %H:%M")),
-        format!("a sync every {}", text::span(run.period)),
-        format!("seed {}", run.seed),
-    ];
+    let mut facts = text::facts(run).to_vec();
     if comparison.runs.len() > 1 {
         facts.push(counted(comparison.runs.len(), "variant"));
     }
@@ -43,7 +39,7 @@ pub(super) fn header(comparison: &Comparison, groups: &[Group<'_>]) -> String {
     )
 }
 
-/// The scores: large numbers for a single run, otherwise a table.
+/// The scores: large numbers for a single run of one HPA, otherwise a table. `shown` is the number of HPAs with charts.
 pub(super) fn scores(groups: &[Group<'_>], shown: usize) -> String {
     match groups {
         [group] if group.len() == 1 => tiles(group),
@@ -123,7 +119,7 @@ fn score_table(groups: &[Group<'_>], shown: usize) -> String {
 
 fn number(cell: &Cell) -> String {
     let class = if cell.is_best { "n best" } else { "n" };
-    // A change of 1,000 % or more is easier to read from the numbers themselves.
+    // A change of 1,000 % or more is omitted, because the numbers are easier to compare.
     let percent =
         cell.change.filter(|change| change.abs() < 10.0).map_or(0.0, |change| (change * 100.0).round());
     let change = if percent == 0.0 {
@@ -153,7 +149,8 @@ pub(super) fn section(index: usize, group: &Group<'_>, data: &mut Data) -> Strin
     {
         let chart = data.add_overlay(group, &overlay, indexes.clone());
         let label = format!("Replicas of {name} in all variants");
-        markup.push_str(&charts(chart, "course overlay", &html(&label), &overlay));
+        let attributes = format!("class=\"course overlay\" id=\"c{chart}\" data-course=\"{chart}\"");
+        markup.push_str(&charts(&attributes, &html(&label), &overlay));
     }
     markup.push_str("<div class=\"variants\">\n");
     for (((run, hpa), figure), chart) in group.iter().zip(&figures).zip(indexes) {
@@ -162,7 +159,8 @@ pub(super) fn section(index: usize, group: &Group<'_>, data: &mut Data) -> Strin
             let _ = writeln!(markup, "<h3>{}</h3>", html(&run.variant));
         }
         let name = format!("Charts of {name} {}", run.variant);
-        markup.push_str(&charts(chart, "course", &html(name.trim_end()), figure));
+        let attributes = format!("class=\"course\" id=\"c{chart}\" data-course=\"{chart}\"");
+        markup.push_str(&charts(&attributes, &html(name.trim_end()), figure));
         markup.push_str(&event_list(run, hpa, chart));
         markup.push_str("</div>\n");
     }
@@ -170,17 +168,17 @@ pub(super) fn section(index: usize, group: &Group<'_>, data: &mut Data) -> Strin
     markup
 }
 
-/// The panels of a figure, in an element that handles pointer and key events.
-fn charts(chart: usize, class: &str, label: &str, figure: &Figure) -> String {
+/// The panels of a figure, in an element that handles pointer and key events. `attributes` are those of the element.
+pub(super) fn charts(attributes: &str, label: &str, figure: &Figure) -> String {
     format!(
-        "<div class=\"{class}\" id=\"c{chart}\" data-course=\"{chart}\" tabindex=\"0\" role=\"group\" \
+        "<div {attributes} tabindex=\"0\" role=\"group\" \
          aria-label=\"{label}: arrow keys move through time\">\n{}</div>\n",
         panels(figure)
     )
 }
 
 /// Draws the panels of a figure, each with its title and legend.
-pub(in super::super) fn panels(figure: &Figure) -> String {
+fn panels(figure: &Figure) -> String {
     let last = figure.panels.len().saturating_sub(1);
     let mut markup = String::new();
     for (index, panel) in figure.panels.iter().enumerate() {
@@ -229,16 +227,14 @@ fn caption(figure: &Figure, panel: &Panel) -> String {
     markup
 }
 
-/// The events of the scenario, rescales with their reasons, warnings, and effects of the scaling policy, oldest first.
+/// The list of rescales with their reasons, warnings, events of the scenario and effects of the scaling policy, oldest
+/// first.
 fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
-    let long = run.duration > Duration::from_hours(24);
     let mut lines: Vec<(Duration, &str, String, String)> = Vec::new();
     for point in &hpa.decisions {
-        let (current, desired) = (point.explanation.current, point.applied());
-        if let Some(desired) = desired.filter(|desired| *desired != current) {
-            let sign = if desired > current { "up" } else { "down" };
-            let why = text::reason(&point.sentence).to_owned();
-            lines.push((point.at, sign, format!("{current} → {desired}"), why));
+        if let Some((from, to)) = point.rescale() {
+            let sign = if to > from { "up" } else { "down" };
+            lines.push((point.at, sign, format!("{from} → {to}"), text::reason(&point.sentence).to_owned()));
         }
     }
     let rescales = lines.len();
@@ -251,13 +247,8 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
         lines.push((event.from, "scenario", "scenario".to_owned(), format!("{}{length}", event.what)));
     }
     for span in &hpa.policies {
-        let length = text::span(span.to.saturating_sub(span.from));
-        lines.push((
-            span.from,
-            "policy",
-            span.reason.as_str().to_owned(),
-            format!("{}, for {length}", span.what),
-        ));
+        let why = format!("{}, for {}", span.what, text::span(span.to.saturating_sub(span.from)));
+        lines.push((span.from, "policy", span.reason.as_str().to_owned(), why));
     }
     lines.sort_by_key(|(at, ..)| *at);
     if lines.is_empty() {
@@ -266,7 +257,7 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     let left_out = lines.len().saturating_sub(LISTED);
     let mut rows = String::new();
     for (at, class, what, why) in lines.iter().take(LISTED) {
-        let time = text::time_of_day(run.start, *at, long);
+        let time = text::time_of_day(run, *at);
         let _ = writeln!(
             rows,
             "<tr class=\"{class}\"><td><a href=\"#c{chart}@{}\">{time}</a></td><td>{}</td><td>{}</td></tr>",
@@ -291,7 +282,8 @@ fn event_list(run: &Run, hpa: &HpaRun, chart: usize) -> String {
     )
 }
 
-/// The list of omissions: charts of some HPAs, and steps of some decisions.
+/// The notice about omitted charts of HPAs and omitted steps of decisions. `sentences` is the number of decisions
+/// without steps.
 pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usize) -> String {
     let mut markup = String::new();
     if !left_out.is_empty() {
@@ -314,7 +306,7 @@ pub(super) fn notice(shown: &[Group<'_>], left_out: &[Group<'_>], sentences: usi
     markup
 }
 
-/// The notes and the footer.
+/// The notes of the comparison, and the footer.
 pub(super) fn notes(comparison: &Comparison) -> String {
     let mut markup = String::new();
     if !comparison.notes.is_empty() {

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The time `seconds` before the end.
+/// The time `seconds` before the end of the past.
 pub(crate) fn ago(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_900_000_000 - seconds).unwrap()
 }
@@ -66,7 +66,7 @@ pub(crate) fn decision(first: i64, last: i64, (current, wanted): (i32, i32), per
     }
 }
 
-/// The past of `shop/web` with recorded decisions.
+/// The past of `shop/web` with the given recorded decisions.
 pub(crate) fn past(decisions: Vec<PastDecision>) -> Past {
     Past {
         namespace: "shop".to_owned(),
@@ -175,7 +175,7 @@ fn total_of_a_metric_is_that_of_all_pods() {
     past.observations = vec![status(1_200, (2, 2), Some(50.0)), status(600, (9, 9), Some(99.0))];
     let totals: Vec<_> =
         past.totals(0).into_iter().map(|(at, total)| (ago(0).duration_since(at).as_secs(), total)).collect();
-    // The middle of the range of ratios stands for the syncs before the last one.
+    // For the syncs before the last one, the value is the middle of the range of ratios.
     assert_eq!(totals, [(1_200, 100.0), (600, 300.0), (300, 240.0), (285, 480.0)]);
     assert_eq!(past.totals(1), []);
 }

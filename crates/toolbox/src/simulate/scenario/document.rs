@@ -1,7 +1,8 @@
-//! A YAML document as a tree in which every value has its location. The locations allow errors to name file
-//! and line. Values can be replaced one by one before the document is deserialized.
+//! A YAML document as a tree in which every value has its location, so that errors contain the file and the line.
+//! Values can be replaced before the document is deserialized.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::iter;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -9,27 +10,8 @@ use serde::ser::{Serialize, Serializer};
 use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
 
-use super::problem::Problem;
+use super::{Location, Problem};
 use crate::yaml::{self, YamlError};
-
-/// The location of a value: a file and a line, or a source without lines, such as a flag.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Location {
-    /// The file name from the command line, or the flag.
-    pub(crate) source: Arc<str>,
-    /// The line, counted from 1; 0 for a source without lines.
-    pub(crate) line: u64,
-}
-
-/// The prefix of an error: `web.yaml:14`.
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            0 => f.write_str(&self.source),
-            line => write!(f, "{}:{line}", self.source),
-        }
-    }
-}
 
 /// A value with its location.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,18 +51,17 @@ impl Node {
     pub(crate) fn read(source: &str, text: &str) -> Result<Self, Problem> {
         let source: Arc<str> = source.into();
         let mut documents = Self::read_all(&source, text)?.into_iter();
-        let empty = || Self {
-            location: Location { source: Arc::clone(&source), line: 1 },
-            content: Content::Map(Vec::new()),
-        };
-        let first = documents.next().unwrap_or_else(empty);
+        let first = documents.next();
         match documents.next() {
             Some(second) => Err(Problem::new(
                 second.location,
                 "",
                 "found a second document; a scenario is a single document",
             )),
-            None => Ok(first),
+            None => Ok(first.unwrap_or_else(|| Self {
+                location: Location { source, line: 1 },
+                content: Content::Map(Vec::new()),
+            })),
         }
     }
 
@@ -98,6 +79,9 @@ impl Node {
     /// Converts a value from a source without lines.
     pub(crate) fn from_json(source: &Arc<str>, value: &Value) -> Self {
         let location = Location { source: Arc::clone(source), line: 0 };
+        let field = |(name, value): (&String, &Value)| {
+            (Key { name: name.clone(), location: location.clone() }, Self::from_json(source, value))
+        };
         let content = match value {
             Value::Null => Content::Null,
             Value::Bool(value) => Content::Bool(*value),
@@ -106,17 +90,7 @@ impl Node {
             Value::Array(items) => {
                 Content::List(items.iter().map(|item| Self::from_json(source, item)).collect())
             }
-            Value::Object(fields) => Content::Map(
-                fields
-                    .iter()
-                    .map(|(name, value)| {
-                        (
-                            Key { name: name.clone(), location: location.clone() },
-                            Self::from_json(source, value),
-                        )
-                    })
-                    .collect(),
-            ),
+            Value::Object(fields) => Content::Map(fields.iter().map(field).collect()),
         };
         Self { location, content }
     }
@@ -128,19 +102,11 @@ impl Node {
 
     /// Converts the tree to JSON, without locations.
     pub(crate) fn json(&self) -> Value {
-        match &self.content {
-            Content::Null => Value::Null,
-            Content::Bool(value) => Value::Bool(*value),
-            Content::Number(number) => Value::Number(number.clone()),
-            Content::Text(text) => Value::String(text.clone()),
-            Content::List(items) => items.iter().map(Self::json).collect(),
-            Content::Map(fields) => {
-                fields.iter().map(|(key, value)| (key.name.clone(), value.json())).collect()
-            }
-        }
+        // A tree always serializes.
+        serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// The value of a key of a map.
+    /// The value of a key. `None` if the node has no such key.
     pub(crate) fn get(&self, name: &str) -> Option<&Self> {
         match &self.content {
             Content::Map(fields) => fields.iter().find(|(key, _)| key.name == name).map(|(_, value)| value),
@@ -148,7 +114,7 @@ impl Node {
         }
     }
 
-    /// The value of a key of a map, for modification.
+    /// The value of a key, for modification. `None` if the node has no such key.
     pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Self> {
         match &mut self.content {
             Content::Map(fields) => {
@@ -166,7 +132,7 @@ impl Node {
         }
     }
 
-    /// The text at a path of keys.
+    /// The text at a path of keys, or of the node itself for an empty path. `None` for any other value.
     pub(crate) fn text(&self, keys: &[&str]) -> Option<&str> {
         let node = keys.iter().try_fold(self, |node, key| node.get(key))?;
         match &node.content {
@@ -175,7 +141,7 @@ impl Node {
         }
     }
 
-    /// Sets the value of a key and replaces the previous value. A node that is not a map becomes a map.
+    /// Sets the value of a key. A node that is not a map becomes a map.
     pub(crate) fn put(&mut self, name: &str, value: Self) {
         if !matches!(self.content, Content::Map(_)) {
             self.content = Content::Map(Vec::new());
@@ -208,7 +174,8 @@ impl Node {
         }
     }
 
-    /// The location at a path, or at its longest existing part. For a value of a map, this is the location of the key.
+    /// The location of the value at a path, or at the longest part of the path that exists. The location of a map's
+    /// value is that of its key.
     pub(crate) fn locate(&self, steps: &[Step]) -> Location {
         let mut location = &self.location;
         let mut node = self;
@@ -248,23 +215,17 @@ impl Serialize for Node {
 pub(crate) fn printed(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {
-        match step {
-            Step::Index(index) => {
-                text.push('[');
-                text.push_str(&index.to_string());
-                text.push(']');
-            }
-            Step::Key(name) if text.is_empty() => text.push_str(name),
-            Step::Key(name) => {
-                text.push('.');
-                text.push_str(name);
-            }
-        }
+        // Writing to a string cannot fail.
+        let _ = match step {
+            Step::Index(index) => write!(text, "[{index}]"),
+            Step::Key(name) if text.is_empty() => write!(text, "{name}"),
+            Step::Key(name) => write!(text, ".{name}"),
+        };
     }
     text
 }
 
-/// Parses a path such as `spec.metrics[0].resource` into steps. Names contain no dots.
+/// Parses a path such as `spec.metrics[0].resource`. A dot always separates two names.
 pub(crate) fn steps(path: &str) -> Vec<Step> {
     let part = |part: &str| {
         let part = part.trim_end_matches(']');
@@ -273,7 +234,37 @@ pub(crate) fn steps(path: &str) -> Vec<Step> {
     path.split(['.', '[']).map(part).collect()
 }
 
-/// Reads the line of a value. The parser does not know the source.
+/// Returns the line of the field at a JSON pointer, counted from 1. `None` if the document has no such field.
+pub(crate) fn line(document: &Document, pointer: &str) -> Option<u64> {
+    document.value.pointer(pointer)?;
+    let steps: Vec<_> = pointer
+        .split('/')
+        .skip(1)
+        .map(|part| {
+            let part = part.replace("~1", "/").replace("~0", "~");
+            part.parse().map_or(Step::Key(part), Step::Index)
+        })
+        .collect();
+    Some(document.node.locate(&steps).line).filter(|line| *line > 0)
+}
+
+/// A YAML text whose fields have lines.
+#[derive(Debug)]
+pub(crate) struct Document {
+    node: Node,
+    value: Value,
+}
+
+impl Document {
+    /// Parses a text. `None` if it is not a single YAML document.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let node = Node::read("", text).ok()?;
+        let value = node.json();
+        Some(Self { node, value })
+    }
+}
+
+/// Reads a value with its line. The source stays empty, because the parser receives only the text.
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let Spanned { value: content, referenced, .. } = Spanned::deserialize(from)?;
@@ -328,19 +319,13 @@ impl<'de> Deserialize<'de> for Content {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
-                let mut list = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    list.push(item);
-                }
-                Ok(Content::List(list))
+                iter::from_fn(|| items.next_element().transpose())
+                    .collect::<Result<_, _>>()
+                    .map(Content::List)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Content, A::Error> {
-                let mut map = Vec::new();
-                while let Some(field) = fields.next_entry()? {
-                    map.push(field);
-                }
-                Ok(Content::Map(map))
+                iter::from_fn(|| fields.next_entry().transpose()).collect::<Result<_, _>>().map(Content::Map)
             }
         }
 
@@ -397,5 +382,20 @@ mod tests {
     #[test]
     fn steps_print_as_a_path() {
         assert_eq!(printed(&[key("workloads"), Step::Index(0), key("startup")]), "workloads[0].startup");
+    }
+
+    #[test]
+    fn line_is_that_of_the_key() {
+        let text = "metadata:\n  annotations:\n    a.b/policy: |\n      maxReplicas: 5\n      x: 1\nspec:\n  metrics:\n  \
+                    - type: Resource\n    resource:\n      name: cpu\n      target:\n        averageUtilization: 60\n  \
+                    maxReplicas: 9\n";
+        let document = Document::read(text).unwrap();
+        let line = |pointer| line(&document, pointer);
+        assert_eq!(line("/spec/maxReplicas"), Some(13));
+        assert_eq!(line("/metadata/annotations/a.b~1policy"), Some(3));
+        assert_eq!(line("/spec/metrics/0/resource/target/averageUtilization"), Some(12));
+        assert_eq!(line("/spec/minReplicas"), None);
+        assert_eq!(line("/spec/metrics/1"), None);
+        assert!(Document::read("a: [").is_none());
     }
 }

@@ -1,25 +1,25 @@
 //! The work of a scenario's workloads, its cost, and the metrics that measure it.
 
-mod curve;
-
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use autoscaling::quantity::Quantity;
 use autoscaling::spec::MetricSource;
 use autoscaling::status::MetricIdentifier;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use self::curve::{LoadContext, curve};
-use super::Sources;
 use super::document::Node;
-use super::format::{LoadFile, MeasureFile, MetricFile};
-use super::hpas::HpaPlan;
-use super::problem::Problem;
-use super::reading::suggestion;
+use super::load_format::{BusinessDayFile, CurveFile, LoadFile, MeasureFile, MetricFile, ShapedFile};
+use super::manifests::{HpaPlan, read_file};
 use super::workloads::{WorkloadPlan, target};
-use fake_cluster::load::{CpuModel, Load, Measure, MemoryModel, Metric, OverflowPolicy, Shown, Work};
+use super::{Problem, Sources, suggestion};
+use fake_cluster::load::{
+    CpuModel, Curve, Interpolation, Load, Measure, MemoryModel, Metric, OverflowPolicy, Points, Shape, Shown,
+    Work,
+};
 
 /// The default capacity of a pod, as a multiple of the metric's target.
 const MARGIN: f64 = 1.25;
@@ -29,7 +29,7 @@ const MARGIN: f64 = 1.25;
 pub(crate) struct LoadPlan {
     /// The input of the embedded cluster.
     pub(crate) load: Load,
-    /// The unit of the first kind of work.
+    /// The unit of the first kind of work, such as `requests/s`. Empty without work.
     pub(crate) unit: String,
 }
 
@@ -40,7 +40,7 @@ impl LoadPlan {
     }
 }
 
-/// Builds a load for each workload. A workload without load has no work.
+/// Builds one plan per workload, in the order of the workloads. The plan of a workload without load has no work.
 pub(super) fn read(
     files: &[LoadFile],
     workloads: &[WorkloadPlan],
@@ -66,15 +66,15 @@ pub(super) fn read(
         }
         plan.load.work.push(work);
     }
-    for (plan, workload) in plans.iter_mut().zip(workloads) {
-        expose_requested_metrics(plan, files, workload, workloads, hpas);
+    for (index, plan) in plans.iter_mut().enumerate() {
+        expose_requested_metrics(plan, files, index, workloads, hpas);
     }
     Ok(plans)
 }
 
-/// Builds a load from a CSV file for the target of an HPA manifest. If the first metric is a Pods, Object or
-/// External metric, the load is a demand, and a pod can do a quarter more than the metric's target. Otherwise
-/// the load is cpu.
+/// Builds the load of an HPA's target from a CSV file, in the format of a scenario file. If the first metric is a Pods,
+/// Object or External metric, the load is a demand, and the capacity of a pod is 1.25 times the metric's target.
+/// Otherwise, the load is cpu.
 pub(crate) fn load_of(manifest: &Node, csv: &Path) -> Value {
     let hpa = manifest.json();
     let workload = hpa.pointer("/spec/scaleTargetRef/name").cloned().unwrap_or_default();
@@ -93,7 +93,7 @@ pub(crate) fn load_of(manifest: &Node, csv: &Path) -> Value {
     }
 }
 
-/// The error of a reference to a workload.
+/// The error about a reference to a workload.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorkloadError {
     #[error("the scenario has several workloads; set workload to the name of one")]
@@ -131,8 +131,7 @@ pub(super) fn named(name: Option<&str>, workloads: &[WorkloadPlan]) -> Result<us
 
 fn idle(workload: &WorkloadPlan, seed: u64) -> LoadPlan {
     let file = &workload.file;
-    let default = CpuModel::default();
-    let base = file.cpu.base.map_or(default.base, |cores| cores.0 * 1_000.0);
+    let base = file.cpu.base.map_or_else(|| CpuModel::default().base, |cores| cores.0 * 1_000.0);
     let cpu = CpuModel {
         base,
         start_up: file.cpu.start_up.map_or(base, |cores| cores.0 * 1_000.0),
@@ -142,15 +141,16 @@ fn idle(workload: &WorkloadPlan, seed: u64) -> LoadPlan {
         base: file.memory.base.map_or_else(|| MemoryModel::default().base, |bytes| bytes.0),
         growth: file.memory.growth_per_second.map_or(0.0, |bytes| bytes.0),
     };
-    let mut load = Load::new(&workload.namespace, "", "");
-    load.labels = workload.labels.clone();
-    load.container = workload.containers.first().map(|(name, _)| name.clone());
-    load.cpu = cpu;
-    load.memory = memory;
-    load.seed = seed;
-    if let Some(skew) = file.skew {
-        load.skew = skew.0.min(0.5);
-    }
+    let default = Load::new(&workload.namespace, "", "");
+    let load = Load {
+        labels: workload.labels.clone(),
+        container: workload.containers.first().map(|(name, _)| name.clone()),
+        cpu,
+        memory,
+        seed,
+        skew: file.skew.map_or(default.skew, |skew| skew.0.min(0.5)),
+        ..default
+    };
     LoadPlan { load, unit: String::new() }
 }
 
@@ -193,12 +193,8 @@ fn work(
         work.excess = OverflowPolicy::Waits;
     }
     for (index, metric) in file.metrics.iter().flatten().enumerate() {
-        work = work.with_metric(shown(
-            metric,
-            file.queue,
-            &format!("{field}.metrics[{index}]"),
-            context.sources,
-        )?);
+        let field = format!("{field}.metrics[{index}]");
+        work = work.with_metric(self::metric(metric, file.queue, &field, context.sources)?);
     }
     Ok(work)
 }
@@ -214,7 +210,7 @@ fn measure(file: Option<MeasureFile>, queue: bool) -> Measure {
     }
 }
 
-fn shown(file: &MetricFile, queue: bool, field: &str, sources: Sources<'_>) -> Result<Metric, Problem> {
+fn metric(file: &MetricFile, queue: bool, field: &str, sources: Sources<'_>) -> Result<Metric, Problem> {
     let measure = measure(file.measures, queue);
     match (&file.object, &file.external) {
         (Some(_), Some(_)) => {
@@ -223,45 +219,39 @@ fn shown(file: &MetricFile, queue: bool, field: &str, sources: Sources<'_>) -> R
         (Some(object), None) => {
             Ok(Metric::for_object(&file.name, measure, &object.api_version, &object.kind, &object.name))
         }
-        (None, Some(external)) => {
-            let mut metric = Metric::external(&file.name, measure, []);
-            metric.shown = Shown::External { labels: external.labels.clone() };
-            Ok(metric)
-        }
+        (None, Some(series)) => Ok(external(&file.name, measure, series.labels.clone())),
         (None, None) => Ok(Metric::for_pods(&file.name, measure)),
     }
 }
 
-/// Adds the custom and external metrics that the workload's HPAs request and no load exposes. The added
-/// metrics measure the workload's first work without a list of metrics.
+fn external(name: &str, measure: Measure, labels: BTreeMap<String, String>) -> Metric {
+    Metric { name: name.to_owned(), measure, shown: Shown::External { labels } }
+}
+
+/// Adds the custom and external metrics that the workload's HPAs request and no load exposes. Their values come from
+/// the workload's first load without a list of metrics.
 fn expose_requested_metrics(
     plan: &mut LoadPlan,
     files: &[LoadFile],
-    workload: &WorkloadPlan,
+    index: usize,
     workloads: &[WorkloadPlan],
     hpas: &[HpaPlan],
 ) {
-    let index = workloads.iter().position(|other| std::ptr::eq(other, workload));
-    let loads: Vec<_> =
-        files.iter().filter(|file| named(file.workload.as_deref(), workloads).ok() == index).collect();
-    let Some(first) = loads.iter().position(|file| file.metrics.is_none()) else { return };
-    let exposed: Vec<&str> = files
-        .iter()
-        .flat_map(|file| file.metrics.iter().flatten())
-        .map(|metric| metric.name.as_str())
-        .collect();
-    let sources = hpas.iter().filter(|hpa| target(hpa, workloads) == index).flat_map(|hpa| &hpa.spec.metrics);
+    let is_of_plan = |file: &&LoadFile| named(file.workload.as_deref(), workloads).ok() == Some(index);
+    let Some(first) = files.iter().filter(is_of_plan).position(|file| file.metrics.is_none()) else { return };
+    let exposed = files.iter().flat_map(|file| file.metrics.iter().flatten());
+    let exposed: Vec<&str> = exposed.map(|metric| metric.name.as_str()).collect();
+    let hpas = hpas.iter().filter(|hpa| target(hpa, workloads) == Some(index));
     let Some(work) = plan.load.work.get_mut(first) else { return };
     let measure = measure(None, work.excess == OverflowPolicy::Waits);
-    for source in sources {
-        let Some(metric) = requested(source, measure) else { continue };
+    for metric in hpas.flat_map(|hpa| &hpa.spec.metrics).filter_map(|source| requested(source, measure)) {
         if !exposed.contains(&metric.name.as_str()) && !work.metrics.contains(&metric) {
             work.metrics.push(metric);
         }
     }
 }
 
-/// The metric that a metric source requests.
+/// The custom or external metric that a metric source requests. `None` for a resource.
 fn requested(source: &MetricSource, measure: Measure) -> Option<Metric> {
     match source {
         MetricSource::Pods { metric, .. } => Some(Metric::for_pods(&metric.name, measure)),
@@ -272,11 +262,7 @@ fn requested(source: &MetricSource, measure: Measure) -> Option<Metric> {
             &described.kind,
             &described.name,
         )),
-        MetricSource::External { metric, .. } => {
-            let mut shown = Metric::external(&metric.name, measure, []);
-            shown.shown = Shown::External { labels: labels(metric) };
-            Some(shown)
-        }
+        MetricSource::External { metric, .. } => Some(external(&metric.name, measure, labels(metric))),
         MetricSource::Resource { .. } | MetricSource::ContainerResource { .. } | MetricSource::Invalid(_) => {
             None
         }
@@ -288,4 +274,125 @@ fn labels(metric: &MetricIdentifier) -> BTreeMap<String, String> {
     let selector = serde_json::to_value(metric).unwrap_or_default();
     let labels = selector.pointer("/selector/matchLabels").cloned().unwrap_or_default();
     serde_json::from_value(labels).unwrap_or_default()
+}
+
+/// The inputs of a curve other than its fields.
+struct LoadContext<'a> {
+    sources: Sources<'a>,
+    /// The start of the scenario.
+    start: Timestamp,
+    /// The seed of the load.
+    seed: u64,
+}
+
+/// Builds the curve of a field. `field` is its path.
+fn curve(file: &CurveFile, field: &str, context: &LoadContext<'_>) -> Result<Curve, Problem> {
+    let file = match file {
+        CurveFile::Constant(amount) => return Ok(Curve::constant(amount.0)),
+        CurveFile::Shaped(file) => file,
+    };
+    let mut curve = shape(file, field, context)?;
+    if let Some(scale) = file.scale {
+        curve = curve.scaled_by(scale.0);
+    }
+    if let Some(offset) = file.offset {
+        curve = curve.starting_at(offset.0);
+    }
+    if let Some(period) = file.repeat {
+        curve = curve.repeating(period.0);
+    }
+    if let Some(noise) = file.noise {
+        curve = curve.with_noise(noise.0, file.noise_seed.unwrap_or(context.seed));
+    }
+    Ok(curve)
+}
+
+fn shape(file: &ShapedFile, field: &str, context: &LoadContext<'_>) -> Result<Curve, Problem> {
+    let wrong = |message: String| context.sources.problem(field, message);
+    let mut shapes: Vec<(&str, Curve)> = Vec::new();
+    let between = if file.steps { Interpolation::Step } else { Interpolation::Linear };
+    if let Some(amount) = file.constant {
+        shapes.push(("constant", Curve::constant(amount.0)));
+    }
+    if let Some(ramp) = &file.ramp {
+        let end = ramp.at.0.saturating_add(ramp.over.0);
+        let points = [(Duration::ZERO, ramp.from.0), (ramp.at.0, ramp.from.0), (end, ramp.to.0)];
+        let points = Points::new(points, Interpolation::Linear).map_err(|error| wrong(error.to_string()))?;
+        shapes.push(("ramp", points.into()));
+    }
+    if let Some(step) = &file.step {
+        shapes.push(("step", Shape::Step { before: step.from.0, after: step.to.0, at: step.at.0 }.into()));
+    }
+    if let Some(sine) = &file.sine {
+        let shape = Shape::Sine { mean: sine.mean.0, amplitude: sine.amplitude.0, period: sine.period.0 };
+        shapes.push(("sine", shape.into()));
+    }
+    if let Some(day) = &file.business_day {
+        shapes.push(("businessDay", business_day(day, context.start)));
+    }
+    if let Some(spikes) = &file.spikes {
+        let (base, peak) = (spikes.base.0, spikes.peak.0);
+        let shape = Shape::Spikes { base, peak, every: spikes.every.0, width: spikes.width.0 };
+        shapes.push(("spikes", shape.into()));
+    }
+    if let Some(spikes) = &file.random_spikes {
+        let (base, peak) = (spikes.base.0, spikes.peak.0);
+        let (every, width) = (spikes.every.0, spikes.width.0);
+        let shape = Shape::RandomSpikes { base, peak, every, width, seed: context.seed };
+        shapes.push(("randomSpikes", shape.into()));
+    }
+    if let Some(points) = &file.points {
+        let points = points.iter().map(|point| (point.at.0, point.value.0));
+        let points = Points::new(points, between)
+            .map_err(|error| context.sources.problem(&format!("{field}.points"), error.to_string()))?;
+        shapes.push(("points", points.into()));
+    }
+    if let Some(name) = &file.csv {
+        let field = format!("{field}.csv");
+        let (path, text) = read_file(&context.sources.location(&field), &field, Some(name))?;
+        let points = Points::from_csv(&text, between).map_err(|error| {
+            context.sources.problem(&field, format!("{} cannot be parsed: {error}", path.display()))
+        })?;
+        shapes.push(("csv", points.into()));
+    }
+    if let Some(curves) = &file.sum {
+        let curves: Vec<_> = curves
+            .iter()
+            .enumerate()
+            .map(|(index, one)| {
+                let context =
+                    LoadContext { seed: context.seed.wrapping_add((index as u64 + 1) << 32), ..*context };
+                curve(one, &format!("{field}.sum[{index}]"), &context)
+            })
+            .collect::<Result<_, _>>()?;
+        shapes.push(("sum", Curve::sum(curves)));
+    }
+    match shapes.len() {
+        0 => Err(wrong(
+            "no shape is set; use a quantity or one of constant, ramp, step, sine, businessDay, spikes, \
+             randomSpikes, points, csv and sum"
+                .to_owned(),
+        )),
+        1 => Ok(shapes.remove(0).1),
+        _ => {
+            let names: Vec<_> = shapes.iter().map(|(name, _)| *name).collect();
+            Err(wrong(format!("{} are both set; combine shapes with sum", names.join(" and "))))
+        }
+    }
+}
+
+/// Builds the curve of a working day. A day of 24 h follows the time of day and the day of the week. A day of any other
+/// length starts with the scenario.
+fn business_day(file: &BusinessDayFile, start: Timestamp) -> Curve {
+    let hours = Duration::from_hours(24);
+    let day = file.day.map_or(hours, |day| day.0);
+    let shape = Shape::BusinessDay { night: file.night.0, peak: file.peak.0, day, weekend: file.weekend.0 };
+    if day != hours {
+        return shape.into();
+    }
+    let local = start.to_zoned(TimeZone::UTC);
+    let days = u32::try_from(local.weekday().to_monday_zero_offset()).unwrap_or(0);
+    let midnight = local.start_of_day().ok();
+    let since = midnight.and_then(|midnight| Duration::try_from(local.duration_since(&midnight)).ok());
+    Curve::from(shape).starting_at(hours * days + since.unwrap_or_default())
 }

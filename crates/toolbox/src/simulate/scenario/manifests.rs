@@ -1,23 +1,151 @@
-//! Manifest files: HPAs, and the workloads that they scale.
+//! The manifests of a scenario, inline or in files: HPAs, scaling policies, and the workloads next to HPAs in a file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use autoscaling::spec::Spec;
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
 
-use super::document::{Content, Node};
-use super::problem::Problem;
+use super::document::{self, Content, Node, Step};
+use super::{Location, Problem};
+use clock::SystemClock;
+use controller::store::Key;
+use fake_cluster::{Cluster, Status};
+
+/// The annotation that contains the policy of an HPA.
+const ANNOTATION: &str = "concertina.dev/policy";
+/// The API group of policy objects, with a slash.
+const GROUP: &str = "autoscaling.concertina.dev/";
+
+/// An HPA of a scenario.
+#[derive(Debug, Clone)]
+pub(crate) struct HpaPlan {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The manifest to create: with a namespace, and without the fields that only the API server sets.
+    pub(crate) manifest: Value,
+    /// The spec with the API server's defaults.
+    pub(crate) spec: Arc<Spec>,
+}
+
+impl HpaPlan {
+    pub(crate) fn key(&self) -> Key {
+        Key::new(self.namespace.as_str(), self.name.as_str())
+    }
+}
+
+/// Replaces `file: web.yaml` with the HPAs of that file, and adds the workloads of the file.
+pub(super) fn inline_hpas(document: &mut Node) -> Result<(), Problem> {
+    let Some(hpas) = document.get_mut("hpas") else { return Ok(()) };
+    let (mut inlined, mut files) = (Vec::new(), Vec::new());
+    for (index, item) in hpas.items().iter().enumerate() {
+        let Some(file) = item.get("file") else {
+            inlined.push(item.clone());
+            continue;
+        };
+        let field = format!("hpas[{index}].file");
+        let (path, text) = read_file(&file.location, &field, file.text(&[]))?;
+        let manifests = read(&path, &text)?;
+        if manifests.hpas.is_empty() {
+            let message = format!("{} contains no HorizontalPodAutoscaler", path.display());
+            return Err(Problem::new(file.location.clone(), field, message));
+        }
+        inlined.extend(manifests.hpas.iter().cloned());
+        files.push(manifests);
+    }
+    if let Content::List(items) = &mut hpas.content {
+        *items = inlined;
+    }
+    for manifests in files {
+        manifests.describe(document);
+    }
+    Ok(())
+}
+
+/// Reads the file that a field names. Returns its path and text. `name` is relative to the folder of the file that
+/// contains the field. `None` means that the value of the field is not a text.
+pub(super) fn read_file(
+    location: &Location,
+    field: &str,
+    name: Option<&str>,
+) -> Result<(PathBuf, String), Problem> {
+    let wrong = |message: String| Problem::new(location.clone(), field, message);
+    let name = name.ok_or_else(|| wrong("expected the path of a file".to_owned()))?;
+    let folder = Some(Path::new(&*location.source)).filter(|_| location.line > 0).and_then(Path::parent);
+    let path = folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| wrong(format!("{} cannot be read: {error}", path.display())))?;
+    Ok((path, text))
+}
+
+/// Validates every HPA with an embedded API server, which also sets the defaults.
+pub(super) fn read_hpas(document: &Node) -> Result<Vec<HpaPlan>, Problem> {
+    let server = Cluster::new(Arc::new(SystemClock));
+    let items = document.get("hpas").map(Node::items).unwrap_or_default();
+    if items.is_empty() {
+        return Err(Problem::new(
+            document.locate(&[Step::Key("hpas".to_owned())]),
+            "hpas",
+            "the scenario has no HPA; add one, as a manifest or as file: web.yaml",
+        ));
+    }
+    let read = |(index, item): (usize, &Node)| hpa(&server, &format!("hpas[{index}]"), item);
+    items.iter().enumerate().map(read).collect()
+}
+
+fn hpa(server: &Cluster, field: &str, item: &Node) -> Result<HpaPlan, Problem> {
+    let wrong = |message: String| Problem::new(item.location.clone(), field, message);
+    let mut manifest = item.json();
+    let Some(fields) = manifest.as_object_mut() else {
+        return Err(wrong("expected the manifest of an HPA, or file: web.yaml".to_owned()));
+    };
+    fields.remove("status");
+    fields.entry("apiVersion").or_insert_with(|| json!("autoscaling/v2"));
+    fields.entry("kind").or_insert_with(|| json!("HorizontalPodAutoscaler"));
+    let (version, kind) = (item.text(&["apiVersion"]), item.text(&["kind"]));
+    if version.is_some_and(|version| version != "autoscaling/v2")
+        || kind.is_some_and(|kind| kind != "HorizontalPodAutoscaler")
+    {
+        return Err(wrong(format!(
+            "expected a HorizontalPodAutoscaler of autoscaling/v2, found {} of {}",
+            kind.unwrap_or("HorizontalPodAutoscaler"),
+            version.unwrap_or("autoscaling/v2"),
+        )));
+    }
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in ["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"] {
+            metadata.remove(field);
+        }
+    }
+    let stored = server.create(manifest.clone()).map_err(|status| refused(field, item, &status))?;
+    let text = |field: &str| stored.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let spec = stored.get("spec").cloned().unwrap_or_default();
+    let spec: Spec = serde_json::from_value(spec).map_err(|error| wrong(error.to_string()))?;
+    if let Some(metadata) = manifest.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("namespace".to_owned(), json!(namespace));
+    }
+    Ok(HpaPlan { namespace, name, manifest, spec: Arc::new(spec) })
+}
+
+/// The API server's error about an HPA, at the line of the first field that the error names.
+fn refused(field: &str, item: &Node, status: &Status) -> Problem {
+    let cause = status.details.as_ref().and_then(|details| details.pointer("/causes/0/field"));
+    let steps = cause.and_then(Value::as_str).map(document::steps).unwrap_or_default();
+    Problem::new(item.locate(&steps), field, status.message.clone())
+}
 
 /// The content of a manifest file.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
-    /// The HPAs, unchanged.
+    /// The HPAs, as in the file.
     pub(crate) hpas: Vec<Node>,
     /// The workloads, in the format of a scenario file.
     workloads: Vec<Node>,
 }
 
-/// Reads the documents of a file, including lists. Other kinds of objects are ignored.
+/// Reads the HPAs and workloads of a file, including the items of lists. Other kinds of objects are ignored.
 pub(crate) fn read(path: &Path, text: &str) -> Result<Manifests, Problem> {
     let source: Arc<str> = path.display().to_string().into();
     let mut found = Manifests::default();
@@ -40,7 +168,8 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Manifests, Problem> {
 }
 
 impl Manifests {
-    /// Adds the workloads that an HPA of the document names, unless the document already describes them.
+    /// Adds to the document each workload of the file that an HPA of the document names. A workload that the document
+    /// already describes is not added.
     pub(crate) fn describe(&self, document: &mut Node) {
         for workload in &self.workloads {
             let is_in = |list: &str, keys: &[&str]| {
@@ -90,6 +219,129 @@ fn container(container: &Value) -> Value {
     let field =
         |(field, pointer): (&str, &str)| Some((field.to_owned(), container.pointer(pointer)?.clone()));
     Value::Object(fields.into_iter().filter_map(field).collect())
+}
+
+/// A scaling policy.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used: the controller's own rules read a policy")]
+#[schemars(rename = "Policy")]
+pub(crate) enum PolicySchema {
+    /// A file with policies.
+    File {
+        /// The path of the file, relative to the folder of the scenario.
+        file: String,
+        /// The name of the HPA that the annotation belongs to; every HPA by default.
+        hpa: Option<String>,
+    },
+    /// A manifest of a ScalingPolicy or ClusterScalingPolicy.
+    Manifest(serde_json::Map<String, serde_json::Value>),
+}
+
+/// Replaces `file: policy.yaml` with the policy objects of that file. The text of a file without policy objects becomes
+/// the annotation of HPAs.
+pub(super) fn inline_policies(document: &mut Node) -> Result<(), Problem> {
+    let Some(policies) = document.get("policies") else { return Ok(()) };
+    let (mut inlined, mut annotations) = (Vec::new(), Vec::new());
+    for (index, item) in policies.items().iter().enumerate() {
+        let Some(file) = item.get("file") else {
+            inlined.push(item.clone());
+            continue;
+        };
+        let field = format!("policies[{index}].file");
+        let (path, text) = read_file(&file.location, &field, file.text(&[]))?;
+        let documents = Node::read_all(&path.display().to_string().into(), &text)?;
+        if documents.iter().any(is_policy) {
+            inlined.extend(documents);
+        } else {
+            annotations.push((item.text(&["hpa"]).map(str::to_owned), file.location.clone(), field, text));
+        }
+    }
+    for (hpa, location, field, text) in annotations {
+        let value = Node { location: location.clone(), content: Content::Text(text) };
+        if !annotate(document, hpa.as_deref(), &value) {
+            let message = format!("the scenario has no HPA {}", hpa.unwrap_or_default());
+            return Err(Problem::new(location, field, message.trim_end().to_owned()));
+        }
+    }
+    if let Some(list) = document.get_mut("policies") {
+        list.content = Content::List(inlined);
+    }
+    Ok(())
+}
+
+/// Whether a document is a policy object.
+fn is_policy(document: &Node) -> bool {
+    document.text(&["apiVersion"]).is_some_and(|version| version.starts_with(GROUP))
+}
+
+/// Sets the annotation of the HPA named `name`, or of every HPA. Returns whether such an HPA exists.
+fn annotate(document: &mut Node, name: Option<&str>, value: &Node) -> bool {
+    let mut any = false;
+    for hpa in hpas(document) {
+        if name.is_some_and(|name| hpa.text(&["metadata", "name"]) != Some(name)) {
+            continue;
+        }
+        any = true;
+        let empty = || Node { location: value.location.clone(), content: Content::Map(Vec::new()) };
+        if hpa.get("metadata").is_none() {
+            hpa.put("metadata", empty());
+        }
+        let Some(metadata) = hpa.get_mut("metadata") else { continue };
+        if metadata.get("annotations").is_none() {
+            metadata.put("annotations", empty());
+        }
+        if let Some(annotations) = metadata.get_mut("annotations") {
+            annotations.put(ANNOTATION, value.clone());
+        }
+    }
+    any
+}
+
+fn hpas(document: &mut Node) -> &mut [Node] {
+    match document.get_mut("hpas").map(|hpas| &mut hpas.content) {
+        Some(Content::List(items)) => items,
+        _ => &mut [],
+    }
+}
+
+/// The document without policies. `None` if the document has no policies.
+pub(in super::super) fn without_policies(document: &Node) -> Option<Node> {
+    let mut without = document.clone();
+    let mut any = document.get("policies").is_some_and(|policies| !policies.items().is_empty());
+    if let Some(Content::List(items)) = without.get_mut("policies").map(|list| &mut list.content) {
+        items.clear();
+    }
+    for hpa in hpas(&mut without) {
+        let annotations = hpa.get_mut("metadata").and_then(|metadata| metadata.get_mut("annotations"));
+        if let Some(Content::Map(fields)) = annotations.map(|annotations| &mut annotations.content) {
+            let before = fields.len();
+            fields.retain(|(key, _)| key.name != ANNOTATION);
+            any |= fields.len() < before;
+        }
+    }
+    any.then_some(without)
+}
+
+/// Reads the policy objects. Invalid fields of a valid object are not an error here, because the controller reports
+/// them in an event.
+pub(super) fn read_policies(document: &Node) -> Result<Vec<Value>, Problem> {
+    let items = document.get("policies").map(Node::items).unwrap_or_default();
+    let server = Cluster::new(Arc::new(SystemClock));
+    let mut objects = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let wrong =
+            |message: String| Problem::new(item.location.clone(), format!("policies[{index}]"), message);
+        if !is_policy(item) {
+            return Err(wrong(format!(
+                "expected a ScalingPolicy or ClusterScalingPolicy of {GROUP}v1alpha1, or file: policy.yaml"
+            )));
+        }
+        let manifest = item.json();
+        server.create(manifest.clone()).map_err(|status| wrong(status.message))?;
+        objects.push(manifest);
+    }
+    Ok(objects)
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
-//! The scalar values of a scenario file: durations, quantities, shares and times. An invalid value is
-//! reported with the expected format.
+//! The scalar values of a scenario file: durations, quantities, shares and times. The error about an invalid value
+//! contains the expected format.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use autoscaling::duration::GoDuration;
 use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
 use jiff::civil::Time as TimeOfDay;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
-
-use autoscaling::duration::GoDuration;
 
 /// The default start of a scenario: midnight of a Monday.
 const MONDAY: &str = "2030-01-07T00:00:00Z";
@@ -32,7 +31,7 @@ pub(crate) struct Share(pub(crate) f64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Start(pub(crate) Timestamp);
 
-/// The text of a value that may be a number, such as the value of a flag.
+/// The value of a flag as a text. The file may contain a text, a number or a boolean.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FlagText(pub(crate) String);
 
@@ -42,13 +41,11 @@ impl Default for Start {
     }
 }
 
-/// A text that is not a valid value of its type.
+/// The error about a text that is not a valid value of its type.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValueError {
-    /// The text has the wrong format.
     #[error("invalid {what} {text:?}: must be {form}")]
     Format { text: String, what: &'static str, form: &'static str },
-    /// The value is negative.
     #[error("invalid {what} {text:?}: must not be negative")]
     Negative { text: String, what: &'static str },
 }
@@ -106,10 +103,11 @@ impl Start {
     }
 }
 
-/// A value with a text format. Some types also accept YAML numbers.
+/// A value that a scenario file contains as text.
 trait Written: Sized {
     /// The expected format, for the error about a value of another type.
     const WHAT: &'static str;
+    /// Whether YAML numbers and booleans are also read, by their text.
     const NUMBERS: bool;
 
     fn from_text(text: &str) -> Result<Self, ValueError>;
@@ -221,6 +219,75 @@ impl<T: Written> Visitor<'_> for WrittenVisitor<T> {
         Self::number(value)
     }
 }
+
+/// Implements the deserialization and the JSON schema of an enum with one variant for a scalar and one for a map.
+/// Unlike an untagged enum of serde, the enum keeps the error of the variant that the input selects.
+macro_rules! either {
+    (
+        $type:ident, $name:literal, $what:literal,
+        scalar: $scalar:ident($of_scalar:ty), map: $map:ident($of_map:ty), with: $wrap:expr
+    ) => {
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Either;
+
+                impl Either {
+                    fn scalar<E: serde::de::Error>(
+                        value: impl serde::de::IntoDeserializer<'static, E>,
+                    ) -> Result<$type, E> {
+                        <$of_scalar as serde::Deserialize>::deserialize(value.into_deserializer())
+                            .map($type::$scalar)
+                    }
+                }
+
+                impl<'de> serde::de::Visitor<'de> for Either {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($what)
+                    }
+
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        Self::scalar(text.to_owned())
+                    }
+
+                    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<$type, E> {
+                        Self::scalar(number)
+                    }
+
+                    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<$type, E> {
+                        Self::scalar(number)
+                    }
+
+                    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<$type, E> {
+                        Self::scalar(number)
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<$type, A::Error> {
+                        let map = serde::de::value::MapAccessDeserializer::new(map);
+                        <$of_map as serde::Deserialize>::deserialize(map).map($wrap).map($type::$map)
+                    }
+                }
+
+                from.deserialize_any(Either)
+            }
+        }
+
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                let scalar = generator.subschema_for::<$of_scalar>();
+                let map = generator.subschema_for::<$of_map>();
+                schemars::json_schema!({ "anyOf": [scalar, map] })
+            }
+        }
+    };
+}
+
+pub(super) use either;
 
 #[cfg(test)]
 mod tests {

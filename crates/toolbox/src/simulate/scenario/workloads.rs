@@ -6,13 +6,12 @@ use std::time::Duration;
 use autoscaling::spec::MetricSource;
 use serde_json::{Value, json};
 
-use super::Sources;
-use super::document::Location;
-use super::failure_format::FailureFile;
-use super::format::{ContainerFile, DistributionFile, DrawnFile, ImagePullFile, WorkloadFile, WorkloadKind};
-use super::hpas::HpaPlan;
-use super::problem::Problem;
+use super::format::{
+    ContainerFile, DistributionFile, DrawnFile, FailureFile, ImagePullFile, WorkloadFile, WorkloadKind,
+};
+use super::manifests::HpaPlan;
 use super::values::{Amount, FlagText, Length};
+use super::{Location, Problem, Sources};
 use fake_cluster::Status;
 use fake_cluster::workload::{Distribution, Failure, ImagePull, Span, WorkloadModel};
 
@@ -29,14 +28,14 @@ pub(crate) struct WorkloadPlan {
     pub(crate) kind: WorkloadKind,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) replicas: u32,
-    /// The object to create.
+    /// The manifest to create.
     pub(crate) object: Value,
     pub(crate) model: WorkloadModel,
-    /// The containers, each with its name.
+    /// The containers by name, in the order of the pod template.
     pub(crate) containers: Vec<(String, ContainerFile)>,
-    /// The workload's description in the file. A workload derived from an HPA has only name and kind.
+    /// The workload in the scenario file. If only an HPA names the workload, all fields except name and kind are empty.
     pub(super) file: WorkloadFile,
-    /// The field that describes the workload.
+    /// The path of the field that describes the workload.
     pub(super) field: String,
     location: Location,
 }
@@ -55,7 +54,7 @@ impl WorkloadKind {
         if self == Self::ReplicationController { "v1" } else { "apps/v1" }
     }
 
-    /// The name of the resource in the embedded cluster.
+    /// The name of the resource in the embedded cluster, with its API group.
     pub(crate) fn resource(self) -> &'static str {
         match self {
             Self::Deployment => "apps/deployments",
@@ -66,19 +65,17 @@ impl WorkloadKind {
     }
 
     fn named(kind: &str) -> Option<Self> {
-        [Self::Deployment, Self::StatefulSet, Self::ReplicaSet, Self::ReplicationController]
-            .into_iter()
-            .find(|named| named.as_str() == kind)
+        serde_json::from_value(json!(kind)).ok()
     }
 }
 
 impl WorkloadPlan {
-    /// The API server's error about the workload's object.
+    /// Returns the error for an object that the API server refused.
     pub(crate) fn refused(&self, status: &Status) -> Problem {
         Problem::new(self.location.clone(), &self.field, &status.message)
     }
 
-    /// The sum of the containers' requests or limits.
+    /// The sum of the containers' requests or limits of a resource. `None` if no container has one.
     pub(super) fn sum(
         &self,
         resource: &str,
@@ -90,7 +87,7 @@ impl WorkloadPlan {
     }
 }
 
-/// Returns the workloads of the file, followed by the workloads that only HPAs name.
+/// Returns the workloads of the file, followed by those that only HPAs name.
 pub(super) fn read(
     files: Vec<WorkloadFile>,
     hpas: &[HpaPlan],
@@ -178,14 +175,15 @@ fn plan(
         grace: file.grace_period.map_or(GRACE, |grace| grace.0),
         failures: file.failures.iter().map(failure).collect(),
     };
-    for (index, drawn) in file.startup.iter().chain(pulls(&file)).enumerate() {
-        if let DistributionFile::Drawn(DrawnFile::OneOf(lengths)) = drawn
+    let pull = file.image_pull.as_ref().map(|pull| match pull {
+        ImagePullFile::FirstOnNode(pull) | ImagePullFile::EveryPod(pull) => pull,
+    });
+    for (name, drawn) in [("startup", file.startup.as_ref()), ("imagePull", pull)] {
+        if let Some(DistributionFile::Drawn(DrawnFile::OneOf(lengths))) = drawn
             && lengths.is_empty()
         {
-            let which = if index == 0 && file.startup.is_some() { "startup" } else { "imagePull" };
-            return Err(
-                sources.problem(&format!("{field}.{which}"), "oneOf is empty; give at least one duration")
-            );
+            let field = format!("{field}.{name}");
+            return Err(sources.problem(&field, "oneOf is empty; give at least one duration"));
         }
     }
     Ok(WorkloadPlan {
@@ -203,13 +201,7 @@ fn plan(
     })
 }
 
-fn pulls(file: &WorkloadFile) -> impl Iterator<Item = &DistributionFile> {
-    file.image_pull.iter().map(|pull| match pull {
-        ImagePullFile::FirstOnNode(pull) | ImagePullFile::EveryPod(pull) => pull,
-    })
-}
-
-/// The containers in the file. By default, one for each container that the HPA names, or one with the
+/// The containers in the file. By default, one for each container that a metric of the HPA names, or one with the
 /// workload's name.
 fn containers(file: &WorkloadFile, hpa: Option<&HpaPlan>) -> Vec<(String, ContainerFile)> {
     let described = |container: &ContainerFile| {

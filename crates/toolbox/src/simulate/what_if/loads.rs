@@ -1,4 +1,4 @@
-//! The loads of a scenario of the past, and their origins.
+//! The loads of a what-if simulation, and their origins.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,16 +18,16 @@ pub(crate) struct SourceLoads {
     pub(crate) by_metric: BTreeMap<usize, Result<PastReading, PastError>>,
 }
 
-/// The reason why Prometheus does not provide the load of a metric for which the scaling policy names a server.
+/// The reason why Prometheus provides no past values of a metric, although the scaling policy names a server for it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum PastError {
-    /// The command has no source file. Holds a description of the metric's source.
+    /// The command has no file with sources. The text describes the source of the metric.
     #[error("{0}: name the server in the file of --metric-sources-file to replay its values")]
     NoFile(String),
-    /// Too many metrics. Holds the limit.
+    /// The HPA has more metrics of Prometheus than this limit.
     #[error("the past of at most {0} metrics is read from Prometheus")]
     TooManyMetrics(usize),
-    /// The source has no past of the metric.
+    /// The query for the past values failed.
     #[error("{0}")]
     Source(#[from] sources::Failure),
 }
@@ -38,20 +38,21 @@ pub(crate) struct MetricLoad {
     /// The short name of the metric.
     pub(crate) metric: String,
     pub(crate) origin: LoadOrigin,
-    /// The reason why the load does not come from the Prometheus server that the scaling policy names.
+    /// The reason why the load does not come from the Prometheus server that the scaling policy names. `None` without
+    /// such a reason or server.
     pub(crate) problem: Option<String>,
 }
 
 /// The origin of the load of a metric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LoadOrigin {
-    /// A range query to a server. Holds the name of the server.
+    /// The result of a range query to the Prometheus server with this name.
     Prometheus(String),
-    /// The recorded decisions of the controller, and before the first of them the watch.
+    /// The recorded decisions of the controller. Before the first decision, the values come from the watch.
     Record,
-    /// The values in the HPA's status that the watch has observed since the command started.
+    /// The values in the HPA's status that the watch observed since the command started.
     Seen,
-    /// No value of the past is known.
+    /// The current value, because no value of the past is known.
     Constant,
 }
 
@@ -79,23 +80,23 @@ impl Serialize for LoadOrigin {
     }
 }
 
-/// The loads of a scenario, with curves of the past.
+/// Derives the loads of a scenario from the past.
 pub(super) struct Loads<'a> {
     pub(super) past: &'a Past,
     pub(super) sources: &'a SourceLoads,
     pub(super) start: Timestamp,
     /// The scenario with constant loads.
     pub(super) plain: &'a Value,
-    /// Whether enough of the past is known.
+    /// Whether the past is long enough. Otherwise, all loads stay constant.
     pub(super) is_known: bool,
 }
 
 impl Loads<'_> {
-    /// Returns the origin of each metric's load, and the loads.
+    /// Returns the origin of each metric's load, and the field `load` of the scenario.
     pub(super) fn read(&self) -> (Vec<MetricLoad>, Value) {
         let mut loads: Vec<Value> = pointer::list(self.plain, "/load").to_vec();
         if loads.is_empty() && self.is_known && self.cpu().is_some() {
-            // The usage of the pods cannot be read, but the HPA's status contains it.
+            // Without readable PodMetrics, the scenario has no load of cpu. The past of the HPA contains its values.
             loads.push(json!({"cpu": "0"}));
         }
         let mut origins: BTreeMap<usize, LoadOrigin> = BTreeMap::new();
@@ -125,7 +126,7 @@ impl Loads<'_> {
         (metrics.collect(), Value::Array(loads))
     }
 
-    /// The index of the first cpu metric, and the number of cores per unit of its total.
+    /// Returns the index of the first cpu metric, and the number of cores per unit of its total.
     fn cpu(&self) -> Option<(usize, f64)> {
         let containers = pointer::list(self.plain, "/workloads/0/containers");
         let request = |only: Option<&str>| {
@@ -160,8 +161,8 @@ impl Loads<'_> {
         self.past.spec.metrics.iter().position(has_name).map(|index| (index, 1.0))
     }
 
-    /// The curve of a metric's total, and its origin: Prometheus, or else the record or the watch. `None` with fewer
-    /// than two values.
+    /// Returns the origin and the points of a metric's total: from Prometheus, or else from the record or the watch.
+    /// `None` if fewer than two values are known.
     fn points(&self, index: usize, factor: f64) -> Option<(LoadOrigin, Vec<Value>)> {
         let from_source = self.sources.by_metric.get(&index).and_then(|reading| {
             let PastReading { server, totals } = reading.as_ref().ok()?;
@@ -174,6 +175,7 @@ impl Loads<'_> {
         })
     }
 
+    /// Converts totals to the points of a curve that starts with the last total before the start of the scenario.
     fn curve(&self, totals: &[(Timestamp, f64)], factor: f64) -> Option<Vec<Value>> {
         let usable = || totals.iter().filter(|(_, total)| total.is_finite() && *total >= 0.0);
         let before = usable().rev().find(|(at, _)| *at <= self.start).map(|(_, total)| (0, *total));
@@ -182,10 +184,8 @@ impl Loads<'_> {
         let mut points: Vec<(i64, f64)> = before.into_iter().chain(later).collect();
         points.dedup_by_key(|(second, _)| *second);
         let rounded = |total: f64| (total * factor * 1e6).round() / 1e6;
-        let points = points
-            .iter()
-            .map(|(second, total)| json!({"at": format!("{second}s"), "value": rounded(*total)}));
-        let points: Vec<_> = points.collect();
-        (points.len() >= 2).then_some(points)
+        let point =
+            |(second, total): &(i64, f64)| json!({"at": format!("{second}s"), "value": rounded(*total)});
+        (points.len() >= 2).then(|| points.iter().map(point).collect())
     }
 }

@@ -44,7 +44,7 @@ fn question(past: Past) -> Question {
     }
 }
 
-/// Two hours: 4 pods at 60 %, half an hour with twice the load, then as before.
+/// A past of two hours: 4 pods at 60 %, but twice this load for half an hour.
 fn two_hours() -> Past {
     past(vec![
         decision(7_200, 3_615, (4, 4), 60),
@@ -107,7 +107,7 @@ fn load_without_readable_usage_comes_from_the_values_of_the_hpa() {
     assert_eq!(cell(&answer, "as it is", "peak"), Some("8"), "{:?}", answer.rows);
 }
 
-/// The question about an HPA with an external metric. The HPA has shown up to 25 jobs for each of its 4 pods.
+/// A question about an HPA with an external metric. Its status contained up to 25 jobs for each of its 4 pods.
 fn question_about_jobs() -> Question {
     let mut question = question(two_hours());
     let metric = json!([{"type": "External", "external": {"metric": {"name": "jobs"}, "target": {"type": "AverageValue", "averageValue": "10"}}}]);

@@ -1,0 +1,186 @@
+//! Tests of the reports and exports, with sample runs.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::chart::{self, ChartStyle};
+use super::export::{COLUMNS, csv, json, yaml};
+use super::run::Comparison;
+use super::{page, sample};
+
+#[test]
+fn csv_has_a_row_per_sample_with_the_documented_columns() {
+    let csv = csv(&sample::day());
+    let lines: Vec<_> = csv.lines().collect();
+    assert_eq!(lines.len(), 5761);
+    assert_eq!(lines[0], format!("{},metric:cpu (%)", COLUMNS.join(",")));
+    assert!(lines[1].starts_with(",shop,web,2030-01-07T00:00:00Z,0,"), "{}", lines[1]);
+    let rescales = csv.lines().filter(|line| line.contains("goes from")).count();
+    assert_eq!(rescales, 70);
+}
+
+#[test]
+fn yaml_has_the_values_of_json() {
+    let comparison = sample::outage();
+    // YAML includes JSON. The YAML parser reads both texts, because serde_json rounds the last digit of some numbers.
+    let [from_yaml, from_json] = [yaml(&comparison), json(&comparison)].map(|text| {
+        // The run of a day exceeds the default limit of nodes.
+        let mut options = serde_saphyr::Options::default();
+        options.budget = None;
+        serde_saphyr::from_str_with_options::<Value>(&text, options).unwrap()
+    });
+    assert_eq!(from_yaml["runs"][0]["start"], from_json["runs"][0]["start"]);
+    assert_eq!(from_yaml["runs"][0]["hpas"][0]["decisions"], from_json["runs"][0]["hpas"][0]["decisions"]);
+}
+
+#[test]
+fn json_has_all_values_under_stable_names() {
+    let comparison = sample::outage();
+    let value: Value = serde_json::from_str(&json(&comparison)).unwrap();
+    let run = &value["runs"][0];
+    let hpa = &run["hpas"][0];
+    assert_eq!((&value["version"], &run["start"]), (&Value::from(1), &Value::from("2030-01-07T00:00:00Z")));
+    assert_eq!(hpa["samples"].as_array().unwrap().len(), comparison.runs[0].hpas[0].samples.len());
+    assert_eq!(
+        hpa["metrics"][0]["values"].as_array().unwrap().len(),
+        hpa["samples"].as_array().unwrap().len()
+    );
+    assert_eq!(hpa["decisions"][0]["explanation"]["metrics"][0]["valid"]["subject"]["name"], "cpu");
+    assert_eq!(run["happenings"][0]["fromSeconds"], 39_600);
+    let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        names(&hpa["scores"]),
+        "aboveTargetSeconds directionChanges longestReactionSeconds peak podHours rescales unserved unservedFraction"
+    );
+    assert_eq!(
+        names(&hpa["samples"][0]),
+        "capacity demand max min proposal queued rateAllows ready running seconds stabilized wanted withheld"
+    );
+}
+
+fn plain(width: usize) -> ChartStyle {
+    ChartStyle { width, ascii: false, color: false }
+}
+
+#[test]
+fn chart_of_a_day_fits_80_columns() {
+    let chart = chart::render(&sample::day(), &plain(80));
+    assert!(
+        chart
+            .lines()
+            .take_while(|line| !line.contains("above target"))
+            .all(|line| line.chars().count() <= 80)
+    );
+    for part in [
+        "A shop on a business day",
+        "replicas",
+        "cpu in %",
+        "target 60 %",
+        "00:00",
+        "largest of 70 rescales",
+        "pod-hours",
+    ] {
+        assert!(chart.contains(part), "{part}\n{chart}");
+    }
+    assert!(!chart.contains('\u{1b}'));
+}
+
+#[test]
+fn chart_shows_an_outage_and_groups_its_warnings() {
+    let chart = chart::render(&sample::outage(), &plain(100));
+    assert!(chart.contains("━━━ resource metrics API is down") && chart.contains('◆'), "{chart}");
+    assert_eq!(chart.matches("FailedGetResourceMetric").count(), 1, "{chart}");
+}
+
+#[test]
+fn chart_is_ascii_when_the_style_is_ascii() {
+    let chart = chart::render(&sample::outage(), &ChartStyle { width: 80, ascii: true, color: false });
+    assert!(chart.is_ascii(), "{chart}");
+}
+
+#[test]
+fn chart_has_only_colour_escapes_and_only_in_colour() {
+    let chart = chart::render(&sample::many(5), &ChartStyle { width: 80, ascii: false, color: true });
+    let without = chart.replace("\u{1b}[", "");
+    assert!(!without.contains('\u{1b}'), "{without}");
+    let stripped = ["0", "1", "2", "31", "32", "33", "34"]
+        .iter()
+        .fold(chart, |chart, code| chart.replace(&format!("\u{1b}[{code}m"), ""));
+    assert_eq!(stripped, chart::render(&sample::many(5), &plain(80)));
+}
+
+#[test]
+fn chart_shows_replicas_of_every_variant() {
+    let chart = chart::render(&sample::variants(), &plain(80));
+    assert_eq!(chart.matches("█ ready").count(), 3);
+    assert_eq!(chart.matches("cpu in %").count(), 1);
+}
+
+#[test]
+fn chart_is_empty_when_there_is_no_run() {
+    assert_eq!(chart::render(&Comparison::default(), &plain(80)), "");
+    let mut empty = sample::day();
+    empty.runs[0].hpas[0].samples.clear();
+    empty.runs[0].hpas[0].metrics[0].values.clear();
+    assert!(chart::render(&empty, &plain(20)).contains("replicas"));
+}
+
+#[test]
+fn page_of_a_day_is_smaller_than_a_megabyte() {
+    let page = page::render(&sample::day());
+    assert!(page.len() < 1_000_000, "{}", page.len());
+}
+
+#[test]
+fn page_omits_steps_when_a_day_has_too_many_decisions() {
+    let mut comparison = sample::day();
+    let hpa = &mut comparison.runs[0].hpas[0];
+    let points: Vec<_> = hpa.decisions.iter().cycle().take(5760).cloned().collect();
+    hpa.decisions = points;
+    for (seconds, point) in (0..).step_by(15).zip(&mut hpa.decisions) {
+        point.at = Duration::from_secs(seconds);
+    }
+    let page = page::render(&comparison);
+    assert!(page.len() < 1_000_000, "{}", page.len());
+    assert!(page.contains("decisions without effect show only their sentence"));
+}
+
+#[test]
+fn page_has_the_same_bytes_for_the_same_comparison() {
+    assert_eq!(page::render(&sample::variants()), page::render(&sample::variants()));
+    assert!(page::render(&Comparison::default()).contains("</html>"));
+}
+
+#[test]
+fn page_has_no_content_that_its_policy_forbids() {
+    let page = page::render(&sample::outage());
+    assert!(!page.contains(" style=") && !page.contains("unsafe-inline"));
+    let inline = page.matches("<script").count();
+    assert_eq!((inline, page.matches("<style>").count()), (2, 1));
+    let attributes = ["onclick=", "onerror=", "javascript:", "src=", "@import", "http-equiv=\"refresh\""];
+    for attribute in attributes {
+        assert!(!page.contains(attribute), "{attribute}");
+    }
+}
+
+#[test]
+fn page_escapes_markup_in_names() {
+    let page = page::render(&sample::many(5));
+    assert!(!page.contains("<script>alert") && !page.contains("<img") && !page.contains('\u{1b}'));
+    assert!(page.contains("shop/&lt;script&gt;alert(1)&lt;/script&gt;"));
+    assert!(page.contains("a&amp;b"));
+    // The data must not contain the end tag of its element.
+    let data = page.split("id=\"data\">").nth(1).unwrap();
+    let data = data.split("</script>").next().unwrap();
+    assert!(serde_json::from_str::<Value>(data).is_ok());
+}
+
+#[test]
+fn page_limits_charts_when_there_are_many_hpas() {
+    let page = page::render(&sample::many(30));
+    assert_eq!(page.matches("class=\"course\"").count(), 12);
+    assert!(
+        page.contains("Charts are limited to the first 12 HPAs; 18 more are only in the table of scores.")
+    );
+}
