@@ -49,7 +49,7 @@ const HEAD_START: Duration = Duration::from_millis(2_100);
 /// Time limit for the controller's shutdown.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
-/// The reason why the demo failed. Exit code 1.
+/// The reason why the demo failed. The exit code is 1.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The port cannot be bound.

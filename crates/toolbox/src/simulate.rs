@@ -50,7 +50,7 @@ pub use self::variants::{Setting, Sweep};
 /// The source name of values that do not come from a file.
 const COMMAND_LINE: &str = "the command line";
 
-/// The reason why a simulation failed. Exit code 1.
+/// The reason why a simulation failed. The exit code is 1.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// A file cannot be read.
@@ -90,7 +90,7 @@ pub enum SimulateError {
 
 /// Runs the scenarios that the options select, and shows the results.
 ///
-/// An error because the reader closed standard output early is ignored.
+/// If the reader closes standard output early, the command stops without an error.
 ///
 /// # Errors
 ///

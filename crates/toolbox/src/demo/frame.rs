@@ -115,7 +115,7 @@ fn event_line(event: &EventState) -> Line {
         .with(Role::Dim, format!("  {}{times}", event.message))
 }
 
-/// Draws the last `width` counts as bars. The highest bar stands for `max`, and a dot for 0.
+/// Draws the last `width` counts as bars. A bar of full height means `max`, and a dot means 0.
 fn sparkline(history: &[i64], max: i64, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = history.iter().skip(history.len().saturating_sub(width));

@@ -12,11 +12,11 @@ use super::{table, text};
 use crate::demo::terminal_columns;
 use crate::words::counted;
 
-/// The width of a chart if the terminal's width is unknown.
+/// The width of a chart, in columns, if standard output is not a terminal.
 const WIDTH: usize = 80;
-/// The smallest usable width.
+/// The minimum width of the layout. On a narrower terminal, the lines are cut.
 const LEAST_WIDTH: usize = 40;
-/// The maximum number of HPAs with charts. The HTML page has room for more.
+/// The maximum number of HPAs with charts. The HTML page shows more charts.
 const CHARTS: usize = 3;
 /// The maximum length of a list of rescales or warnings.
 const LISTED: usize = 12;

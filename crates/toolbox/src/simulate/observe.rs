@@ -76,7 +76,6 @@ struct DecisionSteps {
 }
 
 impl Recorder {
-    /// Creates a recorder for the HPAs of a scenario.
     pub(super) fn new<'a>(
         start: Timestamp,
         settings: &Settings,
@@ -283,7 +282,7 @@ pub(super) struct PolicySpans {
 }
 
 impl PolicySpans {
-    /// Adds the effect at a sync.
+    /// Adds the effect of the policy in the sync at a time. `None` means that the HPA has no policy.
     pub(super) fn note(&mut self, at: Duration, effect: Option<&PolicyEffect>) {
         let steps = effect.map_or(&[][..], |effect| &effect.steps);
         let now: Vec<PolicySpan> = steps.iter().map(|step| span(at, step)).collect();

@@ -61,7 +61,7 @@ pub fn render(comparison: &Comparison) -> String {
     )
 }
 
-/// The number of HPAs with charts: as long as all variants fit into [`CHARTS`], but at least one HPA.
+/// Returns the number of HPAs with charts: the first HPAs whose variants fit into [`CHARTS`], but at least one HPA.
 fn charted(groups: &[Vec<(&Run, &HpaRun)>]) -> usize {
     let mut charts = 0;
     let fits = |group: &&Vec<(&Run, &HpaRun)>| {
@@ -90,7 +90,7 @@ pub(crate) fn style() -> String {
     format!("{}{}", figure::variables(), figure::STYLE)
 }
 
-/// Draws the past of an HPA, at most `longest`. The markup includes the hatch patterns that all charts of a page use.
+/// Draws the past of an HPA, at most the time `longest` before its end. The markup includes the hatch patterns.
 pub(crate) fn draw(past: &Past, longest: SignedDuration) -> Drawing {
     let PastRun { run, has_running, has_ready } = past.run(longest);
     let Some(hpa) = run.hpas.first() else { return Drawing { markup: String::new(), data: Value::Null } };
@@ -134,7 +134,7 @@ fn course(chart: usize, label: &str, figure: &Figure) -> String {
     parts::charts(&format!("class=\"course\" data-course=\"{chart}\""), label, figure)
 }
 
-/// The hatch patterns, which a page contains once.
+/// Returns the hatch patterns that all charts of a page use.
 fn defs() -> String {
     format!("<svg class=\"defs\" width=\"0\" height=\"0\" aria-hidden=\"true\">{HATCHES}</svg>")
 }

@@ -103,8 +103,8 @@ impl PastDecision {
         self.readings().find(|reading| reading.subject == *subject)
     }
 
-    /// The value of a metric at a time after the first sync of the decision. Before the last sync, it is the middle of
-    /// the range of values, if the range is known. Otherwise, it is the value of the last sync.
+    /// The value of a metric at a time after the first sync of the decision. Before the last sync, the value is the
+    /// middle of the range of ratios, if the range is known. Otherwise, the value is that of the last sync.
     fn value(&self, subject: &Subject, at: Timestamp) -> Option<f64> {
         let reading = self.reading(subject)?;
         let name = subject.to_string();
@@ -160,7 +160,7 @@ impl Past {
         let (mut has_running, mut has_ready) = (false, false);
         let mut at = Duration::ZERO;
         while at <= length {
-            // As in a simulation, a sample includes the effect of the sync at its start.
+            // The sample is taken shortly before the next sync, so that it includes the effect of the sync at `at`.
             let time =
                 start.checked_add((at + period).saturating_sub(SYNCED)).unwrap_or(self.to).min(self.to);
             let decision = self.decision(time);
@@ -271,7 +271,8 @@ impl Past {
         seen.chain(recorded).filter(|(_, total)| total.is_finite() && *total >= 0.0).collect()
     }
 
-    /// The desired count at a time: from the record, the known counts or the watch, or else the first known count.
+    /// The desired count at a time, from the record, the known counts or the watch. If no count is known until that
+    /// time, the first later count is used.
     pub(crate) fn wanted(&self, at: Timestamp) -> i32 {
         let mut decided = self.until(at).iter().rev().filter_map(|decision| decision.wanted);
         let counted = || self.counts.iter().rev().find(|(time, _)| *time <= at).map(|(_, count)| *count);

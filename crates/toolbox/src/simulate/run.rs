@@ -211,7 +211,8 @@ pub struct Scores {
     /// The total time in which at least one metric was above its tolerance.
     #[serde(rename = "aboveTargetSeconds", serialize_with = "seconds")]
     pub above_target: Duration,
-    /// The lost work, in units of the load. For a queue, the integral of the queue length, in item-seconds.
+    /// The lost work: the integral of the demand beyond the capacity, such as a number of requests. For a queue, the
+    /// integral of the queue length, in item-seconds.
     pub unserved: f64,
     /// The lost fraction of all incoming work, from 0 to 1. 0 for a queue.
     pub unserved_fraction: f64,

@@ -325,7 +325,7 @@ fn result(scenario: &Scenario, observer: &Recorder, all: Vec<Samples>) -> RunOut
     RunOutput { run, left_out }
 }
 
-/// The length of the prelude: long enough for each metrics API to have samples of whole windows.
+/// The length of the prelude. At its end, each metrics API has samples of whole windows.
 fn prelude(scenario: &Scenario) -> Duration {
     let pipeline = &scenario.pipeline;
     let needed = [pipeline.resource, pipeline.custom, pipeline.external].map(|scraping| {

@@ -100,10 +100,10 @@ pub(super) struct Scenario {
     pub(super) hpas: Vec<HpaPlan>,
     /// ScalingPolicies and ClusterScalingPolicies.
     pub(super) policies: Vec<serde_json::Value>,
-    /// The index of the workload that each HPA scales.
+    /// The index of each HPA's workload, in the order of the HPAs.
     pub(super) targets: Vec<usize>,
     pub(super) workloads: Vec<WorkloadPlan>,
-    /// One per workload.
+    /// One plan per workload, in the order of the workloads.
     pub(super) loads: Vec<LoadPlan>,
     pub(super) pipeline: Pipeline,
     /// Each rollout's time and the index of its workload, in order of time.
@@ -269,7 +269,7 @@ fn in_plain_words(message: &str) -> String {
     message.replace("integer ", "").replace("floating point ", "")
 }
 
-/// `; did you mean "startup"?`, or all valid names if none is similar.
+/// Returns `; did you mean "startup"?`, or the list of all valid names if no name is similar.
 pub(crate) fn suggestion(wrong: &str, valid: &[&str]) -> String {
     let wrong_lower = wrong.to_lowercase();
     let distance = |name: &str| strsim::damerau_levenshtein(&wrong_lower, &name.to_lowercase());

@@ -28,12 +28,12 @@ use crate::words;
 use cluster::client::Clients;
 use sources::TimeRange;
 
-/// The minimum length of the past for a load that follows the past.
+/// The minimum length of a simulated run, and of the known past for a load that follows the past.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
 /// The maximum length of a simulated run.
 pub(crate) const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
-/// The objects of a cluster that the scenario needs.
+/// The objects of a cluster from which the scenario is built.
 #[derive(Debug, Clone)]
 pub(crate) struct Objects(ClusterObjects);
 

@@ -230,13 +230,13 @@ pub(super) enum Paint {
     Plain,
     Strong,
     Quiet,
-    /// Ready pods and values.
+    /// Ready pods, and values of metrics.
     Main,
     /// Missing pods, and events of the scenario.
     Lacking,
     /// Values above tolerance, and warnings.
     Bad,
-    /// Targets.
+    /// The targets of metrics.
     Target,
 }
 

@@ -1,4 +1,4 @@
-//! The manifests of a scenario, inline or in files: HPAs, scaling policies, and the workloads next to HPAs in a file.
+//! The manifests of a scenario, inline or in files: HPAs, scaling policies, and the workloads of the files with HPAs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::words;
 use fake_cluster::MetricsApi;
 use fake_cluster::load::{Outage, OutageKind, Pipeline, Relay, SCRAPE_INTERVAL, Scraping};
 
-/// The body of a proxy's response while the adapter behind it is down.
+/// The default body of an error response, as from a proxy whose backend is down.
 const DOWN: &str = "service unavailable";
 
 /// The interval at which a kubelet measures a container.

@@ -15,7 +15,7 @@ use super::{Location, Problem, Sources};
 use fake_cluster::Status;
 use fake_cluster::workload::{Distribution, Failure, ImagePull, Span, WorkloadModel};
 
-/// The default time from the start of a pod's containers to Ready.
+/// The default time from the start of a pod's containers until the pod is ready.
 const START_UP: Duration = Duration::from_secs(10);
 /// The default time from the deletion of a pod to its removal.
 const GRACE: Duration = Duration::from_secs(5);
@@ -160,7 +160,7 @@ fn plan(
     } else {
         file.labels.clone()
     };
-    // At least 1, because a target with 0 replicas disables the HPA.
+    // The default is at least 1, because a target with 0 replicas disables the HPA.
     let least = hpa.and_then(|hpa| hpa.spec.min_replicas).unwrap_or(1).max(1);
     let replicas = file.replicas.unwrap_or_else(|| u32::try_from(least).unwrap_or(0));
     let containers = containers(&file, hpa);
