@@ -171,12 +171,11 @@ impl Past {
             let ready = decision.and_then(PastDecision::ready);
             has_running |= running.is_some();
             has_ready |= ready.is_some();
-            let steps = match decision {
-                Some(decision) => steps_of(&decision.explanation, decision.policy.as_deref()),
-                None => {
-                    let Explanation { min, max, .. } = *self.current.explanation;
-                    Sample { min, max, ..Sample::default() }
-                }
+            let steps = if let Some(decision) = decision {
+                steps_of(&decision.explanation, decision.policy.as_deref())
+            } else {
+                let Explanation { min, max, .. } = *self.current.explanation;
+                Sample { min, max, ..Sample::default() }
             };
             let running = running.unwrap_or(wanted);
             samples.push(Sample { at, wanted, running, ready: ready.unwrap_or(running), ..steps });
