@@ -15,11 +15,10 @@ use crate::Failure;
 use crate::observations::{Micros, now};
 use crate::scrape::{Page, Usage};
 
-/// The maximum duration of a shutdown.
+/// Time limit of a shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The command line of this repository's program, with the flags that a run needs and defaults for the
-/// rest.
+/// The command line of Concertina, with only the flags that a run needs.
 const OWN: &str = "{concertina} --kubeconfig={kubeconfig} --secure-port=0 --health-address=127.0.0.1:{port} \
                    --leader-elect=false --takeover=off --horizontal-pod-autoscaler-sync-period={period}";
 const OWN_METRICS: &str = "http://127.0.0.1:{port}/metrics";
@@ -30,7 +29,7 @@ const BUILT_IN: &str = "{built-in} --kubeconfig={kubeconfig} --controllers=horiz
                         --authentication-skip-lookup --authorization-always-allow-paths=/metrics \
                         --leader-elect=false \
                         --horizontal-pod-autoscaler-sync-period={period}";
-/// The embedded API server supports neither protobuf nor tokens of ServiceAccounts. A real API server supports both.
+/// The embedded API server supports only JSON, and no tokens of ServiceAccounts.
 const FOR_EMBEDDED: &str = " --kube-api-content-type=application/json";
 const FOR_REAL: &str = " --use-service-account-credentials=true";
 const BUILT_IN_METRICS: &str = "https://127.0.0.1:{port}/metrics";
@@ -38,24 +37,26 @@ const BUILT_IN_METRICS: &str = "https://127.0.0.1:{port}/metrics";
 /// The command line of a controller, with options for the run.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandLine {
-    /// The template. Placeholders: `{kubeconfig}`; `{port}`, a free port for the metrics; `{period}`,
-    /// the sync period; `{folder}`, for files that the controller writes; `{concertina}`, the program of
-    /// this repository; `{built-in}`, kube-controller-manager in the folder that `KUBEBUILDER_ASSETS`
-    /// names.
+    /// The command line with placeholders:
+    /// - `{kubeconfig}`: the path of the kubeconfig
+    /// - `{port}`: a free port for the metrics
+    /// - `{period}`: the sync period
+    /// - `{folder}`: the folder for files that the controller writes
+    /// - `{concertina}`: the Concertina program
+    /// - `{built-in}`: kube-controller-manager in the folder `KUBEBUILDER_ASSETS`
     pub(crate) template: String,
     /// Flags that are appended to the template.
     pub(crate) flags: Vec<String>,
-    /// URL of the controller's metrics with the placeholder `{port}`. Empty if the controller has no
-    /// metrics.
+    /// The URL of the controller's metrics with the placeholder `{port}`. Empty if the controller has no metrics.
     pub(crate) metrics: String,
-    /// Whether the instructions of the process are counted.
+    /// Whether valgrind counts the instructions of the process.
     pub(crate) instructions: bool,
-    /// Whether the controller is bound to the second core and the server to the first.
+    /// Whether the server is bound to the first core and the controller to the second.
     pub(crate) pin: bool,
 }
 
-/// The prefix that counts instructions. The count is exact even on a busy machine, but the program runs many times
-/// slower. Counting starts with [`Controller::count`].
+/// The prefix of a command line that counts instructions. The count is exact even on a busy machine, but the program runs
+/// many times slower. [`Controller::count`] starts the count.
 const COUNTING_PREFIX: &str =
     "valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file={folder}/callgrind.out";
 
@@ -66,7 +67,7 @@ pub(crate) enum Core {
     Controller,
 }
 
-/// The prefix of a command line that binds the process to its core.
+/// Returns the prefix of a command line that binds the process to its core. Empty without `pin`.
 pub(crate) fn pinned(pin: bool, core: Core) -> &'static [&'static str] {
     match (pin, core) {
         (false, _) => &[],
@@ -83,20 +84,20 @@ pub(crate) struct Placeholders<'a> {
     pub(crate) period: Duration,
 }
 
-/// A running controller, which is killed on drop.
+/// A running controller. A drop kills the process.
 #[derive(Debug)]
 pub(crate) struct Controller {
     child: Child,
     pub(crate) pid: u32,
     page: Option<Page>,
-    /// Start time of the process.
+    /// The start time of the process.
     pub(crate) since: Micros,
-    /// Command line with unresolved placeholders.
+    /// The command line with its placeholders, without the prefixes.
     pub(crate) called: String,
 }
 
 impl CommandLine {
-    /// The program of this repository, with additional flags.
+    /// Returns the command line of Concertina with additional flags.
     pub(crate) fn own(flags: Vec<String>) -> Self {
         Self {
             template: OWN.to_owned(),
@@ -107,12 +108,12 @@ impl CommandLine {
         }
     }
 
-    /// kube-controller-manager for the embedded API server, with additional flags.
+    /// Returns the command line of kube-controller-manager for the embedded API server, with additional flags.
     pub(crate) fn built_in(flags: Vec<String>) -> Self {
         Self::built_in_with(FOR_EMBEDDED, flags)
     }
 
-    /// kube-controller-manager for a real API server.
+    /// Returns the command line of kube-controller-manager for a real API server, with additional flags.
     pub(crate) fn built_in_for_real(flags: Vec<String>) -> Self {
         Self::built_in_with(FOR_REAL, flags)
     }
@@ -127,9 +128,9 @@ impl CommandLine {
         }
     }
 
-    /// Starts the controller with its output in a log file.
+    /// Starts the controller, and appends its output to the file `log`.
     pub(crate) fn start(&self, places: &Placeholders<'_>, log: &Path) -> Result<Controller, Failure> {
-        // The port is free now, and another process is unlikely to take it before the controller does.
+        // Another process is unlikely to bind this free port before the controller.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port().to_string();
         let called: Vec<_> =
             self.template.split_whitespace().chain(self.flags.iter().map(String::as_str)).collect();
@@ -165,15 +166,15 @@ impl CommandLine {
     }
 }
 
-/// The program of this repository, which the bench target passes in.
+/// The Concertina program that the bench target names.
 static CONCERTINA: OnceLock<PathBuf> = OnceLock::new();
 
-/// Sets the program of this repository, once.
+/// Sets the Concertina program. Later calls have no effect.
 pub(crate) fn set_concertina(program: &Path) {
     CONCERTINA.get_or_init(|| program.to_owned());
 }
 
-/// The program of this repository, or another build that `CONCERTINA_BIN` names.
+/// Returns the Concertina program. The environment variable `CONCERTINA_BIN` overrides [`set_concertina`].
 pub(crate) fn concertina() -> PathBuf {
     let set = || CONCERTINA.get().cloned().unwrap_or_else(|| "concertina".into());
     std::env::var_os("CONCERTINA_BIN").map_or_else(set, PathBuf::from)
@@ -187,13 +188,13 @@ fn built_in() -> Result<String, Failure> {
 }
 
 impl Controller {
-    /// Resource usage of the controller's process.
+    /// Returns the resource usage of the process. Returns an error if the process has exited.
     pub(crate) fn usage(&self) -> Result<Usage, Failure> {
         Usage::of_process(self.pid)
             .map_err(|error| format!("the controller has exited, see its log ({error})").into())
     }
 
-    /// The controller's metrics. Empty if the controller has none.
+    /// Scrapes the controller's metrics. The result is empty if the controller has no metrics.
     pub(crate) async fn metrics(&self) -> Result<BTreeMap<String, f64>, Failure> {
         match &self.page {
             Some(page) => page.read().await,
@@ -201,7 +202,7 @@ impl Controller {
         }
     }
 
-    /// Starts or stops counting the controller's instructions.
+    /// Starts or stops the count of the controller's instructions.
     pub(crate) async fn count(&self, on: bool) -> Result<(), Failure> {
         let word = if on { "on" } else { "off" };
         let status = Command::new("callgrind_control")
@@ -213,12 +214,12 @@ impl Controller {
         if status.success() { Ok(()) } else { Err(format!("callgrind_control -i {word}: {status}").into()) }
     }
 
-    /// Kills the controller, as a failing node does.
+    /// Kills the controller without a graceful shutdown, like the failure of a node.
     pub(crate) async fn kill(mut self) -> Result<(), Failure> {
         Ok(self.child.kill().await?)
     }
 
-    /// Sends SIGTERM, and SIGKILL if the controller does not exit in time.
+    /// Sends SIGTERM, and SIGKILL after [`SHUTDOWN_TIMEOUT`].
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         Command::new("kill").arg(self.pid.to_string()).status().await?;
         if timeout(SHUTDOWN_TIMEOUT, self.child.wait()).await.is_err() {
@@ -228,7 +229,7 @@ impl Controller {
     }
 }
 
-/// The number of counted instructions, after the process has exited.
+/// Reads the number of counted instructions. The process must have exited.
 pub(crate) fn instructions(folder: &Path) -> Result<f64, Failure> {
     let path = folder.join("callgrind.out");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

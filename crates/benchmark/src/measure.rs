@@ -1,5 +1,4 @@
-//! Computes a report from the server's observations and the usage of the processes, and the medians of several
-//! reports.
+//! Computes a report from the server's observations and the usage of the processes, and the medians of several reports.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +8,7 @@ use crate::observations::{HpaObservations, Micros, Observations, PendingReaction
 use crate::scrape::Usage;
 use crate::workload::Workload;
 
-/// The maximum lateness of a sync that counts as on time, in seconds.
+/// The maximum lateness of a sync on time, in seconds.
 const ON_TIME: f64 = 1.0;
 
 /// The inputs of a report: the parameters of a run and its observations.
@@ -17,43 +16,46 @@ const ON_TIME: f64 = 1.0;
 pub(crate) struct Run<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) label: String,
+    /// The command line of the controller.
     pub(crate) controller: String,
     /// The sync period in seconds.
     pub(crate) period: f64,
     pub(crate) started: Micros,
+    /// The time of the restart or failover, if any.
     pub(crate) restarted: Option<Micros>,
     pub(crate) observed: &'a Observations,
     /// CPU seconds of the controller in the measured time.
     pub(crate) cpu: f64,
-    /// Instructions of the controller in the measured time, outside the kernel, if counted.
+    /// Instructions of the controller outside the kernel in the measured time, if counted.
     pub(crate) instructions: Option<f64>,
-    /// Resident bytes of the controller, sampled once per second in the measured time. `last` has the
-    /// peak over the life of the process.
+    /// Samples of the controller's resident bytes in the measured time.
     pub(crate) resident: Vec<u64>,
+    /// The usage of the last controller process since its start.
     pub(crate) last: Usage,
-    /// The number of syncs in the measured time and the share of them that were on time, from the
-    /// controller's metrics.
+    /// The number of syncs in the measured time, from the controller's metrics.
     pub(crate) own_syncs: Option<f64>,
+    /// The share of syncs on time, from the controller's metrics.
     pub(crate) own_on_time: Option<f64>,
 }
 
-/// The distribution of a figure, mostly in seconds.
+/// The distribution of a figure, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) count: usize,
-    /// The number of awaited events that did not occur.
+    /// The number of expected reactions that did not occur.
     pub(crate) missing: usize,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) max: f64,
 }
 
-/// A kind of request, per sync on average.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The averages of a kind of request, per sync.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PerSync {
     pub(crate) verb: String,
     pub(crate) resource: String,
     pub(crate) requests: f64,
+    /// Requests with another response than 2xx.
     pub(crate) failed: f64,
     /// Bytes of request and response bodies.
     pub(crate) received: f64,
@@ -61,21 +63,22 @@ pub(crate) struct PerSync {
 }
 
 impl PerSync {
-    /// Whether both have the same verb and resource.
+    /// Returns whether two entries have the same verb and resource.
     pub(crate) fn same_kind(&self, other: &Self) -> bool {
         (&self.verb, &self.resource) == (&other.verb, &other.resource)
     }
 }
 
-/// All figures of a run, or the medians of several runs, as stored.
+/// All figures of a run, or the medians of several runs. This type is the format of stored reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) label: String,
     pub(crate) workload: Workload,
     /// `embedded`, or the name of the real server.
     pub(crate) server: String,
+    /// The command line of the controller.
     pub(crate) controller: String,
-    /// The number of runs. With several, each figure is the median.
+    /// The number of runs. With several runs, each figure is the median.
     pub(crate) runs: usize,
     /// The sync period in seconds.
     pub(crate) period: f64,
@@ -84,10 +87,11 @@ pub(crate) struct Report {
     pub(crate) syncs: f64,
     /// The number of observed syncs divided by the expected number, one per HPA and period.
     pub(crate) done: f64,
-    /// The share of the syncs due in the measured time with a status at most a second late. For syncs without a status
-    /// write, only the controller's metrics have this figure.
+    /// The share of syncs due in the measured time that wrote a status at most a second late. Without status writes, the
+    /// value of [`Self::own_on_time`].
     pub(crate) on_time: Option<f64>,
     pub(crate) lateness: Option<Spread>,
+    /// The share of syncs on time, from the controller's metrics.
     pub(crate) own_on_time: Option<f64>,
     pub(crate) requests: Vec<PerSync>,
     pub(crate) requests_per_sync: f64,
@@ -97,24 +101,29 @@ pub(crate) struct Report {
     /// CPU seconds per 1,000 syncs.
     pub(crate) controller_cpu: f64,
     pub(crate) server_cpu: f64,
-    /// CPU seconds of etcd, and of this program with its metrics server, per 1,000 syncs. Present only with a
-    /// real server. Neither is part of `server_cpu`.
+    /// CPU seconds of etcd per 1,000 syncs. Only with a real server.
     #[serde(default)]
     pub(crate) etcd_cpu: Option<f64>,
     #[serde(default)]
+    /// CPU seconds of this program with its metrics server, per 1,000 syncs. Only with a real server.
     pub(crate) beside_cpu: Option<f64>,
-    /// Instructions of the controller per sync, outside the kernel. Other figures of such a run are
+    /// Instructions of the controller outside the kernel, per sync. The other figures of a run with this count are
     /// meaningless.
     pub(crate) instructions_per_sync: Option<f64>,
-    /// Resident bytes: the controller's median and peak, and the server's.
+    /// The median of the controller's resident bytes in the measured time.
     pub(crate) resident: f64,
+    /// The maximum of the controller's resident bytes since its start.
     pub(crate) resident_peak: f64,
     pub(crate) server_resident: f64,
-    /// Seconds from an event to the controller's reaction.
+    /// Seconds from a metric change to the scale write.
     pub(crate) reaction: Option<Spread>,
+    /// Seconds from the creation of an HPA to its first status.
     pub(crate) creation: Option<Spread>,
+    /// Seconds from a spec change to a status that observes it.
     pub(crate) spec_change: Option<Spread>,
+    /// Seconds from the start of the controller until every HPA has a status.
     pub(crate) all_decided: Option<f64>,
+    /// Seconds from the restart or failover until every HPA has a new status.
     pub(crate) all_decided_again: Option<f64>,
     /// The maximum number of requests in one second, in multiples of the mean.
     pub(crate) burst: f64,
@@ -129,7 +138,7 @@ impl Run<'_> {
             seen.statuses.iter().filter(|at| (start..end).contains(*at)).count() as f64
         };
         let statuses: f64 = self.observed.hpas.values().map(within).sum();
-        // The controller's count is exact. The server cannot observe a sync without a status write.
+        // The controller's count is exact, but the server observes only syncs with a status write.
         let syncs = self.own_syncs.unwrap_or(statuses);
         let per_sync = |amount: f64| if syncs > 0.0 { amount / syncs } else { 0.0 };
         let is_observable = !self.workload.unchanged;
@@ -142,8 +151,7 @@ impl Run<'_> {
             let (verb, resource) = (counted.verb.clone(), counted.resource.clone());
             let existing = requests.iter().position(|line| line.verb == verb && line.resource == resource);
             let index = existing.unwrap_or_else(|| {
-                let (requests_, failed, received, sent) = (0.0, 0.0, 0.0, 0.0);
-                requests.push(PerSync { verb, resource, requests: requests_, failed, received, sent });
+                requests.push(PerSync { verb, resource, ..PerSync::default() });
                 requests.len() - 1
             });
             if let Some(line) = requests.get_mut(index) {
@@ -202,10 +210,10 @@ impl Run<'_> {
     }
 }
 
-/// The lateness in seconds of each sync that was due in the measured time. A sync is due one period after the previous
-/// one. The first sync is due at the start of the measured time. A delay by the server itself does not count. A sync
-/// that never runs counts as run at the end of the measured time. A sync that is due in the last second is not counted,
-/// because it may still be on time after the end.
+/// Returns the lateness in seconds of each sync that was due in the measured time. A sync is due one period after the
+/// previous sync, and the first sync is due at the start of the measured time. A delay by the server is subtracted. The
+/// lateness of a missing sync ends at the end of the measured time. A sync that is due in the last second is omitted,
+/// because it may be on time after the end.
 fn lateness(seen: &HpaObservations, period: f64, start: Micros, end: Micros) -> Vec<f64> {
     let mut late = Vec::new();
     let held_up = seconds(seen.held_up);
@@ -231,7 +239,7 @@ fn awaited(all: &[PendingReaction]) -> Option<Spread> {
     Spread::from_values(arrived, missing)
 }
 
-/// Seconds from `since` until every HPA has a new status. `None` if an HPA has none.
+/// Returns the seconds from `since` until every HPA has a new status. Returns `None` if an HPA has no new status.
 fn all_decided(hpas: &[&HpaObservations], since: Micros) -> Option<f64> {
     let firsts = hpas.iter().map(|seen| seen.statuses.iter().find(|at| **at >= since).copied());
     let last = firsts.collect::<Option<Vec<_>>>()?.into_iter().max()?;
@@ -252,7 +260,7 @@ impl Spread {
     }
 }
 
-/// The percentile by nearest rank, 0 for no values.
+/// Returns the percentile by nearest rank. `share` is from 0 to 1. Returns 0 without values.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -267,14 +275,13 @@ fn seconds(micros: Micros) -> f64 {
     micros as f64 / 1e6
 }
 
-/// A report of medians. A kind of request that a run lacks counts as zero in that run.
+/// Returns the medians of several reports. If a report lacks a kind of request, its figures for that kind are zero.
 pub(crate) fn median_report(reports: &[Report]) -> Result<Report, Failure> {
     let mut kinds: Vec<PerSync> = Vec::new();
     for kind in reports.iter().flat_map(|report| &report.requests) {
         if !kinds.iter().any(|existing| existing.same_kind(kind)) {
-            let (requests, failed, received, sent) = (0.0, 0.0, 0.0, 0.0);
             let (verb, resource) = (kind.verb.clone(), kind.resource.clone());
-            kinds.push(PerSync { verb, resource, requests, failed, received, sent });
+            kinds.push(PerSync { verb, resource, ..PerSync::default() });
         }
     }
     let mut values = Vec::new();
@@ -290,8 +297,8 @@ pub(crate) fn median_report(reports: &[Report]) -> Result<Report, Failure> {
     Ok(median)
 }
 
-/// Replaces numbers by their median, or by the upper median of an even count. Other values come from the
-/// first report that has them.
+/// Returns a value with the median of each number, or the upper median of an even count. Other values come from the first
+/// report that contains them.
 fn median_value(values: &[&Value]) -> Value {
     let present: Vec<_> = values.iter().copied().filter(|value| !value.is_null()).collect();
     match present.first() {

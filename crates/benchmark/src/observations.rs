@@ -1,7 +1,6 @@
-//! The observations of a server about a controller, independent of the kind of server and of controller.
-//! This is the interface between serving and measuring.
+//! The observations of a controller by a server. The types are the same for the embedded server and a real server.
 //!
-//! Times are microseconds since 1970 from the machine's clock, which all processes of a run share.
+//! All processes of a run share the machine's clock.
 
 use std::collections::BTreeMap;
 
@@ -20,24 +19,26 @@ pub(crate) fn now() -> Micros {
 /// All observations of a run. Requests and bytes cover the measured time only.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Observations {
-    /// The start and the end of the measured time.
+    /// The start of the measured time.
     pub(crate) begin: Micros,
+    /// The end of the measured time.
     pub(crate) end: Micros,
     pub(crate) requests: Vec<RequestCount>,
     /// The number of requests in each second of the measured time.
     pub(crate) seconds: Vec<u64>,
-    /// Bytes on the wire from the controller and to the controller, including TLS and HTTP.
+    /// Bytes on the wire from the controller, including TLS and HTTP. 0 if not counted.
     pub(crate) received: u64,
+    /// Bytes on the wire to the controller, including TLS and HTTP. 0 if not counted.
     pub(crate) sent: u64,
     /// The observations of each HPA since the start of the server, by `namespace/name`.
     pub(crate) hpas: BTreeMap<String, HpaObservations>,
-    /// Scale writes that are awaited after a metric change.
+    /// Expected scale writes after a metric change.
     pub(crate) reactions: Vec<PendingReaction>,
-    /// First statuses that are awaited after the creation of an HPA.
+    /// Expected first statuses after the creation of an HPA.
     pub(crate) creations: Vec<PendingReaction>,
-    /// Statuses that are awaited after a spec change and that observe it.
+    /// Expected statuses that observe a spec change.
     pub(crate) spec_changes: Vec<PendingReaction>,
-    /// Writes of the Lease in the measured time.
+    /// Times of the writes of the Lease in the measured time.
     #[serde(default)]
     pub(crate) renewals: Vec<Micros>,
     /// The number of actions of a hostile tenant in the measured time.
@@ -47,11 +48,11 @@ pub(crate) struct Observations {
     pub(crate) cpu: f64,
     /// Resident bytes of the server.
     pub(crate) resident: u64,
-    /// CPU seconds of etcd, and of this program with its metrics server, in the measured time. Present only with a real
-    /// server, because the embedded server is one process.
+    /// CPU seconds of etcd in the measured time. `None` for the embedded server.
     #[serde(default)]
     pub(crate) etcd_cpu: Option<f64>,
     #[serde(default)]
+    /// CPU seconds of this program with its metrics server in the measured time. `None` for the embedded server.
     pub(crate) beside_cpu: Option<f64>,
 }
 
@@ -61,17 +62,18 @@ pub(crate) struct RequestCount {
     /// The User-Agent up to its first blank.
     pub(crate) agent: String,
     pub(crate) verb: String,
-    /// `resource.group/subresource`.
+    /// The title from [`request_title`], such as `deployments.apps/scale`.
     pub(crate) resource: String,
     pub(crate) count: u64,
-    /// The number of responses other than 2xx.
+    /// The number of requests with a response other than 2xx.
     pub(crate) failed: u64,
-    /// Bytes of request and response bodies.
+    /// Bytes of request bodies.
     pub(crate) received: u64,
+    /// Bytes of response bodies.
     pub(crate) sent: u64,
 }
 
-/// The resource of requests: `deployments.apps/scale`, or `discovery` for an empty resource.
+/// Formats the resource of requests, such as `deployments.apps/scale`. An empty resource means `discovery`.
 pub(crate) fn request_title(group: &str, resource: &str, subresource: &str) -> String {
     if resource.is_empty() {
         return if group.is_empty() { "discovery".to_owned() } else { format!("discovery.{group}") };
@@ -89,35 +91,34 @@ pub(crate) fn request_title(group: &str, resource: &str, subresource: &str) -> S
 /// The observations of one HPA.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct HpaObservations {
-    /// The time of each status write: one for every sync with a changed status.
+    /// The time of each status write. Every sync with a changed status makes one write.
     pub(crate) statuses: Vec<Micros>,
-    /// The delay that the server adds to every sync.
+    /// The delay of every sync by the server.
     pub(crate) held_up: Micros,
-    /// Whether the HPA is created or changed during the run, or its metrics hang. Syncs of such an HPA
-    /// do not count for lateness.
+    /// Whether the HPA is created or changed during the run, or its metrics hang. Such HPAs are excluded from the lateness.
     pub(crate) special: bool,
 }
 
-/// An event to which the controller must react.
+/// An expected reaction of the controller to an event.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PendingReaction {
     pub(crate) hpa: String,
+    /// The time of the event.
     pub(crate) since: Micros,
     /// The time of the reaction, if any.
     pub(crate) until: Option<Micros>,
 }
 
-/// All observations until now.
+/// The observations until now, with the state to match statuses with spec changes.
 #[derive(Debug, Default)]
 pub(crate) struct ObservationLog {
     pub(crate) seen: Observations,
-    /// Spec changes that no status has observed yet, each with its index in `spec_changes` and the
-    /// awaited generation.
+    /// Unobserved spec changes, by `namespace/name` of the HPA: the index in `spec_changes`, and the expected generation.
     generations: BTreeMap<String, (usize, i64)>,
 }
 
 impl ObservationLog {
-    /// Starts with the initial HPAs and the probes' HPAs.
+    /// Creates a log for the initial HPAs and the HPAs of probes.
     pub(crate) fn new(workload: &Workload, (all, probes): (Vec<String>, Vec<String>)) -> Self {
         let mut sightings = Self::default();
         let has_hanging_metrics = |key: &str| workload.poisoned && key.split('/').next() == Some(POISONED);
@@ -137,18 +138,18 @@ impl ObservationLog {
         sightings
     }
 
-    /// Awaits a scale write for each of `hpas`. Their metrics have just changed.
+    /// Expects a scale write for each of `hpas`, whose metrics have just changed.
     pub(crate) fn await_scales(&mut self, hpas: Vec<String>) {
         let since = now();
         self.seen.reactions.extend(hpas.into_iter().map(|hpa| PendingReaction { hpa, since, until: None }));
     }
 
-    /// Awaits the first status of `hpa`, which is about to be created.
+    /// Expects the first status of `hpa`, which is about to be created.
     pub(crate) fn await_first(&mut self, hpa: String) {
         self.seen.creations.push(PendingReaction { hpa, since: now(), until: None });
     }
 
-    /// Awaits a status that observes `generation`, the result of a spec change of `hpa` at `since`.
+    /// Expects a status that observes `generation`, the result of a spec change of `hpa` at `since`.
     pub(crate) fn await_generation(&mut self, hpa: &str, since: Micros, generation: i64) {
         let index = self.seen.spec_changes.len();
         self.seen.spec_changes.push(PendingReaction { hpa: hpa.to_owned(), since, until: None });
@@ -158,7 +159,7 @@ impl ObservationLog {
         }
     }
 
-    /// Records a status write of `hpa` at `at`, with the observed generation from `generation`.
+    /// Records a status write of `hpa` at `at`. `generation` reads the observed generation of the status.
     pub(crate) fn status(&mut self, hpa: &str, at: Micros, generation: impl FnOnce() -> Option<i64>) {
         let Some(seen) = self.seen.hpas.get_mut(hpa) else { return };
         seen.statuses.push(at);
@@ -178,7 +179,7 @@ impl ObservationLog {
         }
     }
 
-    /// Records a scale write of `target` at `at`. An app, its Deployment and its HPA share one name.
+    /// Records a scale write of `target` at `at`. The HPA has the namespace and name of its target.
     pub(crate) fn scaled(&mut self, target: &str, at: Micros) {
         let open = |awaited: &&mut PendingReaction| awaited.hpa == target && awaited.until.is_none();
         if let Some(awaited) = self.seen.reactions.iter_mut().find(open) {

@@ -1,4 +1,4 @@
-//! Reads a controller's metrics, and the resource usage of a process from /proc (Linux only).
+//! Reads a controller's metrics over HTTP, and the resource usage of a process from `/proc` (Linux only).
 
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, E
 
 use crate::Failure;
 
-/// The maximum duration of a scrape.
+/// Time limit of a scrape.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The metrics endpoint of a process on this machine.
@@ -30,7 +30,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Parses `http[s]://ADDRESS/PATH`. `None` for an empty text.
+    /// Parses `http[s]://ADDRESS/PATH`. Returns `None` for an empty text.
     pub(crate) fn parse(url: &str) -> Result<Option<Self>, Failure> {
         if url.is_empty() {
             return Ok(None);
@@ -46,7 +46,8 @@ impl Page {
         Ok(Some(Self { address: address.parse()?, path: format!("/{path}"), secure }))
     }
 
-    /// The sum of each metric's series. Buckets are kept separate by their bound: `NAME 1`.
+    /// Scrapes the page. Returns the sum over the series of each metric, by name. The key of a bucket is the name and the
+    /// upper bound, such as `NAME 1`.
     pub(crate) async fn read(&self) -> Result<BTreeMap<String, f64>, Failure> {
         let reading = async {
             let stream = TcpStream::connect(self.address).await?;
@@ -64,7 +65,7 @@ impl Page {
         let request = format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", self.path, self.address);
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();
-        // A server that ends TLS by closing the connection has already sent everything.
+        // An error only means that the server closed the connection without a TLS close message.
         let _ = stream.read_to_end(&mut answer).await;
         let answer = String::from_utf8(answer)?;
         let (head, page) =
@@ -80,7 +81,7 @@ impl Page {
     }
 }
 
-/// A TLS configuration that accepts any server certificate. The caller chooses the client certificate, if any.
+/// Starts a TLS configuration that accepts any server certificate. The caller adds the client certificate, if any.
 pub(crate) fn trusting() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Failure> {
     Ok(ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?
@@ -102,7 +103,7 @@ fn sums(page: &str) -> BTreeMap<String, f64> {
     sums
 }
 
-/// Accepts any certificate. This program started the process and sends no secrets to it.
+/// Accepts any certificate, because this program has started the server and sends no secrets to it.
 #[derive(Debug)]
 struct OwnProcess;
 
@@ -141,33 +142,32 @@ impl ServerCertVerifier for OwnProcess {
     }
 }
 
-/// Clock ticks per second in /proc/PID/stat, equal on every Linux target of Rust.
+/// Clock ticks per second in `/proc/PID/stat`. The value is the same on every Linux target of Rust.
 const TICKS: f64 = 100.0;
 
-/// The resource usage of a process until now.
+/// The resource usage of a process since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Usage {
     /// CPU seconds of all threads in user and kernel mode.
     pub(crate) cpu: f64,
-    /// Current and peak resident bytes.
+    /// The current resident bytes.
     pub(crate) resident: u64,
+    /// The maximum resident bytes since the start.
     pub(crate) peak: u64,
 }
 
 impl Usage {
-    /// The usage of this process.
     pub(crate) fn own() -> Result<Self, Failure> {
         Self::read("self")
     }
 
-    /// The usage of another process.
     pub(crate) fn of_process(pid: u32) -> Result<Self, Failure> {
         Self::read(&pid.to_string())
     }
 
     fn read(process: &str) -> Result<Self, Failure> {
         let stat = read_to_string(format!("/proc/{process}/stat"))?;
-        // The process name may contain any character. After it, the 12th and 13th fields are utime and
+        // The process name in parentheses may contain any character. The 12th and 13th fields after it are utime and
         // stime.
         let fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
         let ticks: f64 = fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum();

@@ -1,4 +1,4 @@
-//! The calculation of results from the observations of the API server.
+//! Computation of reports from the observations of the API server.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use crate::workload::Workload;
 
 const SECOND: i64 = 1_000_000;
 
-/// An HPA with status updates at `seconds`.
+/// An HPA with status writes at `seconds`.
 fn hpa(seconds: &[i64]) -> HpaObservations {
     HpaObservations {
         statuses: seconds.iter().map(|second| second * SECOND).collect(),
@@ -20,7 +20,7 @@ fn hpa(seconds: &[i64]) -> HpaObservations {
     }
 }
 
-/// The results of one minute from second 100, with a sync period of 15 s.
+/// The report of one measured minute from second 100, with a sync period of 15 s.
 fn report(hpas: &[HpaObservations], change: impl FnOnce(&mut Observations)) -> Report {
     let names = (0..).map(|number| format!("shop/web-{number}"));
     let hpas: BTreeMap<_, _> = names.zip(hpas.iter().cloned()).collect();
@@ -48,7 +48,7 @@ fn report(hpas: &[HpaObservations], change: impl FnOnce(&mut Observations)) -> R
 #[test]
 fn sync_is_due_one_period_after_the_previous_one() {
     let report = report(&[hpa(&[90, 105, 120, 140, 155])], |_| {});
-    // Syncs are due at 105, 120, 135 and 155. The next sync, at 170, is after the measured minute.
+    // Syncs are due at 105, 120, 135 and 155. The sync that is due at 170 is after the measured minute.
     assert_eq!(report.on_time, Some(0.75));
     let lateness = report.lateness.unwrap();
     assert_eq!((lateness.count, lateness.p50, lateness.max), (4, 0.0, 5.0));

@@ -1,12 +1,10 @@
-//! The workloads: the number and kind of HPAs, and the events during a run.
+//! The workloads: the number and kind of HPAs, the events during a run, and the attacks of hostile tenants and clients.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hostile::way::Way;
-
-/// Pods per HPA in the large namespace of a skewed cluster.
+/// Pods per HPA in the large namespace of a skewed workload.
 pub(crate) const FEW_PODS: usize = 3;
 
 /// The namespace with hanging metrics.
@@ -15,60 +13,60 @@ pub(crate) const POISONED: &str = "team-000";
 /// The metrics of an HPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
-    /// The cpu utilization of its pods.
+    /// The cpu utilization of the pods.
     Cpu,
-    /// The cpu and memory utilization of its pods.
+    /// The cpu and memory utilization of the pods.
     CpuAndMemory,
-    /// The length of a queue outside of the cluster.
+    /// The length of a queue outside the cluster.
     External,
 }
 
-/// One workload, as the server receives it.
+/// A workload. The server process receives it as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each flag enables an independent event")]
 pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) title: String,
-    /// Number of HPAs of the measured kind.
+    /// The number of HPAs with metrics of `kind`.
     pub(crate) hpas: usize,
     pub(crate) kind: Kind,
-    /// Number of additional HPAs, all on cpu.
+    /// The number of additional HPAs on cpu.
     pub(crate) others: usize,
-    /// Initial number of pods per HPA.
+    /// The initial number of pods per HPA.
     pub(crate) pods: usize,
     pub(crate) namespaces: usize,
-    /// Whether a tenth of the HPAs are in the first namespace, with three pods each.
+    /// Whether a tenth of the HPAs are in the first namespace, with [`FEW_PODS`] pods each.
     pub(crate) skewed: bool,
     /// The number of different external queries.
     pub(crate) queries: usize,
     /// The response time of the external metrics API.
     pub(crate) slowness: Duration,
-    /// Number of pods that are replaced per second.
+    /// The number of pods that are replaced per second.
     pub(crate) churn: usize,
-    /// Whether a tenth of the HPAs have twice the load after a quarter of the measured time.
+    /// Whether the load of a tenth of the HPAs doubles after a quarter of the measured time.
     pub(crate) step: bool,
     /// Whether the resource metrics API never responds for the first namespace.
     pub(crate) poisoned: bool,
-    /// Whether the controller is killed half a period after the load step, and restarted or replaced by a standby.
+    /// Whether the controller is killed half a period after the load step, and then restarted or replaced by a standby.
     pub(crate) restart: bool,
-    /// Whether a standby takes over by leader election.
+    /// Whether a standby replaces the killed controller, by leader election.
     pub(crate) standby: bool,
     /// Whether metrics are constant, so that no status changes.
     pub(crate) unchanged: bool,
-    /// The number of HPAs that are created, and of HPAs with a spec change, in the measured time. These HPAs do not
-    /// count for lateness.
+    /// The number of HPAs that are created in the measured time, and also the number of HPAs whose spec changes. The
+    /// lateness excludes these HPAs.
     pub(crate) probes: usize,
-    /// Number of ScalingPolicies. Each HPA matches one of them, and a ClusterScalingPolicy that changes ten times in
-    /// the measured time.
+    /// The number of ScalingPolicies. Each HPA matches one ScalingPolicy, and the one ClusterScalingPolicy, which changes
+    /// ten times in the measured time.
     #[serde(default)]
     pub(crate) policies: usize,
-    /// The attack of a hostile tenant or client in the second part of the measured time.
+    /// The attack of a hostile tenant or client.
     #[serde(default)]
     pub(crate) hostile: Option<Way>,
 }
 
 impl Workload {
-    /// A workload by name, in upper or lower case.
+    /// Returns the workload with a name in upper or lower case.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let basis = Self {
             name: name.to_uppercase(),
@@ -121,8 +119,98 @@ impl Workload {
         Some(Self { title: title.to_owned(), ..workload })
     }
 
-    /// The total number of HPAs, without probes.
+    /// Returns the initial number of HPAs, without those of probes and of a hostile tenant.
     pub(crate) fn all_hpas(&self) -> usize {
         self.hpas + self.others
+    }
+}
+
+/// The namespace of the hostile tenant.
+pub(crate) const HOSTILE: &str = "hostile";
+/// The name of an external metric that the metrics API does not serve.
+pub(crate) const ABSENT_METRIC: &str = "absent";
+
+/// The attack of a hostile tenant or client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Way {
+    /// One HPA has 10,000 different external metrics.
+    Queries,
+    /// 30 HPAs are changed once per second, each time to a different number of replicas.
+    Edits,
+    /// 2,000 HPAs have external metrics for which the metrics API never responds.
+    Hanging,
+    /// 5,000 pods and HPAs of the tenant are changed per second. Each change is an event of a watch.
+    Events,
+    /// The targets of 30 HPAs change to another kind once per second.
+    Kinds,
+    /// 10,000 pods of ten HPAs are replaced, 250 per second.
+    Pods,
+    /// The given number of HPAs of an extreme size, each changed once per second.
+    Large(Shape, usize),
+    /// 5,000 TLS handshakes per second on the secure port.
+    Handshakes,
+    /// Requests with made-up bearer tokens on the secure port.
+    Tokens,
+}
+
+/// The metrics of an HPA of extreme size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Shape {
+    /// 30,000 metrics, 3 pods.
+    Metrics,
+    /// 20,000 external metrics with the name [`ABSENT_METRIC`].
+    Failures,
+    /// 10,000 metrics, 1,000 pods.
+    Product,
+}
+
+/// The name, the attack and the title of each attack, in the order of the table.
+pub(crate) const ALL: [(&str, Way, &str); 14] = [
+    ("edits", Way::Edits, "30 HPAs changed each second"),
+    ("queries", Way::Queries, "an HPA with 10,000 external metrics"),
+    ("hanging", Way::Hanging, "2,000 HPAs by metrics that never respond"),
+    ("large-metrics-1", Way::Large(Shape::Metrics, 1), "1 HPA with 30,000 metrics"),
+    ("large-metrics-20", Way::Large(Shape::Metrics, 20), "20 HPAs with 30,000 metrics each"),
+    ("large-failures-1", Way::Large(Shape::Failures, 1), "1 HPA with 20,000 failing metrics"),
+    ("large-failures-20", Way::Large(Shape::Failures, 20), "20 HPAs with 20,000 failing metrics each"),
+    ("large-product-1", Way::Large(Shape::Product, 1), "1 HPA with 10,000 metrics and 1,000 pods"),
+    ("large-product-20", Way::Large(Shape::Product, 20), "20 HPAs with 10,000 metrics and 1,000 pods each"),
+    ("handshakes", Way::Handshakes, "TLS handshakes"),
+    ("tokens", Way::Tokens, "made-up tokens"),
+    ("events", Way::Events, "5,000 changed pods and HPAs per second"),
+    ("kinds", Way::Kinds, "30 targets that change their kind each second"),
+    ("pods", Way::Pods, "10,000 pods, 250 replaced per second"),
+];
+
+impl Way {
+    /// Returns the number of the tenant's apps, and the number of pods per app.
+    pub(crate) fn apps(self) -> (usize, usize) {
+        match self {
+            Self::Queries => (1, 1),
+            Self::Edits | Self::Kinds => (30, 1),
+            Self::Hanging => (2_000, 1),
+            Self::Events => (100, 1),
+            Self::Pods => (10, 1_000),
+            Self::Large(Shape::Product, count) => (count, 1_000),
+            Self::Large(_, count) => (count, 3),
+            Self::Handshakes | Self::Tokens => (0, 0),
+        }
+    }
+
+    /// Returns the intended number of actions per second. 0 means a single action at the start.
+    pub(crate) fn rate(self) -> f64 {
+        match self {
+            Self::Queries | Self::Hanging => 0.0,
+            Self::Edits | Self::Kinds => 30.0,
+            Self::Events | Self::Handshakes => 5_000.0,
+            Self::Pods => 250.0,
+            Self::Large(_, count) => count as f64,
+            Self::Tokens => 1_000.0,
+        }
+    }
+
+    /// Returns whether the attackers are clients of the secure port.
+    pub(crate) fn floods_port(self) -> bool {
+        matches!(self, Self::Handshakes | Self::Tokens)
     }
 }

@@ -1,4 +1,4 @@
-//! The hostile clients of the secure port, which run in a separate process at low priority.
+//! The hostile clients of the secure port, in a separate process with low priority.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -18,39 +18,41 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::way::Way;
 use crate::Failure;
 use crate::scrape::trusting;
+use crate::workload::Way;
 
-/// The number of simultaneous connections.
+/// The number of simultaneous connections for each attack.
 const HANDSHAKE_CONNECTIONS: u64 = 512;
 const TOKEN_CONNECTIONS: u64 = 64;
-/// The time that a client waits for the response to its ClientHello.
+/// Time limit of the response to a ClientHello.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(200);
 const WHOLE_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause after a failed connection.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
-/// One in this many handshakes is completed with the client's certificate. A completed handshake costs the
-/// client a signature with a 4,096-bit key, as expensive as the server's signature.
+/// The clients complete one in [`COMPLETED`] handshakes with a certificate. A completed handshake is expensive for the
+/// client: it needs a signature with a 4,096-bit key, like the server.
 const COMPLETED: u64 = 250;
-/// The source address of the clients. This program's probes use another address.
+/// The source address of the clients. All other local clients of the port have another address.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Counters over all connections of a flood.
+/// The counters of all connections.
 #[derive(Debug, Default)]
 struct Counters {
+    /// Numbers given to actions.
     turns: AtomicU64,
+    /// Started actions.
     begun: AtomicU64,
     answered: AtomicU64,
 }
 
-/// A flood in another process.
+/// The process of the hostile clients.
 #[derive(Debug)]
 pub(crate) struct Flood(Child);
 
 impl Flood {
-    /// Starts a flood of `address`, which stops after `time`.
+    /// Starts the process, which floods `address` for `time`.
     pub(crate) fn start(
         way: Way,
         address: SocketAddr,
@@ -70,14 +72,14 @@ impl Flood {
         Ok(Self(child))
     }
 
-    /// Waits for the end of the flood. Returns the numbers of started and answered actions.
+    /// Waits until the process has exited. Returns the numbers of started and answered actions.
     pub(crate) async fn end(self) -> Result<(u64, u64), Failure> {
         let output = self.0.wait_with_output().await?;
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 }
 
-/// Creates the keys and certificates of the server and the client in a folder, unless they exist.
+/// Creates the keys and certificates of an authority, a server and a client in a folder, unless they exist.
 pub(crate) async fn certificates(folder: &Path) -> Result<(), Failure> {
     let name = |file: &str| folder.join(file).display().to_string();
     for (subject, issuer) in
@@ -132,15 +134,15 @@ pub(crate) async fn run(way: Way, address: SocketAddr, time: Duration, folder: &
     Ok(())
 }
 
-/// Waits until the next action is due at the rate of all connections together. Returns the action's number.
+/// Waits until the next action is due. All connections share the rate of the attack. Returns the number of the action.
 async fn turn(way: Way, counters: &Counters, start: Instant) -> u64 {
     let turn = counters.turns.fetch_add(1, Ordering::Relaxed);
     sleep_until(start + Duration::from_secs_f64(turn as f64 / way.rate())).await;
     turn
 }
 
-/// Starts one handshake. One in [`COMPLETED`] is completed. The others end with the server's response to the
-/// ClientHello. The server has computed a signature for this response.
+/// Starts a handshake, and completes one in [`COMPLETED`] handshakes. Every other handshake stops at the server's response
+/// to the ClientHello, for which the server has computed a signature.
 async fn handshake(
     address: SocketAddr,
     connector: &TlsConnector,
@@ -166,7 +168,7 @@ async fn handshake(
     Ok(())
 }
 
-/// Sends requests with made-up tokens over one connection until the connection ends.
+/// Sends requests with made-up tokens over one connection until the server closes the connection.
 async fn tokens(
     address: SocketAddr,
     connector: &TlsConnector,
@@ -184,7 +186,7 @@ async fn tokens(
             "GET /metrics HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer made-up-{number}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await?;
-        // The responses are errors, which fit into one read.
+        // Every response is an error, which fits into one read.
         if timeout(RESPONSE_TIMEOUT, stream.read(&mut answer)).await?? == 0 {
             return Err("the server has closed the connection".into());
         }
@@ -192,7 +194,7 @@ async fn tokens(
     }
 }
 
-/// Opens a connection that is reset on drop, which frees its port at once.
+/// Opens a connection. A drop resets the connection, which frees the local port at once.
 async fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((SOURCE, 0).into())?;
@@ -201,8 +203,8 @@ async fn connect(address: SocketAddr) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-/// Creates a connector that accepts any server certificate. A client with a token presents no certificate,
-/// because a certificate would take precedence.
+/// Creates a connector that accepts any server certificate. A client with tokens presents no certificate, because the
+/// server would ignore the token.
 fn connector(way: Way, folder: &Path) -> Result<TlsConnector, Failure> {
     if way == Way::Tokens {
         return Ok(TlsConnector::from(Arc::new(trusting()?.with_no_client_auth())));
@@ -213,8 +215,7 @@ fn connector(way: Way, folder: &Path) -> Result<TlsConnector, Failure> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Creates a ClientHello, the first message of a handshake. The server accepts the same ClientHello any number of
-/// times.
+/// Creates a ClientHello, the first message of a handshake. The server accepts one ClientHello on many connections.
 fn hello() -> Result<Vec<u8>, Failure> {
     let config: ClientConfig = trusting()?.with_no_client_auth();
     let name = ServerName::IpAddress(Ipv4Addr::LOCALHOST.into());

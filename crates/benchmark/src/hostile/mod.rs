@@ -1,14 +1,13 @@
 //! The cost of hostile tenants and clients for the controller and all other HPAs.
 //!
-//! Each attack has a separate cluster with 1,500 HPAs in 50 namespaces, a fifth of the HPAs on external metrics. The
-//! controller runs with default flags. The same process is measured first without and then with the tenant, so the two
-//! parts are comparable on a busy machine.
+//! Each attack has a separate cluster with 1,500 HPAs in 50 namespaces. A fifth of these HPAs have external metrics. The
+//! controller runs with default flags. One controller process is measured first without and then with the attack, so that
+//! the two parts are comparable on a busy machine.
 
 mod flood;
-mod table;
 pub(crate) mod tenant;
-pub(crate) mod way;
 
+use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,35 +16,35 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use tokio::time::{Instant, sleep};
 
 use self::flood::Flood;
-use self::table::{Part, Row};
-use self::way::{ALL, Way};
 use crate::Failure;
 use crate::controller::{CommandLine, Controller, Placeholders};
-use crate::measure::Run;
+use crate::measure::{Run, Spread};
 use crate::observations::{Micros, Observations};
-use crate::options::{flag, text};
-use crate::run::ServerUnderLoad as _;
+use crate::run::{ServerUnderLoad as _, flag, text};
 use crate::scrape::Usage;
 use crate::simulated::{SERVER, Server};
-use crate::workload::{Kind, Workload};
+use crate::workload::{ALL, Kind, Way, Workload};
 
 /// The sampling interval of the controller's memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
-/// The resident bytes at which the controller is killed, like a container at its memory limit. The limit of
-/// the shipped manifests is lower, but the peak should be visible.
+/// The resident bytes at which the controller is killed, like a container at its memory limit. This limit exceeds the
+/// limit of the shipped manifests, so that the table shows the peak.
 const MEMORY_LIMIT: u64 = 3 << 30;
-/// The pause before a controller that has exited is restarted.
+/// The pause before the controller is restarted.
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The options of the benchmark.
+/// The options of the subcommand.
 #[derive(Debug, Clone)]
 pub(crate) struct Hostile {
     ways: Vec<(Way, &'static str)>,
     flags: Vec<String>,
+    /// The number of HPAs without those of the tenant.
     hpas: usize,
     period: Duration,
     warm_up: Duration,
+    /// The measured time without the attack.
     calm: Duration,
+    /// The measured time with the attack.
     attacked: Duration,
     folder: PathBuf,
 }
@@ -89,19 +88,19 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Hostile, Failure> {
     })
 }
 
-/// The subcommand of the process that floods a port.
-pub(crate) fn flood_command() -> Command {
-    Command::new("flood").hide(true).args(["way", "address", "seconds", "folder"].map(Arg::new))
-}
+/// The arguments of the process that floods a port: the attack as JSON, the address of the port, the duration in seconds,
+/// and the folder of the certificates.
+pub(crate) const FLOOD_ARGUMENTS: [&str; 4] = ["way", "address", "seconds", "folder"];
 
-/// Runs the process that floods a port.
+/// Floods a port. The words are the values of [`FLOOD_ARGUMENTS`].
 pub(crate) async fn flood(words: &[String; 4]) -> Result<(), Failure> {
     let [way, address, seconds, folder] = words;
     let time = Duration::try_from_secs_f64(seconds.parse()?)?;
     flood::run(serde_json::from_str(way)?, address.parse()?, time, Path::new(folder)).await
 }
 
-/// Measures the selected attacks one after the other. Stores the table after each attack, and prints it at the end.
+/// Measures the selected attacks one after the other. Stores the table after each attack, and prints the table at the
+/// end.
 pub(crate) async fn run(options: &Hostile) -> Result<(), Failure> {
     std::fs::create_dir_all(&options.folder)?;
     let folder = std::fs::canonicalize(&options.folder)?;
@@ -109,11 +108,11 @@ pub(crate) async fn run(options: &Hostile) -> Result<(), Failure> {
     for (way, title) in &options.ways {
         eprintln!("{title}");
         let row = measure(options, *way, title, &folder).await?;
-        eprint!("{}", table::render(std::slice::from_ref(&row)));
+        eprint!("{}", table(std::slice::from_ref(&row)));
         rows.push(row);
-        std::fs::write(folder.join("hostile.txt"), table::render(&rows))?;
+        std::fs::write(folder.join("hostile.txt"), table(&rows))?;
     }
-    print!("{}", table::render(&rows));
+    print!("{}", table(&rows));
     Ok(())
 }
 
@@ -123,14 +122,16 @@ struct Guarded<'a> {
     places: Placeholders<'a>,
     log: PathBuf,
     controller: Controller,
-    /// CPU seconds of earlier processes.
+    /// CPU seconds of the previous controller processes.
     cpu: f64,
+    /// The last sample of the current process.
     last: Usage,
+    /// The number of restarts.
     exits: usize,
 }
 
 impl Guarded<'_> {
-    /// Returns the CPU seconds of all processes and the resident bytes of the current one. Restarts the
+    /// Returns the CPU seconds of all controller processes, and the resident bytes of the current process. Restarts the
     /// controller if it has exited or exceeds [`MEMORY_LIMIT`].
     async fn sample(&mut self) -> Result<(f64, u64), Failure> {
         match self.controller.usage() {
@@ -170,7 +171,7 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
     };
     let kubeconfig = folder.join(format!("{}.kubeconfig", std::process::id()));
     let mut server = Server::start(&workload, false, kubeconfig.clone()).await?;
-    // The port is free now, and another process is unlikely to take it before the controller does.
+    // Another process is unlikely to bind this free port before the controller.
     let address: SocketAddr = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
     let mut command = CommandLine::own(vec!["--leader-elect=true".to_owned()]);
     if way.floods_port() {
@@ -220,7 +221,7 @@ async fn measure(options: &Hostile, way: Way, title: &str, folder: &Path) -> Res
     })
 }
 
-/// Samples the controller until the measured time is over. Returns the figures and the number of the tenant's actions.
+/// Samples the controller during the measured time. Returns the figures and the number of the tenant's actions.
 async fn part(
     options: &Hostile,
     workload: &Workload,
@@ -271,10 +272,94 @@ async fn part(
     ))
 }
 
-/// The longest time in seconds without a write of the Lease.
+/// Returns the longest time without a write of the Lease within the measured time, in seconds.
 pub(crate) fn longest_gap(observed: &Observations) -> f64 {
     let times = || observed.renewals.iter().copied();
     let starts = std::iter::once(observed.begin).chain(times());
     let gaps = starts.zip(times().chain([observed.end])).map(|(from, to): (Micros, Micros)| to - from);
     gaps.max().unwrap_or(0) as f64 / 1e6
+}
+
+/// The bound of the resident bytes during an attack: this multiple of the median before the attack, plus the summand.
+const MEMORY_FACTOR: f64 = 1.3;
+const MEMORY_SUMMAND: f64 = 64.0 * 1_048_576.0;
+
+/// The figures of the measured time without or with the attack.
+#[derive(Debug, Clone)]
+struct Part {
+    /// The share of syncs that were at most a second late, without those of the tenant's HPAs.
+    on_time: f64,
+    lateness: Option<Spread>,
+    /// The number of observed syncs divided by the expected number, one per period and HPA of other tenants.
+    done: f64,
+    /// The median of the controller's resident bytes.
+    resident: f64,
+    /// The maximum of the controller's resident bytes.
+    peak: f64,
+    /// CPU seconds per second of the controller.
+    controller: f64,
+    /// CPU seconds per second of the server process, which includes the tenant.
+    server: f64,
+    /// The longest time without a write of the Lease, in seconds.
+    lease: f64,
+}
+
+/// The row of one attack.
+#[derive(Debug, Clone)]
+struct Row {
+    title: String,
+    /// Intended actions per second. 0 for a single action at the start.
+    wanted: f64,
+    /// Actual actions per second.
+    made: f64,
+    /// Actions per second that the controller answered. `None` if the attack does not flood a port.
+    answered: Option<f64>,
+    calm: Part,
+    hostile: Part,
+    /// The number of times that the controller exited or was killed at [`MEMORY_LIMIT`].
+    exits: usize,
+}
+
+/// Renders the table as Markdown.
+fn table(rows: &[Row]) -> String {
+    let mut out = String::from(
+        "| | actions per second (actual of intended) | syncs on time without, with | lateness p99, max | syncs made / due without, with | \
+         resident without, with, maximum; bound | cores of the controller without, with | cores of the server without, with | \
+         longest time without renewal without, with | exits |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for row in rows {
+        let Row { title, wanted, made, answered, calm, hostile, exits } = row;
+        let rate = match (wanted, answered) {
+            (0.0, _) => "–".to_owned(),
+            (_, None) => format!("{made:.0} of {wanted:.0}"),
+            (_, Some(answered)) => format!("{made:.0} of {wanted:.0}, {answered:.0} answered"),
+        };
+        let late = hostile.lateness.map_or_else(
+            || "–".to_owned(),
+            |late| format!("{:.2} s, {:.2} s of {}", late.p99, late.max, late.count),
+        );
+        let megabytes = |bytes: f64| format!("{:.0}", bytes / 1_048_576.0);
+        let bound = calm.resident * MEMORY_FACTOR + MEMORY_SUMMAND;
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            out,
+            "| {title} | {rate} | {:.2} %, {:.2} % | {late} | {:.1} %, {:.1} % | {}, {}, {} MiB; {} MiB | {:.2}, {:.2} | {:.2}, {:.2} | \
+             {:.1} s, {:.1} s | {exits} |",
+            calm.on_time * 100.0,
+            hostile.on_time * 100.0,
+            calm.done * 100.0,
+            hostile.done * 100.0,
+            megabytes(calm.resident),
+            megabytes(hostile.resident),
+            megabytes(hostile.peak),
+            megabytes(bound),
+            calm.controller,
+            hostile.controller,
+            calm.server,
+            hostile.server,
+            calm.lease,
+            hostile.lease,
+        );
+    }
+    out
 }

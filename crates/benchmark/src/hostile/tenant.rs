@@ -1,4 +1,4 @@
-//! The hostile tenant, which acts within the server process.
+//! The hostile tenant, which runs in the server process.
 
 #![expect(
     clippy::indexing_slicing,
@@ -12,17 +12,17 @@ use fake_cluster::Cluster;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::way::{ABSENT_METRIC, HOSTILE, Shape, Way};
 use crate::workload::Workload;
+use crate::workload::{ABSENT_METRIC, HOSTILE, Shape, Way};
 use crate::world::World;
 
 const HPAS: &str = "autoscaling/horizontalpodautoscalers";
-/// The interval between two rounds of actions.
+/// The minimum interval between two rounds of actions.
 const ROUND: Duration = Duration::from_millis(10);
-/// The share of the server's time for actions of the tenant. The server has one thread, so a larger share would
+/// The maximum share of the server's time for actions of the tenant. The server has one thread, so a larger share would
 /// delay the responses to the controller.
 const SHARE: f64 = 0.4;
-/// The kinds that a changed target cycles through.
+/// The kinds that the target of an HPA has in turn.
 const KINDS: [&str; 3] = ["ReplicaSet", "StatefulSet", "Deployment"];
 
 /// The tenant with its apps.
@@ -31,15 +31,16 @@ pub(crate) struct Tenant<'a> {
     way: Way,
     cluster: &'a Cluster,
     world: &'a World,
-    /// The index of its first app in the world, and the number of its apps.
+    /// The index of the tenant's first app in the world.
     first: usize,
+    /// The number of the tenant's apps.
     apps: usize,
     /// The metrics of an HPA of extreme size, as JSON.
     metrics: String,
 }
 
 impl<'a> Tenant<'a> {
-    /// The tenant of a workload, if it has one.
+    /// Creates the tenant of a workload. Returns `None` if the workload has no tenant.
     pub(crate) fn from_workload(workload: &Workload, cluster: &'a Cluster, world: &'a World) -> Option<Self> {
         let way = workload.hostile?;
         let first = workload.all_hpas() + workload.probes;
@@ -47,12 +48,13 @@ impl<'a> Tenant<'a> {
         Some(Self { way, cluster, world, first, apps: way.apps().0, metrics })
     }
 
-    /// Creates the objects that exist before the attack, except those of the apps.
+    /// Creates the targets of further kinds that [`Way::Kinds`] needs.
     pub(crate) fn prepare(&self, workload: &Workload) {
         if self.way != Way::Kinds {
             return;
         }
-        // The cost of watching another kind depends on the number of its objects in the whole cluster.
+        // Every app gets objects of the other kinds, because the cost of a watch depends on the number of objects in the
+        // whole cluster.
         for number in (0..workload.all_hpas()).chain(self.first..self.first + self.apps) {
             let key = self.world.key(number);
             let Some((namespace, name)) = key.split_once('/') else { continue };
@@ -70,7 +72,7 @@ impl<'a> Tenant<'a> {
         }
     }
 
-    /// Creates the HPAs, then acts until the future is dropped. `actions` counts the actions.
+    /// Creates the HPAs, and then acts until the future is dropped. Counts each action in `actions`.
     pub(crate) async fn attack(&self, actions: &AtomicU64) {
         for number in 0..self.apps {
             let start = Instant::now();
@@ -117,8 +119,8 @@ impl<'a> Tenant<'a> {
         }
     }
 
-    /// Creates or changes an HPA of extreme size as text. Otherwise, the server would spend most of its time
-    /// on parsing and validating the metrics.
+    /// Creates or changes an HPA of extreme size. The spec is stored as text, because parsing and validation of the metrics
+    /// would take most of the server's time.
     fn put_large(&self, name: &str, round: usize) {
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
         let (max, metrics) = (2_000 + round, &self.metrics);
@@ -156,7 +158,7 @@ impl<'a> Tenant<'a> {
     fn change(&self, turn: usize, change: impl FnOnce(&mut Value)) {
         let Some(mut hpa) = self.cluster.get(HPAS, HOSTILE, &self.name(turn)) else { return };
         change(&mut hpa["spec"]);
-        // The controller writes the same object, so a conflict is possible and ignored.
+        // A conflict with a write of the controller is ignored.
         let _ = self.cluster.update(hpa);
     }
 
@@ -167,7 +169,7 @@ impl<'a> Tenant<'a> {
     }
 }
 
-/// The metrics of one of the tenant's HPAs.
+/// Returns `spec.metrics` of the tenant's HPA with the given number.
 fn metrics(way: Way, number: usize) -> Vec<Value> {
     let external = |metric: String| {
         json!({"type": "External", "external": {
@@ -187,7 +189,7 @@ fn metrics(way: Way, number: usize) -> Vec<Value> {
     }
 }
 
-/// The pause after an action that took `busy`. The pauses limit the tenant to [`SHARE`] of the server's time.
+/// Returns the pause after `busy` time of actions. The pauses limit the tenant to [`SHARE`] of the server's time.
 fn rest_after(busy: Duration) -> Duration {
     busy.mul_f64(1.0 / SHARE - 1.0)
 }

@@ -1,29 +1,31 @@
-//! A real control plane with a workload, as the environment of a controller.
+//! A real control plane with a workload and the observers of a controller.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::Method;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::control_plane::{ADMIN_TOKEN, ControlPlane, Rest, aggregation, convert_error};
+use super::control_plane::{ADMIN_TOKEN, ControlPlane, Rest, aggregation, collection, convert_error};
+use super::counters::{Counters, Idle, Meter};
 use super::hpa_watch::{Follower, WatchState};
-use super::load;
 use super::metrics_server::{APIS, Stub};
-use super::request_counters::{Counters, Idle};
-use super::sockets::Meter;
 use crate::Failure;
 use crate::observations::{ObservationLog, Observations, RequestCount, now};
 use crate::run::ServerUnderLoad;
 use crate::scrape::Usage;
-use crate::server::events::{TimedEvent, plan};
+use crate::server::{TimedEvent, plan};
 use crate::workload::Workload;
 use crate::world::World;
 
-/// The time for measuring the server's requests to itself without a controller.
+/// The measured time of the idle server.
 const IDLE_TIME: Duration = Duration::from_secs(10);
 /// The sampling interval of the controller's connections.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -37,15 +39,16 @@ pub(super) struct RealCluster {
     follower: Arc<Follower>,
     workload: Workload,
     world: Arc<World>,
-    /// The number of created apps, and of apps with an HPA. The first apps have the HPAs.
+    /// The number of created apps.
     apps: usize,
+    /// The number of HPAs. The first apps have HPAs.
     hpas: usize,
     idle: Idle,
     pub(super) kubeconfig: PathBuf,
     measuring: Option<Measuring>,
 }
 
-/// The tasks and counters of the measured time.
+/// The running tasks of the measured time, and the counters at its start.
 struct Measuring {
     until: Instant,
     happening: JoinHandle<Result<(), Failure>>,
@@ -55,7 +58,7 @@ struct Measuring {
     first: ProcessUsage,
 }
 
-/// The resource usage of each process.
+/// The resource usage of each process at one time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessUsage {
     api_server: Usage,
@@ -68,12 +71,12 @@ pub(super) struct ProcessUsage {
 pub(super) struct Share {
     pub(super) api_server: f64,
     pub(super) etcd: f64,
-    /// CPU seconds of this program.
+    /// This program, which contains the metrics server.
     pub(super) own: f64,
 }
 
 impl ProcessUsage {
-    /// The CPU time from this sample to a later one, per second. `time` is in seconds.
+    /// Returns the CPU seconds per second from this sample to a later one. `time` is the seconds between the samples.
     pub(super) fn until(&self, later: &Self, time: f64) -> Share {
         Share {
             api_server: (later.api_server.cpu - self.api_server.cpu) / time,
@@ -100,7 +103,7 @@ impl Share {
 impl RealCluster {
     /// Starts an empty cluster with the metrics APIs.
     pub(super) async fn start() -> Result<Self, Failure> {
-        // Audit logging is off, because it would cost the server CPU time for each request.
+        // Without an audit policy: audit logging would cost the server CPU time for each request.
         let plane = convert_error(ControlPlane::start_with_audit_policy(None).await)?;
         let (stub, port) = Stub::start().await?;
         convert_error(aggregation::name(&plane.admin, port).await)?;
@@ -127,22 +130,21 @@ impl RealCluster {
         })
     }
 
-    /// Loads a workload into the cluster. Apps of a previous workload remain, without an HPA and without
-    /// metrics.
+    /// Loads a workload into the cluster. Surplus apps of the previous workload remain, without HPAs and metrics.
     pub(super) async fn load_workload(&mut self, workload: &Workload) -> Result<(), Failure> {
         let world = Arc::new(World::new(workload));
         let (api, all) = (self.plane.admin.clone(), workload.all_hpas());
         let apps = all + workload.probes;
-        // Names the pods of existing apps, which have equal names in every world.
+        // This call names the pods of existing apps. The names are equal in every world.
         (0..self.apps.min(apps)).for_each(|number| drop(world.objects_of_app(number)));
-        load::namespaces(&api, workload.namespaces).await?;
+        create_namespaces(&api, workload.namespaces).await?;
         if apps > self.apps {
             eprintln!("loading {} apps of {} pods each", apps - self.apps, workload.pods);
-            load::apps(&api, &world, self.apps..apps).await?;
+            create_apps(&api, &world, self.apps..apps).await?;
             self.apps = apps;
         }
-        load::delete_hpas(&api, &self.world, all..self.hpas).await?;
-        load::hpas(&api, &world, self.hpas..all).await?;
+        delete_hpas(&api, &self.world, all..self.hpas).await?;
+        create_hpas(&api, &world, self.hpas..all).await?;
         self.hpas = all;
         self.stub.set_world(workload, Arc::clone(&world));
         (self.workload, self.world) = (workload.clone(), world);
@@ -156,10 +158,10 @@ impl RealCluster {
         Ok(())
     }
 
-    /// Drops the observations of the previous controller and restores the cluster.
+    /// Drops the observations of the previous controller, deletes the HPAs of probes and restores the replica counts.
     pub(super) async fn reset(&mut self) -> Result<(), Failure> {
         let (api, all) = (&self.plane.admin, self.workload.all_hpas());
-        load::delete_hpas(api, &self.world, all..all + self.workload.probes).await?;
+        delete_hpas(api, &self.world, all..all + self.workload.probes).await?;
         for key in self.world.reset_load() {
             let Some((namespace, name)) = key.split_once('/') else { continue };
             let deployment = format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}");
@@ -170,8 +172,7 @@ impl RealCluster {
         Ok(())
     }
 
-    /// Measures the requests and the CPU time of the idle server. No other client may send requests in
-    /// this time.
+    /// Measures the requests and the CPU time of the idle server. No controller may run during this call.
     pub(super) async fn measure_idle(&mut self) -> Result<Share, Failure> {
         let before = Counters::read(&self.plane.admin).await?;
         let (first, start) = (self.used()?, Instant::now());
@@ -226,7 +227,7 @@ impl ServerUnderLoad for RealCluster {
         let metering = tokio::spawn(async move {
             loop {
                 sleep(SAMPLE_INTERVAL).await;
-                // Ignored: if the controller has exited, other checks fail.
+                // A failure means that the controller has exited, which other checks detect.
                 let _ = sampled.lock().sample();
             }
         });
@@ -267,8 +268,8 @@ impl ServerUnderLoad for RealCluster {
     }
 }
 
-/// Whether the controller can have sent the counted requests. Other requests come from this program, or
-/// are counted at the metrics server.
+/// Returns whether the counted requests come from the controller. This program sends the other requests, or counts them
+/// at its metrics server.
 fn is_of_controller(counted: &RequestCount) -> bool {
     let is_of_probes = counted.resource == "horizontalpodautoscalers.autoscaling"
         && matches!(counted.verb.as_str(), "create" | "patch" | "delete");
@@ -290,7 +291,7 @@ async fn run_events(
         match happening {
             TimedEvent::Creation(number) => {
                 sightings(&mut |it| it.sightings.await_first(world.key(number)))?;
-                load::hpas(&api, &world, number..number + 1).await?;
+                create_hpas(&api, &world, number..number + 1).await?;
             }
             TimedEvent::SpecChange(number) => {
                 let (key, Some(hpa)) = (world.key(number), world.hpa(number)) else { continue };
@@ -304,12 +305,83 @@ async fn run_events(
                 let next = next.ok_or_else(|| format!("the watch has not shown HPA {key}"))?;
                 // Every generation has a different maximum.
                 let change = json!({"spec": {"maxReplicas": 200 + next}});
-                convert_error(api.merge(&load::path(&hpa), &change).await)?;
+                convert_error(api.merge(&path(&hpa), &change).await)?;
             }
-            // Only the embedded server has policies.
+            // A workload for a real server has no policies.
             TimedEvent::PolicyChange(_) => {}
             TimedEvent::Step => sightings(&mut |it| it.sightings.await_scales(world.step()))?,
         }
     }
     Ok(())
+}
+
+/// The maximum number of requests in flight while objects are loaded.
+const AT_ONCE: usize = 48;
+/// The number of apps between two progress messages.
+const PROGRESS_INTERVAL: usize = 1_000;
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+
+async fn create_namespaces(api: &Rest, count: usize) -> Result<(), Failure> {
+    for number in 0..count {
+        let namespace = json!({"metadata": {"name": format!("team-{number:03}")}});
+        put(api, Method::POST, "/api/v1/namespaces", &namespace).await?;
+    }
+    Ok(())
+}
+
+/// Creates the Deployments and pods of apps with their statuses.
+async fn create_apps(api: &Rest, world: &World, numbers: Range<usize>) -> Result<(), Failure> {
+    let done = AtomicUsize::new(0);
+    stream::iter(numbers)
+        .map(|number| (number, world.objects_of_app(number)))
+        .map(|(number, objects)| {
+            let done = &done;
+            async move {
+                for object in objects {
+                    with_status(api, &object).await?;
+                }
+                if done.fetch_add(1, Ordering::Relaxed) % PROGRESS_INTERVAL == PROGRESS_INTERVAL - 1 {
+                    eprintln!("created app {number}");
+                }
+                Ok(())
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
+}
+
+async fn create_hpas(api: &Rest, world: &World, numbers: Range<usize>) -> Result<(), Failure> {
+    let creations = numbers
+        .filter_map(|number| world.hpa(number))
+        .map(async |hpa| put(api, Method::POST, &collection(&hpa), &hpa).await);
+    stream::iter(creations).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Deletes the HPAs of apps. Missing HPAs are not an error.
+async fn delete_hpas(api: &Rest, world: &World, numbers: Range<usize>) -> Result<(), Failure> {
+    let deletions = numbers
+        .filter_map(|number| world.hpa(number))
+        .map(async |hpa| convert_error(api.delete_now(&path(&hpa)).await));
+    stream::iter(deletions).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Returns the API path of an object.
+pub(super) fn path(object: &Value) -> String {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    format!("{}/{name}", collection(object))
+}
+
+async fn with_status(api: &Rest, object: &Value) -> Result<(), Failure> {
+    put(api, Method::POST, &collection(object), object).await?;
+    put(api, Method::PUT, &format!("{}/status", path(object)), object).await
+}
+
+/// Sends an object. A conflict is not an error, because each step of a search creates the namespaces again.
+async fn put(api: &Rest, method: Method, path: &str, object: &Value) -> Result<(), Failure> {
+    let answer = convert_error(api.send(method.clone(), path, &JSON, Some(object)).await)?;
+    match answer.code {
+        0..300 | 409 => Ok(()),
+        code => Err(format!("{method} {path}: {code} {}", answer.text.trim()).into()),
+    }
 }

@@ -1,7 +1,7 @@
 //! A watch of HPAs that records every status write with its time.
 //!
-//! The API server therefore has one more watcher than the controller, and encodes each HPA as JSON for it. This cost is
-//! equal for every controller.
+//! The API server encodes each HPA as JSON for this watch, in addition to the watch of the controller. This cost is equal
+//! for every controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 use crate::Failure;
 use crate::observations::{Micros, ObservationLog, now};
 
-/// The resourceVersion is appended.
+/// The path of the watch, without the value of the last parameter.
 const PATH: &str =
     "/apis/autoscaling/v2/horizontalpodautoscalers?watch=1&timeoutSeconds=36000&resourceVersion=";
 
-/// A watch of all HPAs, which ends on drop.
+/// A running watch of all HPAs. A drop stops the watch.
 #[derive(Debug)]
 pub(super) struct Follower {
     known: Arc<Mutex<WatchState>>,
@@ -34,7 +34,7 @@ pub(super) struct WatchState {
     hpas: BTreeMap<String, State>,
     /// The last observed resourceVersion.
     version: String,
-    /// The error that ended the watch.
+    /// The error that stopped the watch.
     end: Option<String>,
 }
 
@@ -95,42 +95,42 @@ impl Follower {
         let task = tokio::spawn(async move {
             loop {
                 if let Err(end) = Self::read_events(body, &kept).await {
-                    break lock(&kept).end = Some(end.to_string());
+                    break kept.lock().end = Some(end.to_string());
                 }
-                let version = lock(&kept).version.clone();
-                // The server ends a watch whose reader falls behind the writers.
+                let version = kept.lock().version.clone();
+                // The API server ends a watch whose client reads too slowly.
                 body = match watch(&client, &version).await {
                     Ok(body) => body,
-                    Err(error) => break lock(&kept).end = Some(error.to_string()),
+                    Err(error) => break kept.lock().end = Some(error.to_string()),
                 };
             }
         });
         Ok(Self { known, task })
     }
 
-    /// Processes the events of a watch until the server ends it.
+    /// Processes the events of a watch until the API server ends it.
     async fn read_events(mut body: Body, known: &Mutex<WatchState>) -> Result<(), Failure> {
         let mut buffer = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| format!("the watch of HPAs failed: {error}"))?;
             let Some(piece) = frame.data_ref() else { continue };
             buffer.extend_from_slice(piece);
-            let pieces = lock(known).pieces(&mut buffer, now());
+            let pieces = known.lock().pieces(&mut buffer, now());
             pieces.map_err(|error| format!("the watch of HPAs failed: {error}"))?;
         }
         Ok(())
     }
 
-    /// Returns the current state, or an error if the watch has ended.
+    /// Returns the current state, or the error that stopped the watch.
     pub(super) fn state(&self) -> Result<MutexGuard<'_, WatchState>, Failure> {
-        let known = lock(&self.known);
+        let known = self.known.lock();
         match &known.end {
             None => Ok(known),
             Some(end) => Err(end.clone().into()),
         }
     }
 
-    /// The number of HPAs.
+    /// Returns the number of existing HPAs.
     pub(super) fn count(&self) -> Result<usize, Failure> {
         Ok(self.state()?.hpas.len())
     }
@@ -147,7 +147,7 @@ impl WatchState {
         Some(self.hpas.get(key)?.generation)
     }
 
-    /// Removes complete lines from a buffer and processes them.
+    /// Removes all complete lines from the buffer and processes them. Each line contains one event.
     fn pieces(&mut self, buffer: &mut Vec<u8>, at: Micros) -> Result<(), serde_json::Error> {
         let Some(end) = buffer.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
         let whole = buffer.drain(..=end).collect::<Vec<_>>();
@@ -170,7 +170,7 @@ impl WatchState {
         }
         let now = State { generation: metadata.generation, desired: status.desired_replicas };
         let before = self.hpas.insert(key.clone(), now);
-        // A change of an HPA with the same generation is a status write.
+        // A status write changes no generation, in contrast to a spec change.
         if let Some(before) =
             before.filter(|before| kind == "MODIFIED" && before.generation == now.generation)
         {
@@ -183,7 +183,7 @@ impl WatchState {
     }
 }
 
-/// Watches from a resourceVersion.
+/// Starts a watch from a resourceVersion. Returns the body of the response.
 async fn watch(client: &Client, version: &str) -> Result<Body, Failure> {
     let response = client.send(Request::get(format!("{PATH}{version}")).body(Body::empty())?).await?;
     if response.status().is_success() {
@@ -191,10 +191,6 @@ async fn watch(client: &Client, version: &str) -> Result<Body, Failure> {
     } else {
         Err(format!("the watch of HPAs failed: {}", response.status()).into())
     }
-}
-
-fn lock(known: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
-    known.lock()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The metrics server: HTTPS on loopback behind the API server's aggregation layer, with HTTP/2 like metrics-server.
-//! The server counts its requests.
+//! The metrics server, behind the API server's aggregation layer. Like metrics-server, it supports HTTP/2. It counts its
+//! requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ use crate::observations::{RequestCount, now};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 
-/// The served APIs: group, version, and the entry of the discovery document.
+/// The served APIs: group, version, and name and kind of the resource in the discovery document.
 pub(super) const APIS: [(MetricsApi, &str, &str, &str, &str); 2] = [
     (MetricsApi::Resource, "metrics.k8s.io", "v1beta1", "pods", "PodMetrics"),
     (MetricsApi::External, "external.metrics.k8s.io", "v1beta1", "queue_length", "ExternalMetricValueList"),
@@ -40,25 +40,26 @@ pub(super) const APIS: [(MetricsApi, &str, &str, &str, &str); 2] = [
 #[derive(Debug)]
 pub(super) struct Stub {
     state: Mutex<State>,
-    /// An empty cluster, which the metrics backend of a world requires.
+    /// An empty cluster, because a [`MetricsRequest`] requires one.
     empty_cluster: Cluster,
 }
 
 #[derive(Debug, Default)]
 struct State {
     world: Option<(Workload, Arc<World>)>,
-    /// Requests for metrics, by verb and API.
+    /// Requests for metrics, by verb and API group.
     counts: BTreeMap<(&'static str, &'static str), RequestCount>,
-    /// The number of requests by second since 1970.
+    /// The number of requests in each second, by seconds since 1970.
     seconds: BTreeMap<i64, u64>,
 }
 
-/// A path of a metrics API.
+/// The parts of a path of a metrics API.
 #[derive(Debug, PartialEq, Eq)]
 struct Subject<'a> {
     group: &'a str,
     version: &'a str,
     namespace: &'a str,
+    /// The decoded segments after the version and the namespace. Empty for discovery.
     rest: Vec<String>,
 }
 
@@ -80,7 +81,7 @@ impl<'a> Subject<'a> {
 }
 
 impl Stub {
-    /// Starts the server without a world. Returns the server and its port.
+    /// Starts the server on a loopback port, without a world. Returns the server and the port.
     pub(super) async fn start() -> Result<(Arc<Self>, u16), Failure> {
         let stub =
             Arc::new(Self { state: Mutex::default(), empty_cluster: Cluster::new(Arc::new(SystemClock)) });
@@ -109,7 +110,7 @@ impl Stub {
         self.state.lock().world = Some((workload.clone(), world));
     }
 
-    /// Returns and resets the requests since the last call: by kind, and by second since 1970.
+    /// Returns the requests since the last call: by kind, and the number in each second since 1970.
     pub(super) fn take_counts(&self) -> (Vec<RequestCount>, BTreeMap<i64, u64>) {
         let mut state = self.state.lock();
         let counts = std::mem::take(&mut state.counts);
@@ -124,7 +125,7 @@ impl Stub {
             let stub = Arc::clone(&self);
             async move { Ok::<_, Infallible>(stub.respond(&request).await) }
         });
-        // The API server closes idle connections, which is not an error.
+        // The API server closes idle connections, so errors are ignored.
         if uses_http2 {
             let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
             let _ = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;

@@ -1,8 +1,8 @@
-//! The minimum cost: CPU time of the API server and etcd per status write, without other load.
+//! The minimum cost of a status write: CPU time of the API server and etcd without other load.
 //!
-//! A loader writes statuses like those of a controller, each slightly different from the previous one,
-//! at a given rate, evenly or sixteen at a time. The CPU time of the idle server is subtracted. One
-//! watch of all HPAs is open, as with a controller.
+//! A loader writes statuses like those of a controller, evenly at a given rate or sixteen at a time. Each status differs
+//! slightly from the previous one. The CPU time of the idle server is subtracted. As with a controller, one watch of all
+//! HPAs is open.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,16 +14,14 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use super::cluster::{RealCluster, Share};
-use super::connection::{Connection, Http, Server};
+use super::cluster::{RealCluster, Share, path};
 use super::control_plane::convert_error;
-use super::load;
-use super::options::{Rounds, median, with_rounds};
 use super::protobuf::{self, Edit, MANAGED_FIELDS, METADATA, SPEC, UTILIZATION};
+use super::requests::{Connection, Http, Rounds, Server, median, with_rounds};
 use crate::Failure;
 use crate::measure::percentile;
 use crate::observations::now;
-use crate::options::{switch, text};
+use crate::run::{switch, text};
 use crate::workload::Workload;
 use crate::world::World;
 
@@ -31,13 +29,14 @@ use crate::world::World;
 const AT_ONCE: usize = 16;
 const JSON: &str = "application/json";
 
-/// A variant of status writes.
+/// A form of status writes.
 #[derive(Debug, Clone, Copy)]
 struct Variant {
     title: &'static str,
     protobuf: bool,
-    /// Whether a part of the object is omitted. The server keeps the stored part.
+    /// Whether the write omits this part of the object. The server then keeps the stored part.
     without_managed_fields: bool,
+    /// Whether the write omits the spec. The server then keeps the stored spec.
     without_spec: bool,
     http: Http,
 }
@@ -56,13 +55,13 @@ const VARIANTS: [Variant; 8] = [
     Variant { title: "protobuf, HTTP/2", http: Http::Two, ..PROTOBUF },
 ];
 
-/// The number and rate of writes.
+/// The options of the subcommand.
 #[derive(Debug, Clone)]
 pub(crate) struct Floor {
     hpas: usize,
     /// Writes per second.
     rate: f64,
-    /// Whether [`AT_ONCE`] statuses are written at once, followed by a pause.
+    /// Whether the loader writes [`AT_ONCE`] statuses at once and then pauses.
     together: bool,
     rounds: Rounds,
 }
@@ -70,14 +69,14 @@ pub(crate) struct Floor {
 /// The cost of one variant in one round.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
-    /// The achieved writes per second.
+    /// The actual writes per second.
     rate: f64,
     /// CPU seconds of each process per write.
     share: Share,
-    /// Response times in seconds.
+    /// Percentiles of the response time in seconds.
     p50: f64,
     p99: f64,
-    /// Bytes of a request body and of a response body.
+    /// Mean bytes of a request body and of a response body.
     sent: f64,
     received: f64,
 }
@@ -102,7 +101,7 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Floor, Failure> {
     })
 }
 
-/// Measures every variant, round by round, and prints the costs.
+/// Measures every variant in each round, and prints the medians of the costs.
 pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
     let mut cluster = RealCluster::start().await?;
     let workload = Workload::named("W1").ok_or("no workload W1")?;
@@ -119,7 +118,7 @@ pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
         .to_owned();
     let server = Server { address: cluster.plane.url.trim_start_matches("https://").to_owned(), token };
     let paths: Vec<_> =
-        (0..floor.hpas).filter_map(|number| world.hpa(number)).map(|hpa| load::path(&hpa)).collect();
+        (0..floor.hpas).filter_map(|number| world.hpa(number)).map(|hpa| path(&hpa)).collect();
     first_statuses(&server, &paths).await?;
 
     let (idle, mut costs) = (cluster.measure_idle().await?, vec![Vec::new(); VARIANTS.len()]);
@@ -133,7 +132,7 @@ pub(crate) async fn run(floor: &Floor) -> Result<(), Failure> {
     floor.rounds.publish("floor.txt", &table(floor, &idle, &costs))
 }
 
-/// Writes initial statuses like those of a controller.
+/// Writes a first status to each HPA, like a controller.
 async fn first_statuses(server: &Server, paths: &[String]) -> Result<(), Failure> {
     let mut connections = server.connect(Http::One, 1).await?;
     let connection = connections.first_mut().ok_or("no connection")?;
@@ -169,7 +168,7 @@ async fn first_statuses(server: &Server, paths: &[String]) -> Result<(), Failure
     Ok(())
 }
 
-/// Checks that the server has kept the omitted parts.
+/// Checks that the server has kept the parts that status writes omit.
 async fn check_objects_intact(server: &Server, paths: &[String]) -> Result<(), Failure> {
     let mut connections = server.connect(Http::One, 1).await?;
     let connection = connections.first_mut().ok_or("no connection")?;
@@ -264,7 +263,7 @@ impl Variant {
         })
     }
 
-    /// The body of the next write: the object of the last response with a different utilization.
+    /// Returns the body of the next write: the object of the last response with another utilization.
     fn next(self, answer: &[u8], utilization: u32) -> Result<Vec<u8>, Failure> {
         if self.protobuf {
             let not_protobuf = "the response is not a protobuf message";
@@ -298,14 +297,15 @@ impl Variant {
     }
 }
 
-/// Writes the statuses of its HPAs in turn.
+/// Writes the statuses of some HPAs in turn, over one connection.
 struct Writer<'a> {
     variant: Variant,
     server: &'a Server,
     connection: Connection,
-    /// Each object with its last response.
+    /// The path of each HPA, and the body of the last response for it.
     objects: Vec<(&'a str, Bytes)>,
     latencies: Vec<f64>,
+    /// Bytes of all request bodies and of all response bodies.
     bytes: (usize, usize),
 }
 
@@ -320,8 +320,7 @@ impl Writer<'_> {
             due += pause;
             let index = usize::try_from(turn)? % count;
             let Some((path, answer)) = self.objects.get_mut(index) else { break };
-            // The utilization differs from the previous one in every variant, because the server does
-            // not store an unchanged status.
+            // The utilization changes with every write, because the server does not store an unchanged status.
             let utilization = u32::try_from(now().div_euclid(100_000).rem_euclid(10_000))?;
             let body = self.variant.next(answer, utilization)?;
             self.bytes.0 += body.len();
@@ -339,7 +338,7 @@ impl Writer<'_> {
 
 fn table(floor: &Floor, idle: &Share, costs: &[Vec<Cost>]) -> String {
     let mut out = String::new();
-    // Writing to a string cannot fail, here and below.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         out,
         "{} HPAs, {} writes per second{} for {} s, medians of {} rounds; idle: API server {:.1} % of a core, etcd {:.1} %\n",

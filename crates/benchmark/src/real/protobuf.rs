@@ -1,28 +1,29 @@
-//! A minimal protobuf editor. It changes a few fields of an object that the API server sent, for the
-//! next write of the object.
+//! A minimal protobuf editor, which changes a few fields of an object from the API server.
 //!
-//! The wire format: a field is a number and a kind, followed by a varint, by bytes with their length, or
-//! by 4 or 8 bytes. Unchanged fields are copied. Kubernetes adds four bytes and an envelope:
-//! `runtime.Unknown`, where the second field is the object.
+//! In the wire format, a key with a number and a wire type precedes each field. The field is a varint, bytes with their
+//! length, or 4 or 8 bytes. Kubernetes puts a magic number of four bytes before the envelope `runtime.Unknown`. The
+//! second field of the envelope contains the object.
 
 use crate::Failure;
 
 pub(super) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: [u8; 4] = *b"k8s\0";
-/// Field numbers of `runtime.Unknown`, and of the used fields of an HPA of autoscaling/v2.
+/// The field number of the object in `runtime.Unknown`.
 const RAW: u64 = 2;
+/// Field numbers of an HPA of autoscaling/v2 and of its metadata.
 pub(super) const METADATA: u64 = 1;
 pub(super) const SPEC: u64 = 2;
 pub(super) const MANAGED_FIELDS: u64 = 17;
-/// `status.currentMetrics.resource.current.averageUtilization`.
+/// The path of `status.currentMetrics.resource.current.averageUtilization`, as field numbers.
 pub(super) const UTILIZATION: [u64; 5] = [3, 5, 4, 2, 3];
 
+/// Wire types.
 const VARINT: u64 = 0;
 const FIXED64: u64 = 1;
 const BYTES: u64 = 2;
 const FIXED32: u64 = 5;
 
-/// The object within its envelope.
+/// Returns the encoded object within the envelope.
 pub(super) fn object(body: &[u8]) -> Result<&[u8], Failure> {
     let mut rest = body.strip_prefix(&MAGIC).ok_or("the response is not Kubernetes protobuf")?;
     while !rest.is_empty() {
@@ -34,7 +35,7 @@ pub(super) fn object(body: &[u8]) -> Result<&[u8], Failure> {
     Err("the envelope is empty".into())
 }
 
-/// Replaces the object in an envelope.
+/// Returns a copy of the envelope with another object.
 pub(super) fn envelope(original: &[u8], object: &[u8]) -> Result<Vec<u8>, Failure> {
     let rest = original.strip_prefix(&MAGIC).ok_or("the response is not Kubernetes protobuf")?;
     let mut body = MAGIC.to_vec();
@@ -42,16 +43,15 @@ pub(super) fn envelope(original: &[u8], object: &[u8]) -> Result<Vec<u8>, Failur
     Ok(body)
 }
 
-/// The change of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Edit<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
-    /// The field is removed.
+    /// Removes the field.
     Absent,
 }
 
-/// Changes every field at a path of a message. `None` if the message is not protobuf.
+/// Returns a copy of the message with all fields at a path changed. Returns `None` if the message is not protobuf.
 pub(super) fn edit(message: &[u8], path: &[u64], change: &Edit<'_>) -> Option<Vec<u8>> {
     let (mut rest, mut out) = (message, Vec::with_capacity(message.len() + 8));
     while !rest.is_empty() {
@@ -74,15 +74,17 @@ pub(super) fn edit(message: &[u8], path: &[u64], change: &Edit<'_>) -> Option<Ve
     Some(out)
 }
 
-/// A field of a message: all bytes of the field, and the bytes of its content if it has a length.
+/// A field of a message.
 struct Field<'a> {
     number: u64,
+    /// All bytes of the field, with its key.
     whole: &'a [u8],
+    /// The bytes after the key and the length. Empty for a varint.
     content: &'a [u8],
 }
 
 impl<'a> Field<'a> {
-    /// Removes the first field of a message.
+    /// Splits off the first field of a message.
     fn first(rest: &mut &'a [u8]) -> Option<Self> {
         let start = *rest;
         let key = varint(rest)?;
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn only_the_nested_field_changes() {
-        // 1: "name", 3: { 5: { 3: 150 } }, 9: four bytes.
+        // The fields are 1: "name", 3: { 5: { 3: 150 } } and 9: four bytes.
         let object_ =
             [b"\x0a\x04name\x1a\x05\x2a\x03\x18\x96\x01".as_slice(), b"\x4d\x01\x02\x03\x04"].concat();
         let changed = [b"\x0a\x04name\x1a\x04\x2a\x02\x18\x07".as_slice(), b"\x4d\x01\x02\x03\x04"].concat();

@@ -1,11 +1,9 @@
-//! The world of a controller: HPAs, Deployments and pods in an embedded cluster, with their load and
-//! events.
+//! The world of a controller: HPAs, Deployments and pods with their load.
 //!
-//! Pods follow scale writes immediately and are ready immediately, so that the measurement covers the controller and
-//! not a rollout. The load of an app is spread over its pods. The load varies every second within the tolerance, so
-//! every sync writes a new status with an unchanged count.
+//! In the embedded cluster, pods follow a scale write and become ready immediately, so that the measurement covers the
+//! controller and not a rollout. The load of an app is spread over its pods. The load varies every second within the
+//! tolerance, so every sync writes a new status with an unchanged count.
 
-mod metrics;
 mod objects;
 
 use std::collections::BTreeMap;
@@ -15,8 +13,8 @@ use fake_cluster::Cluster;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::hostile::way::{HOSTILE, Way};
 use crate::workload::{FEW_PODS, Kind, POISONED, Workload};
+use crate::workload::{HOSTILE, Way};
 
 /// The apps with their pods, and the backend of their metrics.
 #[derive(Debug)]
@@ -28,11 +26,11 @@ pub(crate) struct World {
 #[derive(Debug)]
 struct State {
     apps: Vec<App>,
-    /// Indexes into `apps`, by namespace and name.
+    /// Indexes in `apps`, by namespace and name.
     indexes: BTreeMap<String, BTreeMap<String, usize>>,
-    /// The number of created pods.
+    /// The number of pods that were created until now.
     created: u64,
-    /// The current second and its text, which is formatted once.
+    /// The current second since 1970, and its text.
     stamp: (i64, String),
 }
 
@@ -42,26 +40,26 @@ pub(crate) struct App {
     pub(crate) namespace: String,
     pub(crate) name: String,
     kind: Kind,
-    /// Number of the external query of the HPA.
+    /// The number of the external query of the HPA.
     query: usize,
-    pods: Vec<metrics::Pod>,
-    /// The number of pods for the usual load.
+    pods: Vec<objects::Pod>,
+    /// The number of pods at the usual load.
     usual: usize,
     /// The current load in multiples of the usual load.
     factor: u64,
-    /// The text between the two times of every PodMetrics.
+    /// The text from [`objects::labels_text`].
     labels: String,
 }
 
 impl App {
-    /// `namespace/name`.
+    /// Returns `namespace/name`.
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
 impl World {
-    /// Creates the apps of a workload, of its probes and of its hostile tenant, but no objects in a cluster.
+    /// Creates the apps of a workload, of its probes and of its hostile tenant, without objects in a cluster.
     pub(crate) fn new(workload: &Workload) -> Self {
         let all = workload.all_hpas();
         let mut state =
@@ -73,7 +71,7 @@ impl World {
             let small = workload.namespaces.saturating_sub(1).max(1);
             let namespace = match number {
                 _ if is_in_large => 0,
-                // A probe must not be in the namespace with hanging metrics.
+                // No probe is in the first namespace, whose metrics hang.
                 number if workload.poisoned && number >= all => 1 + number % small,
                 number if workload.skewed => 1 + number % small,
                 number => number % workload.namespaces.max(1),
@@ -92,7 +90,7 @@ impl World {
                     () => workload.pods,
                 },
                 factor: 1,
-                labels: metrics::labels_text(&format!("checkout-{number:05}")),
+                labels: objects::labels_text(&format!("checkout-{number:05}")),
             };
             state.indexes.entry(app.namespace.clone()).or_default().insert(app.name.clone(), number);
             state.apps.push(app);
@@ -100,7 +98,7 @@ impl World {
         Self { workload: workload.clone(), state: Mutex::new(state) }
     }
 
-    /// Creates all objects in a cluster except the HPAs of probes and of a hostile tenant.
+    /// Creates all objects in a cluster, except the HPAs of probes and of a hostile tenant.
     pub(crate) fn build(&self, cluster: &Cluster) {
         let all = self.workload.all_hpas();
         let apps = self.state.lock().apps.len();
@@ -117,7 +115,8 @@ impl World {
         }
     }
 
-    /// Creates the policies, each for an equal share of the HPAs of its namespace, and one for all HPAs.
+    /// Creates the ScalingPolicies, each for an equal share of the HPAs of its namespace, and a ClusterScalingPolicy for all
+    /// HPAs.
     fn create_policies(&self, cluster: &Cluster) {
         let state = self.state.lock();
         let each = (self.workload.policies / state.indexes.len().max(1)).max(1);
@@ -131,8 +130,8 @@ impl World {
         change_policy(cluster, 0);
     }
 
-    /// The Deployment of an app and its pods, with all pods ready. The pods get their names here, so
-    /// calls in the order of the apps give equal names every time.
+    /// Creates the Deployment and the ready pods of an app. This call names the pods: calls in the order of the apps give
+    /// equal names in every world.
     pub(crate) fn objects_of_app(&self, number: usize) -> Vec<Value> {
         let started = (SystemClock.now() - jiff::SignedDuration::from_hours(1)).to_string();
         let mut state = self.state.lock();
@@ -149,19 +148,19 @@ impl World {
         Some(objects::hpa(&app.namespace, &app.name, app.kind, app.query))
     }
 
-    /// The keys of the initial HPAs, and the keys of the HPAs of probes and of a hostile tenant.
+    /// Returns the keys of the initial HPAs, and the keys of the HPAs of probes and of a hostile tenant.
     pub(crate) fn keys(&self) -> (Vec<String>, Vec<String>) {
         let mut all: Vec<_> = self.state.lock().apps.iter().map(App::key).collect();
         let probes = all.split_off(self.workload.all_hpas());
         (all, probes)
     }
 
-    /// The key of an app's HPA.
+    /// Returns the key of an app. Its Deployment and its HPA have the same key.
     pub(crate) fn key(&self, number: usize) -> String {
         self.state.lock().apps.get(number).map(App::key).unwrap_or_default()
     }
 
-    /// The name of an app's first pod.
+    /// Returns the name of an app's first pod.
     pub(crate) fn pod(&self, number: usize) -> Option<String> {
         Some(self.state.lock().apps.get(number)?.pods.first()?.name.clone())
     }
@@ -173,7 +172,7 @@ impl World {
         }
     }
 
-    /// Increases maxReplicas of an app's HPA by one. Returns its new generation, or `None` if its metrics hang or the
+    /// Increases maxReplicas of an app's HPA by one. Returns the new generation, or `None` if the HPA's metrics hang or the
     /// change fails.
     pub(crate) fn change_spec(&self, cluster: &Cluster, number: usize) -> Option<i64> {
         let (namespace, name) = {
@@ -190,7 +189,7 @@ impl World {
         stored()?.pointer("/metadata/generation")?.as_i64()
     }
 
-    /// Doubles the load of every tenth HPA. Returns their keys.
+    /// Doubles the load of every tenth HPA. Returns the keys of these HPAs.
     pub(crate) fn step(&self) -> Vec<String> {
         let all = self.workload.all_hpas();
         let mut state = self.state.lock();
@@ -215,7 +214,7 @@ impl World {
             .collect()
     }
 
-    /// Adjusts the pods of an app to the count of its Deployment.
+    /// Creates or deletes pods of an app until it has `replicas` pods.
     pub(crate) fn resize(&self, cluster: &Cluster, namespace: &str, name: &str, replicas: usize) {
         let mut state = self.state.lock();
         let Some(index) = state.indexes.get(namespace).and_then(|names| names.get(name)).copied() else {
@@ -230,7 +229,7 @@ impl World {
         while app.pods.len() > replicas
             && let Some(pod) = app.pods.pop()
         {
-            // No other client deletes pods, so the result is ignored.
+            // No other client deletes pods, so the deletion cannot fail.
             let _ = cluster.delete_now("pods", namespace, &pod.name);
         }
         if let Some(mut deployment) = cluster.get("apps/deployments", namespace, name) {
@@ -243,8 +242,8 @@ impl World {
         }
     }
 
-    /// Replaces one pod of an app: the new pod is created and becomes ready, then the old one is marked
-    /// for deletion and deleted.
+    /// Replaces the first pod of an app. A new pod is created and becomes ready. Then the first pod is marked for deletion
+    /// and deleted.
     pub(crate) fn replace_pod(&self, cluster: &Cluster, number: usize) {
         let mut state = self.state.lock();
         let State { apps, created, .. } = &mut *state;
@@ -259,13 +258,13 @@ impl World {
         if let Some(new) = app.pods.last() {
             cluster.put_raw(objects::pod(&app.namespace, &app.name, &new.name, true, &started));
         }
-        // No other client deletes pods, so the results are ignored.
+        // No other client deletes pods, so the deletion cannot fail.
         let _ = cluster.delete("pods", &app.namespace, &old.name);
         let _ = cluster.delete_now("pods", &app.namespace, &old.name);
     }
 }
 
-/// Changes the policy for all HPAs, without an effect on their counts.
+/// Changes the ClusterScalingPolicy, without an effect on replica counts.
 pub(crate) fn change_policy(cluster: &Cluster, number: usize) {
     cluster.put_raw(objects::cluster_policy(number));
 }
@@ -277,11 +276,11 @@ fn create_hpa(cluster: &Cluster, app: &App) {
     }
 }
 
-/// Creates and names another pod of an app.
+/// Adds a pod to an app. Returns the object of the pod.
 fn add_pod(app: &mut App, created: &mut u64, ready: bool, started: &str) -> Value {
     *created += 1;
     let name = format!("{}-5d9c7b8f6d-{created:07}", app.name);
     let pod = objects::pod(&app.namespace, &app.name, &name, ready, started);
-    app.pods.push(metrics::Pod::new(&app.namespace, name));
+    app.pods.push(objects::Pod::new(&app.namespace, name));
     pod
 }

@@ -1,5 +1,5 @@
-//! Forwards every request to the cluster. The gateway counts requests, delays them if the workload requires it, and
-//! applies scale writes to the world.
+//! The gateway between the connections and the embedded cluster. It counts requests, delays requests if the workload
+//! requires it, and applies scale writes to the world.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::hostile::way::{HOSTILE, Way};
 use crate::observations::{Micros, ObservationLog, Observations, RequestCount, now, request_title};
+use crate::workload::{HOSTILE, Way};
 use crate::workload::{POISONED, Workload};
 use crate::world::World;
 
@@ -24,15 +24,17 @@ pub(crate) struct Gateway {
     tally: Mutex<Tally>,
 }
 
-/// All observations.
+/// The observations until now.
 #[derive(Debug, Default)]
 struct Tally {
+    /// Requests by User-Agent, verb and resource.
     counts: BTreeMap<(String, &'static str, String), RequestCount>,
+    /// The number of requests in each second since the start of the measured time.
     seconds: BTreeMap<Micros, u64>,
     sightings: ObservationLog,
 }
 
-/// The resource of a path.
+/// The parts of an API path. A part that the path lacks is empty.
 #[derive(Debug, Default)]
 struct Subject<'a> {
     group: &'a str,
@@ -60,8 +62,8 @@ impl<'a> Subject<'a> {
         Self { group, namespace, resource: word(0), name: word(1), subresource: word(2) }
     }
 
-    /// The title, such as `deployments.apps/scale`. Only the group for a metrics API, and `discovery` without
-    /// a resource.
+    /// Returns the title, such as `deployments.apps/scale`. The title is only the group for a metrics API, and `discovery`
+    /// for a path without a resource.
     fn title(&self) -> String {
         if self.resource.is_empty() {
             return "discovery".to_owned();
@@ -79,7 +81,7 @@ impl Gateway {
         Self { workload: workload.clone(), world, tally: Mutex::new(tally) }
     }
 
-    /// Starts counting requests.
+    /// Starts the measured time: clears the counts of requests and renewals.
     pub(crate) fn start_measuring(&self) {
         let mut tally = self.tally.lock();
         tally.counts.clear();
@@ -88,7 +90,7 @@ impl Gateway {
         tally.sightings.seen.renewals.clear();
     }
 
-    /// All observations until now.
+    /// Ends the measured time, and returns all observations.
     pub(crate) fn finish(&self) -> Observations {
         let tally = self.tally.lock();
         let mut seen = tally.sightings.seen.clone();
@@ -99,7 +101,7 @@ impl Gateway {
         seen
     }
 
-    /// Runs a function on the observations of HPAs, to add pending reactions.
+    /// Runs a function on the observations of HPAs.
     pub(crate) fn sightings<T>(&self, with: impl FnOnce(&mut ObservationLog) -> T) -> T {
         with(&mut self.tally.lock().sightings)
     }

@@ -1,13 +1,10 @@
-//! The server process: the embedded cluster with a world, over TCP and TLS on a loopback address.
+//! The server process: the embedded cluster with a world, over TCP and TLS on a loopback address, and the events of a
+//! workload.
 //!
-//! The server process is this program, started with `server` and a workload. It reads commands from
-//! standard input and responds on standard output, line by line. First it prints `ready KUBECONFIG`. On
-//! `measure SECONDS`, it runs the workload's events for that time and prints its observations as one line of
-//! JSON. `attack SECONDS` does the same and also runs the workload's hostile tenant. The process exits at the
-//! end of its input.
-
-pub(crate) mod events;
-mod gateway;
+//! The subcommand `server` starts this process. First the process prints `ready KUBECONFIG`. Then it reads commands from
+//! standard input, one per line. On `measure SECONDS`, it runs the workload's events for that time and prints its
+//! observations as one line of JSON. On `attack SECONDS`, it also runs the workload's hostile tenant. The process exits at
+//! the end of its input.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -23,27 +20,27 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_util::io::{InspectReader, InspectWriter};
 
-use self::gateway::Gateway;
 use crate::Failure;
+use crate::gateway::Gateway;
 use crate::hostile::tenant::Tenant;
-use crate::hostile::way::Way;
-use crate::observations::Observations;
+use crate::observations::{Observations, now};
 use crate::scrape::Usage;
-use crate::workload::Workload;
-use crate::world::World;
+use crate::workload::{Way, Workload};
+use crate::world::{World, change_policy};
 
 /// The number of changes per resource type from which a watch can resume.
 const HISTORY: usize = 2_000;
-/// The number of such changes if a single change can have megabytes.
+/// Like [`HISTORY`], for workloads in which a single change can have megabytes.
 const HISTORY_OF_LARGE: usize = 50;
 
-/// Writes the file `kubeconfig` and serves a workload until the input ends.
+/// Serves a workload until the end of the input. Writes its kubeconfig to the file `kubeconfig`.
 pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Failure> {
     let cluster = Cluster::new(Arc::new(SystemClock));
     cluster.requests().keep(0);
@@ -98,7 +95,7 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
         let time = Duration::from_secs_f64(seconds);
         tokio::select! {
             biased;
-            () = events::run(workload, &world, &cluster, &gateway, time) => {}
+            () = run_events(workload, &world, &cluster, &gateway, time) => {}
             () = attack => {}
         }
         let after = Usage::own()?;
@@ -115,8 +112,8 @@ pub(crate) async fn run(workload: &Workload, kubeconfig: &Path) -> Result<(), Fa
     Ok(())
 }
 
-/// A TLS acceptor for a loopback address, and the kubeconfig that trusts it.
-pub(crate) fn identity(address: SocketAddr) -> Result<(TlsAcceptor, String), Failure> {
+/// Creates a TLS acceptor for a loopback address, and the text of a kubeconfig that trusts its certificate.
+fn identity(address: SocketAddr) -> Result<(TlsAcceptor, String), Failure> {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed([address.ip().to_string()])?;
     let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
@@ -134,15 +131,15 @@ pub(crate) fn identity(address: SocketAddr) -> Result<(TlsAcceptor, String), Fai
     Ok((TlsAcceptor::from(Arc::new(config)), kubeconfig))
 }
 
-/// Bytes received and sent over all connections.
+/// The numbers of bytes on all connections, with TLS.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic {
-    pub(crate) received: AtomicU64,
-    pub(crate) sent: AtomicU64,
+struct Traffic {
+    received: AtomicU64,
+    sent: AtomicU64,
 }
 
-/// Counts the bytes of a connection.
-pub(crate) fn metered<T: AsyncRead + AsyncWrite>(
+/// Wraps the stream of a connection, and counts its bytes in `traffic`.
+fn metered<T: AsyncRead + AsyncWrite>(
     stream: T,
     traffic: Arc<Traffic>,
 ) -> impl AsyncRead + AsyncWrite + use<T> {
@@ -153,4 +150,101 @@ pub(crate) fn metered<T: AsyncRead + AsyncWrite>(
 
 fn count(counter: &AtomicU64, bytes: usize) {
     counter.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
+/// The interval between two rounds of churn.
+const ROUND: Duration = Duration::from_millis(100);
+/// The number of changes of the ClusterScalingPolicy in the measured time.
+const POLICY_CHANGES: u32 = 10;
+
+/// An event of the measured time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TimedEvent {
+    /// The HPA of the app with this number is created.
+    Creation(usize),
+    /// The spec of the HPA with this number changes.
+    SpecChange(usize),
+    /// The load of a tenth of the HPAs doubles.
+    Step,
+    /// The ClusterScalingPolicy changes. The number counts the changes from 0.
+    PolicyChange(usize),
+}
+
+/// Runs a workload's events for `time`.
+async fn run_events(
+    workload: &Workload,
+    world: &World,
+    cluster: &Cluster,
+    gateway: &Gateway,
+    time: Duration,
+) {
+    let start = Instant::now();
+    let churning = async {
+        let mut replaced = 0;
+        for round in 1.. {
+            sleep_until(start + ROUND * round).await;
+            // A prime factor spreads successive replacements over the apps.
+            let due = f64::from(round) * ROUND.as_secs_f64() * workload.churn as f64;
+            while f64::from(replaced) < due {
+                replaced += 1;
+                world.replace_pod(cluster, usize::try_from(replaced).unwrap_or(0) * 7_919);
+            }
+        }
+    };
+    let happening = async {
+        for (after, happening) in plan(workload, time) {
+            sleep_until(start + after).await;
+            happen(happening, world, cluster, gateway);
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = sleep_until(start + time) => {}
+        () = happening => {}
+        () = churning, if workload.churn > 0 => {}
+    }
+}
+
+/// Returns the single events of a workload with their times after the start. Probes are spread evenly over the first
+/// nine tenths of the time, so that the controller can react to each probe.
+pub(crate) fn plan(workload: &Workload, time: Duration) -> Vec<(Duration, TimedEvent)> {
+    let all = workload.all_hpas();
+    let probes = u32::try_from(workload.probes).unwrap_or(0);
+    let pause = time.mul_f64(0.9) / probes.max(1);
+    let mut plan = Vec::new();
+    for (index, probe) in (0..probes).zip(0_usize..) {
+        plan.push((pause * index, TimedEvent::Creation(all + probe)));
+        // Every 31st HPA changes, so that the changes are spread over the namespaces.
+        plan.push((pause * index + pause / 2, TimedEvent::SpecChange((probe * 31 + 1) % all.max(1))));
+    }
+    if workload.step {
+        plan.push((time / 4, TimedEvent::Step));
+    }
+    if workload.policies > 0 {
+        let tenths = (0_u32..POLICY_CHANGES).zip(0_usize..);
+        plan.extend(
+            tenths.map(|(tenth, number)| (time * tenth / POLICY_CHANGES, TimedEvent::PolicyChange(number))),
+        );
+    }
+    plan.sort();
+    plan
+}
+
+fn happen(happening: TimedEvent, world: &World, cluster: &Cluster, gateway: &Gateway) {
+    let key = |number: usize| world.key(number);
+    match happening {
+        TimedEvent::Creation(number) => {
+            gateway.sightings(|it| it.await_first(key(number)));
+            world.create(cluster, number);
+        }
+        TimedEvent::SpecChange(number) => {
+            let since = now();
+            if let Some(generation) = world.change_spec(cluster, number) {
+                gateway.sightings(|it| it.await_generation(&key(number), since, generation));
+            }
+        }
+        TimedEvent::PolicyChange(number) => change_policy(cluster, number),
+        TimedEvent::Step => gateway.sightings(|it| it.await_scales(world.step())),
+    }
 }
