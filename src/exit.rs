@@ -1,4 +1,4 @@
-//! Runs an operation until its end or a signal, and turns its result into an exit code.
+//! Runs an operation until its end or a signal, and converts the result to an exit code.
 
 use std::io::{ErrorKind, Write};
 use std::process::{ExitCode, Termination};
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::logging::for_terminal;
 use cluster::platform::StopRequests;
 
-/// Writes `text` to standard output. A reader that closes the pipe early, such as `head`, is not an error.
+/// Writes `text` to standard output. A closed pipe, such as that of `head`, is not an error.
 pub(crate) fn print(text: &str) -> ExitCode {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
@@ -17,18 +17,17 @@ pub(crate) fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Runs `run` to completion. A signal cancels the token that `run` receives.
+/// Runs `run` to completion in a new runtime. A signal cancels the token that `run` receives.
 pub(crate) fn until_stopped<F, T, E>(run: impl FnOnce(CancellationToken) -> F) -> ExitCode
 where
     F: Future<Output = Result<T, E>>,
     T: Termination,
     E: std::error::Error,
 {
-    // Pins the provider in case another crate adds a second one. An error means that a provider is already
-    // installed.
+    // With an explicit choice, a second provider in the dependencies cannot cause a panic. An error means that a provider
+    // is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Syncs spend most of their time waiting. A single thread needs a sixth less CPU time than two threads that wake
-    // each other.
+    // Syncs mostly wait, so one thread is enough. Two threads that wake each other need a fifth more CPU time.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error),
@@ -46,12 +45,11 @@ where
     }
 }
 
-/// Cancels `stop` on SIGTERM or SIGINT. On systems other than Unix, [`StopRequests`] defines the requests. A second
-/// signal exits with code 1 at once.
+/// Cancels `stop` at the first of [`StopRequests`], such as SIGTERM or SIGINT. At the second, exits with code 1 at once.
 fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
     let mut requests = StopRequests::listen()?;
     let stop = stop.clone();
-    // Not supervised, because the task cannot panic.
+    // The task needs no supervision, because it cannot panic.
     tokio::spawn(async move {
         for last in [false, true] {
             requests.next().await;

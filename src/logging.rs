@@ -1,7 +1,7 @@
 //! Logs to standard error, one line per event, as text or JSON.
 //!
-//! Log lines cannot be forged: line breaks, terminal sequences and bidirectional marks in names and messages
-//! from the cluster are escaped. Output has no colours, on a terminal or elsewhere.
+//! Names and messages from the cluster cannot forge log lines: line breaks, terminal sequences and bidirectional marks are
+//! escaped. The output has no colors.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -21,21 +21,21 @@ use clock::SharedClock;
 pub struct LogOptions {
     /// `--logging-format`.
     pub format: LogFormat,
-    /// `-v`: 0 to 3 logs events that operators need, 4 and 5 add details of each sync, 6 and above log all events.
+    /// `-v`: the level is info up to 3, debug for 4 and 5, and trace from 6.
     pub verbosity: u32,
 }
 
 /// `--logging-format`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogFormat {
-    /// `2026-11-21T04:00:00.000000Z  INFO concertina::app: started key="value"`
+    /// Lines such as `2026-11-21T04:00:00.000000Z  INFO concertina::app: started key="value"`.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Logging was set up twice.
+/// The error of a second call of [`set_up`].
 #[derive(Debug, thiserror::Error)]
 #[error("logging is already set up in this process")]
 pub struct AlreadySetUp;
@@ -49,8 +49,8 @@ impl LogOptions {
         }
     }
 
-    /// Selects the logged events. The libraries for HTTP and TLS log details only at verbosity 8 and above. kube's
-    /// client logs errors only, because it would otherwise print whole responses of the API server.
+    /// Selects the logged events. The libraries for HTTP and TLS log details only from verbosity 8. kube's client logs only
+    /// errors, because its warnings contain whole responses of the API server.
     fn filter(self) -> Targets {
         let libraries = if self.verbosity >= 8 { LevelFilter::TRACE } else { LevelFilter::WARN };
         Targets::new()
@@ -70,7 +70,7 @@ pub fn set_up(options: LogOptions, clock: SharedClock) -> Result<(), AlreadySetU
     subscriber::set_global_default(subscriber_to(options, clock, io::stderr)).map_err(|_| AlreadySetUp)
 }
 
-/// Creates the subscriber of [`set_up`], with any writer.
+/// Creates the subscriber of [`set_up`] with another writer.
 pub fn subscriber_to<W>(options: LogOptions, clock: SharedClock, to: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -93,7 +93,7 @@ impl FormatTime for Timer {
     }
 }
 
-/// Creates writers that escape the characters that could break out of the line.
+/// Creates writers that escape each event to one line.
 struct OneLine<W>(W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for OneLine<W> {
@@ -104,7 +104,7 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for OneLine<W> {
     }
 }
 
-/// Writes one whole event per call. The event ends with a line break.
+/// Escapes the events. Each call of `write` receives one whole event, with a line break at its end.
 struct Escaping<W>(W);
 
 impl<W: Write> Write for Escaping<W> {
@@ -122,18 +122,17 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// Escapes the text of an error for a terminal, because the error may contain text from the cluster. Line breaks
-/// remain.
+/// Escapes the text of an error for a terminal, except line breaks. The error may contain text from the cluster.
 pub fn for_terminal(error: &str) -> String {
     escape(error, |character| character != '\n' && breaks_out(character))
 }
 
-/// Replaces characters by their JSON form.
+/// Replaces the selected characters by JSON escapes, such as `\u001b`.
 fn escape(text: &str, replaces: impl Fn(char) -> bool) -> String {
     let mut escaped = String::with_capacity(text.len() + 1);
     for character in text.chars() {
         if replaces(character) {
-            // Writing to a String cannot fail, and no escaped character needs more than four digits.
+            // Writing to a String cannot fail. Four digits are enough for every character that the callers select.
             let _ = write!(escaped, "\\u{:04x}", u32::from(character));
         } else {
             escaped.push(character);
@@ -142,8 +141,7 @@ fn escape(text: &str, replaces: impl Fn(char) -> bool) -> String {
     escaped
 }
 
-/// Returns whether a character is a control character, a line or paragraph separator, or a mark that reorders
-/// text.
+/// Returns whether a character is a control character, a line or paragraph separator, or a bidirectional mark.
 fn breaks_out(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,9 +1,9 @@
-//! The `concertina` binary: passes the command line to [`concertina::process::run`] and returns its exit
-//! code.
+//! The `concertina` binary.
 
 use std::process::ExitCode;
 
-/// Released binaries are static musl builds, and musl's own allocator costs a quarter more CPU time per sync.
+/// The allocator of static musl builds, such as released binaries. With musl's allocator, a sync needs a quarter more CPU
+/// time.
 #[cfg(all(feature = "mimalloc", target_env = "musl"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,4 +1,4 @@
-//! The program without the commands of the toolbox.
+//! Replaces `tools.rs` in a build without the commands of the toolbox.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use crate::cli::{CliError, Program};
 use crate::invocation::Invocation;
 
-/// The commands of the toolbox, each with one line of help.
+/// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[];
 
-/// No command exists.
+/// A command of the toolbox. This build has none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Command {}
 
@@ -21,7 +21,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {}
 }
 
-/// Completes no command line.
+/// Returns `None`, because this build completes no command lines.
 pub(crate) fn complete(_: Program, _: &[OsString]) -> Option<ExitCode> {
     None
 }

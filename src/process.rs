@@ -1,5 +1,5 @@
-//! Turns a command line into an exit code: 0 after a requested stop, 1 after a failure, 2 for an invalid command line.
-//! The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result needs attention.
+//! Runs a command line. The exit code is 0 after a success or a requested stop, 1 after a failure, and 2 for an invalid
+//! command line. The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result needs attention.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -15,7 +15,8 @@ use crate::{permissions, tools};
 use clock::{SharedClock, SystemClock};
 use sources::SourceFile;
 
-/// Runs the operation that the command line selects. The first word is the program's name.
+/// Runs the operation that the command line selects, and returns the exit code. The first word is the name of the
+/// program.
 pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let program = words.next().map(|called| Program::from_called(&called)).unwrap_or_default();
     let words: Vec<OsString> = words.collect();
@@ -56,7 +57,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns [`Start::BareOnTerminal`] if a user typed the command line. A terminal in a pod does not count.
+/// Returns [`Start::BareOnTerminal`] if the process runs in a terminal outside a pod.
 fn start() -> Start {
     let typed = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if typed && std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {

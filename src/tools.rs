@@ -1,4 +1,4 @@
-//! The commands of the toolbox, and the process that they run.
+//! The commands of the toolbox, and the controller process that they run.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -29,13 +29,12 @@ use controller::reconcile::Observers;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
 mod completion;
-mod man;
 #[cfg(test)]
 mod reference;
 
 pub(crate) use self::completion::complete;
 
-/// The commands of the toolbox, each with one line of help.
+/// The names of the commands, each with one line of help.
 pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("why", "Explain the replica count of an HPA and its next decision."),
     ("console", "Show all HPAs of a cluster on a page in the browser."),
@@ -48,7 +47,7 @@ pub(crate) const COMMANDS: &[(&str, &str)] = &[
     ("completion", "Print the completion script of a shell."),
 ];
 
-/// The controller process of this program, for the commands.
+/// The controller process of this program. Commands such as `demo` run it.
 pub const PROCESS: Process = &ThisProcess;
 
 #[derive(Debug)]
@@ -97,8 +96,7 @@ pub(crate) fn parse(program: Program, words: &[String]) -> Option<Result<Invocat
             return Some(completion::parse(program, rest).map(Invocation::Help));
         }
         Some((first, rest)) if first == "man" => {
-            let tree = || completion::tree(Program::Concertina, &[]);
-            return Some(man::parse(program, rest, tree).map(Invocation::Help));
+            return Some(completion::write_manual(program, rest).map(Invocation::Help));
         }
         _ => {}
     }

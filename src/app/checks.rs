@@ -1,4 +1,4 @@
-//! Checks at the start of the process (the first sync of the caches, the user of its requests), and health checks.
+//! Health checks, and checks at the start of the process: the first sync of the caches, and the user of the requests.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::AppError;
 use super::guard::HandoverSetup;
+use super::guard::TakeoverSetup;
 use super::leader::LeaderElection;
-use super::takeover_setup::TakeoverSetup;
 use crate::cli::Config;
 use crate::permissions::check::Findings;
 use crate::serve::{Health, NotReady, Scope};
@@ -21,11 +21,12 @@ use kube::Api;
 use kube::api::PostParams;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
-/// Time without an event or a bookmark after which a cache does not count as current. A silent watch is replaced after
-/// 90 s, so by this time its replacement is silent too.
+/// Maximum time without an event or a bookmark for a current cache. A silent watch is replaced after 90 s, so a longer
+/// silence means that the new watch is silent, too.
 const MAX_CACHE_AGE: Duration = Duration::from_mins(2);
 
-/// Adds the health checks. A standby replica is ready, because it has the same caches as the leader.
+/// Adds the health checks, except the state of the handover. A standby replica is ready, because it has the same caches
+/// as the leader.
 pub(super) fn add(
     health: &Health,
     assembly: &Assembly,
@@ -65,7 +66,7 @@ pub(super) fn add(
     });
 }
 
-/// Adds the state of the handover. A replica that is in charge of no HPA is ready.
+/// Adds the state of the handover as a detail of a check that never fails.
 pub(super) fn add_handover(health: &Health, handover: Option<&HandoverSetup>) {
     if let Some(handover) = handover {
         let handover = handover.handover();
@@ -73,7 +74,7 @@ pub(super) fn add_handover(health: &Health, handover: Option<&HandoverSetup>) {
     }
 }
 
-/// Creates a check that fails if a watch has not delivered its first list or is silent.
+/// Creates a check that fails if a watch has not received its first list or is silent.
 fn informer(informer: &Informer) -> impl Fn() -> Result<(), NotReady> + Send + use<> {
     let informer = informer.clone();
     move || {
@@ -94,13 +95,15 @@ fn problem(status: &WatchStatus) -> Option<String> {
     }
 }
 
-/// First wait before a retry.
+/// The first and the maximum pause before a retry.
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Reads the user of `client` from the API server, and retries failed requests. With the guard `webhook` or `policy`,
-/// the API server refuses writes by `--built-in-users`, so a process that runs as such a user could not write. If the
-/// API server does not serve this review (before 1.28) or forbids it, the user stays unknown, and a warning is logged.
+/// Checks that the guard does not refuse the writes of this process. With the guard `webhook` or `policy`, the API server
+/// refuses writes by `--built-in-users`.
+///
+/// Reads the user of `client` from the API server, and retries failed requests. If the API server does not serve this
+/// review (before 1.28) or forbids it, the user remains unknown, and a warning is logged.
 ///
 /// # Errors
 /// Returns [`AppError::BuiltInUser`] if the guard refuses the writes of this user.
@@ -139,13 +142,15 @@ pub(super) async fn check(config: &Config, client: &Client) -> Result<(), AppErr
     }
 }
 
-/// The interval between checks of the watches for a rejected certificate.
+/// The interval between checks whether the API server or the client rejects a certificate.
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The interval between logs about an unreachable API server.
+/// The interval between warnings that the caches are not synced.
 const REMINDER: Duration = Duration::from_mins(1);
 
-/// Waits for the first sync of the caches, and logs once a minute why the sync is not complete. A rejected certificate
-/// is an error, because retries would be rejected as well.
+/// Waits for the first sync of the caches. Logs once a minute the error that delays the sync.
+///
+/// # Errors
+/// Returns [`AppError::Certificate`] if a certificate is rejected, because each retry would fail, too.
 pub(super) async fn synced(assembly: &Assembly, server: &str) -> Result<(), AppError> {
     let mut checks = interval_at(Instant::now() + CERTIFICATE_CHECK_INTERVAL, CERTIFICATE_CHECK_INTERVAL);
     let mut reminder = interval_at(Instant::now() + REMINDER / 6, REMINDER);

@@ -1,6 +1,9 @@
-//! The guard of this process, with `--scope=labelled`: the check of the guard's objects and, with
-//! `--handover-guard=webhook`, the webhook and its certificate. Every replica runs them until the process stops, except
-//! in a dry run. The handover of individual HPAs starts when the caches are synced.
+//! Setup of the features that keep two controllers from acting on one HPA: the guard and the handover with
+//! `--scope=labelled`, and takeover safety with `--scope=all`.
+//!
+//! The guard is the check of its objects and, with `--handover-guard=webhook`, the webhook and its certificate. Every
+//! replica runs the guard until the process stops, except in a dry run. The handover and takeover safety are built before
+//! the first watch. They start when the caches are synced.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,19 +15,21 @@ use tokio_util::sync::CancellationToken;
 use super::leader::LeaderElection;
 use super::{AppError, ElectionRuntime};
 use crate::cli::Config;
-use crate::cli::config::HandoverGuard;
+use crate::cli::config::{HandoverGuard, TakeOver as Mode};
 use crate::handover::certificate::Certificate;
-use crate::handover::proof::{Check, CheckedGuard};
 use crate::handover::review::{Plurals, Review};
+use crate::handover::{Check, CheckedGuard};
 use crate::serve::webhook::Webhook;
 use clock::SharedClock;
 use cluster::client::{Client, Clients};
 use cluster::events::{EventOptions, Recorder};
-use controller::assembly::Assembly;
+use controller::assembly::{Assembly, STATUS_MANAGER};
 use controller::election::LeaderState;
 use controller::handover::Handover;
 use controller::handover::objects::GuardObjects;
-use controller::reconcile::Controller;
+use controller::handover::scope::Scope;
+use controller::reconcile::{Controller, Observers};
+use controller::takeover::{Parts, TakeOver};
 use controller::telemetry::metrics::Metrics as Telemetry;
 
 /// The guard before its start.
@@ -37,7 +42,7 @@ pub(super) struct GuardSetup {
 
 impl GuardSetup {
     /// Prepares the check of the guard and, with `--handover-guard=webhook`, binds the port of the webhook. Returns
-    /// `None` for the other guards, which are not checked, and for a dry run, which is in charge of no HPA.
+    /// `None` for a guard other than `webhook` and `policy`, and for a dry run, which is in charge of no HPA.
     ///
     /// # Errors
     /// Returns [`AppError::Serve`] if the port is unavailable or the certificate's files are invalid.
@@ -72,8 +77,8 @@ impl GuardSetup {
         Ok(Some(Self { objects, webhook, provider }))
     }
 
-    /// Starts the guard, which runs until `stop`. A separate thread serves the webhook, so no other work of the process
-    /// delays an answer.
+    /// Starts the guard, which runs until `stop`. A separate thread serves the webhook, so that no other work of the
+    /// process delays a response.
     ///
     /// # Errors
     /// Returns [`AppError::WebhookThread`] if the thread cannot start.
@@ -133,7 +138,7 @@ impl GuardSetup {
     }
 }
 
-/// The handover before its start. The controller writes no HPA before the handover starts.
+/// The handover before its start. The controller writes no HPA before this start.
 #[derive(Debug)]
 pub(super) struct HandoverSetup {
     handover: Arc<Handover>,
@@ -153,7 +158,7 @@ pub(super) struct RunningHandover {
 }
 
 impl HandoverSetup {
-    /// Builds the handover of an assembled controller. `None` if all HPAs are in scope.
+    /// Builds the handover of an assembled controller. Returns `None` with `--scope=all`.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,
@@ -170,7 +175,7 @@ impl HandoverSetup {
         })
     }
 
-    /// Returns the state for the health check.
+    /// Returns the handover, for its health check.
     pub(super) fn handover(&self) -> Arc<Handover> {
         Arc::clone(&self.handover)
     }
@@ -178,9 +183,7 @@ impl HandoverSetup {
     /// Starts the handover, which runs until `stop`. The caches must be synced.
     pub(super) fn start(self, controller: &Arc<Controller>, stop: &CancellationToken) -> RunningHandover {
         let Self { handover, reads, notices, clock, lease, is_dry_run } = self;
-        let options = EventOptions { component: "concertina".to_owned(), ..EventOptions::default() };
-        let (notices, sender) = Recorder::new(notices, clock, options);
-        controller.tasks.spawn("handover events", sender);
+        let notices = recorder(notices, clock, controller, "handover events");
         handover.charges().set_synced();
         controller.tasks.spawn_until(stop, "handover", Arc::clone(&handover).run(reads, notices));
         RunningHandover { handover, lease, is_dry_run }
@@ -188,11 +191,77 @@ impl HandoverSetup {
 }
 
 impl RunningHandover {
-    /// Records that this replica is the leader. `after` is the time since another replica was the leader, if any. A dry
-    /// run is in charge of no HPA.
+    /// Records that this replica is the leader. `after` is the time since another replica was the leader, if any. Has no
+    /// effect in a dry run, which is in charge of no HPA.
     pub(super) fn leads(&self, after: Option<Duration>) {
         if !self.is_dry_run {
             self.handover.leads(after, self.lease);
         }
     }
+}
+
+/// Takeover safety before its start. The controller writes nothing until takeover safety permits writes.
+#[derive(Debug)]
+pub(super) struct TakeoverSetup {
+    takeover: Arc<TakeOver>,
+    reads: Client,
+    notices: Client,
+    clock: SharedClock,
+}
+
+impl TakeoverSetup {
+    /// Builds the takeover safety that `--takeover` selects. Returns `None` for `off`, for a dry run, which writes nothing,
+    /// and for `--scope=labelled`, where the handover decides for each HPA.
+    pub(super) fn prepare(
+        config: &Config,
+        clients: &Clients,
+        clock: SharedClock,
+        telemetry: &Telemetry,
+    ) -> Option<Self> {
+        let holds_back = match config.takeover {
+            _ if config.controller.dry_run || config.controller.scope == Scope::Labelled => return None,
+            Mode::Off => return None,
+            Mode::Wait => true,
+            Mode::Warn => false,
+        };
+        let takeover = TakeOver::new(Parts {
+            period: config.controller.sync_period,
+            lease: config.election.as_ref().map_or(Duration::ZERO, |election| election.timing.lease),
+            holds_back,
+            manager: STATUS_MANAGER,
+            gate: Arc::clone(&clients.gate),
+            telemetry: telemetry.clone(),
+            clock: Arc::clone(&clock),
+        });
+        Some(Self { takeover, reads: clients.watch.clone(), notices: clients.notices.clone(), clock })
+    }
+
+    /// Returns takeover safety as an observer of watch events and concluded syncs. It must be the first observer, so that
+    /// the gate closes before any other reaction to a foreign write.
+    pub(super) fn observers(guard: Option<&Self>) -> Observers {
+        guard.map(|guard| Arc::clone(&guard.takeover) as _).into_iter().collect()
+    }
+
+    /// Returns takeover safety, for its health check.
+    pub(super) fn takeover(&self) -> Arc<TakeOver> {
+        Arc::clone(&self.takeover)
+    }
+
+    /// Starts takeover safety, which runs until `stop`. The caches must be synced.
+    pub(super) fn start(self, controller: &Arc<Controller>, stop: &CancellationToken) -> Arc<TakeOver> {
+        let Self { takeover, reads, notices, clock } = self;
+        let notices = recorder(notices, clock, controller, "takeover events");
+        takeover.begin(controller);
+        let work = Arc::clone(&takeover).run(reads, notices);
+        controller.tasks.spawn_until(stop, "takeover", work);
+        takeover
+    }
+}
+
+/// Creates a recorder of events from `concertina`. The task `name` sends the events.
+fn recorder(client: Client, clock: SharedClock, controller: &Controller, name: &'static str) -> Recorder {
+    let options = EventOptions { component: "concertina".to_owned(), ..EventOptions::default() };
+    let (recorder, sender) = Recorder::new(client, clock, options);
+    controller.tasks.spawn(name, sender);
+    recorder
 }

@@ -1,4 +1,4 @@
-//! Leader election of this process: candidate, leader, former leader.
+//! Leader election of this process.
 
 use std::io;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use controller::election::{Candidate, CandidateExit, Heartbeat, LeaderState, Lea
 use controller::history::replica::transport::PeerTransport;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// The grace period in addition to the Lease duration. A leader that has not renewed its Lease by then counts as stuck.
+/// The time after the Lease duration at which a leader without a renewal fails its health check.
 const TOLERANCE: Duration = Duration::from_secs(20);
 
-/// The runtime of the election.
+/// The tokio runtime of the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElectionRuntime {
-    /// The runtime of the process. Virtual time needs a single runtime.
+    /// The runtime of the process. Tests in virtual time need a single runtime.
     Shared,
     /// A separate thread with its own runtime and connections, so that no other work of the process delays a
     /// renewal.
     Separate,
 }
 
-/// A candidate before its start.
+/// The candidate before its start.
 #[derive(Debug)]
 pub(super) struct LeaderElection {
     candidate: Candidate,
@@ -46,11 +46,11 @@ pub(super) struct LeaderElection {
     heartbeat: Option<Heartbeat>,
 }
 
-/// A running candidate.
+/// The running candidate.
 #[derive(Debug)]
 pub(super) struct Candidacy {
     leader_state: watch::Receiver<LeaderState>,
-    /// Without a value if the candidate panicked.
+    /// Receives the reason of the exit, or an error if the candidate panicked.
     running: oneshot::Receiver<CandidateExit>,
     release: CancellationToken,
     lease: Arc<str>,
@@ -58,7 +58,7 @@ pub(super) struct Candidacy {
     _heartbeat: Option<AbortOnDropHandle<()>>,
 }
 
-/// Reports whether a leader still renews its Lease.
+/// The health check of the election: whether the leader renews its Lease.
 #[derive(Debug, Clone)]
 pub(super) struct Renewal {
     leader_state: watch::Receiver<LeaderState>,
@@ -68,7 +68,7 @@ pub(super) struct Renewal {
 }
 
 impl ElectionRuntime {
-    /// Starts a task on this runtime. `name` is the name of a separate thread. The receiver gets the result.
+    /// Starts a task on this runtime. A separate thread has the name `name`. The returned receiver gets the result.
     pub(super) fn start<T: Send + 'static>(
         self,
         name: &str,
@@ -76,7 +76,7 @@ impl ElectionRuntime {
     ) -> io::Result<oneshot::Receiver<T>> {
         let (ended, running) = oneshot::channel();
         let run = async move {
-            // An error means that the process no longer waits for the result.
+            // An error means that the receiver was dropped.
             let _ = ended.send(task.await);
         };
         match self {
@@ -93,8 +93,8 @@ impl ElectionRuntime {
 }
 
 impl LeaderElection {
-    /// Builds the candidate that the flags configure. From then on, only the leader may write. Returns `None`
-    /// without leader election and for a dry run, which writes nothing and needs no Lease.
+    /// Builds the candidate that the flags configure. After this call, only the leader may write. Returns `None` without
+    /// leader election and for a dry run, which writes nothing and needs no Lease.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,
@@ -109,7 +109,7 @@ impl LeaderElection {
         let leases = Leases::new(&clients.lease, &election.namespace, &election.name, timing.request())
             .with_peer(link.map(|link| Arc::new(move || link.advertised()) as Advertised));
         let gate = Arc::clone(&clients.gate);
-        // The seed differs from the seed of the watches: equal seeds would correlate their waits.
+        // A seed other than that of the watches, because equal seeds would give equal random delays.
         let jitter = Jitter::seeded(seed.rotate_left(32));
         let heartbeat = (runtime == ElectionRuntime::Separate).then(Heartbeat::new);
         let beating = heartbeat.clone();
@@ -132,7 +132,7 @@ impl LeaderElection {
         Some(Self { candidate, identity, leader_state, renewal, runtime, heartbeat: beating })
     }
 
-    /// Returns the state for the health check.
+    /// Returns the health check.
     pub(super) fn renewal(&self) -> Renewal {
         self.renewal.clone()
     }
@@ -165,7 +165,7 @@ impl LeaderElection {
         let release = CancellationToken::new();
         let Renewal { lease, timing, .. } = self.renewal;
         telemetry.leader(&lease, false);
-        // If this task ends, the candidate stops as if the process had hung.
+        // The candidate stops if this task stops, as after a hang of the process.
         let heartbeat = self.heartbeat.map(|heartbeat| {
             AbortOnDropHandle::new(tokio::spawn(async move {
                 loop {
@@ -189,7 +189,7 @@ impl Candidacy {
     pub(super) async fn leads(&mut self, stop: &CancellationToken) -> bool {
         let leads =
             self.leader_state.wait_for(|leader_state| matches!(leader_state, LeaderState::Leader { .. }));
-        // An error means that the candidate has exited, which `lost` reports.
+        // An error means that the candidate has exited. `Candidacy::lost` then returns the reason.
         let led = stop.run_until_cancelled(leads).await.is_some();
         if led {
             self.telemetry.leader(&self.lease, true);
@@ -197,8 +197,8 @@ impl Candidacy {
         led
     }
 
-    /// Returns the time from the last renewal or release of the Lease by another replica to the start of this
-    /// term. Returns `None` if no other replica held the Lease.
+    /// Returns the time from the last renewal or release of the Lease by another replica to the start of this replica's
+    /// term. Returns `None` if no other replica has held the Lease.
     pub(super) fn since_others(&self) -> Option<Duration> {
         match *self.leader_state.borrow() {
             LeaderState::Leader { since_others, .. } => since_others,
@@ -206,7 +206,7 @@ impl Candidacy {
         }
     }
 
-    /// Returns the number of transitions of the Lease, if this replica holds it.
+    /// Returns `leaseTransitions` of the Lease, or `None` if another replica holds the Lease.
     pub(super) fn term(&self) -> Option<i32> {
         match *self.leader_state.borrow() {
             LeaderState::Leader { term, .. } => Some(term),
@@ -225,7 +225,7 @@ impl Candidacy {
         }
     }
 
-    /// Releases the Lease, if this replica holds it. All work must have stopped before the call.
+    /// Releases the Lease, if this replica holds it. All syncs must have stopped before this call.
     pub(super) async fn release(self) -> Result<(), AppError> {
         self.release.cancel();
         let ended = timeout(RELEASE, self.running).await;
@@ -241,7 +241,7 @@ impl Candidacy {
 }
 
 impl Renewal {
-    /// Fails if this replica is the leader and its last renewal is so old that the candidate must be stuck.
+    /// Fails if this replica is the leader and has not renewed its Lease for the Lease duration plus [`TOLERANCE`].
     pub(super) fn check(&self) -> Result<(), NotReady> {
         let leads = matches!(*self.leader_state.borrow(), LeaderState::Leader { .. });
         let Some(deadline) = self.gate.leading_until().filter(|_| leads) else {

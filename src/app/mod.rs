@@ -1,15 +1,13 @@
 //! The process: builds, starts and supervises all components, and stops them in order.
 //!
-//! Start: serve all ports, fill the caches from the watches, and then become a candidate for the Lease. A standby
-//! replica keeps the same caches as the leader. Shutdown: turn unready, start no new syncs, finish syncs in flight,
-//! flush events and the checkpoint, release the Lease, and stop serving last.
+//! At the start, the process serves all ports, fills the caches from the watches, and then becomes a candidate for the
+//! Lease. A standby replica keeps the same caches as the leader. At the shutdown, the process turns unready, starts no new
+//! syncs, finishes syncs in flight, flushes events and the checkpoint, releases the Lease, and stops serving last.
 
 mod checks;
-mod error;
 mod guard;
 mod leader;
-mod replication;
-mod takeover_setup;
+mod work;
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -18,59 +16,114 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use self::error::AppError;
+use self::guard::TakeoverSetup;
 use self::guard::{GuardSetup, HandoverSetup};
 pub use self::leader::ElectionRuntime;
 use self::leader::LeaderElection;
-use self::replication::{HistoryRestore, Replication};
-use self::takeover_setup::TakeoverSetup;
+use self::work::{HistoryRestore, Replication, work};
 use crate::cli::Config;
 use crate::console::{Rows, Shown};
 use crate::permissions;
-use crate::serve::{Access, Component, ConsolePages, Endpoints, Health, Server, serve_connection};
+use crate::serve::{
+    Access, Component, ConsolePages, Endpoints, Health, ServeError, Server, serve_connection,
+};
 use clock::SharedClock;
-use cluster::client::{ClientOptions, Clients, ServiceAccount};
+use cluster::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use cluster::gate::{Gate, Refusal};
 use cluster::jitter::Jitter;
-use cluster::kubeconfig;
+use cluster::kubeconfig::{self, KubeconfigError};
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::election;
 use controller::handover::page::{HANDOVER, page as handover_page};
+use controller::history::replica::Source;
 use controller::history::replica::peers::Peers;
 use controller::history::replica::transport::{Connect, PeerTransport, ServedPages};
-use controller::history::replica::{Handover, Source};
 use controller::options::MetricSources;
 use controller::page::PARITY;
 use controller::reconcile::{Observer, Observers};
 use controller::shadow::Parity;
-use controller::tasks::Tasks;
+use controller::tasks::{TaskFailure, Tasks};
 use controller::telemetry::RequestMetrics;
 use controller::telemetry::metrics::Metrics as Telemetry;
 use sources::{SourceFile, Sources};
 
-/// Time limit for syncs in flight at shutdown. The limits for the syncs, the remaining events and the Lease
-/// together fit into the default grace period of a pod, 30 s.
-const DRAIN: Duration = Duration::from_secs(15);
-/// Time limit at shutdown for sending the remaining events, and for the last write of the checkpoint.
-const FLUSH: Duration = Duration::from_secs(5);
 /// Time limit for the release of the Lease.
 const RELEASE: Duration = Duration::from_secs(5);
+
+/// The error that kept the controller from starting or made it stop. The process exits with code 1.
+#[derive(Debug, thiserror::Error)]
+pub enum AppError {
+    /// The kubeconfig or the in-cluster configuration is missing or invalid.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The client for the configured cluster could not be built.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The API server's certificate or the client's certificate was rejected.
+    #[error(
+        "failed to connect to {server}: {message}; check certificate-authority, client-certificate and tls-server-name \
+         of the kubeconfig"
+    )]
+    Certificate {
+        /// The URL of the API server.
+        server: String,
+        /// The cause, in the words of Go's TLS client.
+        message: String,
+    },
+    /// The file of metric sources is unusable.
+    #[error("--metric-sources: {0}")]
+    Sources(#[from] sources::FileError),
+    /// The ports could not be served as configured.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// A unique identity for the Lease could not be built.
+    #[error(transparent)]
+    Identity(#[from] election::IdentityError),
+    /// The Lease is lost, and another replica may be the leader.
+    #[error("lost leadership: {0}")]
+    LeaseLost(election::LostReason),
+    /// The candidate exited unexpectedly, so the Lease is not renewed.
+    #[error("lost leadership: the candidate exited: {0}")]
+    CandidateExited(String),
+    /// The thread of the election could not start.
+    #[error("failed to start the election thread: {0}; raise the thread limit")]
+    ElectionThread(#[source] std::io::Error),
+    /// The thread of the webhook could not start.
+    #[error("failed to start the webhook thread: {0}; raise the thread limit")]
+    WebhookThread(#[source] std::io::Error),
+    /// The guard refuses the writes of this process.
+    #[error(
+        "cannot use --handover-guard={guard}: this process runs as {user}, one of --built-in-users, so the guard \
+         also refuses its writes; run the pods as a separate ServiceAccount, as in the manifests"
+    )]
+    BuiltInUser {
+        /// The user name of this process.
+        user: String,
+        /// The value of `--handover-guard`.
+        guard: &'static str,
+    },
+    /// The Lease was not released, so the next leader must wait until it expires.
+    #[error("failed to release Lease {0}; the next leader must wait until the Lease expires")]
+    LeaseNotReleased(String),
+    /// A task panicked. The controller then shut down gracefully.
+    #[error(transparent)]
+    Task(#[from] TaskFailure),
+}
 
 /// The environment of one controller process.
 #[derive(Debug, Clone)]
 pub struct RunContext {
-    /// The API server's name in logs.
+    /// The name of the API server in logs, such as its URL.
     pub server: String,
-    /// The time of day.
+    /// The source of the time of day.
     pub clock: SharedClock,
     /// The identity of this process in the Lease.
     pub identity: String,
     /// The transport between replicas. `None` disables the replication of histories.
     pub link: Option<Arc<dyn PeerTransport>>,
-    /// Further observers of concluded syncs.
+    /// Further observers of watch events and concluded syncs.
     pub observers: Observers,
     /// The choice of each HPA's offset within the sync period.
     pub phase: Phase,
@@ -129,7 +182,7 @@ pub async fn run_with(
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    // Cancelled with the token of the caller, or when a task fails.
+    // This token is cancelled with the token of the caller, or when a task fails.
     let stop = stop.child_token();
     let RunContext { server, clock, identity, link, observers, phase, election } = surroundings;
     let access = Access::new(
@@ -239,12 +292,12 @@ pub async fn run_with(
     let guards = (guard, handover);
     let start = (server.as_str(), checks::check(config, &clients.guard));
     let work = work(&assembly, leading, guards, past, start, &telemetry, [&stop, &watches]);
-    // Boxed, because the future is large and moves into the supervision.
+    // The future is boxed, because it is large and moves.
     let result = supervised(&tasks, Box::pin(work), &stop).await;
 
     watches.cancel();
     serving.cancel();
-    // `tasks` records a panic of the server as the failure of its task.
+    // `tasks` records a panic of the server, so the result is ignored.
     let _ = server_task.await;
     tracing::info!("concertina stopped");
     match (tasks.failure(), result) {
@@ -258,7 +311,7 @@ pub async fn run_with(
     }
 }
 
-/// Runs `work`, and cancels `stop` when a task fails. A panic in `work` itself counts as the failure of a task.
+/// Runs `work`, and cancels `stop` when a task fails. A panic of `work` is recorded as the failure of a task.
 async fn supervised(
     tasks: &Tasks,
     work: impl Future<Output = Result<(), AppError>>,
@@ -276,119 +329,14 @@ async fn supervised(
     }
 }
 
-/// Runs the controller from the first list to the release of the Lease.
-async fn work(
-    assembly: &Assembly,
-    leading: Option<(LeaderElection, Replication)>,
-    (guard, handover): (Option<TakeoverSetup>, Option<HandoverSetup>),
-    past: Option<HistoryRestore>,
-    (server, identity): (&str, impl Future<Output = Result<(), AppError>>),
-    telemetry: &Telemetry,
-    [stop, watches]: [&CancellationToken; 2],
-) -> Result<(), AppError> {
-    let Some(synced) = stop.run_until_cancelled(checks::synced(assembly, server)).await else {
-        return Ok(());
-    };
-    synced?;
-    let Some(identified) = stop.run_until_cancelled(identity).await else { return Ok(()) };
-    identified?;
-    let controller = &assembly.controller;
-    tracing::info!(hpas = controller.hpas.len(), pods = controller.pods.len(), "caches synced");
-    let takeover = guard.map(|guard| guard.start(controller, watches));
-    let handover = handover.map(|handover| handover.start(controller, watches));
-    let Some((leading, mut replication)) = leading else {
-        if let Some(takeover) = &takeover {
-            takeover.leads(None);
-        }
-        if let Some(handover) = &handover {
-            handover.leads(None);
-        }
-        sync_until(assembly, past, Handover::Nothing, stop).await;
-        return Ok(());
-    };
-    let mut candidacy = leading.start(telemetry)?;
-    if replication.follow_until(candidacy.leads(stop)).await {
-        let inheritance = candidacy.term().map_or(Handover::Nothing, |term| replication.take_over(term));
-        replication.leads();
-        if let Some(takeover) = &takeover {
-            takeover.leads(candidacy.since_others());
-        }
-        if let Some(handover) = &handover {
-            handover.leads(candidacy.since_others());
-        }
-        // A former leader stops at once, because any further write could conflict with the new leader.
-        tokio::select! {
-            biased;
-            lost = candidacy.lost() => {
-                replication.lost();
-                return Err(lost);
-            }
-            in_order = sync_until(assembly, past, inheritance, stop) => {
-                // An aborted sync may still change its history after the copy, so no final history exists to
-                // copy.
-                if in_order {
-                    replication.conclude().await;
-                }
-            }
-        }
-    }
-    candidacy.release().await
-}
-
-/// Restores histories and syncs until `stop`. Then finishes syncs, events and the checkpoint within their time limits.
-/// Returns whether the restore and every sync finished.
-async fn sync_until(
-    assembly: &Assembly,
-    past: Option<HistoryRestore>,
-    inheritance: Handover,
-    stop: &CancellationToken,
-) -> bool {
-    let controller = &assembly.controller;
-    let checkpoint = match past.map(|past| stop.run_until_cancelled(past.restore(controller, inheritance))) {
-        None => None,
-        // Boxed, because the future is large and completes long before the syncs end.
-        Some(restore) => match Box::pin(restore).await {
-            Some(checkpoint) => checkpoint,
-            // The restore did not finish, so the next leader must restore the histories.
-            None => return false,
-        },
-    };
-    let running = Arc::clone(controller).run(stop.clone());
-    let in_order = tokio::select! {
-        biased;
-        () = running => true,
-        () = async { stop.cancelled().await; tokio::time::sleep(DRAIN).await } => {
-            tracing::warn!(limit = ?DRAIN, "aborted syncs that did not finish in time");
-            false
-        }
-    };
-    let flush = timeout(FLUSH, controller.events.flush());
-    let finish = timeout(FLUSH, async {
-        if let Some(checkpoint) = checkpoint {
-            checkpoint.finish(in_order).await;
-        }
-    });
-    let (flushed, finished) = futures::future::join(flush, finish).await;
-    if flushed.is_err() {
-        tracing::warn!(limit = ?FLUSH, "failed to send all events in time");
-    }
-    if finished.is_err() {
-        tracing::warn!(
-            limit = ?FLUSH,
-            "failed to write the checkpoint of histories in time; the checkpoint lacks the last seconds"
-        );
-    }
-    in_order
-}
-
-/// Derives a seed from the time and the identity. The seed differs between processes.
+/// Derives a random seed for this process from the time and the identity.
 fn seed(clock: &SharedClock, identity: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (clock.now().as_nanosecond(), identity).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Returns the client options from the flags: rate limits, write gate, metrics and credentials.
+/// Returns the client options that the flags configure: rate limits, write gate, metrics and credentials.
 pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     ClientOptions {
         qps: config.controller.qps.map_or(0.0, narrow),
@@ -405,8 +353,8 @@ pub fn client_options(config: &Config, telemetry: &Telemetry) -> ClientOptions {
     }
 }
 
-/// Converts a rate for the token bucket. A rate above the range of a 32-bit float becomes infinite, which
-/// means unlimited.
+/// Converts a rate for the token bucket. A rate above the range of a 32-bit float becomes infinite, which means no
+/// limit.
 #[expect(clippy::cast_possible_truncation, reason = "a rate needs no more digits than a 32-bit float has")]
 fn narrow(rate: f64) -> f32 {
     rate as f32

@@ -1,6 +1,6 @@
-//! One record of comma-separated values, read and written like Go's `encoding/csv`, which pflag uses.
+//! Reads and writes one record of comma-separated values like Go's `encoding/csv`, which pflag uses.
 
-/// The reason why a text contains no record, in the words of Go.
+/// The reason why a text contains no record, with Go's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CsvError {
     /// The text has no line with content.
@@ -9,13 +9,13 @@ pub(super) enum CsvError {
     /// A line is malformed.
     #[error("{}parse error on line {line}, column {column}: {fault}", record(*.start, *.line))]
     Malformed {
-        /// The first line of the record, from 1.
+        /// The first line of the record, counted from 1.
         start: usize,
-        /// The line of the error.
+        /// The line of the error, counted from 1.
         line: usize,
-        /// The column of the error, in bytes, from 1.
+        /// The column of the error in bytes, counted from 1.
         column: usize,
-        /// The error.
+        /// The error in the line.
         fault: Fault,
     },
 }
@@ -35,16 +35,16 @@ fn record(start: usize, line: usize) -> String {
     if start == line { String::new() } else { format!("record on line {start}; ") }
 }
 
-/// The lines of a text.
+/// Splits a text into lines.
 struct Lines<'a> {
     rest: &'a str,
-    /// The number of lines read, including an attempt at the end.
+    /// The number of calls of [`Lines::next`].
     number: usize,
 }
 
 impl Lines<'_> {
-    /// Returns the next line with its line feed. The carriage return before a line feed or before the end is
-    /// dropped. `None` at the end.
+    /// Returns the next line with its line feed, and drops a carriage return at the end of the line. Returns `None` at the
+    /// end of the text.
     fn next(&mut self) -> Option<String> {
         self.number += 1;
         if self.rest.is_empty() {
@@ -58,10 +58,10 @@ impl Lines<'_> {
     }
 }
 
-/// Reads the first record of a text. Empty lines before it are skipped, lines after it are ignored.
+/// Reads the first record of a text. Skips empty lines before the record, and ignores lines after it.
 ///
 /// # Errors
-/// Returns an error if there is no record, or if a quote is misplaced.
+/// Returns an error if the text has no record, or if a quote is misplaced.
 pub(super) fn read(text: &str) -> Result<Vec<String>, CsvError> {
     let mut lines = Lines { rest: text, number: 0 };
     let mut line = loop {
@@ -127,7 +127,7 @@ pub(super) fn read(text: &str) -> Result<Vec<String>, CsvError> {
     }
 }
 
-/// Writes a record, without a line feed at its end.
+/// Formats a record without a line feed at its end.
 pub(super) fn write<'a>(fields: impl IntoIterator<Item = &'a str>) -> String {
     let fields = fields.into_iter().map(|field| {
         let quoted = field == r"\."

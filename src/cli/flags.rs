@@ -1,8 +1,8 @@
-//! The flags of the controller as clap arguments, by pflag's rules:
+//! The flags of the controller as clap arguments. The syntax follows pflag:
 //!
-//! - `_` equals `-` in a name.
+//! - `_` in a name is equivalent to `-`.
 //! - A boolean takes a value only after `=`: `--flag`, `--flag=false`.
-//! - The last value of a scalar flag wins. The values of a list flag accumulate.
+//! - The last value of a scalar flag takes effect. The values of a list flag accumulate.
 //! - A value may start with a dash.
 
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use std::fmt;
 use clap::{Arg, ArgMatches, Command};
 
 use super::config::{Config, Draft};
-use super::error::{FlagError, Reason};
 use super::values::{Type, last_text};
+use super::{FlagError, Reason};
 use super::{kcm, own};
 
 /// The headings of the help text, in order.
@@ -30,21 +30,21 @@ pub const SERVING: &str = "Secure serving";
 /// Logs, records and version.
 pub const OPERATION: &str = "Operation";
 
-/// A flag of the controller: its syntax, its help text, and the place of its value in the configuration.
+/// A flag of the controller: the syntax, the help text, and the place of the value in the configuration.
 pub struct Flag {
     /// The name, without the leading dashes.
     pub name: &'static str,
     /// The placeholder for a value in help texts.
     pub placeholder: &'static str,
-    /// The default as pflag prints it. Empty for the zero value.
+    /// The default in pflag's output format. Empty for the zero value.
     pub default: &'static str,
-    /// The effect of the flag in Concertina, if it has one.
+    /// The effect of the flag in Concertina.
     pub purpose: Purpose,
     arg: Arg,
     apply: Box<Apply>,
 }
 
-/// Sets the value of a given flag.
+/// Sets the value of a flag in the draft, if the command line contains the flag.
 type Apply = dyn Fn(&mut Draft, &ArgMatches) -> Result<(), FlagError> + Send + Sync;
 
 /// The effect of a flag in Concertina.
@@ -71,7 +71,7 @@ impl fmt::Debug for Flag {
 }
 
 impl Flag {
-    /// Creates a flag whose value is `set` in the configuration if the flag is given.
+    /// Creates a flag. If the command line contains the flag, `set` puts its value into the draft.
     pub(super) fn new<T: Clone + Send + Sync + 'static>(
         name: &'static str,
         of: Type<T>,
@@ -94,7 +94,7 @@ impl Flag {
         }
     }
 
-    /// Creates a flag without effect. A given value other than the default causes a warning.
+    /// Creates a flag without effect. A value other than the default causes a warning.
     pub(super) fn ignored<T: Clone + Default + PartialEq + Send + Sync + 'static>(
         name: &'static str,
         of: Type<T>,
@@ -111,7 +111,7 @@ impl Flag {
         Self { purpose: Purpose::Ignored { reason }, arg: flag.arg.clone().hide(true), ..flag }
     }
 
-    /// Creates a flag that Kubernetes has removed. Every given value causes a warning.
+    /// Creates a flag that Kubernetes has removed. Every value causes a warning.
     pub(super) fn removed<T: Clone + Send + Sync + 'static>(
         name: &'static str,
         of: Type<T>,
@@ -124,7 +124,7 @@ impl Flag {
         Self { purpose: Purpose::Ignored { reason }, arg: flag.arg.clone().hide(true), ..flag }
     }
 
-    /// Sets heading and help text.
+    /// Sets the heading and the help text, and marks the flag as effective.
     pub(super) fn help(self, heading: &'static str, usage: &'static str) -> Self {
         let default = match self.default {
             "" | "false" => String::new(),
@@ -139,7 +139,7 @@ impl Flag {
         Self { arg: self.arg.short(letter), ..self }
     }
 
-    /// Returns the flag as help prints it: `-v, --v`.
+    /// Returns the flag as in help texts, such as `-v, --v`.
     pub fn printed(&self) -> String {
         match self.arg.get_short() {
             Some(letter) => format!("-{letter}, --{}", self.name),
@@ -156,7 +156,7 @@ impl Flag {
     }
 }
 
-/// Creates a flag: `check` validates its value, and `place` locates the value in the configuration.
+/// Creates a flag. `check` validates the value, and `place` returns its place in the draft.
 pub(super) fn flag<T: Clone + Send + Sync + 'static, V>(
     name: &'static str,
     of: Type<T>,
@@ -170,7 +170,7 @@ pub(super) fn flag<T: Clone + Send + Sync + 'static, V>(
     })
 }
 
-/// The flags that a command line may contain.
+/// A set of flags, by name.
 #[derive(Debug)]
 pub struct FlagSet(BTreeMap<&'static str, Flag>);
 
@@ -189,7 +189,7 @@ impl FlagSet {
         self.0.values()
     }
 
-    /// Adds these flags to a command.
+    /// Adds all flags of this set to a command, in the order of their headings.
     pub fn add_to(&self, command: Command) -> Command {
         let rank = |flag: &Flag| match flag.purpose {
             Purpose::Effective { heading, .. } => HEADINGS.iter().position(|other| *other == heading),
@@ -212,7 +212,7 @@ impl FlagSet {
             ))
     }
 
-    /// Parses the arguments of a command with these flags.
+    /// Parses the arguments of a command from [`FlagSet::add_to`].
     ///
     /// # Errors
     /// Returns the first unknown flag, the first flag with a value of another type, or the positional arguments.
@@ -224,7 +224,7 @@ impl FlagSet {
         let words: Vec<_> = words.into_iter().map(|word| dashed(&command, word)).collect();
         let matches = command.try_get_matches_from(words)?;
         let arguments: Vec<String> = matches.get_many(ARGUMENTS).into_iter().flatten().cloned().collect();
-        // Empty variables in scripts leave empty arguments, which kube-controller-manager accepts too.
+        // Empty variables in scripts become empty arguments, which kube-controller-manager accepts, too.
         if arguments.iter().all(String::is_empty) {
             Ok(matches)
         } else {
@@ -235,7 +235,7 @@ impl FlagSet {
     /// Resolves and validates the parsed flags.
     ///
     /// # Errors
-    /// Returns the first flag whose value is not allowed.
+    /// Returns the first flag with a value that is not allowed.
     pub fn config(&self, matches: &ArgMatches) -> Result<Config, FlagError> {
         let mut draft = Draft::default();
         for flag in self.flags() {
@@ -254,7 +254,7 @@ impl FlagSet {
 }
 
 impl Config {
-    /// Returns the value of every flag, given or default.
+    /// Returns the value of every flag by name, from the command line or by default.
     pub fn flag_values(&self) -> BTreeMap<String, String> {
         let all = kcm::flags().into_iter().chain(own::flags());
         let mut flags: BTreeMap<_, _> =

@@ -1,4 +1,4 @@
-//! The feature gates of the HPA controller at the emulated version.
+//! The feature gates of the HPA controller, by emulated version.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use autoscaling::settings::{Settings, Version};
 
 use super::values::parse_bool;
 
-/// The resolved gates of the HPA controller.
+/// The state of each gate of the HPA controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "gates are set one by one")]
 pub struct Gates {
-    /// HPAScaleToZero
+    /// `HPAScaleToZero`.
     pub scale_to_zero: bool,
-    /// HPAConfigurableTolerance
+    /// `HPAConfigurableTolerance`.
     pub configurable_tolerance: bool,
-    /// HPAGeneration
+    /// `HPAGeneration`.
     pub generation: bool,
-    /// HPAOptimizedSelectorStore
+    /// `HPAOptimizedSelectorStore`.
     pub optimized_selector_store: bool,
-    /// PodLevelResources
+    /// `PodLevelResources`.
     pub pod_level_resources: bool,
-    /// StaleControllerConsistencyHPA
+    /// `StaleControllerConsistencyHPA`.
     pub stale_consistency: bool,
 }
 
 /// An invalid feature gate or emulated version, with kube-controller-manager's text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
-    /// The component is not `kube`, the only one that exists.
+    /// The component is not `kube`, the only registered component.
     #[error("component not registered: {0}")]
     Component(String),
     /// An item has no value.
@@ -39,9 +39,9 @@ pub enum GateError {
     Value {
         /// The gate.
         gate: String,
-        /// Its value.
+        /// The value of the gate.
         value: String,
-        /// The parser's text.
+        /// The text of the parser's error.
         error: String,
     },
     /// The emulated version does not have the gate.
@@ -49,7 +49,7 @@ pub enum GateError {
     PreAlpha {
         /// The gate.
         gate: String,
-        /// Its value.
+        /// The value of the gate.
         on: bool,
         /// The emulated version.
         version: &'static str,
@@ -65,10 +65,10 @@ pub enum GateError {
     TwoVersions,
 }
 
-/// The stage of a gate at a version.
+/// The stage of a gate at an emulated version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Not defined at the version, and therefore off.
+    /// Undefined, and therefore off.
     PreAlpha,
     /// Off by default.
     Alpha,
@@ -107,8 +107,11 @@ fn printed(version: Version) -> &'static str {
 }
 
 impl Gates {
-    /// Resolves `component:Gate=bool` items. The component may be empty, omitted or `kube`. Also returns the gates
-    /// that the HPA controller does not have, once each.
+    /// Resolves items of the form `component:Gate=bool`. The component may be empty, omitted or `kube`. Also returns the
+    /// names of gates that the HPA controller does not have, without duplicates.
+    ///
+    /// # Errors
+    /// Returns the first invalid item.
     pub fn resolve(version: Version, items: &[String]) -> Result<(Self, Vec<String>), GateError> {
         let mut set = BTreeMap::new();
         let mut unknown = Vec::new();
@@ -159,7 +162,7 @@ impl Gates {
         Ok((gates, unknown))
     }
 
-    /// Copies the gates that affect decisions to the settings of the core.
+    /// Sets the gates that affect decisions in the settings of the core.
     pub fn apply(self, settings: &mut Settings) {
         settings.scale_to_zero = self.scale_to_zero;
         settings.configurable_tolerance = self.configurable_tolerance;
@@ -169,7 +172,7 @@ impl Gates {
     }
 }
 
-/// Parses `--emulated-version`: `1.36`, `v1.37`, `kube=1.36`. Several items must have the same version.
+/// Parses `--emulated-version`, such as `1.36`, `v1.37` or `kube=1.36`. All items must have the same version.
 pub(super) fn parse_versions(items: &[String]) -> Result<Version, GateError> {
     let mut version = None;
     for item in items {

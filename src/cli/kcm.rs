@@ -1,12 +1,11 @@
 //! Every flag of kube-controller-manager v1.36.3 and v1.37.1, so that a copied command line starts.
 //!
-//! A flag that only one of the two versions has is accepted under both emulated versions.
+//! Both emulated versions accept a flag that only one of the two versions has.
 
 use super::config::checks::{
-    above_zero, at_least_one, at_least_zero, burst, log_format, negative_as_zero, nonempty, path, qps,
-    tolerance, version,
+    above_zero, at_least_one, at_least_zero, burst, cipher_suites, curves, header_names, log_format,
+    minimum_tls, negative_as_zero, nonempty, open_paths, path, port, qps, tolerance, version,
 };
-use super::config::serving::{cipher_suites, curves, header_names, minimum_tls, open_paths, port};
 use super::flags::{AUTOSCALING, CLUSTER, ELECTION, Flag, OPERATION, SERVING, flag};
 use super::values::{
     BOOL, CERT_KEY, DURATION, FEATURE_GATES, FLOAT32, FLOAT64, INT, INT32, INT32S, IP, LEVEL, MODULE_LEVELS,
@@ -31,7 +30,7 @@ const REMOVED: &str = "removed from Kubernetes; use --horizontal-pod-autoscaler-
 const REST_CLIENTS: &str = "removed from Kubernetes; metrics always come from the metrics APIs";
 const CPU_TAINT: &str = "renamed to --horizontal-pod-autoscaler-cpu-initialization-period in Kubernetes";
 
-/// The flags of kube-controller-manager, in the order of its sections.
+/// Returns the flags of kube-controller-manager, in the order of the sections of its help text.
 pub fn flags() -> Vec<Flag> {
     vec![
         // Authentication
@@ -122,7 +121,7 @@ pub fn flags() -> Vec<Flag> {
         // Device-taint-eviction-controller
         Flag::ignored("concurrent-device-taint-eviction-syncs", INT32, "8", OTHER),
         // Disruption-controller
-        Flag::ignored("concurrent-disruption-syncs", INT32, "1", OTHER), // only in 1.37
+        Flag::ignored("concurrent-disruption-syncs", INT32, "1", OTHER), // v1.37 only
         // Endpoints-controller
         Flag::ignored("concurrent-endpoint-syncs", INT32, "5", OTHER),
         Flag::ignored("endpoint-updates-batch-period", DURATION, "", OTHER),
@@ -353,7 +352,7 @@ pub fn flags() -> Vec<Flag> {
                  repeatable.",
         ),
         // Service-lb-controller
-        Flag::ignored("concurrent-service-syncs", INT32, "1", OTHER), // only in 1.36
+        Flag::ignored("concurrent-service-syncs", INT32, "1", OTHER), // v1.36 only
         // Serviceaccount-controller
         Flag::ignored("concurrent-serviceaccount-token-syncs", INT32, "5", OTHER),
         Flag::ignored("root-ca-file", TEXT, "", OTHER),
@@ -367,7 +366,7 @@ pub fn flags() -> Vec<Flag> {
     ]
 }
 
-/// Flags that Kubernetes has removed and that scripts may still set.
+/// Returns the flags that Kubernetes has removed and that scripts may still set.
 pub fn removed_flags() -> Vec<Flag> {
     vec![
         Flag::removed("horizontal-pod-autoscaler-upscale-delay", DURATION, REMOVED),
@@ -395,7 +394,7 @@ mod tests {
         let flags = flags().into_iter().chain(own::flags());
         let words = flags
             .map(|flag| (flag.name, flag.default.trim_matches(['[', ']'])))
-            // The Lease of kube-controller-manager is never used.
+            // This flag is excluded, because Concertina does not use its default, the Lease of kube-controller-manager.
             .filter(|(name, default)| !default.is_empty() && *name != "leader-elect-resource-name")
             .map(|(name, default)| format!("--{name}={default}"));
         let mut config = FlagSet::controller().resolve(words).unwrap();

@@ -1,36 +1,40 @@
 //! The command line of kube-controller-manager, parsed by pflag's rules.
 //!
-//! [`kcm`] lists kube-controller-manager's flags, and [`own`] lists Concertina's additional flags, each with
-//! its place in the [`Config`]. [`flags`] converts them to clap arguments.
-
-use std::ffi::OsStr;
-use std::fmt;
-use std::path::Path;
-
-use clap::error::ErrorKind;
-use clap::{ArgMatches, Command};
+//! [`kcm`] lists kube-controller-manager's flags, and [`own`] lists Concertina's additional flags. Both name the place of
+//! each flag in the [`Config`]. [`flags`] converts the flags to clap arguments.
 
 pub mod config;
 mod csv;
-mod error;
 pub mod flags;
 pub mod gates;
 pub mod kcm;
 pub mod own;
 pub mod values;
 
-pub use config::Config;
-pub use error::{CliError, FlagError, Reason};
+use std::error::Error as _;
+use std::ffi::OsStr;
+use std::fmt::{self, Display};
+use std::path::Path;
 
-/// The program's name on the command line, which help texts repeat.
+use autoscaling::go;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Command};
+use controller::election::TimingError;
+
+pub use self::config::Config;
+use self::gates::GateError;
+use crate::serve::options::OpenPathsError;
+use crate::serve::tls::options::TlsListError;
+
+/// The name of the program on the command line. Help texts use this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Program {
     /// `concertina`.
     #[default]
     Concertina,
-    /// The kubectl plugin, which kubectl runs as `kubectl-concertina`.
+    /// `kubectl-concertina`: the kubectl plugin.
     KubectlPlugin,
-    /// The completion of the plugin, which kubectl runs as `kubectl_complete-concertina`.
+    /// `kubectl_complete-concertina`: the completion of the kubectl plugin.
     KubectlCompletion,
 }
 
@@ -63,7 +67,7 @@ pub enum Parsed<T> {
     Help(String),
 }
 
-/// Parses the arguments of a command. A request for help returns the help text.
+/// Parses the arguments of a command. Returns the help text if the arguments request it.
 pub(crate) fn matches(command: Command, words: &[String]) -> Result<Parsed<ArgMatches>, CliError> {
     match command.try_get_matches_from(words) {
         Ok(matches) => Ok(Parsed::Options(matches)),
@@ -73,4 +77,163 @@ pub(crate) fn matches(command: Command, words: &[String]) -> Result<Parsed<ArgMa
             Err(CliError::Subcommand(text.trim_start_matches("error: ").trim_end().to_owned()))
         }
     }
+}
+
+/// An invalid command line. The process exits with [`CliError::EXIT_CODE`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CliError {
+    /// A flag or its value is invalid.
+    #[error(transparent)]
+    Flag(#[from] FlagError),
+    /// The arguments of a subcommand are invalid.
+    #[error("{0}")]
+    Subcommand(String),
+    /// The first argument is not a command.
+    #[error("unknown command {} for \"{program}\"{}", go::quote(.word), suggestion(.similar.as_deref()))]
+    UnknownCommand {
+        /// The argument.
+        word: String,
+        /// The invoked program.
+        program: Program,
+        /// A command with a similar name.
+        similar: Option<String>,
+    },
+    /// The command line names no command, and probably does not intend to run the controller.
+    #[error(
+        "a command is missing: \"{program} help\" lists the commands, and \"{program} controller\" runs the controller"
+    )]
+    NoCommand {
+        /// The invoked program.
+        program: Program,
+    },
+    /// An argument is not UTF-8.
+    #[error("argument {0} is not valid UTF-8")]
+    NotText(String),
+}
+
+impl CliError {
+    /// The exit code for an invalid command line.
+    pub const EXIT_CODE: u8 = 2;
+}
+
+/// An error in the flags of the controller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    /// The command line contains an unknown flag.
+    #[error("unknown flag: {flag}{}", suggestion(.similar.as_deref()))]
+    Unknown {
+        /// The flag with its dashes.
+        flag: String,
+        /// A known flag with a similar name.
+        similar: Option<String>,
+    },
+    /// The value has the wrong type or is not allowed.
+    #[error("invalid argument {} for {} flag: {reason}", go::quote(.value), go::quote(.flag))]
+    Invalid {
+        /// The value.
+        value: String,
+        /// The flag with its dashes.
+        flag: String,
+        /// The reason.
+        reason: Reason,
+    },
+    /// The command line contains positional arguments.
+    #[error("\"concertina\" does not take any arguments, got [{}]", quote_all(.0))]
+    Arguments(Vec<String>),
+    /// Another error, such as a flag without its value.
+    #[error("{0}")]
+    Syntax(String),
+}
+
+fn suggestion(similar: Option<&str>) -> String {
+    similar.map(|flag| format!("; did you mean {flag}?")).unwrap_or_default()
+}
+
+fn quote_all(words: &[String]) -> String {
+    words.iter().map(|word| go::quote(word)).collect::<Vec<_>>().join(" ")
+}
+
+impl FlagError {
+    /// Creates the error for a value that is not allowed.
+    pub(crate) fn invalid(name: impl Display, value: impl Into<String>, reason: impl Into<Reason>) -> Self {
+        Self::Invalid { value: value.into(), flag: format!("--{name}"), reason: reason.into() }
+    }
+}
+
+impl From<clap::Error> for FlagError {
+    fn from(error: clap::Error) -> Self {
+        let text = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => Some(text.clone()),
+            _ => None,
+        };
+        match (error.kind(), text(ContextKind::InvalidArg), error.source()) {
+            (ErrorKind::UnknownArgument, Some(flag), _) => {
+                // clap also suggests names with only a few equal letters. A useful suggestion has an equal start.
+                let start = flag.get(.."--xx".len());
+                let similar = text(ContextKind::SuggestedArg);
+                Self::Unknown {
+                    similar: similar.filter(|similar| similar.get(.."--xx".len()) == start),
+                    flag,
+                }
+            }
+            (ErrorKind::ValueValidation, Some(flag), Some(source)) => Self::Invalid {
+                value: text(ContextKind::InvalidValue).unwrap_or_default(),
+                // clap appends the placeholder of the value to the flag.
+                flag: flag.split([' ', '[', '=']).next().unwrap_or_default().to_owned(),
+                reason: Reason::Text(source.to_string()),
+            },
+            _ => {
+                let text = error.to_string();
+                let message = text.split("\n\n").next().unwrap_or_default();
+                Self::Syntax(message.trim_start_matches("error: ").trim_end().to_owned())
+            }
+        }
+    }
+}
+
+/// The reason why a value is not allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// The value does not have the type of the flag. The text is the parser's error.
+    #[error("{0}")]
+    Text(String),
+    /// The value is out of bounds, or is not one of the allowed words.
+    #[error("must be {0}")]
+    MustBe(&'static str),
+    /// The flag requires another flag.
+    #[error("needs --{0}")]
+    Needs(&'static str),
+    /// The guard would refuse the writes of this controller. The text is the user name of the controller.
+    #[error(
+        "cannot be used with --handover-guard=webhook and --handover-guard=policy: the guards refuse writes by \
+         {0}, and this controller would write as that user; run the controller as a separate ServiceAccount"
+    )]
+    GuardRefuses(String),
+    /// A namespace has an invalid name.
+    #[error("{0:?} is not a valid namespace name")]
+    Namespace(String),
+    /// A list of namespaces is empty, which would select the whole cluster.
+    #[error("must name at least one namespace")]
+    NoNamespace,
+    /// A list contains an item twice.
+    #[error("{0} is listed twice")]
+    Twice(String),
+    /// An item does not have the format of a resource.
+    #[error("{0:?} is not a resource with its group, such as deployments.apps")]
+    Resource(String),
+    /// A header has no name.
+    #[error("empty header \"\"")]
+    EmptyHeader,
+    /// A feature gate or an emulated version is invalid.
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    /// The durations of leader election are invalid.
+    #[error(transparent)]
+    Timing(#[from] TimingError),
+    /// A list of cipher suites or curves is invalid.
+    #[error(transparent)]
+    Tls(#[from] TlsListError),
+    /// A path of `--authorization-always-allow-paths` is invalid.
+    #[error(transparent)]
+    OpenPaths(#[from] OpenPathsError),
 }

@@ -1,17 +1,15 @@
-//! Flags that Concertina adds to kube-controller-manager's flags.
+//! The flags that Concertina adds to kube-controller-manager's flags.
 
 use super::config::HISTORY_TOKEN;
 use super::config::checks::{
-    above_zero, at_least_one, at_least_zero, decisions, field_manager, path, response_size, scale_source,
-    status_qps, takeover,
+    BUILT_IN_USERS_TEXT, above_zero, advertised, at_least_one, at_least_zero, built_in_users,
+    controller_name, decisions, field_manager, guard, health_address, namespace, namespaces, path,
+    port_above_zero, response_size, scale_source, scale_targets, scope, status_qps, takeover,
 };
-use super::config::handover::{BUILT_IN_USERS_TEXT, built_in_users, controller_name, guard, scope};
-use super::config::identity::{namespace, namespaces, scale_targets};
-use super::config::serving::{advertised, health_address, port_above_zero};
 use super::flags::{AUTOSCALING, CLUSTER, Flag, METRICS, OPERATION, SERVING, flag};
 use super::values::{BOOL, DURATION, FLOAT32, INT, QUANTITY, STRINGS, TEXT, VERSION};
 
-/// Concertina's additional flags, in the order of their headings.
+/// Returns Concertina's additional flags, in the order of their headings.
 pub fn flags() -> Vec<Flag> {
     vec![
         flag("dry-run", BOOL, "false", Ok, |d| &mut d.config.controller.dry_run)

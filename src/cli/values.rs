@@ -1,4 +1,4 @@
-//! The types of flag values, parsed like pflag and Go parse them, with their error texts.
+//! The types of flag values. Parsing and error texts follow pflag and Go.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,33 +17,33 @@ pub struct Type<T> {
     /// The placeholder for a value in help texts.
     pub(super) placeholder: &'static str,
     form: Form,
-    /// Parses one occurrence. The error continues the text `invalid argument "x" for "--flag" flag: `.
+    /// Parses the value of one occurrence. The error continues the text `invalid argument "x" for "--flag" flag: `.
     parse: fn(&str) -> Result<T, String>,
     read: fn(&ArgMatches, &str) -> Option<T>,
     print: Print<T>,
 }
 
-/// The source of a printed value.
+/// The source of the printed value of a flag.
 #[derive(Debug)]
 enum Print<T> {
     /// The last text on the command line.
     LastText,
-    /// The value.
+    /// The formatted value.
     Value(fn(&T) -> String),
 }
 
 /// The form of a flag on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// A value is required, and the last one wins.
+    /// A value is required, and the last value takes effect.
     Scalar,
-    /// Without a value, the flag means true. The last occurrence wins.
+    /// A flag without a value means true. The last occurrence takes effect.
     Switch,
     /// A value is required, and all values accumulate.
     List,
 }
 
-/// `true`, `false` and Go's other spellings.
+/// A boolean in Go's spellings.
 pub(super) const BOOL: Type<bool> =
     Type { form: Form::Switch, print: Print::Value(bool::to_string), ..scalar("bool", parse_bool) };
 /// A value of [`BOOL`], or `raw`.
@@ -55,9 +55,9 @@ pub(super) const INT: Type<i64> =
 /// A 32-bit integer in decimal, hexadecimal, octal or binary form.
 pub(super) const INT32: Type<i64> =
     Type { print: Print::Value(i64::to_string), ..scalar("int", |text| parse_int(text, 32)) };
-/// A float32.
+/// A number in the range of a 32-bit float.
 pub(super) const FLOAT32: Type<f64> = scalar("float", |text| parse_float(text, f64::from(f32::MAX)));
-/// A float64.
+/// A 64-bit float.
 pub(super) const FLOAT64: Type<f64> = scalar("float", |text| parse_float(text, f64::MAX));
 /// A Go duration.
 pub(super) const DURATION: Type<GoDuration> = Type {
@@ -78,7 +78,7 @@ pub(super) const INT32S: Type<Vec<i64>> = list(
     |text| text.split(',').map(|item| parse_int(item, 32)).collect(),
     |numbers| format!("[{}]", numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
 );
-/// Comma-separated `key=value` pairs. A text with exactly one `=` is one pair, even if it contains commas.
+/// Comma-separated `key=value` pairs. A text with exactly one `=` is a single pair, even if it contains commas.
 pub(super) const STRING_MAP: Type<BTreeMap<String, String>> = Type {
     placeholder: "key=value,...",
     form: Form::List,
@@ -92,8 +92,7 @@ pub(super) const STRING_MAP: Type<BTreeMap<String, String>> = Type {
         format!("[{}]", csv::write(pairs.iter().map(String::as_str)).trim())
     }),
 };
-/// An IP address. pflag ignores an empty text, so the value remains 0.0.0.0, the default of the only flag of
-/// this type.
+/// An IP address. pflag ignores an empty text, so the result is 0.0.0.0, the default of the only flag of this type.
 pub(super) const IP: Type<IpAddr> = Type {
     print: Print::Value(|address| address.to_canonical().to_string()),
     ..scalar("ip", |text| match text {
@@ -104,7 +103,7 @@ pub(super) const IP: Type<IpAddr> = Type {
 /// A `resource.Quantity`.
 pub(super) const QUANTITY: Type<Quantity> =
     scalar("quantity", |text| text.parse().map_err(|error| format!("{error}")));
-/// `certificate,key` and optionally `:domains`.
+/// A pair of files `certificate,key`, optionally followed by `:domains`.
 pub(super) const CERT_KEY: Type<Vec<NamedCertificate>> = list(
     "cert,key",
     |text| Ok(vec![NamedCertificate::parse(text)?]),
@@ -142,7 +141,7 @@ const fn scalar<T: Clone + Send + Sync + 'static>(
     Type { placeholder, form: Form::Scalar, parse, read, print: Print::LastText }
 }
 
-/// A type whose occurrences accumulate. `print` formats all items.
+/// Creates a type with accumulating occurrences. `print` formats all items.
 const fn list<T: Clone + Send + Sync + 'static>(
     placeholder: &'static str,
     parse: fn(&str) -> Result<Vec<T>, String>,
@@ -151,13 +150,13 @@ const fn list<T: Clone + Send + Sync + 'static>(
     Type { placeholder, form: Form::List, parse, read: concatenated, print: Print::Value(print) }
 }
 
-/// Reads the values of all occurrences.
+/// Returns the concatenated values of all occurrences.
 fn concatenated<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> Option<Vec<T>> {
     Some(matches.get_many::<Vec<T>>(name)?.flatten().cloned().collect())
 }
 
 impl<T: Clone + Send + Sync + 'static> Type<T> {
-    /// Creates the argument of a flag.
+    /// Creates the clap argument of a flag.
     pub(super) fn arg(&self, name: &'static str) -> Arg {
         let arg = Arg::new(name).long(name).value_name(self.placeholder).value_parser(self.parse);
         match self.form {
@@ -167,12 +166,12 @@ impl<T: Clone + Send + Sync + 'static> Type<T> {
         }
     }
 
-    /// Returns the value of a given flag.
+    /// Returns the value of a flag, or `None` if the command line does not contain the flag.
     pub(super) fn read(&self, matches: &ArgMatches, name: &str) -> Option<T> {
         (self.read)(matches, name)
     }
 
-    /// Returns the value of a given flag as pflag prints it.
+    /// Returns the value of a flag in pflag's output format.
     pub(super) fn printed(&self, value: &T, matches: &ArgMatches, name: &str) -> String {
         match self.print {
             Print::LastText => last_text(matches, name).to_owned(),
@@ -180,7 +179,7 @@ impl<T: Clone + Send + Sync + 'static> Type<T> {
         }
     }
 
-    /// Parses a default as pflag prints it: an empty text for the zero value, and lists in brackets.
+    /// Parses a default in pflag's output format. An empty text means the zero value, and lists are in brackets.
     pub(super) fn parse_default(&self, text: &str) -> Result<T, String>
     where
         T: Default,
@@ -190,7 +189,7 @@ impl<T: Clone + Send + Sync + 'static> Type<T> {
     }
 }
 
-/// Returns the last text given for a flag, as typed. Empty if the flag was not given.
+/// Returns the last value of a flag as on the command line. Empty if the command line does not contain the flag.
 pub(super) fn last_text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
     matches.get_raw(name).and_then(Iterator::last).and_then(|text| text.to_str()).unwrap_or_default()
 }
@@ -232,8 +231,7 @@ fn range(function: &str, text: &str) -> String {
     format!("strconv.{function}: parsing {}: value out of range", go::quote(text))
 }
 
-/// Parses an integer like `strconv.ParseInt` with base 0: a prefix selects the base, and `_` may separate
-/// digits.
+/// Parses an integer like `strconv.ParseInt` with base 0: a prefix selects the base, and `_` may separate digits.
 fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
     let invalid = || syntax("ParseInt", text);
     let (negative, unsigned) = match text.strip_prefix('-') {
@@ -249,7 +247,7 @@ fn parse_int(text: &str, bits: u32) -> Result<i64, String> {
         _ => (10, Some(lower.as_str())),
     };
     let digits = digits.unwrap_or_default();
-    // An underscore separates two digits. A base prefix counts as a digit before the underscore.
+    // An underscore must be between two digits, or between a base prefix and a digit.
     let separated = digits.split('_').skip(usize::from(base != 10)).all(|group| !group.is_empty());
     let plain = digits.replace('_', "");
     if plain.is_empty()
@@ -277,7 +275,7 @@ fn parse_level(text: &str) -> Result<u32, String> {
     level.ok_or_else(|| range("ParseUint", text))
 }
 
-/// Parses a float like `strconv.ParseFloat`, without its hexadecimal form. `_` may separate digits.
+/// Parses a float like `strconv.ParseFloat`, but without the hexadecimal form. `_` may separate digits.
 fn parse_float(text: &str, max: f64) -> Result<f64, String> {
     let invalid = || syntax("ParseFloat", text);
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);

@@ -1,9 +1,9 @@
 //! The certificate authorities of the webhook, and the serving certificates that they sign. No I/O.
 //!
-//! All replicas share the authorities through a Secret. Each replica has a separate serving certificate, which never
-//! leaves the process. An authority other than the first one starts to sign ten minutes after its creation, when the
-//! API server has its certificate. Its successor is created after two thirds of its lifetime. The API server trusts
-//! both for the rest of this lifetime.
+//! All replicas share the authorities in a Secret. Each replica has a separate serving certificate, which never leaves the
+//! process. After two thirds of the lifetime of an authority, a replica creates its successor. The successor starts to sign
+//! ten minutes after its creation, when the API server has its certificate. The API server trusts both authorities for the
+//! rest of the lifetime of the first.
 
 #![allow(
     clippy::indexing_slicing,
@@ -27,26 +27,26 @@ use rustls::sign::CertifiedKey;
 use serde_json::{Value, json};
 
 const DAY: Duration = Duration::from_hours(24);
-/// Lifetime of an authority.
+/// The lifetime of an authority.
 const LIFE: Duration = Duration::from_hours(365 * 24);
-/// Age of an authority at which its successor is created.
+/// The age of an authority at which a successor is created.
 const SUCCESSION: Duration = Duration::from_hours(243 * 24);
-/// Age at which a new authority replaces its predecessor as the signer. The first authority signs immediately.
+/// The age at which an authority starts to sign. The first authority signs immediately.
 const ACTIVATION: Duration = Duration::from_mins(10);
-/// Lifetime of a serving certificate, which is renewed after two thirds of this time.
+/// The lifetime of a serving certificate. The certificate is renewed after two thirds of this time.
 const SERVING_LIFE: Duration = Duration::from_hours(30 * 24);
-/// The last second of the year 9998, in seconds since 1970.
+/// The last second of the year 9998, in seconds since 1970. A later time could exceed the range of the certificate format.
 const MAX_SECOND: u64 = 253_370_764_799;
-/// Maximum number of authorities.
+/// The maximum number of authorities in the Secret.
 const MAX: usize = 8;
 
-/// The reason why a certificate cannot be made or read.
+/// The reason why a certificate cannot be generated or the Secret cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
     /// The contents of the Secret are invalid.
     #[error("invalid certificate authorities: {0}; delete the key from the Secret to create others")]
     Invalid(String),
-    /// A certificate could not be made.
+    /// A certificate could not be generated.
     #[error("failed to generate a certificate: {0}")]
     Generate(String),
 }
@@ -54,11 +54,11 @@ pub enum AuthorityError {
 /// A certificate authority with its key.
 #[derive(Clone, PartialEq, Eq)]
 struct Authority {
-    /// Time of the creation, in seconds since 1970.
+    /// The time of the creation, in seconds since 1970.
     created: i64,
-    /// DER.
+    /// The certificate in DER.
     certificate: Vec<u8>,
-    /// PKCS #8 in DER.
+    /// The private key as PKCS #8 in DER.
     key: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ struct Authority {
 pub struct Authorities(Vec<Authority>);
 
 impl std::fmt::Debug for Authorities {
-    /// Does not print the keys.
+    /// Prints only the times of creation, because the keys are secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|authority| authority.created)).finish()
     }
@@ -76,19 +76,19 @@ impl std::fmt::Debug for Authorities {
 /// A serving certificate.
 #[derive(Debug, Clone)]
 pub struct Serving {
-    /// The certificate and its key.
+    /// The certificate chain and the private key.
     pub key: Arc<CertifiedKey>,
     /// The creation time of the authority that signed the certificate.
     issued_by: i64,
-    /// Time of the renewal, in seconds since 1970.
+    /// The time of the renewal, in seconds since 1970.
     renewal: i64,
 }
 
 impl Authorities {
-    /// Reads the contents of the Secret. Empty contents contain no authorities.
+    /// Parses the contents of the Secret. Empty contents mean no authorities.
     ///
     /// # Errors
-    /// Returns [`AuthorityError::Invalid`] for contents that this program did not write.
+    /// Returns [`AuthorityError::Invalid`] for contents in another format than that of [`Authorities::contents`].
     pub fn parse(contents: &[u8]) -> Result<Self, AuthorityError> {
         if contents.is_empty() {
             return Ok(Self::default());
@@ -113,7 +113,7 @@ impl Authorities {
         Ok(Self(authorities))
     }
 
-    /// The contents of the Secret.
+    /// Returns the contents for the Secret, as JSON.
     pub fn contents(&self) -> Vec<u8> {
         let list: Vec<_> = self
             .0
@@ -129,10 +129,11 @@ impl Authorities {
         json!({"authorities": list}).to_string().into_bytes()
     }
 
-    /// Drops expired authorities, and adds a successor if one is due. `None` if nothing changes.
+    /// Returns the authorities without expired ones, and with a new authority if one is due. Returns `None` if nothing
+    /// changes.
     ///
     /// # Errors
-    /// Returns [`AuthorityError::Generate`] if no authority can be made.
+    /// Returns [`AuthorityError::Generate`] if no authority can be generated.
     pub fn renewed(&self, now: Timestamp) -> Result<Option<Self>, AuthorityError> {
         let mut next: Vec<_> = self.0.iter().filter(|one| !one.is_older(LIFE, now)).cloned().collect();
         if next.last().is_none_or(|newest| newest.is_older(SUCCESSION, now)) {
@@ -142,7 +143,7 @@ impl Authorities {
         Ok((next != *self).then_some(next))
     }
 
-    /// The certificates in PEM, for `caBundle`.
+    /// Returns the certificates of all authorities in PEM, for `caBundle`.
     pub fn bundle(&self) -> String {
         let certificates: Vec<_> = self
             .0
@@ -152,19 +153,20 @@ impl Authorities {
         pem::encode_many_config(&certificates, EncodeConfig::new().set_line_ending(LineEnding::LF))
     }
 
-    /// The authority that signs: the newest one that is active, otherwise the oldest.
+    /// Returns the authority that signs: the newest authority older than [`ACTIVATION`], otherwise the oldest authority.
     fn signer(&self, now: Timestamp) -> Option<&Authority> {
         let is_active = |authority: &&Authority| authority.is_older(ACTIVATION, now);
         self.0.iter().rev().find(is_active).or_else(|| self.0.first())
     }
 
-    /// Whether a serving certificate must be replaced.
+    /// Returns whether a serving certificate must be replaced, by its age or because another authority signs.
     pub fn must_replace(&self, serving: &Serving, now: Timestamp) -> bool {
         now.as_second() >= serving.renewal
             || self.signer(now).is_none_or(|signer| signer.created != serving.issued_by)
     }
 
-    /// Signs a serving certificate for the names. `None` without an authority.
+    /// Generates and signs a serving certificate for the DNS names and IP addresses in `names`. Returns `None` without an
+    /// authority.
     ///
     /// # Errors
     /// Returns [`AuthorityError`] if the authority's key or one of the names is invalid.
@@ -210,7 +212,7 @@ impl Authority {
     }
 }
 
-/// The parameters of an authority's certificate. They depend only on its creation time.
+/// Returns the parameters of an authority's certificate, which depend only on the creation time.
 fn parameters(created: i64) -> Result<CertificateParams, AuthorityError> {
     let mut params =
         CertificateParams::new(Vec::new()).map_err(|error| AuthorityError::Generate(error.to_string()))?;
@@ -218,7 +220,7 @@ fn parameters(created: i64) -> Result<CertificateParams, AuthorityError> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.not_before = date_time_ymd(1970, 1, 1) + since_epoch(created.saturating_sub(seconds(DAY)));
-    // The certificate of an authority outlives all serving certificates that the authority signs within [`LIFE`].
+    // The certificate of an authority must outlive all serving certificates that the authority signs within `LIFE`.
     let end = created.saturating_add(seconds(LIFE)).saturating_add(seconds(SERVING_LIFE));
     params.not_after = date_time_ymd(1970, 1, 1) + since_epoch(end);
     Ok(params)
@@ -234,7 +236,7 @@ fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The time since 1970. Seconds after [`MAX_SECOND`] are capped.
+/// Returns the time since 1970, limited to 0 and [`MAX_SECOND`].
 fn since_epoch(second: i64) -> Duration {
     Duration::from_secs(u64::try_from(second).unwrap_or(0).min(MAX_SECOND))
 }

@@ -1,8 +1,8 @@
-//! The serving certificate of the webhook: signed by authorities in a Secret, or read from files.
+//! The serving certificate of the webhook, which is signed by authorities in a Secret or read from files.
 //!
-//! The manifests contain the Secret without data. The first replica fills it. Every update sends the resourceVersion of
-//! the last read. If several replicas update the Secret at once, one update succeeds, and the other replicas read its
-//! result. Like the API server, a replica verifies the certificate with the authorities in `caBundle`.
+//! The manifests contain the Secret without data, and the first replica writes the data. Every update sends the
+//! resourceVersion of the last read. If several replicas update the Secret at once, one update succeeds, and the other
+//! replicas read the Secret again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +31,12 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
-/// The key of the Secret's data.
+/// The key of the authorities in the data of the Secret.
 pub const SECRET_KEY: &str = "authorities";
-/// The interval between reads of the Secret. The API server and the other replicas receive a successor long before it
-/// signs.
+/// The interval between reads of the Secret. The interval is much shorter than the time from the creation of an authority
+/// to its first signature.
 const REREAD: Duration = Duration::from_mins(1);
-/// The interval between reads until a certificate exists.
+/// The interval between reads of the Secret before the first certificate.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The reason why the Secret provides no certificate.
@@ -53,13 +53,13 @@ enum CertificateError {
 /// The serving certificate of the webhook.
 #[derive(Debug)]
 pub enum Certificate {
-    /// Signed by the authorities in a Secret.
+    /// A certificate that the authorities in a Secret sign.
     Signed(Box<Signed>),
-    /// Read from files, which another program renews.
+    /// A certificate in files, which another program renews.
     Files(Certificates),
 }
 
-/// A certificate that this replica signs, with authorities that all replicas share.
+/// A certificate that this replica generates, with authorities that all replicas share.
 #[derive(Debug)]
 pub struct Signed {
     client: Client,
@@ -77,7 +77,7 @@ struct Current {
     serving: Option<Serving>,
 }
 
-/// The DNS name at which the API server reaches a Service.
+/// Returns the DNS name by which the API server verifies the certificate of a Service.
 pub fn service_name(namespace: &str, service: &str) -> String {
     format!("{service}.{namespace}.svc")
 }
@@ -95,7 +95,8 @@ impl Certificate {
         Ok(Arc::new(Self::Files(Certificates::from_files(flags, files.clone(), provider)?)))
     }
 
-    /// Creates the certificate for the Service `service`, with the authorities in the Secret of the same name.
+    /// Creates a certificate for the Service `service`, with the authorities in the Secret of the same name. The certificate
+    /// is available after the first success of [`Certificate::keep_current`].
     pub fn signed(
         client: &Client,
         namespace: &str,
@@ -103,7 +104,7 @@ impl Certificate {
         clock: SharedClock,
         provider: Arc<CryptoProvider>,
     ) -> Arc<Self> {
-        // The local names are for an API server on the same host that uses a URL instead of a Service.
+        // The local names are for an API server on the same host whose webhook configuration has a URL.
         let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         Arc::new(Self::Signed(Box::new(Signed {
             client: client.clone(),
@@ -116,7 +117,7 @@ impl Certificate {
         })))
     }
 
-    /// Signs a new certificate before the current one expires, or rereads the files, until the future is dropped.
+    /// Replaces the certificate before it expires, or rereads the files, until the future is dropped.
     pub async fn keep_current(&self) {
         match self {
             Self::Signed(signed) => signed.keep_current().await,
@@ -124,8 +125,8 @@ impl Certificate {
         }
     }
 
-    /// The authorities in PEM for `caBundle`. `None` if the certificate comes from files, or if the authorities do not
-    /// exist yet.
+    /// Returns the authorities in PEM for `caBundle`. Returns `None` for a certificate in files, and before the first read of
+    /// the authorities.
     pub fn bundle(&self) -> Option<String> {
         match self {
             Self::Signed(signed) => {
@@ -135,7 +136,7 @@ impl Certificate {
         }
     }
 
-    /// Whether the authorities of a `caBundle` verify the current certificate for a name.
+    /// Returns whether the authorities in `bundle`, in PEM, verify the current certificate for a DNS name.
     pub fn is_trusted_by(
         &self,
         bundle: &str,
@@ -182,7 +183,7 @@ impl Signed {
         }
     }
 
-    /// Reads the Secret, adds an authority if one is due, and signs a certificate if one is due.
+    /// Reads the Secret, adds an authority if one is due, and generates a certificate if one is due.
     async fn refresh(&self) -> Result<(), CertificateError> {
         let name = || format!("{}/{}", self.namespace, self.secret);
         let of_api = |error| CertificateError::Api(name(), error);
@@ -221,7 +222,7 @@ impl Signed {
     }
 }
 
-/// Whether the authorities of `bundle`, in PEM, verify a certificate for a name.
+/// Returns whether the authorities in `bundle`, in PEM, verify a certificate for a DNS name, like the API server.
 pub(super) fn verifies(
     bundle: &str,
     key: &CertifiedKey,

@@ -1,4 +1,4 @@
-//! Answers the requests of the API server from memory.
+//! The decisions about the requests of the API server, from memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use controller::handover::admission::{Facts, Request, Verdict, decide};
 use controller::handover::charges::Charges;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// The interval between checks for kinds that are not mapped yet.
+/// The interval between checks for unmapped kinds.
 const NEW_KINDS: Duration = Duration::from_secs(1);
-/// The interval between updates of all kinds.
+/// The interval between updates of the resources of all kinds.
 const REFRESH: Duration = Duration::from_mins(10);
-/// The resources of the kinds that every cluster serves: group, kind, resource.
+/// Group, kind and resource of the scalable kinds that every cluster serves.
 const BUILT_IN: [(&str, &str, &str); 4] = [
     ("apps", "Deployment", "deployments"),
     ("apps", "StatefulSet", "statefulsets"),
@@ -33,16 +33,16 @@ pub struct Review {
     pub charges: Arc<Charges>,
     /// `--built-in-users`.
     pub built_in_users: BTreeSet<String>,
-    /// Whether any replica is the leader. `None` without leader election, where this process acts as the leader.
+    /// Reports whether any replica is the leader. `None` without leader election, where this process acts as the leader.
     pub lease: Option<LeaseLife>,
     /// The resources of the kinds in scope.
     pub plurals: Arc<Plurals>,
-    /// Counts refused writes.
+    /// The metrics, which count refused writes.
     pub telemetry: Telemetry,
 }
 
 impl Review {
-    /// The function that answers requests to the webhook.
+    /// Returns the function that decides about requests to the webhook.
     pub fn reviewer(self) -> Arc<Reviewer> {
         Arc::new(move |body| {
             let request = Request::parse(body)?;
@@ -66,7 +66,7 @@ impl Review {
     }
 }
 
-/// The resources of each kind, mapped before a request needs them.
+/// The resources of each kind of target in scope, by group and kind. They are mapped before a request needs them.
 #[derive(Debug, Default)]
 pub struct Plurals(RwLock<BTreeMap<(String, String), Vec<String>>>);
 
@@ -80,7 +80,7 @@ impl Plurals {
         resources.is_some_and(|resources| resources.iter().any(|known| known == resource))
     }
 
-    /// Maps the kinds of all targets in scope by discovery, until the future is dropped.
+    /// Maps the kinds of all targets in scope to resources, by discovery, until the future is dropped.
     pub async fn keep_current(&self, charges: &Charges, mapper: &Mapper) {
         let mut refresh = Instant::now();
         loop {
@@ -96,7 +96,8 @@ impl Plurals {
                 if is_known && !is_refresh {
                     continue;
                 }
-                // If a kind cannot be mapped now, it keeps its previous resources. The mapper also caches failures.
+                // After a failure, the kind keeps its previous resources. The mapper caches failures, so this loop sends few
+                // requests.
                 if let Ok(mappings) = mapper.mappings(&kind.0, &kind.1).await {
                     let resources = mappings.iter().map(|mapping| mapping.resource.clone()).collect();
                     self.0.write().insert(kind, resources);

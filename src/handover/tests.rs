@@ -1,4 +1,4 @@
-//! The certificate and the proof against the in-memory API server, in virtual time.
+//! Tests of the certificate and of the check against the in-memory API server, in virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::authority::Authorities;
 use super::certificate::{Certificate, SECRET_KEY, service_name};
-use super::proof::{Check, CheckedGuard};
+use super::{Check, CheckedGuard};
 use clock::{Clock, SharedClock, VirtualClock};
 use controller::handover::charges::{Charges, GuardProof};
 use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
@@ -23,7 +23,7 @@ const NAMESPACE: &str = "concertina-system";
 const NAME: &str = "concertina-handover";
 const CONFIGURATIONS: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
 
-/// A clock that advances by a day per minute of tokio's clock.
+/// A clock that advances by one day per minute of tokio's clock, from the given time.
 #[derive(Debug)]
 struct FastClock(VirtualClock, Timestamp);
 
@@ -62,7 +62,7 @@ impl World {
         self.cluster.create(object.clone()).unwrap();
     }
 
-    /// Creates a replica's certificate and keeps it current.
+    /// Creates the certificate of a replica, and starts to keep it current.
     fn certificate(&self) -> Arc<Certificate> {
         let (provider, clock) = (Arc::new(default_provider()), Arc::clone(&self.clock));
         let certificate = Certificate::signed(&self.clients.guard, NAMESPACE, NAME, clock, provider);
@@ -71,7 +71,7 @@ impl World {
         certificate
     }
 
-    /// The bundle of the stored authorities.
+    /// Returns the `caBundle` of the authorities in the Secret, in PEM.
     fn stored(&self) -> String {
         let secret = self.cluster.get("secrets", NAMESPACE, NAME).unwrap();
         let decoded = base64(&secret["data"][SECRET_KEY]);
@@ -87,7 +87,7 @@ impl World {
         self.cluster.requests().count(|sent| sent.verb == "update" && sent.path.contains(resource))
     }
 
-    /// Starts a replica's check of its guard.
+    /// Starts the check of a replica. Returns the receiver of the results.
     fn check(&self, guard: CheckedGuard, leads: &Arc<AtomicBool>) -> Arc<Charges> {
         let charges =
             Charges::new(ControllerName::default(), Duration::from_secs(15), false, Arc::clone(&self.clock));
@@ -172,9 +172,9 @@ async fn certificate_is_retried_and_renewed_for_two_years() {
     let mut bundle = certificate.bundle().unwrap();
     let mut changes = 0;
     for _ in 0..730 {
-        // A day of the fast clock. In this time, the Secret is read once.
+        // This pause is a day of the fast clock, in which the replica reads the Secret once.
         sleep(Duration::from_mins(1)).await;
-        // An API server that has the bundle of a day ago still trusts the certificate.
+        // An API server with the bundle of the previous day trusts the certificate.
         assert!(world.trusts(&certificate, &bundle));
         let now = world.stored();
         changes += usize::from(now != bundle);
@@ -222,7 +222,7 @@ async fn changed_or_unreadable_webhook_is_seen_within_half_a_minute() {
 
     let mut right = world.configuration();
     right["webhooks"][0]["namespaceSelector"] = json!({});
-    // The authority of another service.
+    // This bundle does not contain the authority of the certificate.
     right["webhooks"][0]["clientConfig"]["caBundle"] = json!("AAAA");
     world.cluster.update(right).unwrap();
     sleep(half_a_minute).await;

@@ -1,13 +1,12 @@
-//! The operation that a command line selects: the controller, or one of the commands.
+//! The operation that a command line selects: the controller or another command.
 
 use std::ffi::OsString;
 
 use clap::{ArgMatches, Command};
 
-pub(crate) mod rbac;
-pub(crate) mod version;
+pub(crate) mod commands;
 
-pub use self::rbac::{ManifestFormat, RbacOptions};
+pub use self::commands::{ManifestFormat, RbacOptions};
 use crate::cli::config::Config;
 use crate::cli::flags::FlagSet;
 use crate::cli::values::VersionOutput;
@@ -30,13 +29,19 @@ pub enum Invocation {
 }
 
 impl Invocation {
-    /// Parses the arguments after the program's name. The bare form may run the controller.
+    /// Parses the arguments after the name of `concertina`, as in a container.
+    ///
+    /// # Errors
+    /// Returns [`CliError`] for an invalid command line.
     pub fn from_args(words: impl IntoIterator<Item = OsString>) -> Result<Self, CliError> {
         Self::parse(Program::Concertina, words, Start::Bare)
     }
 
-    /// Parses the arguments after the name of `program`. `start` determines whether the bare form may run the
-    /// controller.
+    /// Parses the arguments after the name of `program`. `start` determines whether a command line without a command may run
+    /// the controller.
+    ///
+    /// # Errors
+    /// Returns [`CliError`] for an invalid command line.
     pub fn parse(
         program: Program,
         words: impl IntoIterator<Item = OsString>,
@@ -52,11 +57,11 @@ impl Invocation {
         };
         match first {
             "controller" => Self::controller(program, rest, Start::Explicit),
-            "rbac" => rbac::parse(rest.iter().cloned()).map(|parsed| match parsed {
+            "rbac" => commands::parse_rbac(rest.iter().cloned()).map(|parsed| match parsed {
                 Parsed::Options(options) => Self::Rbac(options),
                 Parsed::Help(text) => Self::Help(text),
             }),
-            "version" => version::parse(program, rest),
+            "version" => commands::parse_version(program, rest),
             "help" => Self::help(program, rest, start),
             _ => match tools::parse(program, &words) {
                 Some(parsed) => parsed,
@@ -68,7 +73,7 @@ impl Invocation {
         }
     }
 
-    /// `help` lists the commands. `help COMMAND` prints the help of one command.
+    /// Parses the arguments of `help`. Without arguments, the command lists all commands.
     fn help(program: Program, words: &[String], start: Start) -> Result<Self, CliError> {
         match words {
             [] => Ok(Self::Help(overview(program))),
@@ -125,32 +130,32 @@ impl Invocation {
 pub enum Start {
     /// The command `controller`.
     Explicit,
-    /// No command, as in a container with kube-controller-manager's flags.
+    /// No command, as in a container with the flags of kube-controller-manager.
     Bare,
-    /// No command, typed by a person. Runs the controller only with the address of a cluster.
+    /// No command, typed by a user. The controller runs only if the flags contain the address of a cluster.
     BareOnTerminal,
 }
 
-/// The command line of `controller`, also used without a command.
+/// Creates the command line of `controller`, which is also the command line without a command.
 pub(crate) fn controller_command(program: Program, flags: &FlagSet) -> Command {
     let command =
         Command::new("controller").about(ABOUT).override_usage(format!("{program} [controller] [flags]"));
     flags.add_to(command.before_help(commands_help(program)))
 }
 
-/// The list of commands in help texts.
+/// Returns the list of commands for help texts.
 fn commands_help(program: Program) -> String {
     let commands = COMMANDS.iter().chain(tools::COMMANDS);
     let lines = commands.map(|(name, about)| format!("\n  {name:<10}  {about}"));
     format!("Commands (their flags: {program} COMMAND --help):{}", lines.collect::<String>())
 }
 
-/// The help without the flags of the controller.
+/// Returns the help text without the flags of the controller.
 fn overview(program: Program) -> String {
     format!("{ABOUT}\n\nUsage: {program} COMMAND [flags]\n\n{}", commands_help(program))
 }
 
-/// Returns the command with the most similar name, if `word` is probably a misspelling.
+/// Returns the command with the most similar name. Returns `None` if no name is similar.
 fn similar_command(word: &str) -> Option<&'static str> {
     let names = COMMANDS.iter().chain(tools::COMMANDS).map(|(name, _)| *name);
     let near = names.map(|name| (strsim::damerau_levenshtein(word, name), name));
@@ -178,12 +183,12 @@ fn readable_version() -> String {
     format!("Concertina v{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// Returns the output of `--version=raw`. Like kube-controller-manager's output, it is a Go value.
+/// Returns the output of `--version=raw`, which is a Go value as in kube-controller-manager.
 fn raw_version() -> String {
     format!(
         "version.Info{{GitVersion:\"v{}\", EmulatedVersions:\"{}\", Platform:\"{}/{}\"}}",
         env!("CARGO_PKG_VERSION"),
-        version::EMULATED.join(","),
+        commands::EMULATED.join(","),
         std::env::consts::OS,
         std::env::consts::ARCH,
     )

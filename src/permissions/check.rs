@@ -1,8 +1,8 @@
-//! Checks with the API server whether the needed permissions are granted, and logs the missing ones.
+//! Checks whether the needed permissions are granted, by reviews of the API server, and logs missing permissions.
 //!
-//! A failed review does not count as a missing permission: the API server may be starting or may serve no reviews. A
-//! missing essential permission makes the process unready. An upgrade with a missing essential permission therefore
-//! stops at its first replica. Other missing permissions are logged, and the affected HPAs report them.
+//! A failed review does not mean a missing permission, because the API server may be starting or may serve no reviews. A
+//! missing essential permission makes the process unready, so a rollout stops at its first replica. Other missing
+//! permissions are only logged, and the affected HPAs report an error.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use cluster::client::Clients;
 use cluster::error::ApiError;
 use cluster::permission::{Permission, Subject, allowed};
 
-/// Maximum number of concurrent reviews.
+/// The maximum number of concurrent reviews.
 const AT_ONCE: usize = 8;
-/// Recheck interval while an essential permission is missing, or after a failed review.
+/// The interval between checks while an essential permission is missing, or after a failed review.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Recheck interval while only optional permissions are missing. Some roles, such as the built-in
-/// controller's, never have these permissions.
+/// The interval between checks while only optional permissions are missing. The role of the built-in controller never has
+/// some of them.
 const SELDOM: Duration = Duration::from_mins(5);
 
 /// A needed permission that is not granted.
@@ -29,13 +29,12 @@ const SELDOM: Duration = Duration::from_mins(5);
 pub struct Missing {
     /// The permission.
     pub permission: Permission,
-    /// The verbs that are not allowed.
+    /// The verbs that are not granted.
     pub verbs: Vec<&'static str>,
 }
 
 impl fmt::Display for Missing {
-    /// Formats the permission: `not allowed to update horizontalpodautoscalers.autoscaling/status in the
-    /// whole cluster`.
+    /// Formats a text such as `not allowed to update horizontalpodautoscalers.autoscaling/status in the whole cluster`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Permission { namespace, names, .. } = &self.permission;
         write!(f, "not allowed to {} {}", self.verbs.join(", "), self.permission.full_resource())?;
@@ -55,18 +54,18 @@ pub enum Unready {
     /// The first check has not finished.
     #[error("permissions are not checked yet")]
     NotChecked,
-    /// Essential permissions are missing.
+    /// The essential permissions that are missing, each as text.
     #[error("{}", .0.join("; "))]
     Missing(Vec<String>),
 }
 
-/// The missing permissions that the last check found. Clones share one state.
+/// The result of the last check. Clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct Findings(Arc<Mutex<LastCheck>>);
 
 #[derive(Debug, Default)]
 struct LastCheck {
-    /// Whether the first check has finished, with or without a result.
+    /// Whether the first check has finished.
     done: bool,
     missing: Vec<Missing>,
 }
@@ -77,11 +76,11 @@ impl Findings {
         self.0.lock().missing.clone()
     }
 
-    /// Returns the state for the readiness check. The state is an error before the first check, so that a
-    /// rollout does not proceed to the next replica in that time.
+    /// Checks for readiness that no essential permission is missing.
     ///
     /// # Errors
-    /// The error names the missing essential permissions.
+    /// Returns the missing essential permissions. Also returns an error before the first check, so that a rollout does not
+    /// proceed to the next replica in this time.
     pub fn ready(&self) -> Result<(), Unready> {
         let known = self.0.lock();
         if !known.done {
@@ -105,11 +104,11 @@ impl Findings {
 pub struct Checked {
     /// The permissions that are not granted, in the order of the needed permissions.
     pub missing: Vec<Missing>,
-    /// The last error of a review. A permission with a failed review keeps its previous state.
+    /// The error of the last failed review. A permission with a failed review keeps its previous state.
     pub error: Option<ApiError>,
 }
 
-/// Checks the permissions until all are granted, and logs each change.
+/// Checks the permissions repeatedly until all are granted, and logs each change.
 pub async fn run(clients: Clients, needed: Vec<Permission>, findings: Findings) {
     loop {
         let Checked { missing, error } = check(&clients, &needed, &findings.missing()).await;
@@ -128,7 +127,7 @@ pub async fn run(clients: Clients, needed: Vec<Permission>, findings: Findings) 
     }
 }
 
-/// Reviews each verb of each permission. `known` contains the permissions that were missing before.
+/// Reviews each verb of each permission. `known` contains the missing permissions of the previous check.
 pub async fn check(clients: &Clients, needed: &[Permission], known: &[Missing]) -> Checked {
     let mut checked = Checked { missing: Vec::new(), error: None };
     let questions: Vec<_> = needed.iter().map(|permission| missing_verbs(clients, permission)).collect();
@@ -151,7 +150,7 @@ async fn missing_verbs(clients: &Clients, permission: &Permission) -> Result<Vec
     let mut missing = Vec::new();
     for verb in permission.verbs {
         let names = permission.names.iter().map(String::as_str);
-        // One review covers all objects if the permission names no object.
+        // An empty name covers all objects. It is reviewed if the permission names no object.
         let names: Vec<_> = names.chain(permission.names.is_empty().then_some("")).collect();
         let mut are_allowed = true;
         let client = match permission.subject {
@@ -168,7 +167,7 @@ async fn missing_verbs(clients: &Clients, permission: &Permission) -> Result<Vec
     Ok(missing)
 }
 
-/// Logs each newly missing permission and each newly granted one.
+/// Logs each newly missing permission and each newly granted permission.
 fn log_changes(known: &[Missing], missing: &[Missing]) {
     let new: Vec<_> = missing.iter().filter(|missing| !known.contains(missing)).collect();
     for missing in &new {

@@ -1,7 +1,7 @@
 //! The manifest of roles and bindings that grant exactly the needed permissions.
 //!
-//! The manifest contains no ServiceAccount, so deleting the manifest deletes none. The ServiceAccount of
-//! `--use-service-account-credentials` belongs to the built-in controller, which needs it after a rollback.
+//! The manifest contains no ServiceAccount, so a deletion of the manifest deletes no ServiceAccount. After a rollback, the
+//! built-in controller needs the ServiceAccount of `--use-service-account-credentials`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,15 +11,14 @@ use serde_json::{Value, json};
 use super::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use cluster::permission::{Permission, Role, Subject, scalar};
 
-/// The subjects of the bindings, and the name of the roles.
+/// The subjects of the bindings, and the name of the roles and bindings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// The namespace of the controller's ServiceAccount.
     pub namespace: String,
     /// The name of the controller's ServiceAccount.
     pub name: String,
-    /// The user of the configured credentials, if the controller acts as a ServiceAccount with requested
-    /// tokens.
+    /// The user of the configured credentials, with `--use-service-account-credentials`.
     pub user: String,
     /// The name of roles and bindings.
     pub roles: String,
@@ -36,10 +35,9 @@ impl Default for Account {
     }
 }
 
-/// Renders the manifest as YAML, with the purpose of each rule.
+/// Renders the manifest as YAML, with the purpose of each rule as a comment.
 ///
-/// With `namespaced`, the manifest contains Roles only, and a comment lists the permissions that would need a
-/// ClusterRole.
+/// With `namespaced`, the manifest contains only Roles, and a comment lists the permissions that need a ClusterRole.
 pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> String {
     let mut text = format!(
         "# The permissions that concertina needs with these flags, printed by: concertina rbac\n\
@@ -86,7 +84,7 @@ pub fn manifest(needed: &[Permission], account: &Account, namespaced: bool) -> S
     text
 }
 
-/// A failure to convert a manifest.
+/// The error of [`manifest_as_json`].
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The manifest is not YAML.
@@ -97,7 +95,10 @@ pub enum ManifestError {
     Json(#[from] serde_json::Error),
 }
 
-/// Converts a manifest of [`manifest`] to a `List` in JSON, with a newline at the end.
+/// Converts the output of [`manifest`] to a `List` in JSON, with a line break at the end.
+///
+/// # Errors
+/// Returns [`ManifestError`] if the manifest is not YAML or cannot be written as JSON.
 pub fn manifest_as_json(manifest: &str) -> Result<String, ManifestError> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(manifest)?;
     let items: Vec<_> = documents.into_iter().filter(Value::is_object).collect();
@@ -105,7 +106,8 @@ pub fn manifest_as_json(manifest: &str) -> Result<String, ManifestError> {
     Ok(serde_json::to_string_pretty(&list)? + "\n")
 }
 
-/// Appends the ConfigMaps of the rules without data, so that applying the manifest again keeps their data.
+/// Appends the ConfigMaps that the rules name. They have no data, so that a second `kubectl apply` keeps the data in the
+/// cluster.
 fn config_maps(text: &mut String, rules: &[&Permission]) {
     text.push_str(
         "# The controller may not create them: a rule for create cannot name an object, so it would allow any ConfigMap.\n",
@@ -121,7 +123,7 @@ fn config_maps(text: &mut String, rules: &[&Permission]) {
     }
 }
 
-/// Appends a role and its binding. Writing to a String cannot fail.
+/// Appends a role and its binding.
 fn role(
     text: &mut String,
     name: &str,

@@ -1,9 +1,8 @@
-//! The permissions that the controller needs, with the reason for each permission. `concertina rbac` prints
-//! the table as a manifest, and [`check`] verifies it at start.
+//! The permissions that the controller needs, with the reason for each permission. `concertina rbac` prints these
+//! permissions as a manifest, and [`check`] verifies them at the start.
 //!
-//! Each row exists because the controller makes the request (see the table of [`cluster`]), not because
-//! another role has the permission. The end-to-end tests run with exactly these rules and report every rule
-//! that no request needed.
+//! Each permission is for requests of the controller (see the table of [`cluster`]). The end-to-end tests run with exactly
+//! these permissions, and report every permission that no request needs.
 
 pub mod check;
 mod manifest;
@@ -28,8 +27,8 @@ use crate::cli::config::{HandoverGuard, HandoverWebhook, ScaleTargets};
 
 /// The namespace of the ServiceAccount of `--use-service-account-credentials`.
 pub const ACCOUNT_NAMESPACE: &str = "kube-system";
-/// The name of the ServiceAccount of `--use-service-account-credentials`. kube-controller-manager uses the
-/// same name for this controller, and the bindings of metrics adapters refer to it as well.
+/// The name of the ServiceAccount of `--use-service-account-credentials`. kube-controller-manager uses the same name for
+/// the built-in controller, and the bindings of metrics adapters name it, too.
 pub const ACCOUNT_NAME: &str = "horizontal-pod-autoscaler";
 
 /// The scalable resources that every cluster serves.
@@ -40,7 +39,7 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("", "replicationcontrollers"),
 ];
 
-/// Returns the permissions that a controller with the given flags needs, except for those of [`source_permissions`] and
+/// Returns the permissions that a controller with these flags needs, without those of [`source_permissions`] and
 /// [`optional_watch_permissions`].
 pub fn needed(config: &Config) -> Vec<Permission> {
     let mut needed = Vec::new();
@@ -54,7 +53,7 @@ pub fn needed(config: &Config) -> Vec<Permission> {
         }
     }
     needed.extend(namespace_permissions(config));
-    needed.extend(checkpoint_permissions(config));
+    needed.extend(checkpoint_permission(config));
     needed.extend(guard_permissions(config));
     let mut rest = lease_permissions(config);
     rest.extend(server_permissions(config));
@@ -125,7 +124,7 @@ fn controller_permissions(config: &Config) -> Vec<Permission> {
     rows
 }
 
-/// Returns the permissions on policy objects.
+/// Returns the permissions on ScalingPolicies and ClusterScalingPolicies.
 fn policy_permissions(config: &Config) -> Vec<Permission> {
     let controller = &config.controller;
     if !controller.watch_scaling_policies {
@@ -146,7 +145,7 @@ fn policy_permissions(config: &Config) -> Vec<Permission> {
     read.chain(writes).collect()
 }
 
-/// Returns the permission on namespaces, which are cluster-scoped. `None` if the controller does not watch them.
+/// Returns the permission on namespaces, or `None` if the controller does not watch namespaces.
 fn namespace_permissions(config: &Config) -> Option<Permission> {
     let controller = &config.controller;
     let (why, without) = if controller.scope == Scope::Labelled {
@@ -191,8 +190,8 @@ fn target_permissions(config: &Config) -> Vec<Permission> {
     }
 }
 
-/// Returns the optional permissions that save requests. They are not checked at start. The watch of the first target
-/// logs a missing permission.
+/// Returns the permissions for watches of targets, which only save requests. [`check`] does not verify them. The watch of
+/// the first target logs a missing permission.
 pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
     if config.controller.scale_source == ScaleSource::Get {
         return Vec::new();
@@ -222,7 +221,7 @@ pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
     rows
 }
 
-/// Returns the permissions on the objects of the guard, by name.
+/// Returns the permissions on the objects of the guard, each limited to the names of the objects.
 fn guard_permissions(config: &Config) -> Vec<Permission> {
     const GROUP: &str = "admissionregistration.k8s.io";
     let HandoverWebhook { namespace, certificate, .. } = &config.handover_webhook;
@@ -274,23 +273,21 @@ fn guard_permissions(config: &Config) -> Vec<Permission> {
     }
 }
 
-/// Returns the permissions on the checkpoint's ConfigMaps. The manifest contains the ConfigMaps without data,
-/// because a role that may create them could create any other ConfigMap of the namespace, too.
-fn checkpoint_permissions(config: &Config) -> Vec<Permission> {
+/// Returns the permission on the ConfigMaps of the checkpoint. The permission does not include their creation, because a
+/// role could not limit it to these names. The manifest therefore contains the ConfigMaps without data.
+fn checkpoint_permission(config: &Config) -> Option<Permission> {
     let place = config.history_checkpoint.as_ref().filter(|_| !config.controller.dry_run);
-    let row = place.map(|place| Permission {
+    place.map(|place| Permission {
         namespace: Some(place.namespace.clone()),
         names: place.names().collect(),
         role: Role::History,
         why: "to keep histories across a restart of all replicas",
         without: "a restart of all replicas loses recommendations, and restores rescales only from status and events",
         ..row("", "configmaps", &["get", "update"])
-    });
-    row.into_iter().collect()
+    })
 }
 
-/// Returns the permissions on the Lease. A dry run needs none: an election would write the Lease, so a dry run does not
-/// take part.
+/// Returns the permissions on the Lease. A dry run needs none, because it takes part in no election.
 fn lease_permissions(config: &Config) -> Vec<Permission> {
     let Some(election) = config.election.as_ref().filter(|_| !config.controller.dry_run) else {
         return Vec::new();
@@ -313,8 +310,8 @@ fn lease_permissions(config: &Config) -> Vec<Permission> {
     ]
 }
 
-/// Returns the permissions for reviews of clients. Reviews with another kubeconfig need none, because that
-/// kubeconfig has its own user.
+/// Returns the permissions for reviews of clients. Reviews with another kubeconfig need no permission, because they use
+/// the user of that kubeconfig.
 fn server_permissions(config: &Config) -> Vec<Permission> {
     let serving = &config.serving;
     let is_ours =

@@ -1,7 +1,7 @@
-//! Admits new connections to the secure port at a limited rate, because each TLS handshake costs CPU time.
+//! Admits new connections to a port at a limited rate, because each TLS handshake costs CPU time.
 //!
-//! Connections that wait are admitted round robin by source address. A flood from some addresses therefore
-//! delays a client at another address, such as a kubelet, by at most one handshake per flooding address.
+//! Waiting connections are admitted round robin by source address. A flood from some addresses therefore delays a client
+//! at another address, such as a kubelet, by at most one handshake per flooding address.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
@@ -9,36 +9,37 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use cluster::limit::TokenBucket;
 
-/// Handshakes per second. With an RSA key of 4,096 bits, this rate takes a quarter of a core.
+/// Admitted connections per second. With an RSA key of 4,096 bits, their handshakes take a quarter of a core.
 const PER_SECOND: f32 = 50.0;
-/// Handshakes without a wait.
+/// Connections that are admitted without a wait after a pause.
 const BURST: u32 = 50;
-/// Maximum number of connections that wait. At [`PER_SECOND`], no connection waits longer than about 5 s.
+/// The maximum number of waiting connections. At [`PER_SECOND`], no connection waits much longer than 5 s.
 const MAX_WAITING: usize = 256;
 
 /// Connections that wait for a handshake.
 #[derive(Debug)]
 pub(super) struct Admission<S> {
-    /// `None`: every connection is admitted at once.
+    /// The limit of the rate. `None` admits every connection at once.
     bucket: Option<TokenBucket>,
     waiting: BTreeMap<IpAddr, VecDeque<S>>,
-    /// Every source address with waiting connections, in the order of their turns.
+    /// The source addresses with waiting connections, in the order of their turns.
     turns: VecDeque<IpAddr>,
     count: usize,
 }
 
 impl<S> Admission<S> {
-    /// Admits connections at the rate of handshakes.
+    /// Admits at most [`PER_SECOND`] connections per second.
     pub(super) fn limited() -> Self {
         Self { bucket: TokenBucket::new(PER_SECOND, BURST), ..Self::unlimited() }
     }
 
-    /// Admits connections at once.
+    /// Admits every connection at once.
     pub(super) fn unlimited() -> Self {
         Self { bucket: None, waiting: BTreeMap::new(), turns: VecDeque::new(), count: 0 }
     }
 
-    /// Adds a connection. At the maximum, drops the newest connection of the address with the most waiting connections.
+    /// Adds a connection. Above [`MAX_WAITING`], drops the newest connection of the address with the most waiting
+    /// connections.
     pub(super) fn add(&mut self, source: IpAddr, stream: S) {
         let source = network(source);
         let waiting = self.waiting.entry(source).or_default();
@@ -55,7 +56,7 @@ impl<S> Admission<S> {
         }
     }
 
-    /// Waits for the next connection to admit. No connection is lost if the future is dropped.
+    /// Waits for the next admitted connection. A drop of the future loses no connection.
     pub(super) async fn next(&mut self) -> S {
         loop {
             if self.turns.is_empty() {
@@ -84,8 +85,8 @@ impl<S> Admission<S> {
     }
 }
 
-/// Returns the address under which a connection gets its turns: for IPv6 the /64 network, because a host may use a
-/// whole network.
+/// Returns the address that determines the turns of a connection. For IPv6, this is the /64 network, because a host may
+/// use all addresses of a network.
 fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
@@ -107,7 +108,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Connections of a flood from three addresses, numbered from 1,000.
+    /// Adds 1,000 connections from three addresses, numbered from 1,000.
     fn flood(admission: &mut Admission<usize>) {
         for number in 0..1_000 {
             admission.add(ip(&format!("10.0.1.{}", number % 3)), 1_000 + number);

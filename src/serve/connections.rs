@@ -1,4 +1,4 @@
-//! Bounds the number of connections, so that idle connections cannot block others.
+//! Accepts connections. Their number is bounded, and idle connections are closed first.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,22 +19,20 @@ use tokio_util::task::TaskTracker;
 
 use super::admission::Admission;
 
-/// Maximum number of connections per port. Scrapers and probes keep one or two each. With TLS, each
-/// connection costs a few dozen kilobytes.
+/// The maximum number of connections per port. A scraper or a probe keeps one or two connections. With TLS, a connection
+/// takes a few dozen kilobytes.
 pub(super) const MAX_CONNECTIONS: usize = 256;
-/// Maximum time that a connection may stay open without a byte in either direction.
+/// The time without a byte in either direction after which a connection is closed.
 pub(super) const IDLE: Duration = Duration::from_secs(75);
-/// Time limit for requests in flight after the stop.
+/// Time limit for requests in flight at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Pause after a failed accept. While the process has no free file descriptors, another accept would fail at
-/// once.
+/// The pause after a failed accept. While the process has no free file descriptors, every accept fails at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
-/// Maximum number of connections that the system queues until they are accepted. Linux caps this number at its own
-/// maximum.
+/// The maximum number of connections that the system queues until they are accepted. Linux limits this number further.
 const BACKLOG: i32 = 1024;
 
-/// Listens on an address. As in Go, an unspecified address means IPv4 and IPv6. If the system has no IPv6, 0.0.0.0
-/// means IPv4 only.
+/// Listens on an address. As in Go, an unspecified address means IPv4 and IPv6. On a system without IPv6, 0.0.0.0 means
+/// only IPv4.
 pub(super) fn listen(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
     let socket = if address.ip().is_unspecified() {
         let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
@@ -66,7 +64,7 @@ fn one_family(address: SocketAddr, share_port: bool) -> io::Result<Socket> {
 }
 
 fn bind(socket: &Socket, address: SocketAddr, share_port: bool) -> io::Result<()> {
-    // On Windows these options have another meaning.
+    // These options have another meaning on Windows.
     #[cfg(unix)]
     {
         socket.set_reuse_address(true)?;
@@ -77,8 +75,8 @@ fn bind(socket: &Socket, address: SocketAddr, share_port: bool) -> io::Result<()
     socket.bind(&address.into())
 }
 
-/// Passes every admitted connection to `serve` until `stop`. Then waits at most five seconds until `serve` has
-/// completed for all open connections.
+/// Passes every admitted connection to `serve` until `stop`. Then waits at most [`DRAIN`] until all open connections are
+/// served.
 pub(super) async fn accept<F>(
     listener: TcpListener,
     mut admission: Admission<TcpStream>,
@@ -89,7 +87,7 @@ pub(super) async fn accept<F>(
 {
     let tasks = TaskTracker::new();
     let open = Arc::new(Open::default());
-    // Dropping the guard at the end aborts the remaining connections.
+    // The drop of the guard at the end aborts the remaining connections.
     let abort = CancellationToken::new();
     let _abort = abort.clone().drop_guard();
     loop {
@@ -100,7 +98,7 @@ pub(super) async fn accept<F>(
                 let connection = open.add(abort.child_token());
                 let activity = Arc::clone(&connection.activity);
                 let served = serve(Watched { stream, activity: Arc::clone(&activity) });
-                // A panic closes only this connection.
+                // A separate task, so that a panic closes only this connection.
                 tasks.spawn(async move {
                     tokio::select! {
                         biased;
@@ -126,18 +124,18 @@ pub(super) async fn accept<F>(
         }
     }
     tasks.close();
-    // Connections that outlast the time limit are aborted.
+    // After the time limit, the drop of the guard aborts the remaining connections.
     let _ = tokio::time::timeout(DRAIN, tasks.wait()).await;
 }
 
-/// The open connections of one port.
+/// The open connections of a port.
 #[derive(Debug, Default)]
 struct Open {
     connections: Mutex<BTreeMap<u64, (Arc<Activity>, CancellationToken)>>,
     next: AtomicU64,
 }
 
-/// One open connection, until it is dropped.
+/// An entry of an open connection in [`Open`]. A drop removes the entry.
 #[derive(Debug)]
 struct Connection {
     number: u64,
@@ -146,18 +144,18 @@ struct Connection {
     open: Arc<Open>,
 }
 
-/// The last use of a connection, and whether its client is authorized.
+/// The time of the last byte of a connection, and whether its client is authorized.
 #[derive(Debug)]
 pub(super) struct Activity {
     since: Instant,
-    /// Milliseconds after `since`.
+    /// The time of the last byte, in milliseconds after `since`.
     last: AtomicU64,
     authorized: AtomicBool,
 }
 
 impl Open {
-    /// Adds a connection. At the maximum, first closes the connection that has been idle longest.
-    /// Unauthorized connections are closed before authorized ones.
+    /// Adds a connection. At the maximum, first closes the unauthorized connection that has been idle longest. Without an
+    /// unauthorized connection, closes the authorized connection that has been idle longest.
     fn add(self: &Arc<Self>, abort: CancellationToken) -> Connection {
         let activity = Arc::new(Activity {
             since: Instant::now(),
@@ -186,7 +184,7 @@ impl Drop for Connection {
 }
 
 impl Activity {
-    /// Marks the connection as authorized, because one of its requests was allowed.
+    /// Marks the connection as authorized, after an allowed request.
     pub(super) fn mark_authorized(&self) {
         self.authorized.store(true, Ordering::Relaxed);
     }
@@ -216,7 +214,7 @@ impl Activity {
     }
 }
 
-/// A stream that records its last use.
+/// A stream that records the time of its last byte.
 #[derive(Debug)]
 pub(super) struct Watched<S> {
     stream: S,

@@ -1,8 +1,8 @@
 //! The page with all HPAs below `/console`, for authorized clients of the secure port.
 //!
-//! The page needs the permission to get `/console`. Its data needs the permissions of the API: the client sees the rows
-//! of namespaces in which it may list HPAs, the explanations of HPAs that it may get, and the state of the controller
-//! if it may get `/metrics` and list all HPAs. A stream of events is reviewed again every half minute.
+//! The page needs the permission to get `/console`. The rows of a namespace need the permission to list its HPAs, and the
+//! explanation of an HPA needs the permission to get the HPA. The state of the controller needs the permissions to get
+//! `/metrics` and to list all HPAs. The permissions of a stream of events are reviewed every half minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,12 +24,12 @@ use cluster::reviews::{Action, User};
 
 /// The path of the page.
 pub(super) const CONSOLE: &str = "/console";
-/// Maximum number of streams of events. Each stream keeps a connection open, and the port accepts 256 connections.
+/// The maximum number of streams of events. Each stream keeps a connection open.
 const MAX_STREAMS: usize = connections::MAX_CONNECTIONS / 8;
-/// Maximum number of streams of one user.
+/// The maximum number of streams per user.
 const MAX_STREAMS_OF_USER: usize = 8;
 
-/// The pages, and the streams that are open. Clones share them.
+/// The pages, and the number of open streams per user. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct ConsolePages {
     pages: Pages,
@@ -37,7 +37,7 @@ pub struct ConsolePages {
 }
 
 impl ConsolePages {
-    /// Creates the pages.
+    /// Serves `pages` without open streams.
     pub fn new(pages: Pages) -> Self {
         Self { pages, streams: Arc::default() }
     }
@@ -74,7 +74,7 @@ impl ConsolePages {
             return Err(denied(StatusCode::METHOD_NOT_ALLOWED, "only GET is supported"));
         }
         let Some(path) = request.uri().path().strip_prefix("/console/") else {
-            // Relative, because a proxy may serve the page below another path.
+            // The location is relative, because a proxy may serve the page at another path.
             let mut response = refusal(StatusCode::TEMPORARY_REDIRECT, "");
             response.headers_mut().insert(LOCATION, HeaderValue::from_static("console/"));
             return Ok(response);
@@ -103,7 +103,7 @@ impl ConsolePages {
         Ok(self.pages.respond(path, review).await)
     }
 
-    /// Counts a stream of a user, unless there are too many.
+    /// Counts a new stream of a user. Refuses a stream above the maximum numbers.
     fn open(&self, user: &str) -> Result<OpenStream, Denial> {
         let mut streams = self.streams.lock();
         let of_user = streams.get(user).copied().unwrap_or_default();
@@ -116,7 +116,7 @@ impl ConsolePages {
     }
 }
 
-/// An open stream, until it is dropped.
+/// An open stream in [`ConsolePages::streams`]. A drop removes the stream.
 struct OpenStream {
     user: String,
     streams: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -144,7 +144,7 @@ struct Viewer {
 
 impl fmt::Debug for Viewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The headers contain the token.
+        // The headers may contain a token, so they are not printed.
         f.debug_struct("Viewer").finish_non_exhaustive()
     }
 }
@@ -171,7 +171,7 @@ impl Viewer {
         Ok(Visible::Namespaces { names, unreviewed: namespaces.len().saturating_sub(MAX_NAMESPACES) })
     }
 
-    /// Whether the user may list the HPAs of a namespace, or of all namespaces.
+    /// Returns whether the user may list the HPAs of a namespace. An empty namespace means all namespaces.
     async fn may_list(&self, user: &User, namespace: &str) -> Result<bool, Denial> {
         match self.access.allow(user, &of_hpas("list", namespace, "")).await {
             Ok(()) => Ok(true),
@@ -181,7 +181,7 @@ impl Viewer {
     }
 }
 
-/// Reviews the client of a stream.
+/// Reviews the permissions of the client of a stream.
 #[derive(Debug)]
 struct StreamReview(Arc<Viewer>);
 
@@ -192,8 +192,8 @@ impl Review for StreamReview {
     }
 }
 
-/// Whether a request comes from the page, or from a client other than a browser. Browsers state the origin of each
-/// request, and proxies forward the header.
+/// Returns whether a request comes from the page or from a client other than a browser. Browsers send the origin of each
+/// request in a header.
 fn is_own_page(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get(HeaderName::from_static("sec-fetch-site")) {
         return site == "same-origin";

@@ -1,17 +1,22 @@
-//! Health checks and their pages.
+//! Health checks with their pages, and the pages about this program: `/version`, `/statusz` and `/flagz`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use autoscaling::settings::Version;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use parking_lot::Mutex;
+use serde_json::json;
 
 use super::pages::plain;
+use clock::SharedClock;
 
-/// The named health checks, in the order of their registration. All clones share one registry.
+/// The named health checks, in the order of their registration. Clones share one registry.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<Mutex<Vec<Check>>>);
 
@@ -21,10 +26,10 @@ struct Check {
     state: Box<dyn Fn() -> State + Send>,
 }
 
-/// The state of a check: `Ok` with a detail, which may be empty, or the reason for the failure.
+/// The state of a check: a detail, which may be empty, or the reason for a failure.
 pub(super) type State = Result<String, NotReady>;
 
-/// The reason for the failure of a check, in one line.
+/// The reason for the failure of a check, as one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotReady(pub String);
@@ -32,20 +37,19 @@ pub struct NotReady(pub String);
 /// The group of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The check fails if the process must be restarted. It counts for `/livez`, `/healthz` and `/readyz`.
+    /// A check that fails if the process must be restarted. Part of `/livez`, `/healthz` and `/readyz`.
     Live,
-    /// The check fails while the process cannot do its work. It counts for `/readyz` only.
+    /// A check that fails while the process cannot do its work. Part of `/readyz` only.
     Ready,
 }
 
 impl Health {
-    /// Creates a registry with the check `ping` only, which passes whenever the server responds.
+    /// Creates a registry with only the check `ping`, which always passes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a check that is evaluated at every request. An error states why the check fails. `state` must not
-    /// block.
+    /// Adds a check. Every request for its pages evaluates `state`, which must not block.
     pub fn add(
         &self,
         name: impl Into<String>,
@@ -55,7 +59,7 @@ impl Health {
         self.note(name, scope, move || state().map(|()| String::new()));
     }
 
-    /// Like [`Health::add`], but the check shows a detail if it passes.
+    /// Adds a check like [`Health::add`]. If the check passes, the page shows the detail that `state` returns.
     pub fn note(
         &self,
         name: impl Into<String>,
@@ -65,7 +69,7 @@ impl Health {
         self.0.lock().push(Check { name: name.into(), scope, state: Box::new(state) });
     }
 
-    /// Returns the name and state of every check that counts for `scope`.
+    /// Returns the name and the state of every check that is part of `scope`.
     pub(super) fn states(&self, scope: Scope) -> Vec<(String, State)> {
         let mut states = vec![("ping".to_owned(), Ok(String::new()))];
         let checks = self.0.lock();
@@ -131,4 +135,92 @@ pub(super) fn all_checks(
         return plain(StatusCode::OK, format!("{text}{group} check passed\n"));
     }
     plain(StatusCode::OK, "ok".to_owned())
+}
+
+const NAME: &str = "concertina";
+
+/// The description of this program, in the formats of Kubernetes' components.
+#[derive(Debug)]
+pub struct Component {
+    clock: SharedClock,
+    started: Timestamp,
+    emulated: &'static str,
+    /// The value of every flag, by name.
+    flags: BTreeMap<String, String>,
+}
+
+impl Component {
+    /// Creates the description. `flags` contains the value of every flag, and the time of the start is now.
+    pub fn new(version: Version, flags: BTreeMap<String, String>, clock: SharedClock) -> Self {
+        let emulated = match version {
+            Version::V1_36 => "1.36",
+            Version::V1_37 => "1.37",
+        };
+        Self { started: clock.now(), clock, emulated, flags }
+    }
+
+    /// Returns `version.Info` as JSON, with the emulated version of Kubernetes and the version of this program.
+    pub(super) fn version(&self) -> Vec<u8> {
+        let (major, minor) = self.emulated.split_once('.').unwrap_or_default();
+        let version = json!({
+            "major": major,
+            "minor": minor,
+            "emulationMajor": major,
+            "emulationMinor": minor,
+            "gitVersion": concat!("v", env!("CARGO_PKG_VERSION"), "+concertina"),
+            "gitCommit": "",
+            "gitTreeState": "",
+            "buildDate": "",
+            "goVersion": "",
+            "compiler": "rustc",
+            "platform": format!("{}/{}", std::env::consts::OS, architecture()),
+        });
+        version.to_string().into_bytes()
+    }
+
+    pub(super) fn statusz(&self) -> String {
+        let mut text = header("statusz");
+        let started = self.started.to_zoned(TimeZone::UTC).strftime("%a %b %e %H:%M:%S UTC %Y");
+        let up = self.clock.now().duration_since(self.started);
+        let seconds = up.as_secs().max(0);
+        let serves_console = self.flags.get("console").is_some_and(|value| value == "true");
+        let console = if serves_console { "/console " } else { "" };
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "\nStarted: {started}\nUp: {} hr {:02} min {:02} sec\nGo version: none, this is Rust\n\
+             Binary version: {}\nEmulation version: {}\n\
+             Paths: {console}/decisions /flagz /handover /healthz /history /livez /metrics /readyz /statusz /version\n",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60,
+            env!("CARGO_PKG_VERSION"),
+            self.emulated,
+        );
+        text
+    }
+
+    pub(super) fn flagz(&self) -> String {
+        let mut text = header("flagz");
+        for (name, value) in &self.flags {
+            let _ = writeln!(text, "{name}={value}");
+        }
+        text
+    }
+}
+
+fn header(page: &str) -> String {
+    format!(
+        "\n{NAME} {page}\nWarning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
+         guarantees and is for debugging purposes only.\n"
+    )
+}
+
+/// Returns the name of the architecture in Go.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }

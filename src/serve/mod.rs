@@ -1,38 +1,35 @@
 //! Serves health, metrics and decisions over HTTPS to authorized clients, like every component of Kubernetes.
 //!
 //! The secure port authenticates and authorizes clients ([`Access`]). An optional loopback port without TLS serves all
-//! clients. Both ports bound the resources that an unauthenticated client can use: connections, and the size and time
-//! of a header. The secure port also bounds the time of a handshake, handshakes per second, and concurrent reviews. A
-//! client that does not read its response is disconnected.
+//! clients. Both ports limit the resources of unauthenticated clients: connections, and the size and time of a header. The
+//! secure port also limits the time of a handshake, handshakes per second, and concurrent reviews. A client that does not
+//! read its response in time is disconnected.
 //!
-//! | path | response | for clients that |
+//! | path | response | permission of the client |
 //! |---|---|---|
-//! | `/healthz`, `/livez` | `ok` as long as the process works | connect |
-//! | `/readyz` | `ok` once caches are synced, the API server responds and essential permissions are granted | connect |
-//! | `/metrics` | Prometheus' text format or OpenMetrics | may get this path |
-//! | `/version`, `/statusz`, `/flagz` | the program, its state, its flags | may get this path |
-//! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | may list or get these HPAs |
-//! | `/parity` | the comparison of a dry run | may list all HPAs |
-//! | `/handover` | the state of each HPA in scope | may list all HPAs |
-//! | `/console` | the page with all HPAs, on the secure port | may get this path; its data needs further permissions |
-//! | `/history` | the histories of the leader, for standby replicas | may list all watched HPAs |
+//! | `/healthz`, `/livez` | `ok` while the process works | none |
+//! | `/readyz` | `ok` once caches are synced, the API server responds and essential permissions are granted | none |
+//! | `/metrics` | metrics in Prometheus' text format or OpenMetrics | get on this path |
+//! | `/version`, `/statusz`, `/flagz` | version, state and flags of the program | get on this path |
+//! | `/decisions`, `/decisions/{namespace}/{name}` | the record of decisions | list or get on these HPAs |
+//! | `/parity` | the comparison of a dry run | list on all HPAs |
+//! | `/handover` | the state of each HPA in scope | list on all HPAs |
+//! | `/console` | the page with all HPAs, only on the secure port | get on this path, and further ones for its data |
+//! | `/history` | the histories of the leader, for standby replicas | list on all watched HPAs |
 //!
-//! The pages for decisions and comparisons are JSON (`docs/reference/decisions-api.md`). `docs/concepts/history.md`
-//! describes the histories.
+//! `docs/reference/decisions-api.md` describes the JSON of decisions and comparisons, and `docs/concepts/history.md` the
+//! histories.
 //!
-//! The health paths accept `?verbose` and `?exclude=name`. Each check has a page (`/readyz/ping`), in the
-//! format of Kubernetes' components. In contrast to those components, a failed check shows its reason.
+//! As in Kubernetes' components, the health paths accept `?verbose` and `?exclude=name`, and each check has a page such as
+//! `/readyz/ping`. In contrast to Kubernetes' components, the pages show the reason of a failed check.
 
 pub mod access;
 mod admission;
-mod component;
 mod connections;
 mod console;
-mod error;
 mod health;
 pub mod options;
 mod pages;
-mod sending;
 #[cfg(test)]
 mod tests;
 pub mod tls;
@@ -40,49 +37,54 @@ pub mod webhook;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::access::Access;
 use self::access::Denial;
 use self::admission::Admission;
-pub use self::component::Component;
 use self::connections::{Activity, IDLE};
 pub use self::console::ConsolePages;
-pub use self::error::ServeError;
-pub use self::health::{Health, NotReady, Scope};
+pub use self::health::{Component, Health, NotReady, Scope};
+pub use self::options::ServeError;
 use self::options::Serving;
 pub use self::pages::Endpoints;
-use self::sending::Sending;
 use self::tls::Certificates;
 use cluster::fingerprint::Fingerprint;
 use controller::record::Answer;
 
-/// Time limit of a TLS handshake. A slower client is presumed hostile or broken.
+/// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time limit of a request header. The limit also closes idle connections, which hyper does not distinguish. The limit
-/// exceeds most scrape intervals, so consecutive scrapes share a connection.
+/// Time limit of a request header. hyper also closes idle connections after this time. The limit exceeds most scrape
+/// intervals, so that consecutive scrapes share a connection.
 const HEADER_TIMEOUT: Duration = IDLE;
-/// hyper's minimum buffer size. A ServiceAccount's token has 1 kB, an OpenID provider's token up to 4 kB.
+/// The maximum size of a request header. Smaller buffers are impossible in hyper. The token of a ServiceAccount has 1 kB,
+/// and the token of an OpenID provider has up to 4 kB.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const MAX_HEADERS: usize = 64;
+/// Time limit for a client to read a response. The largest response about a single HPA has some megabytes.
+const READ_LIMIT: Duration = Duration::from_secs(30);
 
-/// The bound ports, before serving starts.
+/// The bound ports before the start of the server.
 #[derive(Debug)]
 pub struct Server {
     secure: Option<Secure>,
@@ -98,6 +100,9 @@ struct Secure {
 
 impl Server {
     /// Binds the ports and reads the certificates. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// Returns [`ServeError`] if a port is unavailable or a certificate is unusable.
     pub fn bind(serving: &Serving) -> Result<Self, ServeError> {
         let secure = if serving.port == 0 {
             None
@@ -118,19 +123,19 @@ impl Server {
         Ok(Self { secure, plain })
     }
 
-    /// Returns the address of the HTTPS port, if the port is served.
+    /// Returns the address of the HTTPS port, or `None` if the port is disabled.
     pub fn secure_address(&self) -> Option<SocketAddr> {
         self.secure.as_ref()?.listener.local_addr().ok()
     }
 
-    /// Returns a function that reads the current fingerprint of the certificate for clients that send no
-    /// server name.
+    /// Returns a function that returns the fingerprint of the current default certificate, for clients that send no server
+    /// name.
     pub fn certificate(&self) -> impl Fn() -> Option<Fingerprint> + Send + Sync + use<> {
         let certificates = self.secure.as_ref().map(|secure| Arc::clone(&secure.certificates));
         move || certificates.as_ref()?.fingerprint()
     }
 
-    /// Returns the address of the port without TLS, if the port is served.
+    /// Returns the address of the port without TLS, or `None` if the port is disabled.
     pub fn plain_address(&self) -> Option<SocketAddr> {
         self.plain.as_ref()?.local_addr().ok()
     }
@@ -174,7 +179,7 @@ impl Server {
     }
 }
 
-/// Authorizes the requests of one connection.
+/// Authenticates and authorizes the requests of one connection.
 #[derive(Debug)]
 struct Guard {
     access: Access,
@@ -183,7 +188,7 @@ struct Guard {
 }
 
 impl Guard {
-    /// Returns the refusal if the client is not allowed to make the request.
+    /// Returns the refusal of a request, or `None` if the client may make the request.
     async fn refuses(
         &self,
         endpoints: &Endpoints,
@@ -210,8 +215,8 @@ impl Guard {
     }
 }
 
-/// Serves one connection without authorization until the client closes it. After `stop`, serves it until the
-/// request in flight is complete.
+/// Serves one connection without authorization until the client closes the connection. After `stop`, completes only the
+/// request in flight.
 pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     endpoints: Endpoints,
@@ -234,7 +239,7 @@ async fn serve_with(
                 && ConsolePages::contains(request.uri().path())
             {
                 let response = console.answer(guard, &request).await;
-                // A stream has no time limit. If the client stops reading, the connection becomes idle and is closed.
+                // A stream of events has no time limit. If the client stops reading, the idle connection is closed.
                 return Ok::<_, Infallible>(response.map(|body| match body {
                     Either::Left(body) => Either::Left(sending.begin(body)),
                     Either::Right(events) => Either::Right(events),
@@ -251,18 +256,12 @@ async fn serve_with(
             Ok(response.map(|body| Either::Left(sending.begin(body))))
         }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEADER_BYTES)
-        .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
+    let mut connection = pin!(http1_builder().serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
         () = sending.overdue() => {
-            tracing::debug!(limit = ?sending::LIMIT, "closed a connection: the client did not read a response in time");
+            tracing::debug!(limit = ?READ_LIMIT, "closed a connection: the client did not read a response in time");
             return;
         }
         () = stop.cancelled() => {
@@ -272,5 +271,121 @@ async fn serve_with(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection to the serving port failed");
+    }
+}
+
+/// Returns the configuration of HTTP connections, with the limits of a header.
+fn http1_builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(MAX_HEADER_BYTES)
+        .max_headers(MAX_HEADERS);
+    builder
+}
+
+/// The unread responses of a connection, for [`READ_LIMIT`]. An unread response takes memory, and a large unread response
+/// blocks other large responses. Clones share one state.
+#[derive(Debug, Clone, Default)]
+struct Sending(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    unread: Mutex<Unread>,
+    begun: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Unread {
+    count: usize,
+    /// The start of the current period with unread responses. `None` without an unread response.
+    since: Option<Instant>,
+}
+
+/// The body of a response that is unread until the system has taken all bytes.
+struct UnreadBody {
+    body: Full<Bytes>,
+    response: Option<UnreadResponse>,
+}
+
+/// The bytes of a body that wait for the system.
+struct UnreadBytes {
+    bytes: Bytes,
+    _response: UnreadResponse,
+}
+
+/// An unread response in [`Sending`]. A drop removes the response.
+struct UnreadResponse(Sending);
+
+impl Sending {
+    /// Counts a response as unread until the returned body is sent.
+    fn begin(&self, body: Full<Bytes>) -> UnreadBody {
+        let mut unread = self.0.unread.lock();
+        unread.count += 1;
+        if unread.since.is_none() {
+            unread.since = Some(Instant::now());
+            self.0.begun.notify_one();
+        }
+        drop(unread);
+        UnreadBody { body, response: Some(UnreadResponse(self.clone())) }
+    }
+
+    /// Waits until the connection has had unread responses for [`READ_LIMIT`] without interruption.
+    async fn overdue(&self) {
+        loop {
+            let since = self.0.unread.lock().since;
+            let Some(since) = since else {
+                self.0.begun.notified().await;
+                continue;
+            };
+            sleep_until(since + READ_LIMIT).await;
+            if self.0.unread.lock().since == Some(since) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for UnreadResponse {
+    fn drop(&mut self) {
+        let mut unread = self.0.0.unread.lock();
+        unread.count = unread.count.saturating_sub(1);
+        if unread.count == 0 {
+            unread.since = None;
+        }
+    }
+}
+
+impl AsRef<[u8]> for UnreadBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Body for UnreadBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let response = self.response.take();
+        Pin::new(&mut self.body).poll_frame(context).map(|frame| {
+            let hold = |bytes| match response {
+                Some(response) => Bytes::from_owner(UnreadBytes { bytes, _response: response }),
+                None => bytes,
+            };
+            frame.map(|frame| frame.map(|frame| frame.map_data(hold)))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

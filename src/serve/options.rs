@@ -1,11 +1,13 @@
-//! The configuration of the HTTPS server: addresses, certificates, authentication, authorization.
+//! The configuration of the HTTPS server, and the errors that keep the server from starting.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 
 use super::tls::options::TlsOptions;
+use cluster::client::ClientError;
+use cluster::kubeconfig::KubeconfigError;
 
 /// The flags of the sections Secure serving, Authentication and Authorization.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,17 +16,17 @@ pub struct Serving {
     pub address: IpAddr,
     /// `--secure-port`. 0 disables the port.
     pub port: u16,
-    /// `--advertise-address`: the address at which other replicas reach this one. `None` means detection at
-    /// startup.
+    /// `--advertise-address`: the address at which other replicas reach this replica. With `None`, the process detects the
+    /// address at its start.
     pub advertised: Option<IpAddr>,
     /// `--permit-port-sharing`.
     pub share_port: bool,
-    /// `--health-address`, a loopback address. Serves health, metrics and decisions without TLS or
-    /// authentication.
+    /// `--health-address`: a loopback address that serves health, metrics and decisions without TLS and authentication.
     pub plain: Option<SocketAddr>,
-    /// The certificate used if none of `sni` matches. With `None`, a self-signed certificate is generated.
+    /// `--tls-cert-file` and `--tls-private-key-file`: the certificate for clients that request no name of `sni`. With
+    /// `None`, the certificate in `certificate_dir` or a generated certificate is used.
     pub certificate: Option<CertificateFiles>,
-    /// `--cert-dir`: the directory of the certificate, used if its files exist and `certificate` is `None`.
+    /// `--cert-dir`: the directory of the certificate if `certificate` is `None` and the files exist.
     pub certificate_dir: Option<PathBuf>,
     /// `--tls-sni-cert-key`: certificates by the name that the client requests (SNI).
     pub sni: Vec<NamedCertificate>,
@@ -34,16 +36,16 @@ pub struct Serving {
     pub authentication: Authentication,
     /// The configuration of authorization.
     pub authorization: Authorization,
-    /// Every given flag with its value, for `/flagz`.
+    /// Every flag on the command line with its value, for `/flagz`.
     pub given: Vec<(String, String)>,
 }
 
-/// A certificate with its chain, and its key.
+/// The files of a certificate and its private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// PEM, the server's certificate first, such as `--tls-cert-file`.
+    /// The certificate chain in PEM, with the server's certificate first.
     pub certificate: PathBuf,
-    /// PEM, such as `--tls-private-key-file`.
+    /// The private key in PEM.
     pub key: PathBuf,
 }
 
@@ -52,8 +54,7 @@ pub struct CertificateFiles {
 pub struct NamedCertificate {
     /// The files of the certificate.
     pub files: CertificateFiles,
-    /// The names of the certificate, with `*` allowed as the first label. If empty, the names in the
-    /// certificate apply.
+    /// The names, with `*` allowed as the first label. If empty, the names in the certificate apply.
     pub names: Vec<String>,
 }
 
@@ -92,19 +93,17 @@ impl fmt::Display for NamedCertificate {
 /// The configuration of authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
-    /// `--authentication-kubeconfig`: credentials for token reviews. `None` means the controller's
-    /// credentials.
+    /// `--authentication-kubeconfig`: the credentials for token reviews. `None` means those of the controller.
     pub kubeconfig: Option<PathBuf>,
-    /// `--authentication-skip-lookup`: do not read the cluster's certificate authorities.
+    /// `--authentication-skip-lookup`: whether the authorities of the cluster are not read.
     pub skip_lookup: bool,
-    /// `--authentication-tolerate-lookup-failure`: log no warning if the cluster's authorities cannot be
-    /// read.
+    /// `--authentication-tolerate-lookup-failure`: whether a failed read of the authorities causes no warning.
     pub tolerate_lookup_failure: bool,
     /// `--authentication-token-webhook-cache-ttl`.
     pub token_ttl: Duration,
-    /// `--client-ca-file`. `None` means the cluster's authorities.
+    /// `--client-ca-file`. `None` means the authorities of the cluster.
     pub client_ca: Option<PathBuf>,
-    /// `--requestheader-client-ca-file` and the related flags. `None` means the cluster's settings.
+    /// `--requestheader-client-ca-file` and the related flags. `None` means the front proxies of the cluster.
     pub front_proxy: Option<FrontProxy>,
 }
 
@@ -120,8 +119,8 @@ pub struct FrontProxy {
 /// The names of the trusted front proxies, and the headers that they set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FrontProxyHeaders {
-    /// `--requestheader-allowed-names`: common names of proxies. If empty, every certificate of the authority
-    /// is trusted.
+    /// `--requestheader-allowed-names`: the common names of trusted proxies. If empty, every certificate of the authority is
+    /// trusted.
     pub allowed_names: Vec<String>,
     /// `--requestheader-username-headers`, in lower case.
     pub user: Vec<String>,
@@ -136,8 +135,7 @@ pub struct FrontProxyHeaders {
 /// The configuration of authorization.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorization {
-    /// `--authorization-kubeconfig`: credentials for access reviews. `None` means the controller's
-    /// credentials.
+    /// `--authorization-kubeconfig`: the credentials for access reviews. `None` means those of the controller.
     pub kubeconfig: Option<PathBuf>,
     /// `--authorization-webhook-cache-authorized-ttl`.
     pub allowed_ttl: Duration,
@@ -151,7 +149,7 @@ pub struct Authorization {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenPaths(Vec<String>);
 
-/// A path with a `*` before its end.
+/// The error for a path with a `*` before its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("only trailing * allowed in {0:?}")]
 pub struct OpenPathsError(String);
@@ -163,7 +161,8 @@ impl Default for OpenPaths {
 }
 
 impl OpenPaths {
-    /// Parses the flag: whole paths, or prefixes followed by `*`. A leading `/` may be omitted.
+    /// Parses `--authorization-always-allow-paths`. Each item is a whole path, or a prefix followed by `*`. A leading `/` may
+    /// be omitted.
     ///
     /// # Errors
     /// Returns an error if a `*` occurs before the end of a path.
@@ -186,7 +185,7 @@ impl OpenPaths {
     }
 }
 
-/// The base name of the files in `--cert-dir`, as in kube-controller-manager.
+/// The base name of the files in `--cert-dir`, the same as in kube-controller-manager.
 pub const CERTIFICATE_NAME: &str = "kube-controller-manager";
 
 impl Default for Serving {
@@ -218,6 +217,83 @@ impl Default for Serving {
             given: Vec::new(),
         }
     }
+}
+
+/// The error that keeps the server or the webhook from starting.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The secure port is unavailable.
+    #[error(
+        "cannot listen on {address} (--bind-address, --secure-port): {source}; choose another port, or 0 for none"
+    )]
+    Listen {
+        /// The address and port.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The port of the webhook is unavailable.
+    #[error(
+        "cannot listen on {address} (--bind-address, --handover-webhook-port): {source}; choose another port"
+    )]
+    ListenWebhook {
+        /// The address and port.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The port without TLS is unavailable.
+    #[error("cannot listen on {address} (--health-address): {source}")]
+    ListenPlain {
+        /// The address and port.
+        address: SocketAddr,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {} ({flag}): {source}", path.display())]
+    Read {
+        /// The flag that names the file.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The contents of a file are invalid.
+    #[error("invalid file {} ({flag}): {reason}", path.display())]
+    Unusable {
+        /// The flag that names the file.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        reason: String,
+    },
+    /// The TLS settings contradict each other, or no certificate could be generated.
+    #[error("failed to set up TLS: {0}")]
+    Tls(String),
+    /// The kubeconfig that a flag names is unusable.
+    #[error("{flag}: {source}")]
+    Kubeconfig {
+        /// The flag that names the kubeconfig.
+        flag: &'static str,
+        /// The cause.
+        source: Box<KubeconfigError>,
+    },
+    /// The client for the kubeconfig that a flag names could not be built.
+    #[error("{flag}: {source}")]
+    Client {
+        /// The flag that names the kubeconfig.
+        flag: &'static str,
+        /// The cause.
+        source: Box<ClientError>,
+    },
+}
+
+/// Reads the file that a flag names.
+pub(super) fn read_file(flag: &'static str, path: &Path) -> Result<Vec<u8>, ServeError> {
+    std::fs::read(path).map_err(|source| ServeError::Read { flag, path: path.to_owned(), source })
 }
 
 #[cfg(test)]

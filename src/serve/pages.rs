@@ -1,4 +1,4 @@
-//! The served pages. Each page has a path, a required permission, and its content.
+//! The served pages: their paths, the required permissions, and the responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,29 +11,28 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use super::component::Component;
 use super::console::ConsolePages;
-use super::health::{Health, Scope, all_checks, one_check};
+use super::health::{Component, Health, Scope, all_checks, one_check};
 use cluster::reviews::{Action, ResourceAction};
 use controller::handover::page::HANDOVER;
 use controller::page::{HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
 use controller::record::{Answer, Decisions, DecisionsRequest};
 use controller::telemetry::metrics::Metrics;
 
-/// The served pages. All clones share one state.
+/// The contents of the served pages. Clones share one state.
 #[derive(Clone)]
 pub struct Endpoints {
     /// The checks of the health paths.
     pub health: Health,
     /// The metrics of `/metrics`.
     pub metrics: Metrics,
-    /// The record of `/decisions`. `None` if no record is kept.
+    /// The record of `/decisions`. `None` if no decisions are recorded.
     pub decisions: Option<Decisions>,
     /// The content of `/version`, `/statusz` and `/flagz`. `None` if the pages are not served.
     component: Option<Arc<Component>>,
-    /// The page below `/console`. `None` if it is not served.
+    /// The page of `/console`. `None` if the page is not served.
     pub(super) console: Option<ConsolePages>,
-    /// Further pages, by their path.
+    /// Further pages by path.
     json: BTreeMap<&'static str, JsonPage>,
     /// The content of [`HISTORY`]. `None` if the page is not served.
     history: Option<HeldPage>,
@@ -42,7 +41,7 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Creates the pages for health, metrics and decisions.
+    /// Creates the pages for health, metrics and decisions. `decisions` is `None` if no decisions are recorded.
     pub fn new(health: Health, metrics: Metrics, decisions: Option<Decisions>) -> Self {
         Self {
             health,
@@ -56,14 +55,14 @@ impl Endpoints {
         }
     }
 
-    /// Adds the pages that describe the program.
+    /// Adds `/version`, `/statusz` and `/flagz`.
     #[must_use]
     pub fn with_component(mut self, component: Component) -> Self {
         self.component = Some(Arc::new(component));
         self
     }
 
-    /// Adds the page with all HPAs, on the secure port only.
+    /// Adds the page with all HPAs, which only the secure port serves.
     #[must_use]
     pub fn with_console(mut self, pages: Option<ConsolePages>) -> Self {
         self.console = pages;
@@ -77,11 +76,9 @@ impl Endpoints {
         self.json.insert(path, page);
         self
     }
-}
 
-impl Endpoints {
-    /// Adds the histories of this process. A client needs the permission to list all HPAs, or the HPAs of all
-    /// watched namespaces.
+    /// Adds the histories of this process. A client needs the permission to list the HPAs of all watched namespaces. `None`
+    /// means that all namespaces are watched.
     #[must_use]
     pub fn with_history(mut self, page: HeldPage, watched: Option<BTreeSet<String>>) -> Self {
         self.history = Some(page);
@@ -89,8 +86,8 @@ impl Endpoints {
         self
     }
 
-    /// Returns all actions that a client must be allowed to perform to get a response. Empty for an invalid request
-    /// below `/decisions`, to which every authenticated user gets an error response.
+    /// Returns all actions for which a client needs permission to get a response. Empty for an invalid request below
+    /// `/decisions`, because every authenticated client may get the error.
     pub(super) fn actions(&self, method: &Method, uri: &http::Uri) -> Vec<Action> {
         match (Page::from_path(uri.path()), &self.watched) {
             (Some(Page::History), Some(watched)) => {
@@ -115,7 +112,7 @@ impl fmt::Debug for Endpoints {
 /// The page that a path names.
 #[derive(Debug, Clone, Copy)]
 enum Page<'a> {
-    /// All health checks of a group, or one of them.
+    /// All health checks of a group, or a single check. `check` is empty for all checks.
     Health {
         scope: Scope,
         group: &'a str,
@@ -151,9 +148,9 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Returns the action that a client must be allowed to perform to get a response. The action reads HPAs for a page with
-/// data of HPAs, and gets the path for any other page. Returns `None` for an invalid request below `/decisions`, to
-/// which every authenticated user gets an error response.
+/// Returns the action for which a client needs permission to get a response. For a page with data of HPAs, the action
+/// reads these HPAs. For any other page, the action gets the path. Returns `None` for an invalid request below
+/// `/decisions`, because every authenticated client may get the error.
 pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     let path = uri.path();
     let asked = match Page::from_path(path) {
@@ -169,12 +166,12 @@ pub(super) fn action(method: &Method, uri: &http::Uri) -> Option<Action> {
     Some(of_hpas(verb, asked.namespace().unwrap_or_default(), asked.name().unwrap_or_default()))
 }
 
-/// Returns the audience that a token must have to get a response. `None` means the API server.
+/// Returns the audience that a token must have to get a response. `None` means the audience of the API server.
 pub(super) fn audience(uri: &http::Uri) -> Option<&'static str> {
     matches!(Page::from_path(uri.path()), Some(Page::History)).then_some(HISTORY_AUDIENCE)
 }
 
-/// Creates an action on HPAs.
+/// Creates an action on HPAs. An empty namespace or name means all.
 pub(super) fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action {
     Action::ResourceAttributes(ResourceAction {
         verb,
@@ -186,13 +183,13 @@ pub(super) fn of_hpas(verb: &'static str, namespace: &str, name: &str) -> Action
     })
 }
 
-/// Returns the formats that the client accepts. Several headers form one list.
+/// Returns the values of all Accept headers as one list.
 fn accept<B>(request: &Request<B>) -> String {
     let all = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     all.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the response to an authorized client.
+/// Creates the response for an authorized client.
 pub(super) async fn answer<B>(endpoints: &Endpoints, request: &Request<B>) -> Response<Full<Bytes>> {
     let (method, uri) = (request.method(), request.uri());
     let not_found = || plain(StatusCode::NOT_FOUND, "404 page not found\n");

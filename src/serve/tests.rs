@@ -16,8 +16,7 @@ fn endpoints() -> Endpoints {
     Endpoints::new(Health::new(), Metrics::new(), None)
 }
 
-/// Sends one request on a separate connection. Returns the status code, the header text in lower case, and
-/// the body.
+/// Sends one request on a new connection. Returns the status code, the headers in lower case, and the body.
 async fn ask(endpoints: &Endpoints, request_line: &str) -> (u16, String, String) {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
     let server = tokio::spawn(serve_connection(server, endpoints.clone(), CancellationToken::new()));
@@ -122,7 +121,7 @@ async fn client_that_never_finishes_its_header_is_disconnected() {
     assert_eq!(start.elapsed(), HEADER_TIMEOUT);
 }
 
-/// The pages, with a large page at `/large`, and whether the last response of that page is still in memory.
+/// Creates pages with a large page at `/large`. The flag shows whether the last response of the large page is in memory.
 fn with_large_page() -> (Endpoints, Arc<AtomicBool>) {
     struct Large(Arc<AtomicBool>);
     impl AsRef<[u8]> for Large {
@@ -152,14 +151,14 @@ async fn client_that_does_not_read_a_response_is_disconnected() {
     let server = tokio::spawn(serve_connection(server, endpoints, CancellationToken::new()));
     client.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let start = tokio::time::Instant::now();
-    // Occasional reads of single bytes do not extend the time limit.
+    // Slow reads of single bytes do not extend the time limit.
     while !server.is_finished() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(in_memory.load(Ordering::Relaxed), !server.is_finished());
         client.read_u8().await.unwrap();
-        assert!(start.elapsed() <= sending::LIMIT + Duration::from_secs(1), "the client is still connected");
+        assert!(start.elapsed() <= READ_LIMIT + Duration::from_secs(1), "the client is still connected");
     }
-    assert!(start.elapsed() >= sending::LIMIT);
+    assert!(start.elapsed() >= READ_LIMIT);
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,9 +173,9 @@ async fn client_that_reads_its_responses_stays_connected() {
             head.push(client.read_u8().await.unwrap());
         }
         assert!(String::from_utf8(head).unwrap().contains("content-length: 1048576\r\n"));
-        tokio::time::sleep(sending::LIMIT / 2).await;
+        tokio::time::sleep(READ_LIMIT / 2).await;
         client.read_exact(&mut vec![0; 1 << 20]).await.unwrap();
-        tokio::time::sleep(sending::LIMIT).await;
+        tokio::time::sleep(READ_LIMIT).await;
         assert!(!in_memory.load(Ordering::Relaxed) && !server.is_finished());
     }
 }
@@ -196,7 +195,7 @@ async fn port_is_served_until_the_stop_and_then_released() {
             .unwrap();
     let stop = CancellationToken::new();
     let server = tokio::spawn(ports.run(endpoints(), access, stop.clone()));
-    // The open and idle connection must not delay the stop.
+    // The idle connection does not delay the stop.
     let mut client = TcpStream::connect(address).await.unwrap();
     client.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut answer = [0; 15];

@@ -1,10 +1,9 @@
 //! Serves the webhook that refuses writes of the built-in controller, on a separate HTTPS port.
 //!
-//! The API server authenticates the webhook by its certificate, and sends no credentials by default. The webhook
-//! therefore serves every client, and bounds every resource that a client can use: connections, handshakes per second,
-//! header size, the time of a handshake, a header and a body, the size of a body and of all bodies together. A request
-//! beyond a limit fails, and the API server then allows the write. Both the webhook and the API server count every
-//! request without a timely answer.
+//! The API server verifies the certificate of the webhook, and sends no credentials by default. The webhook therefore
+//! serves every client and limits the resources of a client: connections, handshakes per second, the time of a handshake,
+//! and the size and time of headers and bodies. A request above a limit fails, and the API server then allows the write.
+//! The webhook and the API server count every request without a timely response.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,9 +20,8 @@ use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use rustls::ServerConfig;
 use rustls::server::ResolvesServerCert;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -34,24 +32,25 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::admission::Admission;
-use super::error::ServeError;
+use super::options::ServeError;
 use super::tls::options::TlsOptions;
-use super::{HANDSHAKE, HEADER_TIMEOUT, MAX_HEADER_BYTES, MAX_HEADERS, connections, pages};
+use super::{HANDSHAKE, connections, http1_builder, pages};
 
-/// Time limit of a body. With the shipped manifests, the API server waits only one second for the response.
+/// Time limit of a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for which the API server waits for a response, if the request does not state it: the shipped `timeoutSeconds`.
+/// The default of [`patience`]: `timeoutSeconds` in the shipped manifests.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The maximum `timeoutSeconds` that the API server permits.
 const LONGEST_PATIENCE: u64 = 30;
-/// Maximum size of all bodies in memory, in KiB.
+/// The maximum size of all bodies in memory, in KiB.
 const MAX_BODIES: usize = 16 << 10;
 const KIB: usize = 1 << 10;
 
-/// Decides about the body of an AdmissionReview, and returns the body of the response.
+/// The function that decides about an AdmissionReview. Its argument is the body of the request, and its result is the body
+/// of the response.
 pub type Reviewer = dyn Fn(&[u8]) -> Result<Vec<u8>, ReviewError> + Send + Sync;
 
-/// The bound port, before serving starts.
+/// The bound port before the start of the webhook.
 pub struct Webhook {
     listener: std::net::TcpListener,
     tls: Arc<ServerConfig>,
@@ -85,13 +84,13 @@ impl Webhook {
         Ok(Self { listener, tls: Arc::new(config) })
     }
 
-    /// The address of the port.
+    /// Returns the address of the port.
     pub fn address(&self) -> Option<SocketAddr> {
         self.listener.local_addr().ok()
     }
 
-    /// Serves until `stop`. Then waits at most five seconds for the requests in flight. Counts requests without an
-    /// answer in time in `telemetry`.
+    /// Serves until `stop`. Then waits at most five seconds for the requests in flight. Counts requests without a timely
+    /// response in `telemetry`.
     pub async fn run(self, reviewer: Arc<Reviewer>, telemetry: Telemetry, stop: CancellationToken) {
         let listener = match TcpListener::from_std(self.listener) {
             Ok(listener) => listener,
@@ -124,7 +123,7 @@ impl Webhook {
     }
 }
 
-/// The inputs of the answers on one connection.
+/// The inputs of the responses on one connection.
 struct Answers {
     reviewer: Arc<Reviewer>,
     /// Permits for the memory of bodies, in KiB.
@@ -132,16 +131,16 @@ struct Answers {
     telemetry: Telemetry,
 }
 
-/// The reason why the API server receives no usable answer. The API server then allows the write.
+/// The reason why the API server receives no usable response. The API server then allows the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unanswered {
     /// The TLS handshake failed or timed out.
     Handshake,
-    /// The connection ended before the answer.
+    /// The connection ended before the response.
     Closed,
-    /// The answer came after the API server had stopped waiting.
+    /// The response came after the time limit of the API server.
     Late,
-    /// The answer was an error.
+    /// The response was an error.
     Error,
 }
 
@@ -156,8 +155,8 @@ impl Unanswered {
     }
 }
 
-/// A request that waits for its answer. A drop before the answer means that the connection has ended, and counts the
-/// request.
+/// A request that waits for its response. A drop before the response means that the connection has ended. The drop counts
+/// the request as [`Unanswered::Closed`].
 struct Open<'a> {
     telemetry: &'a Telemetry,
     since: Instant,
@@ -166,14 +165,14 @@ struct Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    /// `None` for a request that the API server does not send.
+    /// Creates the state of a request. Returns `None` for a request that the API server does not send.
     fn new(telemetry: &'a Telemetry, request: &Request<Incoming>) -> Option<Self> {
         let patience = patience(request.uri().query());
         let is_review = request.method() == Method::POST && request.uri().path() == PATH;
         is_review.then(|| Self { telemetry, since: Instant::now(), patience, is_answered: false })
     }
 
-    /// Counts an answer that the API server does not use.
+    /// Counts a response that the API server does not use.
     fn answered(mut self, answer: &Result<Vec<u8>, Failure>) {
         let is_late = self.since.elapsed() > self.patience;
         self.is_answered = !matches!(answer, Err(Failure::Closed(_)));
@@ -193,7 +192,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Time for which the API server waits, from the parameter `timeout` of its request, such as `timeout=1s`.
+/// Returns the time limit of the API server for the response, from the query parameter `timeout`, such as `timeout=1s`.
 fn patience(query: Option<&str>) -> Duration {
     let seconds = |parameter: &str| parameter.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok();
     let known = query.unwrap_or_default().split('&').find_map(seconds);
@@ -204,13 +203,13 @@ fn patience(query: Option<&str>) -> Duration {
 enum Failure {
     /// The connection closed before the end of the body.
     Closed(hyper::Error),
-    /// The status and the text of the answer.
+    /// The status and the text of an error response.
     Answer(StatusCode, String),
 }
 
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, answers: &Answers, stop: CancellationToken) {
     let service = service_fn(|request: Request<Incoming>| {
-        // Created outside of the future, because a closed connection may drop the future before its first poll.
+        // `open` exists before the future, because a closed connection may drop the future before its first poll.
         let open = Open::new(&answers.telemetry, &request);
         async move {
             let answer = answer(request, answers).await;
@@ -236,13 +235,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, answers: &Answers, s
             })
         }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_buf_size(MAX_HEADER_BYTES)
-        .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
+    let mut connection = pin!(http1_builder().serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
@@ -274,7 +267,7 @@ async fn answer(request: Request<Incoming>, answers: &Answers) -> Result<Vec<u8>
     })
 }
 
-/// Reads a body within the limits. The caller must hold the permits as long as the bytes.
+/// Reads a body within the limits. The caller must keep the permits as long as the bytes.
 async fn read(
     headers: &HeaderMap,
     mut body: Incoming,

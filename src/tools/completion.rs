@@ -1,15 +1,17 @@
-//! The command `completion`, and the completion of command lines by the program itself.
+//! The command `completion`, the completion of command lines, and the hidden command `man`, which writes the manual pages
+//! of a release.
 //!
-//! A script of a shell runs the program with [`VARIABLE`] set. The names of HPAs come from the cluster that
-//! the connection flags on the line select.
+//! The completion script of a shell runs the program with the environment variable [`VARIABLE`]. The names of HPAs come
+//! from the cluster that the connection flags on the command line select.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Command};
+use clap::{Arg, Command, value_parser};
 use clap_complete::engine::{self, ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
 use toolbox::command;
@@ -18,16 +20,16 @@ use super::PROCESS;
 use crate::cli::flags::FlagSet;
 use crate::cli::{CliError, Parsed, Program, matches};
 use crate::exit::{failed, print};
-use crate::invocation::{controller_command, rbac, version};
+use crate::invocation::{commands, controller_command};
 
 /// The environment variable that selects the shell to complete for.
 const VARIABLE: &str = "CONCERTINA_COMPLETE";
-/// Time limit for the list of HPAs. A key press must not wait long for an unreachable cluster.
+/// Time limit of the list of HPAs, because a key press must not wait for an unreachable cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
 const SHELLS: [&str; 4] = ["bash", "zsh", "fish", "powershell"];
 
-/// The command line of `completion`.
-pub(super) fn command(program: Program) -> Command {
+/// Creates the command line of `completion`.
+fn command(program: Program) -> Command {
     Command::new("completion")
         .no_binary_name(true)
         .bin_name(format!("{program} completion"))
@@ -50,7 +52,7 @@ pub(super) fn command(program: Program) -> Command {
         )
 }
 
-/// Returns the script, or the requested help text.
+/// Runs the command `completion`. Returns the script of the shell, or the requested help text.
 pub(super) fn parse(program: Program, words: &[String]) -> Result<String, CliError> {
     let matches = match matches(command(program), words)? {
         Parsed::Options(matches) => matches,
@@ -68,7 +70,7 @@ fn script(shell: &str) -> io::Result<String> {
     String::from_utf8(script).map_err(io::Error::other)
 }
 
-/// Completes a command line, if a shell or kubectl requests it.
+/// Completes a command line, if a shell or kubectl requests a completion. Otherwise, returns `None`.
 pub(crate) fn complete(program: Program, words: &[OsString]) -> Option<ExitCode> {
     if program == Program::KubectlCompletion {
         return Some(match for_kubectl(words) {
@@ -78,7 +80,7 @@ pub(crate) fn complete(program: Program, words: &[OsString]) -> Option<ExitCode>
     }
     std::env::var_os(VARIABLE)?;
     let called = OsString::from("concertina");
-    // The words of the line follow `--`. The first word is the program.
+    // The words of the line follow `--`. The first of them is the name of the program.
     let line: Vec<OsString> = words.iter().skip_while(|word| *word != "--").skip(2).cloned().collect();
     let environment = CompleteEnv::with_factory(|| tree(Program::Concertina, &line)).var(VARIABLE);
     let here = std::env::current_dir().ok();
@@ -89,7 +91,7 @@ pub(crate) fn complete(program: Program, words: &[OsString]) -> Option<ExitCode>
     }
 }
 
-/// Returns one candidate per line, and the directive 4, with which kubectl adds no names of files.
+/// Returns one candidate per line, and then the directive 4, which keeps kubectl from adding names of files.
 fn for_kubectl(words: &[OsString]) -> io::Result<String> {
     let words = words.to_vec();
     let mut tree = tree(Program::KubectlPlugin, &words);
@@ -109,8 +111,8 @@ fn for_kubectl(words: &[OsString]) -> io::Result<String> {
     Ok(text)
 }
 
-/// The commands as one tree. `line` has the words after the program's name, which select the cluster.
-pub(super) fn tree(program: Program, line: &[OsString]) -> Command {
+/// Returns all commands as one tree. The names of HPAs come from the cluster that the flags in `line` select.
+fn tree(program: Program, line: &[OsString]) -> Command {
     let flags = FlagSet::controller();
     let line: Vec<String> = line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let tools = command::commands(&program.to_string(), PROCESS).map(|command| {
@@ -127,14 +129,14 @@ pub(super) fn tree(program: Program, line: &[OsString]) -> Command {
         .about("A drop-in replacement for the HorizontalPodAutoscaler controller of kube-controller-manager.")
         .disable_help_subcommand(true)
         .subcommand(controller_command(program, &flags).bin_name(format!("{program} controller")))
-        .subcommand(flags.add_to(rbac::own_command().name("rbac")).bin_name(format!("{program} rbac")))
+        .subcommand(flags.add_to(commands::own_command().name("rbac")).bin_name(format!("{program} rbac")))
         .subcommands(tools)
-        .subcommand(version::command(program))
+        .subcommand(commands::version_command(program))
         .subcommand(command(program))
         .subcommand(Command::new("help").about("Lists the commands, or explains one."))
 }
 
-/// The names of the HPAs that start with `current`.
+/// Returns the names of HPAs that start with `current`.
 fn hpas(line: &[String], current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(current) = current.to_str() else { return Vec::new() };
     let names = names(line.to_vec());
@@ -149,6 +151,37 @@ fn names(line: Vec<String>) -> Vec<String> {
     let listing = async { tokio::time::timeout(PATIENCE, command::hpa_names(line)).await };
     // A shell cannot display an error during completion.
     runtime.block_on(listing).ok().and_then(Result::ok).unwrap_or_default()
+}
+
+fn man_command(program: Program) -> Command {
+    Command::new("man")
+        .no_binary_name(true)
+        .bin_name(format!("{program} man"))
+        .about("Writes the manual pages of all commands into a folder.")
+        .arg(
+            Arg::new("folder")
+                .value_name("FOLDER")
+                .required(true)
+                .value_parser(value_parser!(PathBuf))
+                .help("Existing folder"),
+        )
+}
+
+/// Runs the command `man`. Writes the manual page of each command, and returns the path of the first page, or the
+/// requested help text.
+pub(super) fn write_manual(program: Program, words: &[String]) -> Result<String, CliError> {
+    let matches = match matches(man_command(program), words)? {
+        Parsed::Options(matches) => matches,
+        Parsed::Help(text) => return Ok(text),
+    };
+    let folder = matches.get_one::<PathBuf>("folder").cloned().unwrap_or_default();
+    write(tree(Program::Concertina, &[]), &folder)
+        .map_err(|error| CliError::Subcommand(format!("cannot write to {}: {error}", folder.display())))
+}
+
+fn write(tree: Command, folder: &Path) -> std::io::Result<String> {
+    clap_mangen::generate_to(tree, folder)?;
+    Ok(folder.join("concertina.1").display().to_string())
 }
 
 #[cfg(test)]
@@ -195,5 +228,18 @@ mod tests {
         }
         let words = ["tcsh".to_owned()];
         assert!(parse(Program::Concertina, &words).unwrap_err().to_string().contains("powershell"));
+    }
+
+    #[test]
+    fn every_command_has_a_page() {
+        let folder = std::env::temp_dir().join(format!("concertina-man-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        write(tree(Program::Concertina, &[]), &folder).unwrap();
+        for page in ["concertina", "concertina-why", "concertina-handover-enable", "concertina-controller"] {
+            let path = folder.join(format!("{page}.1"));
+            let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{page}: {error}"));
+            assert!(text.contains(".SH SYNOPSIS"), "{page}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Generates the flags in `docs/reference`, and checks that they are current.
+//! Generates the tables of flags in `docs/reference`, and tests that the pages are current.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use toolbox::command::{command_lines, connection_flags};
 use super::PROCESS;
 use crate::cli::flags::{HEADINGS, Purpose};
 use crate::cli::{kcm, own};
-use crate::invocation::rbac;
+use crate::invocation::commands;
 
-/// Compares a page with its generated text. With the environment variable `UPDATE_DOCS`, writes the text to the page
-/// instead.
+/// Compares the page `name` with its generated text. With the environment variable `UPDATE_DOCS`, writes the text to the
+/// page instead. `generate` receives the current page.
 fn check(name: &str, generate: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference").join(name);
     let page = std::fs::read_to_string(&path).unwrap();
@@ -36,7 +36,7 @@ fn flags_reference_page_equals_the_flag_tables() {
 #[test]
 fn cli_reference_page_has_the_flags_of_every_command() {
     let connection = connection_flags();
-    let commands = [rbac::own_command()].into_iter().chain(command_lines("concertina", PROCESS));
+    let commands = [commands::own_command()].into_iter().chain(command_lines("concertina", PROCESS));
     let commands = commands.collect::<Vec<_>>();
     check("cli.md", |page| {
         let mut page = replaced(page, "connection", &table(connection.get_arguments()));
@@ -59,7 +59,7 @@ fn cli_reference_page_has_the_flags_of_every_command() {
     });
 }
 
-/// Replaces the text between the markers of a generated table.
+/// Returns the page with another text between the markers of a generated table.
 fn replaced(page: &str, name: &str, table: &str) -> String {
     let (start, end) =
         (format!("<!-- flags of {name}: generated -->\n"), format!("<!-- end of {name} -->\n"));
@@ -68,7 +68,7 @@ fn replaced(page: &str, name: &str, table: &str) -> String {
     format!("{before}{start}\n{table}\n{end}{after}")
 }
 
-/// Renders flags as a table.
+/// Renders flags as a Markdown table.
 fn table<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
     let mut text = "| flag | default | description |\n|---|---|---|\n".to_owned();
     for arg in arguments {
@@ -91,7 +91,7 @@ fn table<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
     text
 }
 
-/// Renders the page with every flag of the controller.
+/// Renders the page `flags.md`, with every flag of the controller.
 fn flags_page() -> String {
     let mut text = "\
 # Flags

@@ -2,27 +2,33 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "a check consumes the value of its flag")]
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
 use autoscaling::quantity::Quantity;
 use autoscaling::settings::Version;
+use controller::handover::scope::{ControllerName, Scope};
 use controller::options::ScaleSource;
+use rustls::{CipherSuite, NamedGroup};
 
-use super::TakeOver;
-use crate::cli::error::Reason;
+use super::{GroupResource, HandoverGuard, ScaleTargets, TakeOver};
+use crate::cli::Reason;
 use crate::cli::gates;
 use crate::logging::LogFormat;
+use crate::serve::options::OpenPaths;
+use crate::serve::tls::options::{self, Supported};
 
-/// client-go's rate and burst for a flag value of 0.
+/// The rate and the burst that client-go uses for a flag value of 0.
 const CLIENT_GO_QPS: f64 = 5.0;
 const CLIENT_GO_BURST: u32 = 10;
 
-/// The maximum of `--decisions-per-hpa`. The limit exists because a request for one HPA reads its whole record.
+/// The maximum of `--decisions-per-hpa`, because a request for one HPA reads the whole record of the HPA.
 const MOST_DECISIONS: usize = 1000;
 
-/// Returns an error with the allowed values if `value` is `None`.
+/// Returns the error `must be {allowed}` if `value` is `None`.
 fn must_be<T>(allowed: &'static str, value: Option<T>) -> Result<T, Reason> {
     value.ok_or(Reason::MustBe(allowed))
 }
@@ -31,7 +37,7 @@ pub(in crate::cli) fn at_least_zero(value: GoDuration) -> Result<Duration, Reaso
     must_be("at least 0s", value.unsigned())
 }
 
-/// As in kube-controller-manager, a negative value of these flags means 0.
+/// Returns 0 for a negative duration, like kube-controller-manager.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(in crate::cli) fn negative_as_zero(value: GoDuration) -> Result<Duration, Reason> {
     Ok(value.unsigned().unwrap_or_default())
@@ -55,8 +61,8 @@ pub(in crate::cli) fn path(text: String) -> Result<Option<PathBuf>, Reason> {
     Ok(nonempty(text)?.map(PathBuf::from))
 }
 
-/// As in kube-controller-manager, every number is valid. As with a negative tolerance, no ratio is within a tolerance
-/// of NaN. JSON cannot represent NaN and infinities, so finite numbers with the same effect replace them.
+/// Accepts every number, like kube-controller-manager. JSON cannot represent NaN and infinities, so finite numbers with
+/// the same effect replace them. No ratio is within a tolerance of NaN, so NaN is equivalent to a negative tolerance.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(in crate::cli) fn tolerance(tolerance: f64) -> Result<f64, Reason> {
     Ok(if tolerance.is_nan() { f64::MIN } else { tolerance.clamp(f64::MIN, f64::MAX) })
@@ -92,7 +98,7 @@ pub(in crate::cli) fn response_size(size: Quantity) -> Result<usize, Reason> {
     Ok(usize::try_from(size.value()).unwrap_or(usize::MAX))
 }
 
-/// The API server has the same rule for field managers.
+/// Checks the name by the API server's rule for field managers.
 pub(in crate::cli) fn field_manager(name: String) -> Result<String, Reason> {
     let valid = (1..=128).contains(&name.len()) && !name.chars().any(char::is_control);
     must_be("1 to 128 printable characters", valid.then_some(name))
@@ -121,4 +127,211 @@ pub(in crate::cli) fn takeover(word: String) -> Result<TakeOver, Reason> {
 
 pub(in crate::cli) fn scale_source(word: String) -> Result<ScaleSource, Reason> {
     word.parse::<ScaleSource>().map_err(|error| Reason::Text(error.to_string()))
+}
+
+pub(in crate::cli) fn port(port: i64) -> Result<u16, Reason> {
+    u16::try_from(port).map_err(|_| Reason::MustBe("between 0 and 65535; 0 disables the port"))
+}
+
+pub(in crate::cli) fn port_above_zero(port: i64) -> Result<u16, Reason> {
+    let port = u16::try_from(port).ok().filter(|port| *port > 0);
+    port.ok_or(Reason::MustBe("between 1 and 65535"))
+}
+
+pub(in crate::cli) fn advertised(address: String) -> Result<Option<IpAddr>, Reason> {
+    match address.parse::<IpAddr>() {
+        _ if address.is_empty() => Ok(None),
+        Ok(address) if !address.is_unspecified() => Ok(Some(address)),
+        _ => Err(Reason::MustBe("an IP address that other replicas can reach")),
+    }
+}
+
+/// Accepts only loopback addresses, because the port has no authentication.
+pub(in crate::cli) fn health_address(address: String) -> Result<Option<SocketAddr>, Reason> {
+    match address.parse::<SocketAddr>() {
+        _ if address.is_empty() => Ok(None),
+        Ok(address) if address.ip().to_canonical().is_loopback() => Ok(Some(address)),
+        Ok(_) => Err(Reason::MustBe(
+            "a loopback address, because the port has no authentication; use --secure-port for other addresses",
+        )),
+        Err(_) => Err(Reason::MustBe("an IP address and a port, such as 127.0.0.1:8080")),
+    }
+}
+
+pub(in crate::cli) fn minimum_tls(version: String) -> Result<(bool, Option<String>), Reason> {
+    let allowed = "VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13";
+    options::minimum(&version).ok_or(Reason::MustBe(allowed))
+}
+
+pub(in crate::cli) fn cipher_suites(names: Vec<String>) -> Result<Supported<CipherSuite>, Reason> {
+    Ok(options::suites(&names)?)
+}
+
+pub(in crate::cli) fn curves(numbers: Vec<i64>) -> Result<Supported<NamedGroup>, Reason> {
+    // A number out of range becomes 0, which rustls does not support either.
+    let numbers: Vec<u16> = numbers.into_iter().map(|number| number.try_into().unwrap_or(0)).collect();
+    Ok(options::groups(&numbers)?)
+}
+
+pub(in crate::cli) fn open_paths(paths: Vec<String>) -> Result<OpenPaths, Reason> {
+    Ok(OpenPaths::parse(&paths)?)
+}
+
+/// Checks the names of headers, and returns the names in lower case.
+pub(in crate::cli) fn header_names(names: Vec<String>) -> Result<Vec<String>, Reason> {
+    let names: Vec<_> = names.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
+    if names.iter().any(String::is_empty) { Err(Reason::EmptyHeader) } else { Ok(names) }
+}
+
+/// The default of `--built-in-users` in pflag's output format.
+pub(in crate::cli) const BUILT_IN_USERS_TEXT: &str = "[system:serviceaccount:kube-system:horizontal-pod-autoscaler,\
+     system:kube-controller-manager,system:vpa-recommender]";
+
+pub(in crate::cli) fn scope(word: String) -> Result<Scope, Reason> {
+    match word.as_str() {
+        "all" => Ok(Scope::All),
+        "labelled" => Ok(Scope::Labelled),
+        _ => Err(Reason::MustBe("all or labelled")),
+    }
+}
+
+pub(in crate::cli) fn controller_name(name: String) -> Result<ControllerName, Reason> {
+    ControllerName::new(&name).map_err(|error| Reason::Text(error.to_string()))
+}
+
+pub(in crate::cli) fn built_in_users(users: Vec<String>) -> Result<Vec<String>, Reason> {
+    if users.iter().any(String::is_empty) {
+        return Err(Reason::MustBe("user names, such as system:kube-controller-manager"));
+    }
+    Ok(users)
+}
+
+/// Parses `--handover-guard`. Returns `None` for an empty value, with which the scope selects the guard.
+pub(in crate::cli) fn guard(word: String) -> Result<Option<HandoverGuard>, Reason> {
+    match word.as_str() {
+        "" => Ok(None),
+        "webhook" => Ok(Some(HandoverGuard::Webhook)),
+        "policy" => Ok(Some(HandoverGuard::Policy)),
+        "rbac" => Ok(Some(HandoverGuard::Rbac)),
+        "flag" => Ok(Some(HandoverGuard::Flag)),
+        "none" => Ok(Some(HandoverGuard::None)),
+        _ => Err(Reason::MustBe("webhook, policy, rbac, flag or none")),
+    }
+}
+
+pub(in crate::cli) fn namespaces(names: Vec<String>) -> Result<Option<BTreeSet<String>>, Reason> {
+    let mut namespaces = BTreeSet::new();
+    for name in names {
+        if !is_label(&name) {
+            return Err(Reason::Namespace(name));
+        }
+        if !namespaces.insert(name.clone()) {
+            return Err(Reason::Twice(name));
+        }
+    }
+    // An empty list is an error: an empty variable in a script must not select the whole cluster.
+    if namespaces.is_empty() { Err(Reason::NoNamespace) } else { Ok(Some(namespaces)) }
+}
+
+pub(in crate::cli) fn namespace(name: String) -> Result<String, Reason> {
+    if is_label(&name) { Ok(name) } else { Err(Reason::Namespace(name)) }
+}
+
+pub(in crate::cli) fn scale_targets(names: Vec<String>) -> Result<ScaleTargets, Reason> {
+    if names == ["*"] {
+        return Ok(ScaleTargets::All);
+    }
+    let target = |name: String| {
+        if !name.split('.').all(is_label) {
+            return Err(Reason::Resource(name));
+        }
+        let (resource, group) = name.split_once('.').unwrap_or((&name, ""));
+        Ok(GroupResource { group: group.to_owned(), resource: resource.to_owned() })
+    };
+    let targets = names.into_iter().map(target).collect::<Result<BTreeSet<_>, _>>()?;
+    if targets.is_empty() {
+        return Err(Reason::MustBe("* or resources with their groups, such as deployments.apps"));
+    }
+    Ok(ScaleTargets::Only(targets))
+}
+
+/// Returns whether a name is an RFC 1123 label, the format of the names of namespaces and resources.
+fn is_label(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    name.len() <= 63
+        && !name.is_empty()
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::Config;
+    use crate::invocation::Invocation;
+
+    use super::*;
+
+    #[test]
+    fn health_address_must_be_loopback() {
+        assert!(
+            health_address("127.0.0.1:0".to_owned()).is_ok()
+                && health_address("[::1]:8080".to_owned()).is_ok()
+        );
+        for outside in ["0.0.0.0:80", "[::]:80", "10.0.0.1:80"] {
+            assert!(
+                health_address(outside.to_owned())
+                    .unwrap_err()
+                    .to_string()
+                    .starts_with("must be a loopback address"),
+                "{outside}"
+            );
+        }
+    }
+
+    fn config(words: &[&str]) -> Result<Config, String> {
+        match Invocation::from_args(words.iter().map(Into::into)) {
+            Ok(Invocation::Controller(config)) => Ok(*config),
+            Ok(_) => panic!("{words:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn namespaces_accumulate_and_default_to_all() {
+        assert_eq!(config(&[]).unwrap().controller.watch_namespaces, None);
+        let namespaces = config(&["--watch-namespaces=shop,bank", "--watch-namespaces=a-1"]).unwrap();
+        let names = ["a-1", "bank", "shop"].map(str::to_owned).into();
+        assert_eq!(namespaces.controller.watch_namespaces, Some(names));
+    }
+
+    #[test]
+    fn invalid_namespaces_are_refused_with_the_flag() {
+        for (value, reason) in [
+            ("", "must name at least one namespace"),
+            ("shop,", "\"\" is not a valid namespace name"),
+            ("shop,bank,shop", "shop is listed twice"),
+            ("Shop", "\"Shop\" is not a valid namespace name"),
+            ("*", "\"*\" is not a valid namespace name"),
+            ("-a", "\"-a\" is not a valid namespace name"),
+        ] {
+            let error = config(&[&format!("--watch-namespaces={value}")]).unwrap_err();
+            let expected = format!("invalid argument \"{value}\" for \"--watch-namespaces\" flag: {reason}");
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn scale_targets_are_all_or_resources_with_groups() {
+        assert_eq!(config(&["--scale-targets=*"]).unwrap().scale_targets, ScaleTargets::All);
+        let narrow = config(&["--scale-targets=rollouts.argoproj.io,replicationcontrollers"]).unwrap();
+        let target =
+            |group: &str, resource: &str| GroupResource { group: group.into(), resource: resource.into() };
+        let expected = [target("", "replicationcontrollers"), target("argoproj.io", "rollouts")];
+        assert_eq!(narrow.scale_targets, ScaleTargets::Only(expected.into()));
+        for wrong in ["", "apps/deployments", "deployments.", "*,deployments.apps", "Deployments.apps"] {
+            let error = config(&[&format!("--scale-targets={wrong}")]).unwrap_err();
+            assert!(error.contains("\"--scale-targets\" flag"), "{error}");
+        }
+    }
 }

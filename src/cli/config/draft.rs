@@ -1,4 +1,4 @@
-//! A configuration while flags are read, and the values that depend on several flags.
+//! The configuration while flags are read, and the values that depend on several flags.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use controller::history::checkpoint::CheckpointPlace;
 use rustls::{CipherSuite, NamedGroup};
 
 use super::{Config, Election, FOREIGN_LEASE, HandoverGuard, LEASE, TakeOver};
-use crate::cli::error::{FlagError, Reason};
 use crate::cli::gates::Gates;
 use crate::cli::values::last_text;
+use crate::cli::{FlagError, Reason};
 use crate::permissions::{ACCOUNT_NAME, ACCOUNT_NAMESPACE};
 use crate::serve::options::{CertificateFiles, FrontProxy, FrontProxyHeaders};
 use crate::serve::tls::options::{Supported, TlsOptions};
 
-/// A configuration while flags are read. Fields other than `config` hold the values of flags that determine a value of
-/// the configuration only in combination.
+/// The configuration while flags are read. Except for `config`, each field has the value of a flag that affects the
+/// configuration only in combination with other flags.
 #[derive(Debug)]
 pub struct Draft {
     pub(in crate::cli) config: Config,
@@ -34,7 +34,7 @@ pub struct Draft {
     pub(in crate::cli) lease_name: Option<String>,
     pub(in crate::cli) timing: Timing,
     pub(in crate::cli) checkpoints: bool,
-    /// `--handover-guard`. `None` selects the guard by the scope.
+    /// `--handover-guard`. With `None`, the scope selects the guard.
     pub(in crate::cli) guard: Option<HandoverGuard>,
     pub(in crate::cli) certificate: Option<PathBuf>,
     pub(in crate::cli) private_key: Option<PathBuf>,
@@ -42,11 +42,11 @@ pub struct Draft {
     pub(in crate::cli) handover_key: Option<PathBuf>,
     pub(in crate::cli) front_proxy_ca: Option<PathBuf>,
     pub(in crate::cli) headers: FrontProxyHeaders,
-    /// Whether TLS 1.3 is the minimum, and an optional warning.
+    /// `--tls-min-version`: whether TLS 1.3 is the minimum, and an optional warning.
     pub(in crate::cli) minimum_tls: (bool, Option<String>),
     pub(in crate::cli) cipher_suites: Supported<CipherSuite>,
     pub(in crate::cli) curves: Supported<NamedGroup>,
-    /// The given flags without effect, grouped by reason.
+    /// The given flags without effect, by reason.
     pub(in crate::cli) without_effect: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
@@ -87,7 +87,7 @@ impl Default for Draft {
 }
 
 impl Draft {
-    /// Completes the configuration. `matches` contains the texts for errors.
+    /// Completes and validates the configuration. Errors quote the values of flags in `matches`.
     pub(in crate::cli) fn finish(self, matches: &ArgMatches) -> Result<Config, FlagError> {
         let invalid = |name: &str, reason: Reason| FlagError::invalid(name, last_text(matches, name), reason);
         let mut config = self.config;
@@ -171,7 +171,7 @@ impl Draft {
     }
 }
 
-/// Selects the guard, and refuses flags that cannot work together.
+/// Selects the guard, and refuses contradictory flags.
 fn handover(
     config: &mut Config,
     guard: Option<HandoverGuard>,
@@ -215,7 +215,7 @@ fn handover(
     Ok(())
 }
 
-/// Returns the supported entries of a list. Unsupported entries cause a warning.
+/// Returns the supported entries of a list. Adds a warning about unsupported entries.
 fn supported<T>(flag: &str, list: Supported<T>, warnings: &mut Vec<String>) -> Vec<T> {
     if !list.left_out.is_empty() {
         warnings.push(format!("--{flag}: ignored {}: not supported by rustls", list.left_out.join(", ")));

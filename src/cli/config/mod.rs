@@ -1,64 +1,59 @@
-//! The controller's configuration, resolved from flags and validated. Each error names the flag and the reason.
+//! The controller's configuration, which is resolved from flags and validated. Each error names the flag and the reason.
 
 pub(super) mod checks;
 mod draft;
-pub(super) mod handover;
-pub(super) mod identity;
-pub(super) mod serving;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub use self::draft::Draft;
-pub use self::handover::{HandoverGuard, HandoverOptions};
-pub use self::identity::{GroupResource, ScaleTargets};
 use crate::logging::LogOptions;
 use crate::serve::options::{CertificateFiles, Serving};
 use controller::election::Timing;
+use controller::handover::objects::BUILT_IN_USERS;
 use controller::history::checkpoint::CheckpointPlace;
 use controller::options::Options;
 
 /// The default of `--history-token-file`, where the shipped manifests mount the token.
 pub(super) const HISTORY_TOKEN: &str = "/var/run/secrets/concertina/history/token";
 
-/// The controller's configuration. Every value is valid.
+/// The validated configuration of the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The options of the controller.
     pub controller: Options,
-    /// `--kubeconfig`, if not empty.
+    /// `--kubeconfig`. `None` for an empty value.
     pub kubeconfig: Option<PathBuf>,
-    /// `--master`, if not empty.
+    /// `--master`. `None` for an empty value.
     pub master: Option<String>,
     /// `--kube-api-burst`, at least one.
     pub burst: u32,
-    /// `--takeover`: the reaction to another controller that acts on the same HPAs.
+    /// `--takeover`.
     pub takeover: TakeOver,
     /// `--handover-guard` and `--built-in-users`.
     pub handover: HandoverOptions,
-    /// `--leader-elect*`. With `None`, the process assumes that no other replica runs.
+    /// `--leader-elect` and related flags. With `None`, the process assumes that no other replica runs.
     pub election: Option<Election>,
-    /// `--use-service-account-credentials`: act as a ServiceAccount, with tokens requested by the configured
-    /// credentials.
+    /// `--use-service-account-credentials`: whether the controller acts as a ServiceAccount. It requests the tokens with the
+    /// configured credentials.
     pub service_account_credentials: bool,
-    /// `--scale-targets`: the resources that the role allows to scale. The controller itself refuses no
-    /// target.
+    /// `--scale-targets`: the resources that the role permits to scale. The controller itself accepts every target.
     pub scale_targets: ScaleTargets,
     /// The HTTPS server and its access control.
     pub serving: Serving,
-    /// `--console`: serve the page with all HPAs on the secure port.
+    /// `--console`: whether the secure port serves the page with all HPAs.
     pub console: bool,
     /// The webhook of `--handover-guard=webhook`.
     pub handover_webhook: HandoverWebhook,
-    /// `--history-checkpoint`: the location of histories that survive a restart of all replicas. `None`
-    /// disables the checkpoint.
+    /// `--history-checkpoint`: the location of the histories for a restart of all replicas. `None` disables the checkpoint.
     pub history_checkpoint: Option<CheckpointPlace>,
     /// `--history-token-file`: the token that a standby sends to the leader to copy histories.
     pub history_token_file: Option<PathBuf>,
-    /// `--metric-sources`: the file with the sources of metrics. `None` means only the metrics APIs.
+    /// `--metric-sources`: the file with further sources of metrics. With `None`, only the metrics APIs are sources.
     pub metric_sources: Option<PathBuf>,
     /// `--logging-format` and `-v`.
     pub logging: LogOptions,
-    /// Warnings about given flags, such as flags without effect. The process logs them once at startup.
+    /// Warnings about given flags, such as flags without effect. The process logs each warning once at startup.
     pub warnings: Vec<String>,
 }
 
@@ -69,8 +64,8 @@ pub struct HandoverWebhook {
     pub port: u16,
     /// `--handover-namespace`: the namespace of the webhook's Service and Secret.
     pub namespace: String,
-    /// `--handover-webhook-cert-file` and `--handover-webhook-key-file`. With `None`, an authority in a Secret signs
-    /// the certificate.
+    /// `--handover-webhook-cert-file` and `--handover-webhook-key-file`. With `None`, the authorities in a Secret sign the
+    /// certificate.
     pub certificate: Option<CertificateFiles>,
 }
 
@@ -112,13 +107,14 @@ impl From<Options> for Config {
 }
 
 impl Config {
-    /// Returns whether reviews with `kubeconfig` use the controller's own credentials. This holds for `None`
-    /// and for the controller's own kubeconfig, which a copied command line repeats in three flags.
+    /// Returns whether reviews with `kubeconfig` use the credentials of the controller. The result is `true` for `None` and
+    /// for the controller's kubeconfig, which the command line of kubeadm repeats in three flags.
     pub fn reviews_itself(&self, kubeconfig: Option<&Path>) -> bool {
         kubeconfig.is_none_or(|path| self.own_kubeconfig() == Some(path))
     }
 
-    /// Returns the kubeconfig of the controller. `None` with `--master`, which overrides the server of the kubeconfig.
+    /// Returns the kubeconfig of the controller. Returns `None` with `--master`, which overrides the server of the
+    /// kubeconfig.
     pub fn own_kubeconfig(&self) -> Option<&Path> {
         self.kubeconfig.as_deref().filter(|_| self.master.is_none())
     }
@@ -126,7 +122,7 @@ impl Config {
 
 /// The default name of the Lease.
 const LEASE: &str = "concertina";
-/// The Lease of kube-controller-manager. Holding it would stop all controllers of kube-controller-manager.
+/// The Lease of kube-controller-manager. A process that holds it stops all controllers of kube-controller-manager.
 const FOREIGN_LEASE: &str = "kube-controller-manager";
 
 /// Leader election with a Lease.
@@ -134,7 +130,7 @@ const FOREIGN_LEASE: &str = "kube-controller-manager";
 pub struct Election {
     /// `--leader-elect-resource-namespace`.
     pub namespace: String,
-    /// `--leader-elect-resource-name`. Never the name of kube-controller-manager's Lease.
+    /// `--leader-elect-resource-name`. The Lease of kube-controller-manager is never used.
     pub name: String,
     /// `--leader-elect-lease-duration`, `--leader-elect-renew-deadline` and `--leader-elect-retry-period`.
     pub timing: Timing,
@@ -149,13 +145,81 @@ impl Default for Election {
 /// `--takeover`: the reaction to another controller that acts on the same HPAs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TakeOver {
-    /// Write nothing until the other controller has stopped.
+    /// The process writes nothing until the other controller has stopped.
     #[default]
     Wait,
-    /// Warn, and still act.
+    /// The process logs a warning and writes.
     Warn,
-    /// Do not check.
+    /// The process does not check for another controller.
     Off,
+}
+
+/// `--handover-guard`: the mechanism that keeps the built-in controller from writing the HPAs in scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandoverGuard {
+    /// A validating webhook that every replica serves. Only with `--scope=labelled`.
+    Webhook,
+    /// Validating admission policies. Only with `--scope=labelled`.
+    Policy,
+    /// The role binding of the built-in controller has no subjects. Only with `--scope=all`.
+    Rbac,
+    /// The flag `--controllers` of kube-controller-manager disables the built-in controller. Only with `--scope=all`.
+    Flag,
+    /// No guard is configured.
+    None,
+}
+
+/// Options of the handover.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandoverOptions {
+    /// `--handover-guard`.
+    pub guard: HandoverGuard,
+    /// `--built-in-users`: the user names of the built-in controller. Not empty if the guard checks users.
+    pub built_in_users: Vec<String>,
+}
+
+impl Default for HandoverOptions {
+    fn default() -> Self {
+        let built_in_users = BUILT_IN_USERS.map(str::to_owned).to_vec();
+        Self { guard: HandoverGuard::None, built_in_users }
+    }
+}
+
+impl HandoverGuard {
+    /// Returns the value of `--handover-guard`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook",
+            Self::Policy => "policy",
+            Self::Rbac => "rbac",
+            Self::Flag => "flag",
+            Self::None => "none",
+        }
+    }
+
+    /// Returns whether the guard refuses requests by their user name.
+    pub fn checks_users(self) -> bool {
+        matches!(self, Self::Webhook | Self::Policy)
+    }
+}
+
+/// `--scale-targets`: the resources that the role permits to scale.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ScaleTargets {
+    /// Every resource with a `scale` subresource, as in the role of the built-in controller.
+    #[default]
+    All,
+    /// The listed resources only.
+    Only(BTreeSet<GroupResource>),
+}
+
+/// A resource and its API group, such as `deployments.apps`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// The API group, such as `apps`. Empty for the core group.
+    pub group: String,
+    /// The resource, such as `deployments`.
+    pub resource: String,
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ fn config(word: &str) -> Config {
     read(&[word]).unwrap()
 }
 
-/// Returns the reason in the error for a flag value, without the prefix that names the flag.
+/// Returns the reason for an invalid flag value, without the prefix that names the flag.
 fn reason(flag: &str, value: &str) -> String {
     let error = read(&[&format!("{flag}={value}")]).unwrap_err();
     let prefix = format!("invalid argument \"{value}\" for \"{flag}\" flag: ");

@@ -1,5 +1,5 @@
-//! Compares flag values with the results of pflag and of the parsers of kube-controller-manager, which a Go program
-//! (`tests/pflag`) runs.
+//! Compares parsed flag values with the results of pflag and of kube-controller-manager's parsers. The Go program in
+//! `tests/pflag` runs these parsers.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 
-/// One command line with one flag.
+/// A command line with one flag.
 #[derive(Debug, Clone, Serialize)]
 struct Case {
     flag: &'static str,
@@ -17,14 +17,14 @@ struct Case {
     values: Vec<String>,
 }
 
-/// The error of a command line, or the value of its flag as printed.
+/// The error of a command line, or the value of its flag in pflag's output format.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Outcome {
     error: String,
     printed: String,
 }
 
-/// The flags, each with an alphabet. All texts of up to four characters of the alphabet are compared.
+/// Flags with alphabets. The test compares all texts of up to four characters of the alphabet.
 const ALPHABETS: [(&str, &str); 15] = [
     ("disabled-metrics", "a,\"\n\r \u{e9}"),
     ("allow-metric-labels", "a=,\"\n "),
@@ -43,11 +43,11 @@ const ALPHABETS: [(&str, &str); 15] = [
     ("log-text-info-buffer-size", "01.-eEmMi"),
 ];
 
-/// Flags whose values are printed as written on the command line. Only their errors are compared.
+/// Flags that Concertina prints as on the command line. The test compares only the errors of these flags.
 const PRINTED_AS_WRITTEN: [&str; 3] =
     ["node-eviction-rate", "horizontal-pod-autoscaler-tolerance", "log-text-info-buffer-size"];
 
-/// Longer values, several occurrences, and values at limits.
+/// Further command lines: longer values, several occurrences, and values at limits.
 const TABLE: [(&str, &[&str]); 33] = [
     ("allow-metric-labels", &["m,l=v"]),
     ("allow-metric-labels", &["m,l=v,w"]),
@@ -115,7 +115,7 @@ fn upstream(cases: &[Case]) -> Vec<Outcome> {
     let mut child =
         Process::new(program.trim()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    // The program reads everything before it writes.
+    // The program reads its whole input before it writes.
     input.write_all(&serde_json::to_vec(cases).unwrap()).unwrap();
     drop(input);
     let output = child.wait_with_output().unwrap();
@@ -130,7 +130,7 @@ fn parsed(flags: &FlagSet, case: &Case) -> Outcome {
         Err(error) => return Outcome { error: error.to_string(), printed: String::new() },
     };
     let mut draft = Draft::default();
-    // The value is printed before it is checked.
+    // `apply` adds the printed value before it checks the value, so an error is ignored.
     let _checked = flags.0.get(case.flag).map(|flag| (flag.apply)(&mut draft, &matches));
     let (_, printed) = draft.config.serving.given.pop().unwrap();
     Outcome { error: String::new(), printed }
@@ -144,14 +144,14 @@ fn flag_values_equal_those_of_pflag() {
     assert_eq!(cases.len(), expected.len());
     let mut flags = BTreeMap::new();
     for flag in kcm::flags() {
-        // A set of one flag, because the time of clap grows with the number of flags.
+        // Each set has one flag, because clap needs more time for more flags.
         let name = flag.name;
         flags.insert(name, FlagSet(BTreeMap::from([(name, flag)])));
     }
     let mut different = Vec::new();
     for (case, mut expected) in cases.iter().zip(expected) {
-        // Concertina refuses an empty file name when it parses the flag, kube-controller-manager when it opens the
-        // file.
+        // Concertina refuses an empty file name at the parsing of the flag. kube-controller-manager refuses it later, at the
+        // opening of the file.
         let unnamed = |certificate: &str| {
             certificate.starts_with(',')
                 || certificate.split(':').next().is_some_and(|files| files.ends_with(','))

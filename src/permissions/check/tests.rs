@@ -1,4 +1,4 @@
-//! Runs against the embedded cluster, with a fault rule in place of a role.
+//! Tests against the embedded cluster, with a fault rule in place of a role.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Client certificates: their authorities and their subjects.
+//! Client certificates: the trusted authorities, and the parser of subjects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +28,14 @@ pub(super) enum AuthoritiesError {
 /// The subject of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::serve) struct Subject {
-    /// The common name (CN). If a subject has several, the last one, as in Go.
+    /// The common name (CN). The last one if the subject has several, as in Go.
     pub(in crate::serve) common_name: Option<String>,
-    /// The values of all O attributes.
+    /// The values of all organization attributes (O).
     pub(in crate::serve) organizations: Vec<String>,
 }
 
 impl Authorities {
-    /// Parses a bundle of certificates in PEM.
+    /// Parses a bundle of certificates in PEM. Ignores certificates that rustls cannot parse, with a warning.
     pub(super) fn from_pem(pem: &[u8], provider: &Arc<CryptoProvider>) -> Result<Self, AuthoritiesError> {
         let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?;
         let mut roots = RootCertStore::empty();
@@ -49,8 +49,8 @@ impl Authorities {
         Ok(Self(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build()?))
     }
 
-    /// Returns the subject of the chain's first certificate, which is the client's. Returns `None` if the
-    /// chain is not signed by one of these authorities, is not valid at `now`, or is not meant for clients.
+    /// Returns the subject of the client's certificate, the first of the chain. `now` is the time since 1970. Returns `None`
+    /// if no authority has signed the chain, or if the certificate is not valid at `now` or not for clients.
     pub(super) fn subject(&self, chain: &[CertificateDer<'_>], now: Duration) -> Option<Subject> {
         let (first, between) = chain.split_first()?;
         let now = UnixTime::since_unix_epoch(now);
@@ -75,8 +75,8 @@ const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 
 impl Subject {
-    /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without its outer SEQUENCE. Malformed attributes are skipped. They
-    /// are not a security risk, because an authority has signed the name.
+    /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without the outer SEQUENCE. Skips malformed attributes, which are no
+    /// security risk, because an authority has signed the subject.
     pub(in crate::serve) fn from_der(name: &[u8]) -> Self {
         let mut subject = Self::default();
         let mut sets = name;
@@ -101,7 +101,7 @@ fn text(value: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
-/// Splits off the first element. Returns its tag, its content, and the rest.
+/// Splits off the first element in DER. Returns its tag, its content, and the remaining bytes.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, length], rest) = der.split_first_chunk()?;
     let (length, rest) = match length {
@@ -110,7 +110,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         0x82 => {
             rest.split_first_chunk().map(|(length, rest)| (usize::from(u16::from_be_bytes(*length)), rest))?
         }
-        // An element with a longer length would not fit into a handshake message.
+        // An element with a longer length does not fit into a handshake message.
         _ => return None,
     };
     let (content, rest) = rest.split_at_checked(length)?;
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn subject_has_one_group_per_organization() {
-        // The name consists of the sets {O=a}, {O=b} and {CN=c}. rcgen does not write this form.
+        // The subject consists of the sets {O=a}, {O=b} and {CN=c}. rcgen cannot write a subject with two organizations.
         let name = [
             &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x0c, 1, b'a'][..],
             &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x13, 1, b'b'],

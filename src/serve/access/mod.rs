@@ -1,8 +1,8 @@
 //! Authenticates clients of the secure port, and authorizes their requests through the API server, as every
 //! component of Kubernetes does.
 //!
-//! The headers of a front proxy, a client certificate, or a bearer token identifies a client. The first match in this
-//! order wins. A request that cannot be reviewed is refused.
+//! A client is identified by the headers of a front proxy, by a client certificate, or by a bearer token, in this order.
+//! A request is refused if its review fails.
 
 pub(in crate::serve) mod certificate;
 mod reviews;
@@ -21,23 +21,22 @@ use tokio::time::Instant;
 
 use self::reviews::{Reviewed, Reviews};
 use self::trust::Trust;
-use super::error::ServeError;
-use crate::serve::options::{Authorization, OpenPaths, Serving};
+use super::options::{Authorization, OpenPaths, ServeError, Serving};
 use clock::SharedClock;
 use cluster::client::{Client, ClientOptions, Clients};
 use cluster::error::ApiError;
 use cluster::kubeconfig;
 use cluster::reviews::{self as api, Action, ResourceAction, User, Verdict};
 
-/// Kubernetes' group for unrestricted access. Members may make every request without a review.
+/// The group for unrestricted access in Kubernetes. Its members may make every request without a review.
 const MASTERS: &str = "system:masters";
-/// The group of all identified users.
+/// The group of authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
-/// The group of unidentified users. A front proxy may pass on requests of such users.
+/// The group of anonymous users. A front proxy may forward requests of such users.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of unidentified users.
+/// The name of anonymous users.
 const ANONYMOUS: &str = "system:anonymous";
-/// Minimum interval between logs of failed reviews, which unauthenticated clients could cause at any rate.
+/// The minimum interval between logs of failed reviews, because unauthenticated clients can cause them at any rate.
 const REMINDER: Duration = Duration::from_mins(1);
 
 /// Authenticates and authorizes requests. Clones share one state.
@@ -67,8 +66,11 @@ pub(super) struct Denial {
 }
 
 impl Access {
-    /// Creates the access control, which makes reviews with the kubeconfigs that `serving` names, by default
-    /// with the controller's own client. Returns an error if a kubeconfig or a CA file cannot be read.
+    /// Creates the access control. Reviews use the kubeconfigs that `serving` names, or `clients` by default and for the
+    /// kubeconfig `own` of the controller.
+    ///
+    /// # Errors
+    /// Returns [`ServeError`] if a kubeconfig or a file of authorities is unusable.
     pub fn new(
         serving: &Serving,
         own: Option<&Path>,
@@ -76,10 +78,9 @@ impl Access {
         options: &ClientOptions,
         clock: SharedClock,
     ) -> Result<Self, ServeError> {
-        let is_own = |path: &Path| own == Some(path);
         let client = |flag: &'static str, path: Option<&Path>| match path {
             // Without a secure port, no request needs a review.
-            Some(path) if serving.port != 0 && !is_own(path) => {
+            Some(path) if serving.port != 0 && own != Some(path) => {
                 let cluster = kubeconfig::load(Some(path), None)
                     .map_err(|source| ServeError::Kubeconfig { flag, source: Box::new(source) })?;
                 let own = Clients::new(&cluster, options)
@@ -110,18 +111,18 @@ impl Access {
         })))
     }
 
-    /// Keeps the authorities of client certificates up to date. Never returns.
+    /// Keeps the authorities of client certificates current, until the future is dropped.
     pub(super) async fn keep_current(&self) {
         self.0.trust.keep_current().await;
     }
 
-    /// Returns the paths that need no authorization.
+    /// Returns the paths without authentication and authorization.
     pub(super) fn open_paths(&self) -> &OpenPaths {
         &self.0.options.open_paths
     }
 
-    /// Identifies the user of a request. A token must be issued for `audience`, or for the API server if `audience` is
-    /// `None`.
+    /// Identifies the user of a request. A token must have the audience `audience`, or the audience of the API server if
+    /// `audience` is `None`.
     pub(super) async fn user(
         &self,
         certificates: &[CertificateDer<'static>],
@@ -187,7 +188,7 @@ impl Access {
             let user = api::token(&inner.authentication, token, audience).await?;
             Ok(Reviewed { good: user.is_some(), answer: user, ttl: inner.token_ttl })
         };
-        // A header value contains no NUL.
+        // A header value cannot contain the separator NUL.
         let question = [audience.unwrap_or_default(), token].join("\0");
         match inner.tokens.get(question.as_bytes(), review).await {
             Ok(user) => Ok(user),
@@ -195,8 +196,8 @@ impl Access {
         }
     }
 
-    /// Logs the cause of a failed review. The refusal omits the cause, which could reveal details of the
-    /// cluster to an unauthenticated client.
+    /// Logs the cause of a failed review, and creates the refusal. The refusal omits the cause, which could reveal details
+    /// of the cluster to an unauthenticated client.
     fn unavailable(&self, review: &str, reviews: &str, error: &ApiError) -> Denial {
         let mut last_warning = self.0.last_warning.lock();
         if last_warning.is_none_or(|at| at.elapsed() >= REMINDER) {
@@ -212,7 +213,7 @@ impl Access {
     }
 }
 
-/// Adds `system:authenticated` to identified users.
+/// Adds the group `system:authenticated`, except to anonymous users, like the API server.
 fn among_authenticated(mut user: User) -> User {
     let is_assigned = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
     if user.name != ANONYMOUS && !user.groups.iter().any(is_assigned) {
@@ -221,7 +222,7 @@ fn among_authenticated(mut user: User) -> User {
     user
 }
 
-/// Returns the token of `Authorization: Bearer …`, parsed as in the API server.
+/// Returns the token of the header `Authorization: Bearer …`, by the rules of the API server.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut words = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().splitn(3, ' ');
     let scheme = words.next()?;
@@ -229,7 +230,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Creates the refusal, in the API server's words.
+/// Creates the refusal, with the API server's text.
 fn forbidden(user: &User, action: &Action, reason: &str) -> Denial {
     let name = &user.name;
     let mut message = match action {

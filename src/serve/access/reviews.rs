@@ -1,4 +1,4 @@
-//! A cache of reviews. Equal reviews share one request, and at most [`AT_ONCE`] reviews run at a time.
+//! A cache of reviews. Concurrent equal reviews share one request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use tokio::time::Instant;
 
 use cluster::error::ApiError;
 
-/// Maximum number of concurrent reviews, so that invalid tokens do not flood the API server.
+/// The maximum number of concurrent reviews, so that invalid tokens do not flood the API server.
 const AT_ONCE: usize = 16;
-/// Maximum number of cached results.
+/// The maximum number of cached results.
 const MAX_CACHED: usize = 1024;
 
-/// The SHA-256 digest of the input of a review. The input itself is not kept, because it may contain a token.
+/// The SHA-256 digest of the input of a review. The cache does not contain the input, which may be a token.
 type Key = [u8; 32];
 
 /// The cached results.
@@ -28,7 +28,7 @@ pub(super) struct Reviews<T> {
 
 #[derive(Debug, Clone)]
 struct Entry<T> {
-    /// The result, filled by the first caller while concurrent callers wait.
+    /// The result. The first caller makes the review, and concurrent callers wait.
     answer: Arc<OnceCell<CachedAnswer<T>>>,
     since: Instant,
 }
@@ -37,11 +37,11 @@ struct Entry<T> {
 struct CachedAnswer<T> {
     answer: T,
     until: Instant,
-    /// Whether the token is valid, or the action is allowed. The cache evicts other results first.
+    /// Whether the token is valid or the action is allowed. The cache evicts results without this flag first.
     good: bool,
 }
 
-/// A result and its time to live.
+/// A result and its time to live. `good` is that of [`CachedAnswer`].
 #[derive(Debug)]
 pub(super) struct Reviewed<T> {
     pub(super) answer: T,
@@ -54,7 +54,7 @@ impl<T: Clone> Reviews<T> {
         Self { entries: Mutex::default(), permits: Semaphore::new(AT_ONCE) }
     }
 
-    /// Returns the cached result, or makes a review. Failures are not cached.
+    /// Returns the cached result for `question`, or makes a review with `ask`. Failures are not cached.
     pub(super) async fn get(
         &self,
         question: &[u8],
@@ -68,7 +68,7 @@ impl<T: Clone> Reviews<T> {
                 let _permit = self.permits.acquire().await.ok();
                 let Reviewed { answer, good, ttl } = ask().await?;
                 let now = Instant::now();
-                // The time to live comes from a flag, and a large value may overflow the clock.
+                // A large value of the flag for the time to live may overflow the clock.
                 let until = now.checked_add(ttl).unwrap_or(now + Duration::from_hours(24));
                 Ok::<_, ApiError>(CachedAnswer { answer, until, good })
             })
@@ -109,7 +109,7 @@ impl<T: Clone> Reviews<T> {
 
     fn forget(&self, key: Key, cell: &Arc<OnceCell<CachedAnswer<T>>>) {
         let mut entries = self.entries.lock();
-        // Another caller may have filled the cell in the meantime.
+        // The entry remains if a concurrent caller has succeeded.
         if entries.get(&key).is_some_and(|entry| Arc::ptr_eq(&entry.answer, cell) && cell.get().is_none()) {
             entries.remove(&key);
         }
@@ -118,7 +118,6 @@ impl<T: Clone> Reviews<T> {
 
 fn key(question: &[u8]) -> Key {
     let mut key = Key::default();
-    // A SHA-256 digest has as many bytes as the key, 32.
     key.iter_mut().zip(digest(&SHA256, question).as_ref()).for_each(|(to, from)| *to = *from);
     key
 }

@@ -1,5 +1,5 @@
-//! The certificate authorities trusted for client certificates, and the trusted front proxies. Both come from files or
-//! from the ConfigMap kube-system/extension-apiserver-authentication, and are reread every minute.
+//! The trusted authorities of client certificates, and the trusted front proxies. They come from files or from the
+//! ConfigMap kube-system/extension-apiserver-authentication.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use percent_encoding::percent_decode_str;
 use rustls::crypto::CryptoProvider;
 
 use super::certificate::{Authorities, AuthoritiesError, Subject};
-use crate::serve::error::{ServeError, read_file};
-use crate::serve::options::{Authentication, FrontProxyHeaders};
+use crate::serve::options::{Authentication, FrontProxyHeaders, ServeError, read_file};
 use cluster::client::Client;
 use cluster::error::ApiError;
 use cluster::reviews::User;
@@ -21,7 +20,7 @@ use cluster::typed;
 
 /// The interval between reads of the sources.
 const REREAD: Duration = Duration::from_mins(1);
-/// The interval between reads of the sources before the first success.
+/// The interval between reads of the sources until the first success.
 const RETRY: Duration = Duration::from_secs(5);
 /// The namespace and name of the ConfigMap in which a cluster publishes its authorities.
 const NAMESPACE: &str = "kube-system";
@@ -36,14 +35,14 @@ pub(super) struct Trusted {
     pub(super) proxies: Option<Proxies>,
 }
 
-/// Front proxies: the authorities of their certificates, and the headers that name the user.
+/// The authorities of front proxies' certificates, and the headers that name the user.
 #[derive(Debug, Clone)]
 pub(super) struct Proxies {
     pub(super) authorities: Authorities,
     pub(super) headers: FrontProxyHeaders,
 }
 
-/// Keeps [`Trusted`] up to date.
+/// Reads [`Trusted`] from its sources.
 #[derive(Debug)]
 pub(super) struct Trust {
     options: Authentication,
@@ -80,7 +79,7 @@ impl Trust {
         Self { options, client, provider, now: RwLock::default() }
     }
 
-    /// Checks the files that flags name, so that a mistake fails at startup.
+    /// Checks the files that flags name. The process calls this function at its start, so that an invalid file is an error.
     pub(super) fn check_files(&self) -> Result<(), ServeError> {
         let named = [
             ("--client-ca-file", self.options.client_ca.as_ref()),
@@ -102,8 +101,8 @@ impl Trust {
         self.now.read().clone()
     }
 
-    /// Reads all sources immediately, every five seconds until the first success, and then every minute. A failure
-    /// keeps the previous settings. A cause that repeats is logged once. Never returns.
+    /// Rereads all sources until the future is dropped. After a failure, the previous settings remain. Consecutive equal
+    /// errors are logged once.
     pub(super) async fn keep_current(&self) {
         let (mut current, mut logged) = (None, None);
         loop {
@@ -156,7 +155,7 @@ impl Trust {
         Ok(sources)
     }
 
-    /// Reads the ConfigMap of the cluster. The result is empty if the ConfigMap does not exist.
+    /// Reads the data of the ConfigMap. The result is empty if the ConfigMap does not exist.
     async fn look_up(&self) -> Result<BTreeMap<String, String>, ApiError> {
         let map = typed::get(&self.client.namespaced::<ConfigMap>(NAMESPACE), CONFIG_MAP).await?;
         Ok(map.and_then(|map| map.data).unwrap_or_default())
@@ -178,7 +177,7 @@ impl Trust {
     }
 }
 
-/// Parses names of proxies and headers in the API server's format, JSON lists of strings.
+/// Parses the names of proxies and headers in the data of the ConfigMap. Each value is a JSON list of strings.
 fn headers(data: &BTreeMap<String, String>) -> Result<FrontProxyHeaders, TrustError> {
     let list = |key: &'static str| match data.get(key).map(String::as_str) {
         None | Some("") => Ok(Vec::new()),
@@ -198,7 +197,8 @@ fn headers(data: &BTreeMap<String, String>) -> Result<FrontProxyHeaders, TrustEr
 }
 
 impl Proxies {
-    /// Returns the user that a proxy names, or `None` if the proxy is not allowed or names no user.
+    /// Returns the user that a proxy names in the headers of a request. `subject` is that of the proxy's certificate. Returns
+    /// `None` if the proxy is not allowed or names no user.
     pub(super) fn user(&self, subject: &Subject, headers: &HeaderMap) -> Option<User> {
         let names = &self.headers;
         let allowed = names.allowed_names.is_empty()

@@ -1,18 +1,18 @@
-//! Offered versions, cipher suites and key exchanges. The module maps Go's names, which
-//! kube-controller-manager's flags accept, to rustls' names.
+//! The offered versions, cipher suites and key exchange groups. The flags of kube-controller-manager have Go's names for
+//! cipher suites, which this module maps to rustls' names.
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
-/// The offered TLS settings. An empty list means everything that rustls supports.
+/// The offered TLS versions, cipher suites and groups. An empty list means everything that rustls supports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsOptions {
-    /// `--tls-min-version=VersionTLS13`. Otherwise, TLS 1.2 is offered too.
+    /// Whether only TLS 1.3 is offered, with `--tls-min-version=VersionTLS13`.
     pub only_tls13: bool,
-    /// `--tls-cipher-suites`, without the suites that rustls does not support. Not empty if the flag names a suite.
+    /// The suites of `--tls-cipher-suites` that rustls supports. Not empty if the flag names a suite.
     pub suites: Vec<CipherSuite>,
-    /// `--tls-curve-preferences`, without the groups that rustls does not support. Not empty if the flag names a group.
+    /// The groups of `--tls-curve-preferences` that rustls supports. Not empty if the flag names a group.
     pub groups: Vec<NamedGroup>,
 }
 
@@ -21,7 +21,7 @@ pub struct TlsOptions {
 pub struct Supported<T> {
     /// The supported entries, in the given order.
     pub kept: Vec<T>,
-    /// The unsupported entries, as given.
+    /// The unsupported entries, as on the command line.
     pub left_out: Vec<String>,
 }
 
@@ -58,8 +58,8 @@ const ONLY_GO: &[&str] = &[
 
 const NEWEST: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// Parses `--tls-min-version`. Returns whether only TLS 1.3 is offered, and an optional warning. `None` means
-/// an unknown version.
+/// Parses `--tls-min-version`. Returns whether only TLS 1.3 is offered, and an optional warning. Returns `None` for an
+/// unknown version.
 pub fn minimum(version: &str) -> Option<(bool, Option<String>)> {
     match version {
         "" | "VersionTLS12" => Some((false, None)),
@@ -72,13 +72,15 @@ pub fn minimum(version: &str) -> Option<(bool, Option<String>)> {
     }
 }
 
-/// Parses `--tls-cipher-suites`. The error names an unknown suite, or reports that the list has no supported
-/// suite.
+/// Parses `--tls-cipher-suites`.
+///
+/// # Errors
+/// Returns [`TlsListError`] for an unknown suite, or if rustls supports no suite of the list.
 pub fn suites(names: &[String]) -> Result<Supported<CipherSuite>, TlsListError> {
     let known = default_provider().cipher_suites;
     let mut supported = Supported { kept: Vec::new(), left_out: Vec::new() };
     for name in names {
-        // Go's constants for TLS 1.3 lack the `13` of rustls' names. Two of Go's older names lack the hash.
+        // Go's names for TLS 1.3 lack the `13` of rustls' names. Two of Go's names lack the hash.
         let wanted = match name.as_str() {
             "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305" | "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305" => {
                 format!("{name}_SHA256")
@@ -94,7 +96,10 @@ pub fn suites(names: &[String]) -> Result<Supported<CipherSuite>, TlsListError> 
     supported.or_nothing("cipher suite")
 }
 
-/// Parses `--tls-curve-preferences`: numbers of the IANA registry, such as 29 for X25519.
+/// Parses `--tls-curve-preferences`. The numbers are those of the IANA registry, such as 29 for X25519.
+///
+/// # Errors
+/// Returns [`TlsListError`] if rustls supports no group of the list.
 pub fn groups(numbers: &[u16]) -> Result<Supported<NamedGroup>, TlsListError> {
     let known = default_provider().kx_groups;
     let mut supported = Supported { kept: Vec::new(), left_out: Vec::new() };
@@ -121,7 +126,7 @@ impl TlsOptions {
     pub fn provider(&self) -> CryptoProvider {
         let mut provider = default_provider();
         if !self.suites.is_empty() {
-            // As in Go, the suites of TLS 1.3 are not configurable.
+            // As in Go, all suites of TLS 1.3 are always offered.
             let modern = |suite: &SupportedCipherSuite| suite.version().version == ProtocolVersion::TLSv1_3;
             provider.cipher_suites.retain(|suite| modern(suite) || self.suites.contains(&suite.suite()));
         }
@@ -135,7 +140,7 @@ impl TlsOptions {
 
     /// Returns the offered versions of the protocol.
     pub fn versions(&self) -> &'static [&'static rustls::SupportedProtocolVersion] {
-        // A list without any suite of TLS 1.2 excludes TLS 1.2.
+        // A list with only suites of TLS 1.3 excludes TLS 1.2.
         let old = default_provider().cipher_suites.iter().any(|suite| {
             suite.version().version == ProtocolVersion::TLSv1_2 && self.suites.contains(&suite.suite())
         });

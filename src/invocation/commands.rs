@@ -1,17 +1,19 @@
-//! The command line of `concertina rbac`: the controller's flags, and the subjects of the manifest.
+//! The command lines of `concertina rbac` and `concertina version`.
 
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command};
+use serde_json::json;
 
-use super::wants_help;
+use super::{Invocation, readable_version, wants_help};
 use crate::cli::config::Config;
 use crate::cli::flags::FlagSet;
-use crate::cli::{CliError, FlagError, Parsed, Reason};
+use crate::cli::{CliError, FlagError, Parsed, Program, Reason, matches};
 use crate::permissions::Account;
 
 /// The options of `rbac`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RbacOptions {
-    /// The configuration that the controller will run with.
+    /// The configuration of the controller that needs the roles.
     pub config: Config,
     /// The subjects of the bindings, and the name of roles and bindings.
     pub account: Account,
@@ -28,14 +30,14 @@ pub enum ManifestFormat {
     Json,
 }
 
-/// The heading of the flags that only this command has.
+/// The heading of the flags that only `rbac` has.
 const ROLES: &str = "Roles";
 /// The account of the default manifests.
 const OWN: &str = "concertina-system/concertina";
-/// The account of the role that `--use-service-account-credentials` needs.
+/// The account with `--use-service-account-credentials`.
 const BUILT_IN: &str = "kube-system/horizontal-pod-autoscaler";
 
-/// The command without the flags of the controller.
+/// Creates the command line of `rbac`, without the flags of the controller.
 pub(crate) fn own_command() -> Command {
     let arguments = [
         Arg::new("service-account")
@@ -69,7 +71,7 @@ pub(crate) fn own_command() -> Command {
         }))
 }
 
-pub(super) fn parse(words: impl Iterator<Item = String>) -> Result<Parsed<Box<RbacOptions>>, CliError> {
+pub(super) fn parse_rbac(words: impl Iterator<Item = String>) -> Result<Parsed<Box<RbacOptions>>, CliError> {
     let flags = FlagSet::controller();
     let mut command = flags.add_to(own_command());
     let matches = flags.parse(command.clone(), words)?;
@@ -115,7 +117,7 @@ fn role_name(text: &str) -> Result<String, &'static str> {
     valid.ok_or("must consist of lower-case letters, digits, - and .")
 }
 
-/// Returns whether a name is roughly an RFC 1123 subdomain, which needs no quotes in a manifest.
+/// Returns whether a name consists of the characters of an RFC 1123 subdomain. Such a name needs no quotes in a manifest.
 fn is_name(name: &str) -> bool {
     let allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
@@ -123,4 +125,71 @@ fn is_name(name: &str) -> bool {
         && name.len() <= 253
         && name.bytes().all(allowed)
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// Creates the command line of `version`.
+pub(crate) fn version_command(program: Program) -> Command {
+    Command::new("version")
+        .no_binary_name(true)
+        .bin_name(format!("{program} version"))
+        .about("Prints the version of this program.")
+        .arg(
+            Arg::new("output")
+                .long("output")
+                .short('o')
+                .value_name("how")
+                .value_parser(PossibleValuesParser::new(["text", "json", "yaml"]))
+                .default_value("text")
+                .help("Output format"),
+        )
+}
+
+pub(super) fn parse_version(program: Program, words: &[String]) -> Result<Invocation, CliError> {
+    let matches = match matches(version_command(program), words)? {
+        Parsed::Options(matches) => matches,
+        Parsed::Help(text) => return Ok(Invocation::Help(text)),
+    };
+    let version = concat!("v", env!("CARGO_PKG_VERSION"));
+    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+    let text = match matches.get_one::<String>("output").map(String::as_str) {
+        Some("json") => {
+            let value = json!({"version": version, "emulatedVersions": EMULATED, "platform": platform});
+            format!("{value:#}")
+        }
+        Some("yaml") => {
+            let emulated = EMULATED.map(|version| format!("\"{version}\"")).join(", ");
+            format!("version: {version}\nemulatedVersions: [{emulated}]\nplatform: {platform}")
+        }
+        _ => readable_version(),
+    };
+    Ok(Invocation::Version(text))
+}
+
+/// The versions that `--emulated-version` accepts.
+pub(super) const EMULATED: [&str; 2] = ["1.36", "1.37"];
+
+#[cfg(test)]
+mod tests {
+    use super::super::raw_version;
+    use super::*;
+
+    fn read(words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+        match parse_version(Program::Concertina, &words) {
+            Ok(Invocation::Version(text) | Invocation::Help(text)) => text,
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn version_has_the_same_data_in_every_format() {
+        assert!(read(&[]).starts_with("Concertina v"), "{}", read(&[]));
+        let json: serde_json::Value = serde_json::from_str(&read(&["-o", "json"])).unwrap();
+        let yaml: serde_json::Value = serde_saphyr::from_str(&read(&["--output=yaml"])).unwrap();
+        assert_eq!(json, yaml);
+        assert!(raw_version().contains(&EMULATED.join(",")));
+        assert!(read(&["-o", "wide"]).contains("wide"));
+        assert!(read(&["--help"]).contains("Usage: concertina version"));
+    }
 }
