@@ -1,10 +1,9 @@
-//! Simulates a day of the whole controller against the embedded cluster in virtual time: `cargo bench
-//! --bench day`.
+//! Simulates a day of the whole controller against the embedded cluster in virtual time: `cargo bench --bench day`.
 //!
-//! Everything runs on one thread, with in-process HTTP and tokio's paused clock, so only the controller
-//! and the cluster use CPU time. The targets are Deployments with constant pods. Each pod's cpu varies
-//! within the tolerance, so that every sync reads the scale and the metrics and writes a status. The
-//! benchmark prints a table of whole runs, followed by one period of each with its allocations.
+//! The controller and the cluster run on one thread, with HTTP over in-memory pipes and tokio's paused clock. The
+//! targets are Deployments with constant pods. The cpu usage of a pod varies within the tolerance, so that every sync
+//! reads the scale and the metrics and writes a status. The benchmark prints a table of whole runs. Then it measures
+//! single periods with their allocations.
 
 #![allow(clippy::expect_used, reason = "literals in this file are valid")]
 
@@ -36,7 +35,7 @@ const EPOCH: &str = "2030-01-01T00:00:00Z";
 const NAMESPACE: &str = "shop";
 const PERIOD: Duration = Duration::from_secs(15);
 const DAY: Duration = Duration::from_hours(24);
-/// Time before the measurement, after which all HPAs sync in a steady rhythm.
+/// The time before the measurement. After this time, every HPA syncs once per period.
 const WARM_UP: Duration = Duration::from_mins(5);
 
 /// The size of a cluster: the number of HPAs and the number of pods per HPA.
@@ -56,7 +55,7 @@ impl std::fmt::Display for Size {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The first argument filters the table's lines and divan's periods, for example `table 1 x 100` or
+    // The first argument filters the lines of the table and the benchmarks of divan, such as `table 1 x 100` or
     // `period`.
     let chosen = std::env::args().skip(1).find(|argument| !argument.starts_with('-')).unwrap_or_default();
     println!("HPAs x pods |   time |  syncs |    cpu s | µs/sync | requests/sync | RSS MB first, last");
@@ -69,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Runs one simulation and prints its line of the table.
+/// Runs a simulation, and prints its line of the table.
 fn run(size: Size, time: Duration) -> Result<(), Box<dyn Error>> {
     let world = World::new(size);
     world.pass(WARM_UP);
@@ -91,7 +90,7 @@ fn run(size: Size, time: Duration) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One period: one sync of every HPA.
+/// Runs one period, with one sync of every HPA.
 #[divan::bench(args = SIZES, sample_size = 1, sample_count = 200)]
 fn period(bencher: Bencher<'_, '_>, size: Size) {
     let world = World::new(size);
@@ -99,8 +98,8 @@ fn period(bencher: Bencher<'_, '_>, size: Size) {
     bencher.counter(ItemsCount::new(size.hpas)).bench_local(|| world.pass(PERIOD));
 }
 
-/// Sends one request with a two-byte response through the controller's client. The time is the cost of
-/// in-process HTTP.
+/// Sends a request with a response of two bytes through the controller's client. This measures the cost of in-process
+/// HTTP.
 #[divan::bench(sample_size = 100, sample_count = 200)]
 fn request(bencher: Bencher<'_, '_>) {
     let runtime = paused_runtime();
@@ -114,7 +113,7 @@ fn request(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// A cluster with a running controller, in a runtime with a clock that advances only in [`World::pass`].
+/// A cluster with a running controller. The clock of the runtime advances only in [`World::pass`].
 struct World {
     runtime: Runtime,
     telemetry: Metrics,
@@ -134,7 +133,7 @@ impl World {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    /// The number of requests that the controller has sent.
+    /// Returns the number of requests of the controller until now.
     fn requests(&self) -> f64 {
         let text = self.telemetry.render();
         let series = text.lines().filter(|line| line.starts_with("rest_client_requests_total{"));
@@ -147,7 +146,7 @@ fn paused_runtime() -> Runtime {
     runtime.expect("the runtime must start")
 }
 
-/// Clients that connect to `cluster` over in-memory pipes, with real HTTP.
+/// Creates clients that connect to `cluster` with HTTP over in-memory pipes.
 fn clients(cluster: &Cluster, config: &Config, telemetry: &Metrics) -> Clients {
     let server = cluster.clone();
     let connector = tower::service_fn(move |_: http::Uri| {
@@ -186,7 +185,7 @@ async fn start(size: Size, telemetry: Metrics, stop: CancellationToken) {
     tokio::spawn(Arc::clone(&assembly.controller).run(stop));
 }
 
-/// The cpu usage of every pod: it oscillates slowly between 46 % and 54 % of the request.
+/// A metrics API in which the cpu usage of every pod oscillates slowly between 46 % and 54 % of the request.
 #[derive(Debug)]
 struct OscillatingUsage {
     pods: usize,
@@ -271,7 +270,7 @@ fn ready_pod(number: usize, index: usize) -> serde_json::Value {
     })
 }
 
-/// CPU time of this process from the system's accounting, which excludes other processes.
+/// Measures the CPU time of this process.
 struct Stopwatch(f64);
 
 impl Stopwatch {

@@ -1,5 +1,5 @@
-//! Time and allocations of one decision, of decoding a watched pod, and of decoding a list of pod usage.
-//! `cargo bench --bench decide`.
+//! Time and allocations of a decision, and of the decoders of a pod and of a list of pod usage: `cargo bench --bench
+//! decide`.
 
 #![allow(clippy::expect_used, reason = "literals in this file are valid")]
 
@@ -28,7 +28,7 @@ fn main() {
     divan::main();
 }
 
-/// An HPA on cpu with ready pods at their target and a count in the middle of its range.
+/// The inputs of a sync without a change: an HPA on cpu whose ready pods use as much cpu as the target.
 struct Steady {
     spec: Spec,
     status: Status,
@@ -85,14 +85,14 @@ impl Steady {
             settings: Settings::default(),
             now,
         };
-        // After the first sync, the status no longer changes.
+        // The second sync of the HPA has this status, and changes nothing.
         if let Some(status) = steady.sync() {
             steady.status.clone_from(&status);
         }
         steady
     }
 
-    /// A whole sync within the core: plan, decide, conclude.
+    /// Runs the steps of a sync in the core: plan, decide, conclude.
     fn sync(&self) -> Option<Arc<Status>> {
         let hpa = Hpa {
             namespace: "shop",
@@ -111,7 +111,7 @@ impl Steady {
     }
 }
 
-/// Measures only `decide`, for one HPA on cpu.
+/// Measures `decide` for one HPA on cpu.
 #[divan::bench(args = [10, 100, 1000])]
 fn decide_cpu(bencher: Bencher<'_, '_>, pods: i32) {
     let steady = Steady::new(pods);
@@ -130,14 +130,14 @@ fn decide_cpu(bencher: Bencher<'_, '_>, pods: i32) {
     });
 }
 
-/// A whole steady sync within the core.
+/// Measures all steps of a sync in the core.
 #[divan::bench(args = [10, 100])]
 fn steady_sync(bencher: Bencher<'_, '_>, pods: i32) {
     let steady = Steady::new(pods);
     bencher.bench_local(|| black_box(steady.sync()));
 }
 
-/// Decodes one watched pod of about 4 KB from wire bytes to the pod record.
+/// Decodes a pod of about 4 KB from its JSON.
 #[divan::bench]
 fn decode_pod(bencher: Bencher<'_, '_>) {
     let bytes = pod_json();
@@ -146,7 +146,7 @@ fn decode_pod(bencher: Bencher<'_, '_>) {
         .bench_local(|| black_box(decode::pod(&bytes).is_ok()));
 }
 
-/// Decodes a list of 1,000 pods from metrics.k8s.io, about 407 bytes each, into the snapshot that HPAs share.
+/// Decodes a list of 1,000 pods from metrics.k8s.io into the snapshot that HPAs share. Each item has about 407 bytes.
 #[divan::bench]
 fn decode_usage_of_1000_pods(bencher: Bencher<'_, '_>) {
     let list = usage_json(1000);
@@ -156,7 +156,7 @@ fn decode_usage_of_1000_pods(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// Selects one HPA's ten pods from the snapshot of 1,000 pods.
+/// Selects the ten pods of an HPA from a snapshot of 1,000 pods.
 #[divan::bench]
 fn select_10_of_1000_pods(bencher: Bencher<'_, '_>) {
     let snapshot = Snapshot::read([&*usage_json(1000)]).expect("a valid list");
@@ -165,7 +165,7 @@ fn select_10_of_1000_pods(bencher: Bencher<'_, '_>) {
     bencher.bench_local(|| black_box(snapshot.select(&selector)));
 }
 
-/// A list in the format of metrics-server: two containers and four labels per pod, ten pods per app.
+/// Creates a list in the format of metrics-server, with two containers and four labels per pod and ten pods per app.
 fn usage_json(pods: usize) -> Vec<u8> {
     let item = |pod: usize| {
         let app = pod / 10;
@@ -187,7 +187,7 @@ fn usage_json(pods: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A pod as an API server sends it: 2 containers, 5 labels, managed fields, about 4 KB.
+/// Creates a pod of about 4 KB as an API server sends it, with 2 containers, 5 labels and managedFields.
 fn pod_json() -> Vec<u8> {
     let container = |name: &str| {
         json!({

@@ -1,10 +1,10 @@
 //! The latency of the handover webhook: `cargo bench --bench webhook`.
 //!
-//! The webhook runs as in the product, over TLS on a separate thread, with 10,000 HPAs in scope. A client on another
-//! thread sends 1,000 requests a second over 16 connections. The latency of a request includes its wait for the
-//! previous response. Rounds with reviews alternate with rounds of `GET /livez`. The port answers `GET /livez` with
-//! 404, so these rounds show the cost of TLS, HTTP and the machine without a decision. The last column is the ratio to
-//! this cost.
+//! As in the product, the webhook serves TLS on a separate thread. 10,000 HPAs are in scope. A client on another thread
+//! sends 1,000 requests per second over 16 connections. The latency of a request includes the wait for the previous
+//! response on the connection. Rounds with reviews alternate with rounds of `GET /livez`, to which the port responds
+//! with 404. The rounds of `GET /livez` show the cost of TLS, HTTP and the machine without a decision. The last column
+//! has the ratios to this cost.
 
 #![allow(
     clippy::expect_used,
@@ -52,7 +52,7 @@ const ROUNDS: u32 = 10;
 const NAMESPACE: &str = "concertina-system";
 const SERVICE: &str = "concertina-handover";
 
-/// One kind of request.
+/// A kind of request, with its latencies.
 struct Kind {
     name: &'static str,
     requests: Vec<Vec<u8>>,
@@ -120,11 +120,11 @@ async fn measure(address: SocketAddr, bundle: &str) {
     }
     let mut kinds = [
         Kind::new("GET /livez", |_| b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
-        Kind::new("scale, refused", |number| post(&scale(&target(number)))),
+        Kind::new("scale, refused", |number| post(&scale(&name(number)))),
         Kind::new("status, refused", |number| post(&status(&name(number)))),
         Kind::new("scale, out of scope", |number| post(&scale(&format!("free-{number}")))),
     ];
-    // The first round warms up and is not counted.
+    // The latencies of the first round are dropped, because it warms up the connections and caches.
     for round in 0..=ROUNDS {
         for kind in &mut kinds {
             let mut latencies = Vec::new();
@@ -158,12 +158,12 @@ async fn measure(address: SocketAddr, bundle: &str) {
 
 impl Kind {
     fn new(name: &'static str, request: impl Fn(usize) -> Vec<u8>) -> Self {
-        // Each request is about another HPA, as in a cluster.
+        // Each request is for a different HPA, as in a cluster.
         let requests = (0..1009).map(|number| request(number * 7919 % HPAS)).collect();
         Self { name, requests, latencies: Vec::new() }
     }
 
-    /// The 50th and 99th percentile and the maximum, in seconds.
+    /// Returns the 50th and 99th percentiles and the maximum of the latencies, in seconds.
     fn quantiles(&mut self) -> [f64; 3] {
         self.latencies.sort_unstable();
         let last = self.latencies.len() - 1;
@@ -171,7 +171,8 @@ impl Kind {
     }
 }
 
-/// Sends requests for [`ROUND`], at [`RATE`], spread over the connections.
+/// Sends requests for [`ROUND`] at [`RATE`], spread over the connections. Adds the latencies to `latencies`, and
+/// returns the connections.
 async fn play(
     streams: Vec<TlsStream<TcpStream>>,
     requests: &[Vec<u8>],
@@ -191,8 +192,8 @@ async fn play(
                     return (stream, latencies);
                 }
                 let planned = start + after;
-                // If a request waits for the previous response, its latency counts from the planned time. Otherwise it
-                // counts from the send, because the timer has a resolution of a millisecond.
+                // The latency of a request that waits for the previous response starts at the planned time. Otherwise,
+                // it starts at the send, because the timer has a resolution of a millisecond.
                 let is_late = Instant::now() > planned;
                 tokio::time::sleep_until(planned.into()).await;
                 let sent = if is_late { planned } else { Instant::now() };
@@ -264,13 +265,9 @@ fn name(number: usize) -> String {
     format!("workload-{number:05}")
 }
 
-fn target(number: usize) -> String {
-    name(number)
-}
-
 fn hpa(number: usize) -> HpaRecord {
     let spec: Spec = serde_json::from_value(json!({
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target(number)},
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name(number)},
         "maxReplicas": 30,
     }))
     .unwrap();
@@ -289,7 +286,7 @@ fn hpa(number: usize) -> HpaRecord {
     }
 }
 
-/// A request of the built-in loop, as the API server sends it.
+/// Creates the AdmissionReview of an update by the built-in controller.
 #[expect(clippy::needless_pass_by_value, reason = "callers pass literals")]
 fn review(name: &str, resource: Value, subresource: &str, object: Value) -> Value {
     let number = name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! `--console`: the page with all HPAs on the secure port.
 //!
-//! The rows come from the controller's watch, the explanation of an HPA from the record of decisions, and the state of the
-//! controller from the metrics of this process. `crate::serve` authorizes the clients.
+//! The rows come from the controller's watch, the explanation of an HPA from the record of decisions, and the state of
+//! the controller from the metrics of this process. `crate::serve` authorizes the clients.
 
 #[cfg(test)]
 mod tests;
@@ -249,8 +249,9 @@ impl RecordExplain {
     }
 }
 
-/// Returns the findings about the last decision. They lack pods and responses of metrics APIs, which the record does not
-/// contain. They also lack other HPAs on the same pods, because the client may lack the permission to read those HPAs.
+/// Returns the findings about the last decision. They lack pods and responses of metrics APIs, which the record does
+/// not contain. They also lack other HPAs on the same pods, because the client may lack the permission to read those
+/// HPAs.
 fn found(record: &HpaRecord, decisions: &[DecisionEntry], settings: &Settings) -> Vec<Finding> {
     let Some(last) = decisions.first() else { return Vec::new() };
     let reference = &record.spec.target;

@@ -24,8 +24,8 @@ where
     T: Termination,
     E: std::error::Error,
 {
-    // With an explicit choice, a second provider in the dependencies cannot cause a panic. An error means that a provider
-    // is already installed.
+    // With an explicit choice, a second provider in the dependencies cannot cause a panic. An error means that a
+    // provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Syncs mostly wait, so one thread is enough. Two threads that wake each other need a fifth more CPU time.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -45,7 +45,8 @@ where
     }
 }
 
-/// Cancels `stop` at the first of [`StopRequests`], such as SIGTERM or SIGINT. At the second, exits with code 1 at once.
+/// Cancels `stop` at the first of [`StopRequests`], such as SIGTERM or SIGINT. At the second, exits with code 1 at
+/// once.
 fn stop_on_signal(stop: &CancellationToken) -> std::io::Result<()> {
     let mut requests = StopRequests::listen()?;
     let stop = stop.clone();

@@ -1,7 +1,7 @@
 //! Concertina: a drop-in replacement for Kubernetes' HorizontalPodAutoscaler controller.
 //!
-//! This package contains the process: flags, configuration, permissions, serving, start and stop. `docs/architecture.md`
-//! describes the other crates and the path of one sync.
+//! This package contains the process: flags, configuration, permissions, serving, start and stop.
+//! `docs/architecture.md` describes the other crates and the path of one sync.
 
 pub mod app;
 pub mod cli;

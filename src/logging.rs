@@ -1,7 +1,7 @@
 //! Logs to standard error, one line per event, as text or JSON.
 //!
-//! Names and messages from the cluster cannot forge log lines: line breaks, terminal sequences and bidirectional marks are
-//! escaped. The output has no colors.
+//! Names and messages from the cluster cannot forge log lines: line breaks, terminal sequences and bidirectional marks
+//! are escaped. The output has no colors.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -49,8 +49,8 @@ impl LogOptions {
         }
     }
 
-    /// Selects the logged events. The libraries for HTTP and TLS log details only from verbosity 8. kube's client logs only
-    /// errors, because its warnings contain whole responses of the API server.
+    /// Selects the logged events. The libraries for HTTP and TLS log details only from verbosity 8. kube's client logs
+    /// only errors, because its warnings contain whole responses of the API server.
     fn filter(self) -> Targets {
         let libraries = if self.verbosity >= 8 { LevelFilter::TRACE } else { LevelFilter::WARN };
         Targets::new()

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// The allocator of static musl builds, such as released binaries. With musl's allocator, a sync needs a quarter more CPU
-/// time.
+/// The allocator of static musl builds, such as released binaries. With musl's allocator, a sync needs a quarter more
+/// CPU time.
 #[cfg(all(feature = "mimalloc", target_env = "musl"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

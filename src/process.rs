@@ -1,5 +1,6 @@
 //! Runs a command line. The exit code is 0 after a success or a requested stop, 1 after a failure, and 2 for an invalid
-//! command line. The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result needs attention.
+//! command line. The commands `why`, `parity`, `handover`, `policy` and `sources` return 3 if their result needs
+//! attention.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

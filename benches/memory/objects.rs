@@ -1,37 +1,37 @@
-//! Objects as an API server sends them, with their managedFields: HPAs of 3 KB, pods of 5.5 KB.
+//! HPAs of 3 KB and pods of 5.5 KB as an API server sends them, with managedFields.
 
 use std::fmt::Write;
 
 /// The number of HPAs per namespace.
 pub(super) const PER_NAMESPACE: usize = 100;
 
-/// `metadata.namespace` of an HPA and its pods.
+/// Returns `metadata.namespace` of an HPA and its pods.
 pub(super) fn namespace(hpa: usize) -> String {
     format!("team-{:03}", hpa / PER_NAMESPACE)
 }
 
-/// `metadata.name` of an HPA and its Deployment.
+/// Returns `metadata.name` of an HPA and its Deployment.
 pub(super) fn app(hpa: usize) -> String {
     format!("checkout-{:03}", hpa % PER_NAMESPACE)
 }
 
-/// `metadata.uid`.
+/// Returns `metadata.uid` of an object. Each kind has a different number.
 pub(super) fn uid(kind: usize, number: usize) -> String {
     format!("{:08x}-{kind:04x}-4c3d-8e9f-{number:012x}", number.wrapping_mul(2_654_435_761) & 0xffff_ffff)
 }
 
-/// The pod template hash that the ReplicaSet of an HPA's Deployment adds to labels and names.
+/// Returns the pod template hash in the names and labels of an HPA's pods.
 pub(super) fn template_hash(hpa: usize) -> String {
     format!("{:010x}", hpa * 7_919_113)
 }
 
-/// `metadata.name` of a pod.
+/// Returns `metadata.name` of a pod.
 pub(super) fn pod_name(hpa: usize, pod: usize) -> String {
     let suffix = hpa.wrapping_mul(1_000_003).wrapping_add(pod * 7_919) % 60_466_176;
     format!("{}-{}-{suffix:05x}", app(hpa), template_hash(hpa))
 }
 
-/// An HPA on cpu and memory after some syncs. `version` is its resourceVersion.
+/// Returns an HPA on cpu and memory as JSON. `version` is its resourceVersion, and `status` its status as JSON.
 pub(super) fn hpa(hpa: usize, version: usize, status: &str) -> String {
     let (namespace, app, uid) = (namespace(hpa), app(hpa), uid(2, hpa));
     format!(
@@ -46,14 +46,14 @@ fn spec(app: &str) -> String {
     )
 }
 
-/// The status that a controller writes after some syncs.
+/// Returns the status of an HPA after some syncs, as JSON.
 pub(super) fn status(replicas: usize) -> String {
     format!(
         r#"{{"lastScaleTime":"2026-03-01T10:00:12Z","currentReplicas":{replicas},"desiredReplicas":{replicas},"currentMetrics":[{{"type":"Resource","resource":{{"name":"cpu","current":{{"averageUtilization":68,"averageValue":"171m"}}}}}},{{"type":"Resource","resource":{{"name":"memory","current":{{"averageUtilization":61,"averageValue":"327680955733m"}}}}}}],"conditions":[{{"type":"AbleToScale","status":"True","lastTransitionTime":"2026-03-01T09:58:27Z","reason":"ReadyForNewScale","message":"recommended size matches current size"}},{{"type":"ScalingActive","status":"True","lastTransitionTime":"2026-03-01T09:59:12Z","reason":"ValidMetricFound","message":"the HPA was able to successfully calculate a replica count from cpu resource utilization (percentage of request)"}},{{"type":"ScalingLimited","status":"False","lastTransitionTime":"2026-03-01T10:00:12Z","reason":"DesiredWithinRange","message":"the desired count is within the acceptable range"}}]}}"#
     )
 }
 
-/// A pod of an HPA's Deployment, with one container.
+/// Returns a pod of an HPA's Deployment as JSON, with one container.
 pub(super) fn pod(hpa: usize, pod: usize) -> String {
     let (namespace, app, hash, name) = (namespace(hpa), app(hpa), template_hash(hpa), pod_name(hpa, pod));
     let number = hpa * 100 + pod;

@@ -1,4 +1,4 @@
-//! The record of decisions: bytes per HPA, time per sync.
+//! The record of decisions: bytes per HPA and time per sync.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -26,25 +26,25 @@ const HPAS: usize = 10_000;
 const PODS: usize = 15;
 const ENTRIES: usize = 40;
 
-/// The maximum average bytes per HPA.
+/// The maximum bytes per HPA in a usual cluster.
 const BYTES_PER_HPA: usize = 2048;
-/// The maximum microseconds of a sync without a change.
+/// The maximum time of a sync without a change, in microseconds.
 const MICROS_PER_STEADY_SYNC: f64 = 2.0;
 
-/// The activity of an HPA.
+/// The frequency of changes of an HPA's replica count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
-    /// An HPA that grew once and has not changed since.
+    /// The count has changed only once.
     Steady,
-    /// An HPA that changes a few times per hour, so its record is full after half a day.
+    /// The count changes a few times per hour, so the record of the HPA is full after half a day.
     Moving,
-    /// An HPA that changes at every sync.
+    /// The count changes at every sync.
     Changing,
 }
 
 impl Activity {
-    /// The activity of `hpa` in a usual cluster: 90 % of the HPAs are steady, 9 % change a few times per
-    /// hour, 1 % change at every sync.
+    /// Returns the activity of an HPA in a usual cluster: 90 % of the HPAs are steady, 9 % are moving, and 1 % are
+    /// changing.
     fn usual(hpa: usize) -> Self {
         match hpa % 100 {
             0 => Self::Changing,
@@ -53,7 +53,7 @@ impl Activity {
         }
     }
 
-    /// The counts before and after each sync of the HPA.
+    /// Returns the replica counts before and after each sync.
     fn syncs(self) -> Vec<(i32, i32)> {
         let changes = |count: i32| (0..count).map(|change| 15 + change % 2);
         match self {
@@ -95,7 +95,8 @@ pub(super) fn measure(all_changing: bool) -> Result<(), Box<dyn Error>> {
         }
         micros(started.elapsed()) / HPAS as f64
     };
-    // `folded` is the minimum of several rounds, because other work on the machine only adds time.
+    // `folded` is the time of a sync that extends the last entry. It is the minimum of several rounds, because other
+    // work on the machine only adds time.
     let change = time(&steady);
     let folded = (0..5).flat_map(|_| [time(&similar), time(&steady)]).fold(f64::INFINITY, f64::min);
     println!("record, {title}: {change:.2} µs per sync with a change, {folded:.2} µs per sync without");
@@ -142,7 +143,8 @@ fn hpa(index: usize) -> Result<HpaRecord, serde_json::Error> {
     })
 }
 
-/// A sync from one count to another. On a scale-up, the last two pods are not ready yet.
+/// Returns the conclusion of a sync from one replica count to another. At a scale-up, the last two pods are not ready
+/// yet.
 fn conclusion(from: i32, to: i32, round: usize, at: Timestamp) -> Conclusion {
     let action = Action::between(from, to);
     let wave = i64::try_from(round % 7).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One run: a watch that fills a store, in a separate process.
+//! The client process of a run: a watch that fills a store.
 
 use std::fmt::Debug;
 use std::io;
@@ -29,7 +29,7 @@ use tower::Layer as _;
 use super::slim::{Content, Hpa, HpaNames, Metadata, Names, Object, Pod, PodNames, Raw};
 use super::{Arrival, Failure, Figures, Resource, Run, Variant, cpu_seconds};
 
-/// The maximum time of a run.
+/// Time limit of a run.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(super) fn run(run: Run) -> Result<Figures, Failure> {
@@ -96,7 +96,7 @@ async fn measure(run: Run) -> Result<Figures, Failure> {
     })
 }
 
-/// Runs this project's watch up to the last event.
+/// Runs `cluster::watch` until the last event.
 async fn ours<W, S>(run: Run, resource: W, sink: S, progress: &Arc<Progress>) -> Result<(), Failure>
 where
     W: Watched,
@@ -115,7 +115,7 @@ where
     Ok(())
 }
 
-/// Runs kube's watcher up to the last event.
+/// Runs kube's watcher until the last event. `apply` puts an object into the sink.
 async fn kube<T, N, O, S>(
     run: Run,
     mut sink: S,
@@ -127,7 +127,7 @@ where
     N: Names,
     S: Sink<O>,
 {
-    // The same stack as in `cluster::connect`.
+    // These settings are the same as in the clients of `cluster`.
     let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .http1_max_buf_size(32 * 1024)
         .build::<_, Body>(tower::service_fn(move |_: Uri| Box::pin(connect(run.port))));
@@ -163,10 +163,13 @@ async fn connect(port: u16) -> io::Result<TokioIo<TcpStream>> {
     Ok(TokioIo::new(stream))
 }
 
-/// The CPU time at the end of the list, and the number of remaining events.
+/// The progress of a run.
 struct Progress {
+    /// The CPU seconds at the end of the list.
     listed: OnceLock<f64>,
+    /// The number of remaining events.
     left: AtomicUsize,
+    /// Notified after the last event.
     done: Notify,
 }
 
@@ -175,13 +178,13 @@ impl Progress {
         self.listed.get_or_init(|| cpu_seconds().unwrap_or(f64::NAN));
     }
 
-    /// Counts an object after the list. Returns whether it is the last.
+    /// Counts an event. Returns whether it is the last event of the run.
     fn last_event(&self) -> bool {
         self.left.fetch_sub(1, Ordering::Relaxed) == 1
     }
 }
 
-/// A sink that counts.
+/// A sink that records the progress.
 struct Counted<S> {
     sink: S,
     progress: Arc<Progress>,
@@ -209,7 +212,7 @@ impl<T, S: Sink<T>> Sink<T> for Counted<S> {
     }
 }
 
-/// The store of HPAs, without a queue.
+/// A sink that fills the store of HPAs, without a work queue.
 struct HpaStore(Arc<Hpas>);
 
 impl Sink<HpaObject> for HpaStore {
@@ -230,7 +233,7 @@ impl Sink<HpaObject> for HpaStore {
     }
 }
 
-/// The record of an HPA, with empty bytes.
+/// Converts an HPA to a record without the received bytes.
 fn without_bytes(hpa: Hpa) -> Result<HpaRecord, Failure> {
     let Metadata { name, namespace, uid, generation, .. } = hpa.metadata;
     Ok(HpaRecord {

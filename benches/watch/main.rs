@@ -1,44 +1,45 @@
-//! CPU time, memory and bytes of this project's watch and of kube-runtime's.
+//! CPU time, memory and bytes of `cluster::watch` and of kube-runtime's watcher: `cargo bench --package
+//! watch-benchmark`.
 //!
-//! Run it with `cargo bench --package watch-benchmark`.
-//!
-//! Both read the same bytes from one HTTP server: 1,000 objects as an API server sends them, with their
-//! managedFields, and then MODIFIED events. Both fill the controller's stores. Each run has its own process,
-//! and the variants take turns. A line has the medians of all rounds, and the ratios to this project's watch
-//! are the medians of the ratios within each round.
+//! All variants read the same bytes from one HTTP server: 1,000 objects with managedFields, and then MODIFIED events.
+//! They fill the stores of the controller. Each run has a separate process, and the variants take turns. A line has the
+//! medians of all rounds. A ratio to `ours` is the median of the ratios of the rounds.
 //!
 //! - `ours`: `cluster::watch`.
-//! - `slim`: `kube::runtime::watcher` with serde types that have only the fields that the stores need. For HPAs the
-//!   result is a lower bound, because these types lack the bytes that a status PUT sends back.
-//! - `raw`: `kube::runtime::watcher` with an object that keeps its bytes, decoded as in `ours`.
+//! - `slim`: `kube::runtime::watcher` with serde types that have only the fields that the stores need. The result for
+//!   HPAs is a lower bound, because the types lack the bytes that a status PUT sends back.
+//! - `raw`: `kube::runtime::watcher` with an object that keeps its bytes. The decoder is that of `ours`.
 //!
-//! Events arrive in a burst after a streaming list, or 0.2 ms apart after a list of two pages.
+//! Events arrive in a burst after a streaming list, or at intervals of 0.2 ms after a list of two pages.
 //!
-//! The last table decodes the same pods in memory: with the cursor of `cluster::decode`, and with serde_json
-//! into slim types that borrow. Linux only, because it reads /proc. `cargo test --package watch-benchmark`
-//! makes one short run.
+//! The last table compares decoders of the same pods in memory: the cursor of `cluster::decode`, and serde_json with
+//! slim types that own or borrow their strings.
+//!
+//! The benchmark needs Linux, because it reads `/proc`. `cargo test --package watch-benchmark` makes one short run.
 
 mod client;
-mod decode;
 #[path = "../memory/objects.rs"]
 mod objects;
 mod server;
 mod slim;
 
+use std::hint::black_box;
 use std::process::{Command, Stdio};
 
+use cluster::decode::{self, Text};
 use serde::{Deserialize, Serialize};
 
 use self::server::Server;
+use self::slim::Pod;
 
-/// The allocator of the image.
+/// The allocator of released binaries.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Any failure of a run. No caller distinguishes failures.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Environment variable with the run of a client process, as JSON.
+/// The environment variable with the [`Run`] of a client process, as JSON.
 const RUN: &str = "WATCH_BENCH_RUN";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,16 +55,16 @@ enum Variant {
     Raw,
 }
 
-/// The arrival of objects and events.
+/// The form of the list and the timing of the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Arrival {
     /// A streaming list, then all events at once.
     Burst,
-    /// A list of two pages, then each event separately.
+    /// A list of two pages, then events at intervals.
     Spaced,
 }
 
-/// One run of a client process.
+/// The parameters of a run.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Run {
     variant: Variant,
@@ -85,7 +86,7 @@ struct Figures {
     peak: f64,
     /// Growth of the resident memory after the last event, in kB.
     retained: f64,
-    /// Bytes from the server per object and event.
+    /// Bytes from the server per object of the list and per event.
     #[serde(default)]
     bytes: f64,
 }
@@ -120,15 +121,15 @@ fn main() -> Result<(), Failure> {
             compare(&server, rounds, run)?;
         }
     }
-    decode::compare(objects, if bench { 20 } else { 1 }, rounds)
+    compare_decoders(objects, if bench { 20 } else { 1 }, rounds)
 }
 
-/// Measures all variants in turns and prints a line for each.
+/// Measures all variants in turn, and prints a line for each variant.
 fn compare(server: &Server, rounds: usize, run: impl Fn(Variant) -> Run) -> Result<(), Failure> {
     let variants = [Variant::Ours, Variant::Slim, Variant::Raw];
     let mut results = [const { Vec::new() }; 3];
     for round in 0..rounds {
-        // Each round starts with another variant.
+        // Each round starts with a different variant.
         for turn in 0..variants.len() {
             let at = (round + turn) % variants.len();
             if let (Some(variant), Some(results)) = (variants.get(at), results.get_mut(at)) {
@@ -152,7 +153,37 @@ fn compare(server: &Server, rounds: usize, run: impl Fn(Variant) -> Run) -> Resu
     Ok(())
 }
 
-/// Makes one run in its own process.
+/// Decodes `count` pods with each decoder, `passes` times in each round, and prints the medians.
+fn compare_decoders(count: usize, passes: usize, rounds: usize) -> Result<(), Failure> {
+    let pods: Vec<_> = (0..count).map(|number| objects::pod(number / 10, number % 10)).collect();
+    let mut results = [const { Vec::new() }; 3];
+    for _ in 0..rounds {
+        let decoders: [fn(&[u8]) -> bool; 3] = [
+            |pod| black_box(decode::pod(pod)).is_ok(),
+            |pod| black_box(serde_json::from_slice::<Pod<Text<'_>>>(pod)).is_ok(),
+            |pod| black_box(serde_json::from_slice::<Pod<String>>(pod)).is_ok(),
+        ];
+        for (decoder, results) in decoders.into_iter().zip(&mut results) {
+            let started = cpu_seconds()?;
+            for _ in 0..passes {
+                if !pods.iter().all(|pod| decoder(pod.as_bytes())) {
+                    return Err("a pod cannot be decoded".into());
+                }
+            }
+            results.push((cpu_seconds()? - started) * 1e6 / (passes * count) as f64);
+        }
+    }
+    let size = pods.iter().map(String::len).sum::<usize>() / count;
+    println!("CPU µs to decode a pod of {size} B; (ratio to the cursor)");
+    let [cursor, ..] = &results;
+    for (name, result) in ["cursor", "serde_json, borrowed", "serde_json, owned"].into_iter().zip(&results) {
+        let ratios = result.iter().zip(cursor).map(|(figure, cursor)| figure / cursor);
+        println!("{name:22} | {:9.2} ({:5.2})", median(result.iter().copied()), median(ratios));
+    }
+    Ok(())
+}
+
+/// Makes a run in a separate process.
 fn measure(server: &Server, run: Run) -> Result<Figures, Failure> {
     server.prepare(run);
     let output = Command::new(std::env::current_exe()?)
@@ -166,16 +197,16 @@ fn measure(server: &Server, run: Run) -> Result<Figures, Failure> {
     Ok(Figures { bytes: server.sent() as f64 / (run.objects + run.events) as f64, ..figures })
 }
 
-/// The median, or 0 without values.
+/// Returns the median, or 0 without values.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// CPU seconds of the first thread, on which everything runs.
+/// Returns the CPU seconds of the main thread, which is the only busy thread of a client process.
 fn cpu_seconds() -> Result<f64, Failure> {
-    // The kernel adds the time since the last tick when the thread yields.
+    // After a yield, the kernel's figure includes the time since the last tick.
     std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let nanos: f64 = text.split(' ').next().ok_or("/proc/self/schedstat is empty")?.parse()?;

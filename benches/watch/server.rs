@@ -1,4 +1,4 @@
-//! An HTTP server that serves lists and watches from prepared bytes, with blocking sockets.
+//! An HTTP server for lists and watches of prepared objects, with blocking sockets.
 
 #![allow(clippy::disallowed_methods, reason = "the server runs in real time and is not the measured process")]
 
@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 
 use super::{Arrival, Failure, Resource, Run, objects};
 
-/// Pods per HPA.
+/// The number of pods per HPA.
 const PODS: usize = 10;
-/// The time between two spaced events.
+/// The interval between spaced events.
 const SPACE: Duration = Duration::from_micros(200);
-/// The resourceVersion of the list. The resourceVersions of events count up from it, with the same number of digits.
+/// The resourceVersion of the list. Events have greater resourceVersions with the same number of digits.
 const LIST_VERSION: usize = 5_000_000;
 
-/// The server and the run of its next client.
+/// The running server.
 pub(super) struct Server {
     pub(super) port: u16,
     state: Arc<State>,
@@ -29,7 +29,9 @@ pub(super) struct Server {
 struct State {
     pods: Vec<Object>,
     hpas: Vec<Object>,
+    /// The run of the current or next client.
     run: Mutex<Option<Run>>,
+    /// Bytes sent in this run.
     sent: AtomicU64,
 }
 
@@ -66,20 +68,20 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
-                // The client ends each run by closing its connections.
+                // At the end of a run, the client closes its connections, so an error is ignored.
                 thread::spawn(move || state.serve(stream).unwrap_or_default());
             }
         });
         Ok(Self { port, state })
     }
 
-    /// Sets the run of the next client.
+    /// Sets the run of the next client, and resets the number of sent bytes.
     pub(super) fn prepare(&self, run: Run) {
         *self.state.run.lock() = Some(run);
         self.state.sent.store(0, Ordering::Relaxed);
     }
 
-    /// The number of bytes sent since [`Self::prepare`].
+    /// Returns the number of bytes sent since [`Self::prepare`].
     pub(super) fn sent(&self) -> u64 {
         self.state.sent.load(Ordering::Relaxed)
     }
@@ -105,7 +107,7 @@ impl State {
             let objects = if run.resource == Resource::Pods { &self.pods } else { &self.hpas };
             if head.contains("watch=true") {
                 watch(&mut output, objects, run, head.contains("sendInitialEvents=true"))?;
-                // The watch stays open until the client closes it.
+                // The watch remains open until the client closes the connection.
                 return requests.read_to_end(&mut Vec::new()).map(drop);
             }
             list(&mut output, objects, head.contains("continue=half"))?;
@@ -113,7 +115,7 @@ impl State {
     }
 }
 
-/// Sends the first or the second half of a list.
+/// Sends the first or the second page of a list.
 fn list(output: &mut impl Write, objects: &[Object], second: bool) -> io::Result<()> {
     let (first_half, second_half) = objects.split_at(objects.len() / 2);
     let (half, next) = if second { (second_half, "") } else { (first_half, "half") };
@@ -129,7 +131,7 @@ fn list(output: &mut impl Write, objects: &[Object], second: bool) -> io::Result
     )
 }
 
-/// Sends the initial events, if requested, and all other events.
+/// Sends the initial events of a streaming list if `initial` is set, and then the events of the run.
 fn watch(output: &mut impl Write, objects: &[Object], run: Run, initial: bool) -> io::Result<()> {
     let mut output = BufWriter::with_capacity(64 << 10, output);
     output.write_all(
@@ -159,7 +161,7 @@ fn watch(output: &mut impl Write, objects: &[Object], run: Run, initial: bool) -
     output.flush()
 }
 
-/// Sends an event as a chunk, as API servers do.
+/// Sends an event as an HTTP chunk, like an API server.
 fn event(output: &mut impl Write, kind: &str, object: &str) -> io::Result<()> {
     let line = format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n");
     write!(output, "{:x}\r\n{line}\r\n", line.len())

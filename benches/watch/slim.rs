@@ -1,4 +1,5 @@
-//! Objects for kube: pods and HPAs with only the needed fields, and an object that keeps its bytes.
+//! Objects for kube's watcher: pods and HPAs with only the fields that the stores need, and an object that keeps its
+//! bytes.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -16,7 +17,7 @@ use kube::core::NamespaceResourceScope;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The names of a resource.
+/// The group, version, kind and plural of a resource.
 pub(super) trait Names: Debug + Clone + Send + 'static {
     const GROUP: &'static str;
     const VERSION: &'static str;
@@ -44,7 +45,7 @@ impl Names for HpaNames {
     const PLURAL: &'static str = "horizontalpodautoscalers";
 }
 
-/// An object with the metadata that kube requires. Only the resourceVersion is set.
+/// An object with the metadata that kube requires, of which only the resourceVersion is set.
 #[derive(Debug, Clone)]
 pub(super) struct Object<T, N> {
     metadata: ObjectMeta,
@@ -54,7 +55,7 @@ pub(super) struct Object<T, N> {
 
 /// The contents of an [`Object`].
 pub(super) trait Content {
-    /// Returns `metadata.resourceVersion` for the metadata of the [`Object`]. The contents need not keep it.
+    /// Moves `metadata.resourceVersion` out of the contents, for the metadata of the [`Object`].
     fn take_version(&mut self) -> String;
 }
 
@@ -122,7 +123,7 @@ impl Content for Hpa {
     }
 }
 
-/// A pod. `S`: its strings, owned or borrowed.
+/// A pod. `S` is the type of its strings, which are owned or borrowed.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(bound(deserialize = "S: Deserialize<'de> + Default"))]
 pub(super) struct Pod<S> {
@@ -244,7 +245,7 @@ impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Deserialize<'de> for Pairs<K
 }
 
 impl Pod<String> {
-    /// Applies the pod to a store.
+    /// Adds or replaces the pod in a store.
     pub(super) fn store(&self, pods: &Pods) {
         let requests: Vec<Vec<_>> =
             self.containers().map(|container| amounts(&container.resources)).collect();

@@ -1,7 +1,7 @@
-//! The webhook of the handover. Any body gives an error or a verdict. A write is refused only if every field that the
-//! decision needs matches a write of the built-in loop about an HPA in scope.
+//! The handover webhook. Any body gives an error or a verdict. A refused body is a write of the built-in controller for
+//! an HPA in scope.
 //!
-//! The input is one byte with the state of the replica, and the body.
+//! The input is a byte with the state of the replica, and the body.
 
 #![no_main]
 
@@ -54,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
     assert!(is_synced && leader_is_alive && !is_broken);
     assert_eq!(namespace, "shop");
     assert!(["web-hpa", "mouse-hpa"].contains(&hpa.as_str()));
-    // If no key occurs twice, a plain JSON reader finds the same values.
+    // Without duplicate keys, serde_json must find the same values.
     if !once::every_key(body) {
         return;
     }
@@ -86,7 +86,7 @@ fuzz_target!(|input: &[u8]| {
 fn check_error(error: &ReviewError, body: &[u8]) {
     let text = error.to_string();
     assert!(!text.is_empty() && text.len() < 2_000, "{} bytes", text.len());
-    // A body of the API server is never an error: a review of the right kind with a request that has a UID.
+    // A review of the right kind with a UID and otherwise only unchecked text fields must not be an error.
     let Ok(review) = serde_json::from_slice::<Value>(body) else { return };
     let is_review = review["kind"] == "AdmissionReview" && review["apiVersion"] == "admission.k8s.io/v1";
     let request = &review["request"];
@@ -113,7 +113,7 @@ fn has_resource(group: &str, kind: &str, resource: &str) -> bool {
     )
 }
 
-/// A registry with a Deployment and a custom resource in scope.
+/// Returns charges with the HPAs of a Deployment and of a custom resource in scope.
 fn charges(is_synced: bool, is_broken: bool) -> &'static Charges {
     static ALL: OnceLock<[Arc<Charges>; 4]> = OnceLock::new();
     let all = ALL.get_or_init(|| {

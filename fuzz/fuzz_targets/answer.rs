@@ -1,7 +1,6 @@
-//! Error responses. For any body, the error has the code of the response, a text, and a class that fits
-//! both.
+//! Error responses. Any body gives an error with a code and a text, whose classification depends on the code.
 //!
-//! The input is the code as two bytes, one byte that marks a write, one byte for the content type, and
+//! The input is the code as two bytes, a byte that marks a write, a byte for the content type and `Retry-After`, and
 //! the body.
 
 #![no_main]
@@ -34,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
     if wait.is_some() {
         assert_eq!(*retry_after, wait);
     }
-    // A body that is not a failure Status does not change the code.
+    // Only a body with a Status can change the code.
     if content_type.starts_with("text/") || serde_json::from_slice::<IgnoredAny>(body).is_err() {
         assert_eq!(*reported, number);
         assert!(text.len() <= 20_000, "{} bytes", text.len());

@@ -1,4 +1,5 @@
-//! Shards of a checkpoint: the raw bytes, and the same bytes with a valid header and checksum.
+//! Shards of a checkpoint. The bytes are decoded as they are, and with a valid header and checksum. A decoded shard is
+//! equal after encoding and decoding.
 
 #![no_main]
 
@@ -27,7 +28,7 @@ fn check(bytes: &[u8]) {
     assert!(Shard::decode(&written[..written.len() - 1]).is_err());
 }
 
-/// 64-bit FNV-1a.
+/// Returns the 64-bit FNV-1a checksum.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -1,6 +1,6 @@
-//! Cuts bytes into pieces, as a network may do.
+//! Cuts bytes into pieces, like a network.
 
-/// Cuts `bytes` into pieces. The pieces have the given `lengths`, which repeat.
+/// Cuts `bytes` into pieces of the given `lengths`, which repeat.
 pub fn cut<'a>(bytes: &'a [u8], lengths: &[u8]) -> Vec<&'a [u8]> {
     let (mut rest, mut pieces) = (bytes, Vec::new());
     let mut lengths = lengths.iter().cycle();
@@ -13,11 +13,11 @@ pub fn cut<'a>(bytes: &'a [u8], lengths: &[u8]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// Splits an input into cuts and bytes. The first byte is the number of cuts, each cut is one byte, and
-/// the bytes follow.
+/// Splits an input into the lengths of pieces and the bytes. The first byte is the number of lengths, and each length
+/// is a byte.
 pub fn parts(input: &[u8]) -> (&[u8], &[u8]) {
     let Some((count, rest)) = input.split_first() else { return (&[], &[]) };
-    // Text seeds are not cut, because their first byte is a letter and exceeds the limit.
+    // An input without lengths, such as a text seed, starts with a byte of at least 16.
     let count = if *count < 16 { usize::from(*count).min(rest.len()) } else { return (&[], input) };
     rest.split_at(count)
 }

@@ -1,5 +1,4 @@
-//! The whole decision: any HPA, any cluster, several consecutive syncs. `decision/holds.rs` has the
-//! invariants.
+//! Decisions about any HPA in any cluster, in several consecutive syncs. `decision/holds.rs` contains the invariants.
 
 #![no_main]
 
@@ -23,7 +22,7 @@ use self::holds::{Rescale, Sync};
 use self::world::{Before, Step, World};
 
 fuzz_target!(|bytes: &[u8]| {
-    // If the bytes end early, the run ends, but all checks so far count.
+    // An error means that the input was too short for further syncs.
     let _ = run(&mut Unstructured::new(bytes));
 });
 
@@ -36,12 +35,12 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         let step = world::step(u, &world, now)?;
         if let Some(count) = step.replicas {
             if count != replicas {
-                // After a foreign rescale, the history of the policies is no longer complete.
+                // The history lacks the foreign rescale, so the limits of rate policies are not exact.
                 rescales.iter_mut().for_each(|rescale| rescale.doubtful = true);
             }
             replicas = count;
         }
-        // A history is rebuilt under the assumption that all syncs have the same minimum distance.
+        // The rebuild of a history assumes that syncs have at least this distance.
         let apart = match step.before {
             Before::Restart { apart } => Duration::from_secs(apart.into()),
             _ => Duration::ZERO,
@@ -72,7 +71,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs one sync. Returns the count after it.
+/// Runs one sync. Returns the replica count after the sync.
 fn sync(
     u: &mut Unstructured<'_>,
     world: &mut World,
@@ -111,11 +110,11 @@ fn sync(
     };
     let count_after = match verdict {
         Verdict::Rescale { to, .. } if done || matches!(outcome, WriteOutcome::Unknown(_)) => {
-            // The recorded change saturates, as counts do.
+            // The recorded change saturates, like replica counts.
             let maximum = i64::from(i32::MAX);
             let change = (i64::from(to) - i64::from(current)).clamp(-maximum, maximum);
             holds::forget(rescales, spec, change > 0, step.now);
-            // A lost write also counts if a foreign rescale sets the same count.
+            // After a lost write, the rescale is doubtful, because a foreign rescale may set the same count.
             rescales.push(Rescale { at: step.now, change, to, doubtful: !done });
             if done { to } else { current }
         }
@@ -131,5 +130,5 @@ fn sync(
     Ok(count_after)
 }
 
-/// Pods behind shared pointers, as the core takes them.
+/// Pods in the form that the core takes.
 type Pods = [Arc<autoscaling::pod::Pod>];

@@ -1,4 +1,4 @@
-//! Go durations, compared with a second parser in whole nanoseconds.
+//! Go durations. The results are compared with a second parser that uses integers.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| {
         }
         Err(error) => refused(text, &error),
     }
-    // An input of eight bytes is read as a duration as well.
+    // The bytes of an input of eight bytes are also a duration.
     if let Ok(bytes) = <[u8; 8]>::try_from(text.as_bytes()) {
         printed(GoDuration(i64::from_le_bytes(bytes)));
     }
@@ -24,7 +24,7 @@ fn accepted(text: &str, duration: GoDuration) {
     printed(duration);
     let (low, high) = bounds(text).unwrap_or_else(|| panic!("accepted {text:?}, which is not a duration"));
     let nanos = i128::from(duration.0.unsigned_abs());
-    // Fractions are computed in float64 and truncated, so each may be slightly below the exact value.
+    // Go computes fractions in float64 and truncates, so each fraction may be one nanosecond below the exact value.
     assert!(low <= nanos && nanos <= high, "{text:?}: {low} <= {nanos} <= {high}");
     assert!(duration.0 >= 0 || text.starts_with('-'), "{text:?}");
     assert_eq!(duration.unsigned().is_some(), duration.0 >= 0);
@@ -44,7 +44,7 @@ fn refused(text: &str, error: &DurationError) {
     }
 }
 
-/// Every duration has exactly one printed form, which parses to the same duration.
+/// Checks that the text of a duration parses to the same duration.
 fn printed(duration: GoDuration) {
     let mut text = duration.to_string();
     if plant::planted("duration") && duration.0 % 60_000_000_000 == 0 && duration.0 > 3_600_000_000_000 {
@@ -55,7 +55,8 @@ fn printed(duration: GoDuration) {
     assert!(!text.contains(".0s") && text.matches(['.']).count() <= 1, "{text:?}");
 }
 
-/// The bounds of the magnitude of a duration. `None` if the text is not a duration of any size.
+/// Returns the bounds of the magnitude of a duration in nanoseconds, without a limit of the size. Returns `None` if the
+/// text is not a duration.
 fn bounds(text: &str) -> Option<(i128, i128)> {
     let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     if rest == "0" {
@@ -90,8 +91,7 @@ fn bounds(text: &str) -> Option<(i128, i128)> {
             1..=20 => whole.parse().unwrap(),
             _ => i128::from(u64::MAX),
         };
-        // Eighteen digits cover every nanosecond of a fraction of an hour. The rest is less than one
-        // nanosecond.
+        // The digits after the eighteenth are less than one nanosecond, even in hours.
         let cut = fraction.get(..18).unwrap_or(fraction);
         let scale = 10_i128.pow(u32::try_from(cut.len()).unwrap());
         let part = cut.parse::<i128>().unwrap_or(0) * unit / scale;

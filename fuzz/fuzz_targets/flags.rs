@@ -1,6 +1,6 @@
 //! Command lines. A valid command line gives a configuration within its bounds, and an error names the wrong argument.
 //!
-//! The input is the arguments, separated by line feeds.
+//! The input consists of the arguments, separated by line feeds.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
         Ok(_) => {}
         Err(error) => names_its_argument(error, &arguments),
     }
-    // A final flag overrides an earlier flag of the same name, and has no effect on the other flags.
+    // An additional flag at the end overrides an earlier flag with the same name, and changes no other flag.
     if let Ok(Invocation::Controller(mut before)) = read
         && !arguments.iter().any(|argument| argument == "--")
     {
@@ -84,7 +84,7 @@ fn within_bounds(config: &Config) {
     }
 }
 
-/// The text of an error quotes the flag or argument to change.
+/// Checks that the text of an error quotes the invalid flag or argument.
 fn names_its_argument(error: &CliError, arguments: &[OsString]) {
     let message = error.to_string();
     assert!(!message.is_empty());
@@ -104,7 +104,7 @@ fn names_its_argument(error: &CliError, arguments: &[OsString]) {
         CliError::UnknownCommand { word, .. } => {
             assert!(arguments.iter().any(|argument| argument.to_str() == Some(word)), "{message}");
         }
-        // Only the process knows whether it runs in a terminal.
+        // `from_args` never returns this error, because it does not detect a terminal.
         CliError::NoCommand { .. } => assert!(message.contains("help"), "{message}"),
         CliError::NotText(_) => assert!(arguments.iter().any(|argument| argument.to_str().is_none())),
     }

@@ -1,5 +1,5 @@
-//! Histories from bytes, and histories rebuilt from cluster state. Both are bounded, and equal after
-//! encoding and decoding.
+//! Histories that are decoded from bytes or rebuilt from cluster state. They are bounded, and equal after encoding and
+//! decoding.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(kept) = decode(bytes) {
         let written = check(&kept);
-        // Every number has its shortest encoding.
+        // The encoder uses the shortest encoding of every number.
         assert!(written.len() <= bytes.len(), "{} bytes became {}", bytes.len(), written.len());
     }
     let _ = rebuilt(&mut Unstructured::new(bytes));
@@ -56,7 +56,7 @@ fn rebuilt(u: &mut Unstructured<'_>) -> Result<()> {
         }
     }
     assert!(history.unknown_up.is_none_or(|at| at <= now) && history.unknown_up == history.unknown_down);
-    // A history that has a rescale, exactly or as an unknown change, comes from a status that shows one.
+    // A rebuilt history has a rescale or an unknown change only if the status has a last scale time.
     let has_rescale =
         history.unknown_up.is_some() || !history.scale_ups.is_empty() || !history.scale_downs.is_empty();
     assert!(!has_rescale || status.last_scale_time.is_some());
@@ -66,7 +66,7 @@ fn rebuilt(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A time, mostly within 70 minutes after a fixed time.
+/// Generates a time, usually within 70 minutes after a fixed time.
 fn time(u: &mut Unstructured<'_>) -> Result<Timestamp> {
     let second = match u.arbitrary::<u8>()? {
         0 => u.arbitrary::<i64>()?,

@@ -1,5 +1,5 @@
-//! HPAs from the wire. A status update has the received metadata and spec byte for byte, and decodes to
-//! the same HPA.
+//! HPAs from the API server. The body of a status update contains the received metadata and spec, and decodes to the
+//! same HPA.
 
 #![no_main]
 
@@ -23,10 +23,10 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     assert!(!hpa.name.is_empty());
-    // Ignored fields may contain invalid UTF-8 or half a code point.
+    // The decoder accepts invalid UTF-8 in ignored fields, which serde_json refuses.
     let Ok(sent) = serde_json::from_slice::<Value>(bytes) else { return };
 
-    // A sync of the HPA, with any spec.
+    // A sync computes a status for any spec.
     let status = {
         let view = Hpa {
             namespace: &hpa.namespace,
@@ -77,7 +77,7 @@ fuzz_target!(|bytes: &[u8]| {
     let raw: &RawValue = &hpa.spec_raw;
     assert!(text.contains(raw.get()) || raw.get() == "{}", "the spec must equal the received bytes");
 
-    // The update decodes to the same HPA with the new status.
+    // The body decodes to the same HPA with the new status.
     let again = decode::hpa(wanted.as_bytes()).expect("the body must decode");
     assert_eq!((again.name, again.uid, again.generation), (hpa.name, hpa.uid, hpa.generation));
     assert_eq!(again.spec, hpa.spec);

@@ -1,5 +1,5 @@
-//! Kubeconfig files. Any text is a configuration or a one-line error without secrets of the file.
-//! `.ci/fuzz` bounds time and memory.
+//! Kubeconfig files. Any text gives a configuration, or an error that names the file and contains no secret of the
+//! file. `.ci/fuzz` limits time and memory.
 
 #![no_main]
 
@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// One file per process, in memory.
+/// Returns the path of a file in memory, which is different for each process.
 fn file() -> &'static PathBuf {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| {
@@ -45,7 +45,8 @@ fn file() -> &'static PathBuf {
     })
 }
 
-/// Passwords, tokens and keys that are too long for a match by chance and occur only once in the file.
+/// Returns passwords, tokens and keys that cannot occur in an error by chance: they are long and occur once in the
+/// file.
 fn secrets(input: &[u8]) -> Vec<String> {
     let Ok(text) = std::str::from_utf8(input) else { return Vec::new() };
     let Ok(parsed) = Kubeconfig::from_yaml(text) else { return Vec::new() };

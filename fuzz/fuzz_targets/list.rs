@@ -1,7 +1,7 @@
-//! Lists that are split into items while they arrive. The items are equal for every cut of the bytes,
-//! and equal to the items from a reader of the whole body.
+//! Lists that are split into items while they arrive. The items are equal for every cut of the bytes, and equal to the
+//! items that serde_json reads from the whole body.
 //!
-//! The input is the cuts (see `cuts`) and the bytes.
+//! The input is that of `cuts::parts`.
 
 #![no_main]
 
@@ -26,12 +26,12 @@ fuzz_target!(|input: &[u8]| {
 
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return };
     let Some(object) = value.as_object() else { return };
-    // Keys are compared as written. A key with an escape is not `items`.
+    // The splitter compares keys without unescaping, in contrast to serde_json.
     if bytes.windows(2).any(|part| part == b"\\u") || !once::every_key(bytes) {
         return;
     }
     let Ok(list) = whole else {
-        // The fields around the items have the wrong types.
+        // A field next to the items may have the wrong type.
         return;
     };
     let text_of = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();

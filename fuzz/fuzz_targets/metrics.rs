@@ -1,6 +1,7 @@
-//! Lists of the three metrics APIs, compared with a reader of the whole list as plain JSON values.
+//! Lists of the three metrics APIs. The results are compared with those of serde_json for the whole list.
 //!
-//! The input is the API (a byte of `r`, `c`, `e`), the cuts (see `cuts`), and the bytes.
+//! The input is a byte for the API (`c` for custom, `e` for external, any other for resource) and the input of
+//! `cuts::parts`.
 
 #![no_main]
 
@@ -28,7 +29,7 @@ fuzz_target!(|input: &[u8]| {
     let whole = read(&[bytes]);
     assert_eq!(read(&cuts::cut(bytes, lengths)), whole);
 
-    // Duplicate keys and keys with escapes are ambiguous.
+    // Two readers may differ for duplicate keys and for keys with escapes.
     let escaped = bytes.contains(&b'\\');
     let Ok(list) = serde_json::from_slice::<Value>(bytes) else { return };
     if escaped || !once::every_key(bytes) {
@@ -41,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
             let items = list["items"].as_array().map_or(&[][..], Vec::as_slice);
             same(&answer, items);
         }
-        // An error from a Status has the Status' message, which may be empty.
+        // The error of a Status has the message of the Status, which may be empty.
         Err(error) => assert!(!error.to_string().is_empty() || list["kind"] == "Status"),
     }
 });
@@ -66,7 +67,7 @@ fn same(answer: &Answer, items: &[Value]) {
                     for (name, amount) in amounts.into_iter().flatten() {
                         let Some(wanted) = quantity(amount) else { continue };
                         let read = container.usage.get(name).unwrap();
-                        // Usage is stored in milli-units, rounded up. The reference uses no finer unit.
+                        // Usage is stored in milli-units, rounded up. Kubernetes computes with the same unit.
                         let mut wanted_milli = wanted.milli_value();
                         if plant::planted("metrics") && name == "memory" && containers.len() == 2 {
                             wanted_milli = wanted_milli.saturating_add(1);
@@ -105,8 +106,8 @@ fn time(value: &Value) -> Option<Timestamp> {
     value.as_str().filter(|text| !text.is_empty()).map(|text| text.parse().unwrap())
 }
 
-/// The value as a quantity. `None` for a number with a fraction or an exponent, because the JSON value
-/// keeps a float instead of the digits.
+/// Converts a JSON value to a quantity. Returns `None` for a number with a fraction or an exponent, because serde_json
+/// does not keep its digits.
 fn quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::Null => Some(Quantity::ZERO),

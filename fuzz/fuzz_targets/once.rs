@@ -1,6 +1,6 @@
-//! Detects duplicate keys, for which two JSON readers may differ.
+//! Detects duplicate keys in JSON, for which two readers may differ.
 
-/// Whether every key occurs once in its object.
+/// Returns whether every key occurs once in its object. Returns `false` for invalid JSON.
 pub fn every_key(bytes: &[u8]) -> bool {
     serde_json::from_slice::<Once>(bytes).is_ok()
 }

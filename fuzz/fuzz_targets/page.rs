@@ -1,7 +1,7 @@
-//! Pages of metrics. The result is the same for every split. A series that is printed with quoted names parses to an
-//! equal series. A kubelet's page is read within the same limits.
+//! Pages of metrics, as Prometheus' text format, as OpenMetrics and as the page of a kubelet. The result is equal for
+//! every cut of the bytes. A series that is printed with quoted names parses to an equal series.
 //!
-//! The input is cuts and bytes (`cuts::parts`). Bytes that end with `# EOF` are also read as OpenMetrics.
+//! The input is that of `cuts::parts`.
 
 #![no_main]
 
@@ -13,10 +13,11 @@ use exposition::{Format, Limits, Page, PageError, Series};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { bytes: 4 << 10, line: 1 << 10, labels: 8, series: 10 };
-/// The limits of a printed series. They are larger, because escapes can double a text, and numbers are printed in full.
+/// The limits of a printed series. They exceed [`LIMITS`], because escapes can double a text, and numbers can have more
+/// digits.
 const PRINTED: Limits = Limits { bytes: 8 << 10, line: 8 << 10, ..LIMITS };
 
-/// Name, labels and value.
+/// The name, the labels and the value of a series.
 type Read = (Vec<u8>, Vec<(Vec<u8>, String)>, f64);
 
 fuzz_target!(|input: &[u8]| {
@@ -31,9 +32,9 @@ fuzz_target!(|input: &[u8]| {
                 all
             });
         }
-        // A page that is too large can also have an earlier error.
+        // A page above the limit may also have an earlier error, so only smaller pages are compared.
         if bytes.len() <= LIMITS.bytes {
-            // If a line has several errors, the split decides which error is found first.
+            // Errors are not compared: if a line has several errors, the cut determines the first one.
             assert_eq!(format!("{:?}", whole.as_ref().ok()), format!("{:?}", cut.ok()));
         }
         for one in whole.iter().flatten() {
@@ -71,7 +72,7 @@ fn read(format: Format, limits: Limits, pieces: &[&[u8]]) -> Result<Vec<Read>, P
     Ok(all)
 }
 
-/// A series in the older format, with quoted names.
+/// Prints a series in Prometheus' text format, with quoted names.
 fn print((name, labels, value): &Read) -> Vec<u8> {
     let mut line = b"{".to_vec();
     quote(&mut line, name);

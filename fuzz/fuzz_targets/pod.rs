@@ -1,4 +1,4 @@
-//! Pods from the wire. The decoded fields equal the fields of the JSON.
+//! Pods from the API server. The decoded fields are equal to those that serde_json reads.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     assert!(!pod.name.is_empty());
-    // Ignored fields may contain invalid UTF-8 or half a code point.
+    // The decoder accepts invalid UTF-8 in ignored fields, which serde_json refuses.
     let Ok(object) = serde_json::from_slice::<Value>(bytes) else { return };
     if !once::every_key(bytes) {
         return;

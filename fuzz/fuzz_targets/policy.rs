@@ -1,6 +1,6 @@
-//! Scaling policies of annotations and objects. A text gives a policy within the limits of its fields and a bounded
-//! number of reports, the same ones each time. A field that has no effect changes no other field. A schedule stays in
-//! its phase until a later time.
+//! Scaling policies of annotations and objects. Any text gives a policy within the limits of its fields, and a bounded
+//! number of problems. The result is deterministic. An unknown field changes no other field. The phase of a schedule
+//! ends at a later time.
 
 #![no_main]
 
@@ -15,13 +15,13 @@ use libfuzzer_sys::fuzz_target;
 use policies::spec::{Level, MAX_ENTRIES, MAX_PROBLEMS, MetricOrigin, Parsed, parse, read};
 use serde_json::{Map, Value};
 
-/// Maximum bytes of a report: the longest path of two names, and a shortened value.
+/// The maximum length of a problem in bytes. A problem names the path of a field and a shortened value.
 const MAX_REPORT: usize = 4 << 10;
 
 /// A field that no policy has.
 const UNKNOWN: &str = "fuzzed";
 
-/// The first byte of an input from which a policy is composed. No text has this byte.
+/// The first byte of an input for `composed::policy`. No UTF-8 text contains this byte.
 const COMPOSED: u8 = 0xff;
 
 fuzz_target!(|input: &[u8]| {
@@ -32,8 +32,7 @@ fuzz_target!(|input: &[u8]| {
     let Some(text) = text else { return };
     let text = text.as_ref();
     let now = Timestamp::UNIX_EPOCH;
-    // YAML has other numbers and keys than JSON, so the policy is read from JSON both with and without an unknown
-    // field.
+    // The comparison with an unknown field uses JSON in both cases, because numbers and keys differ in YAML.
     let fields: Option<Map<String, Value>> = serde_json::from_str(text).ok();
     let fields = fields.filter(|fields| !fields.contains_key(UNKNOWN));
     for level in [Level::Annotation, Level::Namespaced, Level::Cluster] {
@@ -55,7 +54,7 @@ fn check(parsed: &Parsed, now: Timestamp) {
     let spec = &parsed.spec;
     assert!(parsed.problems.len() <= MAX_PROBLEMS + 1);
     assert!(parsed.problems.iter().all(|problem| problem.to_string().len() <= MAX_REPORT), "{parsed:?}");
-    // The planted bug needs a mode and a sync period of more than a minute.
+    // The planted bug occurs with a mode and a sync period of more than a minute.
     let planted = plant::planted("policy")
         && spec.mode.is_some()
         && spec.sync_period_seconds.is_some_and(|seconds| seconds > 60);

@@ -1,6 +1,6 @@
-//! Quantities compared with exact arithmetic: parsing, printing, order, rounding, sums.
+//! Quantities. Parsing, printing, order, rounding and sums are compared with exact arithmetic.
 //!
-//! The input is two texts, separated by a blank. The second text is optional.
+//! The input is a text, optionally followed by a blank and a second text.
 
 #![no_main]
 
@@ -57,7 +57,7 @@ fn check(text: &str) -> Option<Quantity> {
     let printed = quantity.to_string();
     let again: Quantity = printed.parse().unwrap_or_else(|error| panic!("{text:?} as {printed:?}: {error}"));
     assert_eq!(again, quantity, "{text:?} as {printed:?}");
-    // A binary amount that is not a multiple of 1024 has no suffix, so it parses as decimal.
+    // Binary quantities are excluded: without a binary suffix, their text parses as decimal.
     if quantity.format() != Format::BinarySi {
         assert_eq!(again.to_string(), printed);
         assert!(again.format() == quantity.format() || !printed.contains(['e', 'E', 'i']), "{text:?}");
@@ -66,7 +66,7 @@ fn check(text: &str) -> Option<Quantity> {
     Some(quantity)
 }
 
-/// The value of an accepted text in nano-units, from a simple second parser with arbitrary precision.
+/// Parses a valid text with arbitrary precision. Returns the value in nano-units.
 fn exact(text: &str) -> BigInt {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
@@ -80,7 +80,7 @@ fn exact(text: &str) -> BigInt {
         (Some(at), None) => (10 * at, 0),
         (None, None) => (0, suffix[1..].parse().unwrap()),
     };
-    // Beyond the bounds the exact power is not needed.
+    // An exponent beyond these limits gives the same saturated result.
     let length = i64::try_from(text.len()).unwrap();
     let places = exponent.clamp(-100 - length, 100 + length) - i64::try_from(fraction.len()).unwrap() + 9;
     let scaled = digits << power_of_two;

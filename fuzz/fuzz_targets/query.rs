@@ -1,5 +1,6 @@
-//! Queries of tenants, and answers. A restricted query has the namespace in every selector, and a second restriction
-//! does not change it. Variables change a query only within strings. The values of an answer are finite.
+//! Queries of tenants, and responses of Prometheus. A restricted query has the namespace in every selector, and a
+//! second restriction does not change the query. Variables change a query only within strings. The values of a response
+//! are finite.
 
 #![no_main]
 
@@ -25,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
     let planted = plant::planted("query") && printed.matches(MATCHER).count() > 2;
     assert_eq!(if planted { Some("planted") } else { unlabelled.next() }, None, "{printed}");
     match Query::parse(printed, Some(TENANT)) {
-        // The matchers of the namespace also count against the limits.
+        // The added matchers may exceed the limits.
         Err(QueryError::TooLong(_) | QueryError::TooComplex) => {}
         again => assert_eq!(again.as_ref().map(Query::template), Ok(printed)),
     }
@@ -35,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The texts between braces, outside of strings. Every restricted selector has braces.
+/// Returns the texts between braces outside strings. Every restricted selector has braces.
 fn selectors(printed: &str) -> Vec<&str> {
     let (mut quoted, mut escaped, mut start, mut all) = (false, false, None, Vec::new());
     for (at, byte) in printed.bytes().enumerate() {

@@ -1,5 +1,5 @@
-//! A leader's response to a standby. A decoded response encodes to at most as many bytes. These bytes decode, and
-//! encode to the same bytes again. They are refused without their last byte, and with a further byte.
+//! The response of the leader to a standby. The encoded form of a decoded response is not longer than the input. It
+//! decodes and encodes to the same bytes. It is invalid without its last byte, and with an additional byte.
 
 #![no_main]
 
@@ -15,7 +15,6 @@ fuzz_target!(|bytes: &[u8]| {
     }
     assert!(written.len() <= bytes.len());
     assert_eq!(again(&written).as_ref(), Some(&written));
-    // A truncated response is not accepted as a whole one.
     assert!(again(&written[..written.len() - 1]).is_none());
     written.push(0);
     assert!(again(&written).is_none());

@@ -1,8 +1,8 @@
-//! Label selectors. A parsed selector prints to an equal selector. It matches the same labels as a naive
-//! evaluation of its printed form.
+//! Label selectors. The text of a parsed selector parses to an equal selector. A naive evaluation of the text matches
+//! the same labels.
 //!
-//! The input is a selector as text, labels as `key=value` separated by `;`, and a structured selector as
-//! JSON, separated by the byte 1. Missing parts are empty.
+//! The input has three parts, separated by the byte 1: a selector as text, labels as `key=value` separated by `;`, and
+//! a structured selector as JSON. A missing part is empty.
 
 #![no_main]
 
@@ -34,7 +34,8 @@ fuzz_target!(|input: &str| {
         let direct = direct.as_ref().expect("the selector of a scale must be a selector");
         check(selector, &labels);
         assert_eq!(selector.matches(&labels), satisfied(structured, &labels), "{text:?}");
-        // With two values for one label, a scale uses the last one, and a selector matches no labels.
+        // If a text requires two values for a label, the selector of a scale uses the last value. A direct selector
+        // matches no labels.
         assert!(!direct.matches(&labels) || selector.matches(&labels), "{text:?}");
     }
     if direct.is_err() {
@@ -58,11 +59,11 @@ fn pair(text: &str) -> (String, String) {
     (key.to_owned(), value.to_owned())
 }
 
-/// The invariants of every selector.
+/// Checks the invariants of every selector.
 fn check(selector: &Selector, labels: &Labels) {
     let printed = selector.to_string();
     let again = Selector::parse(&printed).unwrap_or_else(|error| panic!("{printed:?}: {error}"));
-    // A list with a duplicate value prints the value twice, and parses as a set.
+    // A list may contain a duplicate value, which its text repeats. The parsed text has a set without duplicates.
     if selector != &again {
         assert!(printed.contains(" in (") || printed.contains(" notin ("), "{printed:?}");
         assert_eq!(Selector::parse(&again.to_string()).as_ref(), Ok(&again));
@@ -80,7 +81,7 @@ fn check(selector: &Selector, labels: &Labels) {
     assert_eq!(matches, all, "{printed:?} on {labels:?}");
 }
 
-/// The requirements of a canonical text, separated by the commas outside of parentheses.
+/// Splits the text of a selector into requirements, at the commas outside parentheses.
 fn cut(printed: &str) -> Vec<&str> {
     let (mut depth, mut start, mut requirements) = (0, 0, Vec::new());
     for (at, byte) in printed.bytes().enumerate() {
@@ -105,7 +106,7 @@ fn key_of(requirement: &str) -> &str {
     &bare[..bare.find([' ', '=', '!', '<', '>']).unwrap_or(bare.len())]
 }
 
-/// Evaluates one requirement of a canonical text.
+/// Evaluates one requirement in the text of a selector.
 fn holds(requirement: &str, labels: &Labels) -> bool {
     let key = key_of(requirement);
     assert!(is_key(key), "{key:?} is not a label key");

@@ -1,8 +1,7 @@
-//! Watch streams. The events are equal for every cut of the bytes, and equal to the events from a reader
-//! of whole lines.
+//! Watch streams. The events are equal for every cut of the bytes, and consistent with the events that serde_json reads
+//! from whole lines.
 //!
-//! The input is the cuts (see `cuts`) and the bytes. The bytes are a watch of HPAs if they start with
-//! `h`, otherwise a watch of pods.
+//! The input is that of `cuts::parts`. The bytes are a watch of HPAs if they start with `h`, otherwise a watch of pods.
 
 #![no_main]
 
@@ -15,7 +14,7 @@ use cluster::watch::{Deleted, Hpas, Pods, Sink};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-/// The calls of a sink, as text.
+/// A sink that records its calls as text.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Given(Vec<String>);
 
@@ -72,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
     naive(bytes, &whole);
 });
 
-/// Compares the events with a reader of whole lines as JSON of any form.
+/// Compares the events with those that serde_json reads from whole lines.
 fn naive(bytes: &[u8], (given, reported): &(Given, Vec<DecodedLine>)) {
     let end = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let lines: Vec<&[u8]> =
@@ -83,7 +82,7 @@ fn naive(bytes: &[u8], (given, reported): &(Given, Vec<DecodedLine>)) {
     let mut applied = 0;
     for (line, reported) in lines.iter().zip(reported) {
         let Ok(event) = serde_json::from_slice::<Value>(line) else {
-            // The parser checks only the end of an ignored value.
+            // The decoder does not validate ignored values, so it accepts some invalid lines.
             let text = String::from_utf8_lossy(line);
             assert!(
                 closed(line) || matches!(reported, DecodedLine::Failed(_) | DecodedLine::Skipped),
@@ -106,7 +105,7 @@ fn naive(bytes: &[u8], (given, reported): &(Given, Vec<DecodedLine>)) {
     assert!(given.0.len() <= applied + reported.len());
 }
 
-/// Whether the last byte of a line closes its first bracket.
+/// Returns whether the last byte of a line closes its first bracket.
 fn closed(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     let (mut depth, mut in_string, mut escaped) = (0, false, false);

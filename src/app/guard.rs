@@ -2,8 +2,8 @@
 //! `--scope=labelled`, and takeover safety with `--scope=all`.
 //!
 //! The guard is the check of its objects and, with `--handover-guard=webhook`, the webhook and its certificate. Every
-//! replica runs the guard until the process stops, except in a dry run. The handover and takeover safety are built before
-//! the first watch. They start when the caches are synced.
+//! replica runs the guard until the process stops, except in a dry run. The handover and takeover safety are built
+//! before the first watch. They start when the caches are synced.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -191,8 +191,8 @@ impl HandoverSetup {
 }
 
 impl RunningHandover {
-    /// Records that this replica is the leader. `after` is the time since another replica was the leader, if any. Has no
-    /// effect in a dry run, which is in charge of no HPA.
+    /// Records that this replica is the leader. `after` is the time since another replica was the leader, if any. Has
+    /// no effect in a dry run, which is in charge of no HPA.
     pub(super) fn leads(&self, after: Option<Duration>) {
         if !self.is_dry_run {
             self.handover.leads(after, self.lease);
@@ -210,8 +210,8 @@ pub(super) struct TakeoverSetup {
 }
 
 impl TakeoverSetup {
-    /// Builds the takeover safety that `--takeover` selects. Returns `None` for `off`, for a dry run, which writes nothing,
-    /// and for `--scope=labelled`, where the handover decides for each HPA.
+    /// Builds the takeover safety that `--takeover` selects. Returns `None` for `off`, for a dry run, which writes
+    /// nothing, and for `--scope=labelled`, where the handover decides for each HPA.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,
@@ -236,8 +236,8 @@ impl TakeoverSetup {
         Some(Self { takeover, reads: clients.watch.clone(), notices: clients.notices.clone(), clock })
     }
 
-    /// Returns takeover safety as an observer of watch events and concluded syncs. It must be the first observer, so that
-    /// the gate closes before any other reaction to a foreign write.
+    /// Returns takeover safety as an observer of watch events and concluded syncs. It must be the first observer, so
+    /// that the gate closes before any other reaction to a foreign write.
     pub(super) fn observers(guard: Option<&Self>) -> Observers {
         guard.map(|guard| Arc::clone(&guard.takeover) as _).into_iter().collect()
     }

@@ -93,8 +93,8 @@ impl ElectionRuntime {
 }
 
 impl LeaderElection {
-    /// Builds the candidate that the flags configure. After this call, only the leader may write. Returns `None` without
-    /// leader election and for a dry run, which writes nothing and needs no Lease.
+    /// Builds the candidate that the flags configure. After this call, only the leader may write. Returns `None`
+    /// without leader election and for a dry run, which writes nothing and needs no Lease.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,

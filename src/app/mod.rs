@@ -1,8 +1,8 @@
 //! The process: builds, starts and supervises all components, and stops them in order.
 //!
 //! At the start, the process serves all ports, fills the caches from the watches, and then becomes a candidate for the
-//! Lease. A standby replica keeps the same caches as the leader. At the shutdown, the process turns unready, starts no new
-//! syncs, finishes syncs in flight, flushes events and the checkpoint, releases the Lease, and stops serving last.
+//! Lease. A standby replica keeps the same caches as the leader. At the shutdown, the process turns unready, starts no
+//! new syncs, finishes syncs in flight, flushes events and the checkpoint, releases the Lease, and stops serving last.
 
 mod checks;
 mod guard;

@@ -25,8 +25,8 @@ use controller::history::restore;
 use controller::reconcile::Controller;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// Time limit for syncs in flight at shutdown. The sum of the time limits of a shutdown is below the default grace period
-/// of a pod, 30 s.
+/// Time limit for syncs in flight at shutdown. The sum of the time limits of a shutdown is below the default grace
+/// period of a pod, 30 s.
 const DRAIN: Duration = Duration::from_secs(15);
 /// Time limit at shutdown for sending the remaining events, and for the last write of the checkpoint.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -34,8 +34,8 @@ const FLUSH: Duration = Duration::from_secs(5);
 /// below 2 s.
 const HAND_OVER: Duration = Duration::from_millis(1500);
 
-/// Waits for the first sync of the caches, becomes the leader, and syncs until `stop` or until the Lease is lost. Releases
-/// the Lease at the end. `identity` is the check of the user of this process.
+/// Waits for the first sync of the caches, becomes the leader, and syncs until `stop` or until the Lease is lost.
+/// Releases the Lease at the end. `identity` is the check of the user of this process.
 pub(super) async fn work(
     assembly: &Assembly,
     leading: Option<(LeaderElection, Replication)>,
@@ -198,8 +198,8 @@ impl Replication {
         self.source.lost();
     }
 
-    /// Waits until standby replicas have copied the final histories, at most [`HAND_OVER`]. All syncs must have finished
-    /// before this call.
+    /// Waits until standby replicas have copied the final histories, at most [`HAND_OVER`]. All syncs must have
+    /// finished before this call.
     pub(super) async fn conclude(&self) {
         if timeout(HAND_OVER, self.source.conclude()).await.is_err() {
             tracing::info!(
@@ -218,8 +218,8 @@ pub(super) struct HistoryRestore {
 }
 
 impl HistoryRestore {
-    /// Prepares the restore and the checkpoint that the flags configure. Returns `None` for a dry run, which has no rescales
-    /// to restore.
+    /// Prepares the restore and the checkpoint that the flags configure. Returns `None` for a dry run, which has no
+    /// rescales to restore.
     pub(super) fn prepare(
         config: &Config,
         clients: &Clients,

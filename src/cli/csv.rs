@@ -43,8 +43,8 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Returns the next line with its line feed, and drops a carriage return at the end of the line. Returns `None` at the
-    /// end of the text.
+    /// Returns the next line with its line feed, and drops a carriage return at the end of the line. Returns `None` at
+    /// the end of the text.
     fn next(&mut self) -> Option<String> {
         self.number += 1;
         if self.rest.is_empty() {

@@ -107,8 +107,8 @@ fn printed(version: Version) -> &'static str {
 }
 
 impl Gates {
-    /// Resolves items of the form `component:Gate=bool`. The component may be empty, omitted or `kube`. Also returns the
-    /// names of gates that the HPA controller does not have, without duplicates.
+    /// Resolves items of the form `component:Gate=bool`. The component may be empty, omitted or `kube`. Also returns
+    /// the names of gates that the HPA controller does not have, without duplicates.
     ///
     /// # Errors
     /// Returns the first invalid item.

@@ -1,7 +1,7 @@
 //! The command line of kube-controller-manager, parsed by pflag's rules.
 //!
-//! [`kcm`] lists kube-controller-manager's flags, and [`own`] lists Concertina's additional flags. Both name the place of
-//! each flag in the [`Config`]. [`flags`] converts the flags to clap arguments.
+//! [`kcm`] lists kube-controller-manager's flags, and [`own`] lists Concertina's additional flags. Both name the place
+//! of each flag in the [`Config`]. [`flags`] converts the flags to clap arguments.
 
 pub mod config;
 mod csv;

@@ -1,9 +1,9 @@
 //! The certificate authorities of the webhook, and the serving certificates that they sign. No I/O.
 //!
-//! All replicas share the authorities in a Secret. Each replica has a separate serving certificate, which never leaves the
-//! process. After two thirds of the lifetime of an authority, a replica creates its successor. The successor starts to sign
-//! ten minutes after its creation, when the API server has its certificate. The API server trusts both authorities for the
-//! rest of the lifetime of the first.
+//! All replicas share the authorities in a Secret. Each replica has a separate serving certificate, which never leaves
+//! the process. After two thirds of the lifetime of an authority, a replica creates its successor. The successor starts
+//! to sign ten minutes after its creation, when the API server has its certificate. The API server trusts both
+//! authorities for the rest of the lifetime of the first.
 
 #![allow(
     clippy::indexing_slicing,
@@ -35,7 +35,8 @@ const SUCCESSION: Duration = Duration::from_hours(243 * 24);
 const ACTIVATION: Duration = Duration::from_mins(10);
 /// The lifetime of a serving certificate. The certificate is renewed after two thirds of this time.
 const SERVING_LIFE: Duration = Duration::from_hours(30 * 24);
-/// The last second of the year 9998, in seconds since 1970. A later time could exceed the range of the certificate format.
+/// The last second of the year 9998, in seconds since 1970. A later time could exceed the range of the certificate
+/// format.
 const MAX_SECOND: u64 = 253_370_764_799;
 /// The maximum number of authorities in the Secret.
 const MAX: usize = 8;
@@ -153,7 +154,8 @@ impl Authorities {
         pem::encode_many_config(&certificates, EncodeConfig::new().set_line_ending(LineEnding::LF))
     }
 
-    /// Returns the authority that signs: the newest authority older than [`ACTIVATION`], otherwise the oldest authority.
+    /// Returns the authority that signs: the newest authority older than [`ACTIVATION`], otherwise the oldest
+    /// authority.
     fn signer(&self, now: Timestamp) -> Option<&Authority> {
         let is_active = |authority: &&Authority| authority.is_older(ACTIVATION, now);
         self.0.iter().rev().find(is_active).or_else(|| self.0.first())
@@ -165,8 +167,8 @@ impl Authorities {
             || self.signer(now).is_none_or(|signer| signer.created != serving.issued_by)
     }
 
-    /// Generates and signs a serving certificate for the DNS names and IP addresses in `names`. Returns `None` without an
-    /// authority.
+    /// Generates and signs a serving certificate for the DNS names and IP addresses in `names`. Returns `None` without
+    /// an authority.
     ///
     /// # Errors
     /// Returns [`AuthorityError`] if the authority's key or one of the names is invalid.

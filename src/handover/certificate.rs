@@ -33,8 +33,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 /// The key of the authorities in the data of the Secret.
 pub const SECRET_KEY: &str = "authorities";
-/// The interval between reads of the Secret. The interval is much shorter than the time from the creation of an authority
-/// to its first signature.
+/// The interval between reads of the Secret. The interval is much shorter than the time from the creation of an
+/// authority to its first signature.
 const REREAD: Duration = Duration::from_mins(1);
 /// The interval between reads of the Secret before the first certificate.
 const RETRY: Duration = Duration::from_secs(5);
@@ -95,8 +95,8 @@ impl Certificate {
         Ok(Arc::new(Self::Files(Certificates::from_files(flags, files.clone(), provider)?)))
     }
 
-    /// Creates a certificate for the Service `service`, with the authorities in the Secret of the same name. The certificate
-    /// is available after the first success of [`Certificate::keep_current`].
+    /// Creates a certificate for the Service `service`, with the authorities in the Secret of the same name. The
+    /// certificate is available after the first success of [`Certificate::keep_current`].
     pub fn signed(
         client: &Client,
         namespace: &str,
@@ -125,8 +125,8 @@ impl Certificate {
         }
     }
 
-    /// Returns the authorities in PEM for `caBundle`. Returns `None` for a certificate in files, and before the first read of
-    /// the authorities.
+    /// Returns the authorities in PEM for `caBundle`. Returns `None` for a certificate in files, and before the first
+    /// read of the authorities.
     pub fn bundle(&self) -> Option<String> {
         match self {
             Self::Signed(signed) => {

@@ -33,7 +33,8 @@ pub struct Review {
     pub charges: Arc<Charges>,
     /// `--built-in-users`.
     pub built_in_users: BTreeSet<String>,
-    /// Reports whether any replica is the leader. `None` without leader election, where this process acts as the leader.
+    /// Reports whether any replica is the leader. `None` without leader election, where this process acts as the
+    /// leader.
     pub lease: Option<LeaseLife>,
     /// The resources of the kinds in scope.
     pub plurals: Arc<Plurals>,
@@ -96,8 +97,8 @@ impl Plurals {
                 if is_known && !is_refresh {
                     continue;
                 }
-                // After a failure, the kind keeps its previous resources. The mapper caches failures, so this loop sends few
-                // requests.
+                // After a failure, the kind keeps its previous resources. The mapper caches failures, so this loop
+                // sends few requests.
                 if let Ok(mappings) = mapper.mappings(&kind.0, &kind.1).await {
                     let resources = mappings.iter().map(|mapping| mapping.resource.clone()).collect();
                     self.0.write().insert(kind, resources);

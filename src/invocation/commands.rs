@@ -117,7 +117,8 @@ fn role_name(text: &str) -> Result<String, &'static str> {
     valid.ok_or("must consist of lower-case letters, digits, - and .")
 }
 
-/// Returns whether a name consists of the characters of an RFC 1123 subdomain. Such a name needs no quotes in a manifest.
+/// Returns whether a name consists of the characters of an RFC 1123 subdomain. Such a name needs no quotes in a
+/// manifest.
 fn is_name(name: &str) -> bool {
     let allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');

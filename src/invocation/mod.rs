@@ -37,8 +37,8 @@ impl Invocation {
         Self::parse(Program::Concertina, words, Start::Bare)
     }
 
-    /// Parses the arguments after the name of `program`. `start` determines whether a command line without a command may run
-    /// the controller.
+    /// Parses the arguments after the name of `program`. `start` determines whether a command line without a command
+    /// may run the controller.
     ///
     /// # Errors
     /// Returns [`CliError`] for an invalid command line.

@@ -1,7 +1,7 @@
 //! Checks whether the needed permissions are granted, by reviews of the API server, and logs missing permissions.
 //!
-//! A failed review does not mean a missing permission, because the API server may be starting or may serve no reviews. A
-//! missing essential permission makes the process unready, so a rollout stops at its first replica. Other missing
+//! A failed review does not mean a missing permission, because the API server may be starting or may serve no reviews.
+//! A missing essential permission makes the process unready, so a rollout stops at its first replica. Other missing
 //! permissions are only logged, and the affected HPAs report an error.
 
 use std::fmt;
@@ -20,8 +20,8 @@ use cluster::permission::{Permission, Subject, allowed};
 const AT_ONCE: usize = 8;
 /// The interval between checks while an essential permission is missing, or after a failed review.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The interval between checks while only optional permissions are missing. The role of the built-in controller never has
-/// some of them.
+/// The interval between checks while only optional permissions are missing. The role of the built-in controller never
+/// has some of them.
 const SELDOM: Duration = Duration::from_mins(5);
 
 /// A needed permission that is not granted.
@@ -79,8 +79,8 @@ impl Findings {
     /// Checks for readiness that no essential permission is missing.
     ///
     /// # Errors
-    /// Returns the missing essential permissions. Also returns an error before the first check, so that a rollout does not
-    /// proceed to the next replica in this time.
+    /// Returns the missing essential permissions. Also returns an error before the first check, so that a rollout does
+    /// not proceed to the next replica in this time.
     pub fn ready(&self) -> Result<(), Unready> {
         let known = self.0.lock();
         if !known.done {

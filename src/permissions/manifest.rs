@@ -1,7 +1,7 @@
 //! The manifest of roles and bindings that grant exactly the needed permissions.
 //!
-//! The manifest contains no ServiceAccount, so a deletion of the manifest deletes no ServiceAccount. After a rollback, the
-//! built-in controller needs the ServiceAccount of `--use-service-account-credentials`.
+//! The manifest contains no ServiceAccount, so a deletion of the manifest deletes no ServiceAccount. After a rollback,
+//! the built-in controller needs the ServiceAccount of `--use-service-account-credentials`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -106,8 +106,8 @@ pub fn manifest_as_json(manifest: &str) -> Result<String, ManifestError> {
     Ok(serde_json::to_string_pretty(&list)? + "\n")
 }
 
-/// Appends the ConfigMaps that the rules name. They have no data, so that a second `kubectl apply` keeps the data in the
-/// cluster.
+/// Appends the ConfigMaps that the rules name. They have no data, so that a second `kubectl apply` keeps the data in
+/// the cluster.
 fn config_maps(text: &mut String, rules: &[&Permission]) {
     text.push_str(
         "# The controller may not create them: a rule for create cannot name an object, so it would allow any ConfigMap.\n",

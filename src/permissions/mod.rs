@@ -1,8 +1,8 @@
 //! The permissions that the controller needs, with the reason for each permission. `concertina rbac` prints these
 //! permissions as a manifest, and [`check`] verifies them at the start.
 //!
-//! Each permission is for requests of the controller (see the table of [`cluster`]). The end-to-end tests run with exactly
-//! these permissions, and report every permission that no request needs.
+//! Each permission is for requests of the controller (see the table of [`cluster`]). The end-to-end tests run with
+//! exactly these permissions, and report every permission that no request needs.
 
 pub mod check;
 mod manifest;
@@ -27,8 +27,8 @@ use crate::cli::config::{HandoverGuard, HandoverWebhook, ScaleTargets};
 
 /// The namespace of the ServiceAccount of `--use-service-account-credentials`.
 pub const ACCOUNT_NAMESPACE: &str = "kube-system";
-/// The name of the ServiceAccount of `--use-service-account-credentials`. kube-controller-manager uses the same name for
-/// the built-in controller, and the bindings of metrics adapters name it, too.
+/// The name of the ServiceAccount of `--use-service-account-credentials`. kube-controller-manager uses the same name
+/// for the built-in controller, and the bindings of metrics adapters name it, too.
 pub const ACCOUNT_NAME: &str = "horizontal-pod-autoscaler";
 
 /// The scalable resources that every cluster serves.
@@ -190,8 +190,8 @@ fn target_permissions(config: &Config) -> Vec<Permission> {
     }
 }
 
-/// Returns the permissions for watches of targets, which only save requests. [`check`] does not verify them. The watch of
-/// the first target logs a missing permission.
+/// Returns the permissions for watches of targets, which only save requests. [`check`] does not verify them. The watch
+/// of the first target logs a missing permission.
 pub fn optional_watch_permissions(config: &Config) -> Vec<Permission> {
     if config.controller.scale_source == ScaleSource::Get {
         return Vec::new();
@@ -273,8 +273,8 @@ fn guard_permissions(config: &Config) -> Vec<Permission> {
     }
 }
 
-/// Returns the permission on the ConfigMaps of the checkpoint. The permission does not include their creation, because a
-/// role could not limit it to these names. The manifest therefore contains the ConfigMaps without data.
+/// Returns the permission on the ConfigMaps of the checkpoint. The permission does not include their creation, because
+/// a role could not limit it to these names. The manifest therefore contains the ConfigMaps without data.
 fn checkpoint_permission(config: &Config) -> Option<Permission> {
     let place = config.history_checkpoint.as_ref().filter(|_| !config.controller.dry_run);
     place.map(|place| Permission {

@@ -1,7 +1,7 @@
 //! Admits new connections to a port at a limited rate, because each TLS handshake costs CPU time.
 //!
-//! Waiting connections are admitted round robin by source address. A flood from some addresses therefore delays a client
-//! at another address, such as a kubelet, by at most one handshake per flooding address.
+//! Waiting connections are admitted round robin by source address. A flood from some addresses therefore delays a
+//! client at another address, such as a kubelet, by at most one handshake per flooding address.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;

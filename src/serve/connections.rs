@@ -19,8 +19,8 @@ use tokio_util::task::TaskTracker;
 
 use super::admission::Admission;
 
-/// The maximum number of connections per port. A scraper or a probe keeps one or two connections. With TLS, a connection
-/// takes a few dozen kilobytes.
+/// The maximum number of connections per port. A scraper or a probe keeps one or two connections. With TLS, a
+/// connection takes a few dozen kilobytes.
 pub(super) const MAX_CONNECTIONS: usize = 256;
 /// The time without a byte in either direction after which a connection is closed.
 pub(super) const IDLE: Duration = Duration::from_secs(75);
@@ -75,8 +75,8 @@ fn bind(socket: &Socket, address: SocketAddr, share_port: bool) -> io::Result<()
     socket.bind(&address.into())
 }
 
-/// Passes every admitted connection to `serve` until `stop`. Then waits at most [`DRAIN`] until all open connections are
-/// served.
+/// Passes every admitted connection to `serve` until `stop`. Then waits at most [`DRAIN`] until all open connections
+/// are served.
 pub(super) async fn accept<F>(
     listener: TcpListener,
     mut admission: Admission<TcpStream>,
@@ -154,8 +154,8 @@ pub(super) struct Activity {
 }
 
 impl Open {
-    /// Adds a connection. At the maximum, first closes the unauthorized connection that has been idle longest. Without an
-    /// unauthorized connection, closes the authorized connection that has been idle longest.
+    /// Adds a connection. At the maximum, first closes the unauthorized connection that has been idle longest. Without
+    /// an unauthorized connection, closes the authorized connection that has been idle longest.
     fn add(self: &Arc<Self>, abort: CancellationToken) -> Connection {
         let activity = Arc::new(Activity {
             since: Instant::now(),

@@ -1,8 +1,8 @@
 //! The page with all HPAs below `/console`, for authorized clients of the secure port.
 //!
-//! The page needs the permission to get `/console`. The rows of a namespace need the permission to list its HPAs, and the
-//! explanation of an HPA needs the permission to get the HPA. The state of the controller needs the permissions to get
-//! `/metrics` and to list all HPAs. The permissions of a stream of events are reviewed every half minute.
+//! The page needs the permission to get `/console`. The rows of a namespace need the permission to list its HPAs, and
+//! the explanation of an HPA needs the permission to get the HPA. The state of the controller needs the permissions to
+//! get `/metrics` and to list all HPAs. The permissions of a stream of events are reviewed every half minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -192,8 +192,8 @@ impl Review for StreamReview {
     }
 }
 
-/// Returns whether a request comes from the page or from a client other than a browser. Browsers send the origin of each
-/// request in a header.
+/// Returns whether a request comes from the page or from a client other than a browser. Browsers send the origin of
+/// each request in a header.
 fn is_own_page(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get(HeaderName::from_static("sec-fetch-site")) {
         return site == "same-origin";

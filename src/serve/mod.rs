@@ -1,9 +1,9 @@
 //! Serves health, metrics and decisions over HTTPS to authorized clients, like every component of Kubernetes.
 //!
 //! The secure port authenticates and authorizes clients ([`Access`]). An optional loopback port without TLS serves all
-//! clients. Both ports limit the resources of unauthenticated clients: connections, and the size and time of a header. The
-//! secure port also limits the time of a handshake, handshakes per second, and concurrent reviews. A client that does not
-//! read its response in time is disconnected.
+//! clients. Both ports limit the resources of unauthenticated clients: connections, and the size and time of a header.
+//! The secure port also limits the time of a handshake, handshakes per second, and concurrent reviews. A client that
+//! does not read its response in time is disconnected.
 //!
 //! | path | response | permission of the client |
 //! |---|---|---|
@@ -17,11 +17,11 @@
 //! | `/console` | the page with all HPAs, only on the secure port | get on this path, and further ones for its data |
 //! | `/history` | the histories of the leader, for standby replicas | list on all watched HPAs |
 //!
-//! `docs/reference/decisions-api.md` describes the JSON of decisions and comparisons, and `docs/concepts/history.md` the
-//! histories.
+//! `docs/reference/decisions-api.md` describes the JSON of decisions and comparisons, and `docs/concepts/history.md`
+//! the histories.
 //!
-//! As in Kubernetes' components, the health paths accept `?verbose` and `?exclude=name`, and each check has a page such as
-//! `/readyz/ping`. In contrast to Kubernetes' components, the pages show the reason of a failed check.
+//! As in Kubernetes' components, the health paths accept `?verbose` and `?exclude=name`, and each check has a page such
+//! as `/readyz/ping`. In contrast to Kubernetes' components, the pages show the reason of a failed check.
 
 pub mod access;
 mod admission;
@@ -77,8 +77,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time limit of a request header. hyper also closes idle connections after this time. The limit exceeds most scrape
 /// intervals, so that consecutive scrapes share a connection.
 const HEADER_TIMEOUT: Duration = IDLE;
-/// The maximum size of a request header. Smaller buffers are impossible in hyper. The token of a ServiceAccount has 1 kB,
-/// and the token of an OpenID provider has up to 4 kB.
+/// The maximum size of a request header. Smaller buffers are impossible in hyper. The token of a ServiceAccount has 1
+/// kB, and the token of an OpenID provider has up to 4 kB.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const MAX_HEADERS: usize = 64;
 /// Time limit for a client to read a response. The largest response about a single HPA has some megabytes.
@@ -128,8 +128,8 @@ impl Server {
         self.secure.as_ref()?.listener.local_addr().ok()
     }
 
-    /// Returns a function that returns the fingerprint of the current default certificate, for clients that send no server
-    /// name.
+    /// Returns a function that returns the fingerprint of the current default certificate, for clients that send no
+    /// server name.
     pub fn certificate(&self) -> impl Fn() -> Option<Fingerprint> + Send + Sync + use<> {
         let certificates = self.secure.as_ref().map(|secure| Arc::clone(&secure.certificates));
         move || certificates.as_ref()?.fingerprint()
@@ -285,8 +285,8 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-/// The unread responses of a connection, for [`READ_LIMIT`]. An unread response takes memory, and a large unread response
-/// blocks other large responses. Clones share one state.
+/// The unread responses of a connection, for [`READ_LIMIT`]. An unread response takes memory, and a large unread
+/// response blocks other large responses. Clones share one state.
 #[derive(Debug, Clone, Default)]
 struct Sending(Arc<Inner>);
 

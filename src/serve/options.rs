@@ -16,8 +16,8 @@ pub struct Serving {
     pub address: IpAddr,
     /// `--secure-port`. 0 disables the port.
     pub port: u16,
-    /// `--advertise-address`: the address at which other replicas reach this replica. With `None`, the process detects the
-    /// address at its start.
+    /// `--advertise-address`: the address at which other replicas reach this replica. With `None`, the process detects
+    /// the address at its start.
     pub advertised: Option<IpAddr>,
     /// `--permit-port-sharing`.
     pub share_port: bool,
@@ -119,8 +119,8 @@ pub struct FrontProxy {
 /// The names of the trusted front proxies, and the headers that they set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FrontProxyHeaders {
-    /// `--requestheader-allowed-names`: the common names of trusted proxies. If empty, every certificate of the authority is
-    /// trusted.
+    /// `--requestheader-allowed-names`: the common names of trusted proxies. If empty, every certificate of the
+    /// authority is trusted.
     pub allowed_names: Vec<String>,
     /// `--requestheader-username-headers`, in lower case.
     pub user: Vec<String>,
@@ -161,8 +161,8 @@ impl Default for OpenPaths {
 }
 
 impl OpenPaths {
-    /// Parses `--authorization-always-allow-paths`. Each item is a whole path, or a prefix followed by `*`. A leading `/` may
-    /// be omitted.
+    /// Parses `--authorization-always-allow-paths`. Each item is a whole path, or a prefix followed by `*`. A leading
+    /// `/` may be omitted.
     ///
     /// # Errors
     /// Returns an error if a `*` occurs before the end of a path.

@@ -77,8 +77,8 @@ impl Endpoints {
         self
     }
 
-    /// Adds the histories of this process. A client needs the permission to list the HPAs of all watched namespaces. `None`
-    /// means that all namespaces are watched.
+    /// Adds the histories of this process. A client needs the permission to list the HPAs of all watched namespaces.
+    /// `None` means that all namespaces are watched.
     #[must_use]
     pub fn with_history(mut self, page: HeldPage, watched: Option<BTreeSet<String>>) -> Self {
         self.history = Some(page);

@@ -121,7 +121,8 @@ async fn client_that_never_finishes_its_header_is_disconnected() {
     assert_eq!(start.elapsed(), HEADER_TIMEOUT);
 }
 
-/// Creates pages with a large page at `/large`. The flag shows whether the last response of the large page is in memory.
+/// Creates pages with a large page at `/large`. The flag shows whether the last response of the large page is in
+/// memory.
 fn with_large_page() -> (Endpoints, Arc<AtomicBool>) {
     struct Large(Arc<AtomicBool>);
     impl AsRef<[u8]> for Large {

@@ -1,9 +1,9 @@
 //! Serves the webhook that refuses writes of the built-in controller, on a separate HTTPS port.
 //!
 //! The API server verifies the certificate of the webhook, and sends no credentials by default. The webhook therefore
-//! serves every client and limits the resources of a client: connections, handshakes per second, the time of a handshake,
-//! and the size and time of headers and bodies. A request above a limit fails, and the API server then allows the write.
-//! The webhook and the API server count every request without a timely response.
+//! serves every client and limits the resources of a client: connections, handshakes per second, the time of a
+//! handshake, and the size and time of headers and bodies. A request above a limit fails, and the API server then
+//! allows the write. The webhook and the API server count every request without a timely response.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -46,8 +46,8 @@ const LONGEST_PATIENCE: u64 = 30;
 const MAX_BODIES: usize = 16 << 10;
 const KIB: usize = 1 << 10;
 
-/// The function that decides about an AdmissionReview. Its argument is the body of the request, and its result is the body
-/// of the response.
+/// The function that decides about an AdmissionReview. Its argument is the body of the request, and its result is the
+/// body of the response.
 pub type Reviewer = dyn Fn(&[u8]) -> Result<Vec<u8>, ReviewError> + Send + Sync;
 
 /// The bound port before the start of the webhook.
@@ -89,8 +89,8 @@ impl Webhook {
         self.listener.local_addr().ok()
     }
 
-    /// Serves until `stop`. Then waits at most five seconds for the requests in flight. Counts requests without a timely
-    /// response in `telemetry`.
+    /// Serves until `stop`. Then waits at most five seconds for the requests in flight. Counts requests without a
+    /// timely response in `telemetry`.
     pub async fn run(self, reviewer: Arc<Reviewer>, telemetry: Telemetry, stop: CancellationToken) {
         let listener = match TcpListener::from_std(self.listener) {
             Ok(listener) => listener,
@@ -155,8 +155,8 @@ impl Unanswered {
     }
 }
 
-/// A request that waits for its response. A drop before the response means that the connection has ended. The drop counts
-/// the request as [`Unanswered::Closed`].
+/// A request that waits for its response. A drop before the response means that the connection has ended. The drop
+/// counts the request as [`Unanswered::Closed`].
 struct Open<'a> {
     telemetry: &'a Telemetry,
     since: Instant,

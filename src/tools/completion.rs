@@ -1,5 +1,5 @@
-//! The command `completion`, the completion of command lines, and the hidden command `man`, which writes the manual pages
-//! of a release.
+//! The command `completion`, the completion of command lines, and the hidden command `man`, which writes the manual
+//! pages of a release.
 //!
 //! The completion script of a shell runs the program with the environment variable [`VARIABLE`]. The names of HPAs come
 //! from the cluster that the connection flags on the command line select.

@@ -12,8 +12,8 @@ use crate::cli::flags::{HEADINGS, Purpose};
 use crate::cli::{kcm, own};
 use crate::invocation::commands;
 
-/// Compares the page `name` with its generated text. With the environment variable `UPDATE_DOCS`, writes the text to the
-/// page instead. `generate` receives the current page.
+/// Compares the page `name` with its generated text. With the environment variable `UPDATE_DOCS`, writes the text to
+/// the page instead. `generate` receives the current page.
 fn check(name: &str, generate: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference").join(name);
     let page = std::fs::read_to_string(&path).unwrap();

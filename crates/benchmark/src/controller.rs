@@ -55,8 +55,8 @@ pub(crate) struct CommandLine {
     pub(crate) pin: bool,
 }
 
-/// The prefix of a command line that counts instructions. The count is exact even on a busy machine, but the program runs
-/// many times slower. [`Controller::count`] starts the count.
+/// The prefix of a command line that counts instructions. The count is exact even on a busy machine, but the program
+/// runs many times slower. [`Controller::count`] starts the count.
 const COUNTING_PREFIX: &str =
     "valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file={folder}/callgrind.out";
 

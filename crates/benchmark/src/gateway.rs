@@ -62,8 +62,8 @@ impl<'a> Subject<'a> {
         Self { group, namespace, resource: word(0), name: word(1), subresource: word(2) }
     }
 
-    /// Returns the title, such as `deployments.apps/scale`. The title is only the group for a metrics API, and `discovery`
-    /// for a path without a resource.
+    /// Returns the title, such as `deployments.apps/scale`. The title is only the group for a metrics API, and
+    /// `discovery` for a path without a resource.
     fn title(&self) -> String {
         if self.resource.is_empty() {
             return "discovery".to_owned();

@@ -87,8 +87,8 @@ pub(crate) struct Report {
     pub(crate) syncs: f64,
     /// The number of observed syncs divided by the expected number, one per HPA and period.
     pub(crate) done: f64,
-    /// The share of syncs due in the measured time that wrote a status at most a second late. Without status writes, the
-    /// value of [`Self::own_on_time`].
+    /// The share of syncs due in the measured time that wrote a status at most a second late. Without status writes,
+    /// the value of [`Self::own_on_time`].
     pub(crate) on_time: Option<f64>,
     pub(crate) lateness: Option<Spread>,
     /// The share of syncs on time, from the controller's metrics.
@@ -297,8 +297,8 @@ pub(crate) fn median_report(reports: &[Report]) -> Result<Report, Failure> {
     Ok(median)
 }
 
-/// Returns a value with the median of each number, or the upper median of an even count. Other values come from the first
-/// report that contains them.
+/// Returns a value with the median of each number, or the upper median of an even count. Other values come from the
+/// first report that contains them.
 fn median_value(values: &[&Value]) -> Value {
     let present: Vec<_> = values.iter().copied().filter(|value| !value.is_null()).collect();
     match present.first() {

@@ -95,7 +95,8 @@ pub(crate) struct HpaObservations {
     pub(crate) statuses: Vec<Micros>,
     /// The delay of every sync by the server.
     pub(crate) held_up: Micros,
-    /// Whether the HPA is created or changed during the run, or its metrics hang. Such HPAs are excluded from the lateness.
+    /// Whether the HPA is created or changed during the run, or its metrics hang. Such HPAs are excluded from the
+    /// lateness.
     pub(crate) special: bool,
 }
 
@@ -113,7 +114,8 @@ pub(crate) struct PendingReaction {
 #[derive(Debug, Default)]
 pub(crate) struct ObservationLog {
     pub(crate) seen: Observations,
-    /// Unobserved spec changes, by `namespace/name` of the HPA: the index in `spec_changes`, and the expected generation.
+    /// Unobserved spec changes, by `namespace/name` of the HPA: the index in `spec_changes`, and the expected
+    /// generation.
     generations: BTreeMap<String, (usize, i64)>,
 }
 

@@ -46,8 +46,8 @@ impl Page {
         Ok(Some(Self { address: address.parse()?, path: format!("/{path}"), secure }))
     }
 
-    /// Scrapes the page. Returns the sum over the series of each metric, by name. The key of a bucket is the name and the
-    /// upper bound, such as `NAME 1`.
+    /// Scrapes the page. Returns the sum over the series of each metric, by name. The key of a bucket is the name and
+    /// the upper bound, such as `NAME 1`.
     pub(crate) async fn read(&self) -> Result<BTreeMap<String, f64>, Failure> {
         let reading = async {
             let stream = TcpStream::connect(self.address).await?;

@@ -1,10 +1,10 @@
 //! The server process: the embedded cluster with a world, over TCP and TLS on a loopback address, and the events of a
 //! workload.
 //!
-//! The subcommand `server` starts this process. First the process prints `ready KUBECONFIG`. Then it reads commands from
-//! standard input, one per line. On `measure SECONDS`, it runs the workload's events for that time and prints its
-//! observations as one line of JSON. On `attack SECONDS`, it also runs the workload's hostile tenant. The process exits at
-//! the end of its input.
+//! The subcommand `server` starts this process. First the process prints `ready KUBECONFIG`. Then it reads commands
+//! from standard input, one per line. On `measure SECONDS`, it runs the workload's events for that time and prints its
+//! observations as one line of JSON. On `attack SECONDS`, it also runs the workload's hostile tenant. The process exits
+//! at the end of its input.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -56,8 +56,8 @@ pub(crate) struct Workload {
     /// The number of HPAs that are created in the measured time, and also the number of HPAs whose spec changes. The
     /// lateness excludes these HPAs.
     pub(crate) probes: usize,
-    /// The number of ScalingPolicies. Each HPA matches one ScalingPolicy, and the one ClusterScalingPolicy, which changes
-    /// ten times in the measured time.
+    /// The number of ScalingPolicies. Each HPA matches one ScalingPolicy, and the one ClusterScalingPolicy, which
+    /// changes ten times in the measured time.
     #[serde(default)]
     pub(crate) policies: usize,
     /// The attack of a hostile tenant or client.

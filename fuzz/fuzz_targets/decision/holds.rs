@@ -16,33 +16,33 @@ use jiff::{SignedDuration, Timestamp};
 use crate::world::{self, Step, World};
 use crate::{Pods, plant, recomputation};
 
-/// A sync with its history.
+/// The inputs of a sync.
 pub struct Sync<'a> {
     pub world: &'a World,
     pub step: &'a Step,
     pub history: &'a History,
-    /// Every rescale of the run. Rescales before a foreign rescale or a backward clock jump are doubtful.
+    /// Every rescale of the run.
     pub rescales: &'a [Rescale],
-    /// Whether the history was rebuilt from cluster state. That state reaches back to the longest period
-    /// that the API allows.
+    /// Whether the history was rebuilt from cluster state. A rebuilt history covers only [`LONGEST_PERIOD`].
     pub rebuilt: bool,
     pub answers: &'a Answers<'a>,
 }
 
-/// A rescale of this controller that was written, or may have been.
+/// A rescale that this controller has written, possibly without success.
 #[derive(Debug, Clone, Copy)]
 pub struct Rescale {
     pub at: Timestamp,
     pub change: i64,
     pub to: i32,
-    /// Whether it is uncertain if the rescale counts. The causes are a later foreign rescale, a later
-    /// backward clock jump, a lost write, or an age above the longest period of its direction at the
-    /// next rescale, when the reference drops it.
+    /// Whether the rescale may be missing in the history of the core. The causes are:
+    /// - a later foreign rescale or backward clock jump
+    /// - a lost write
+    /// - at a later rescale in the same direction, an age above all periods of the direction
     pub doubtful: bool,
 }
 
-/// Marks the rescales that the history may drop when a new rescale is recorded: those that are older
-/// than all periods of the direction.
+/// Marks rescales as doubtful that the history may drop at a new rescale: those with an age above all periods of the
+/// direction.
 pub fn forget(rescales: &mut [Rescale], spec: &Spec, up: bool, now: Timestamp) {
     let Some(behavior) = &spec.behavior else { return };
     let rules = if up { &behavior.scale_up } else { &behavior.scale_down };
@@ -63,24 +63,24 @@ impl Sync<'_> {
         decide(&self.hpa(), plan, answers, self.history, &self.world.settings, self.step.now)
     }
 
-    /// The result follows from the explanation alone.
+    /// Checks that the explanation alone gives the result.
     pub fn explanation_gives_the_result(&self, decision: &Decision) {
         let explanation = serde_json::to_value(decision.explanation()).unwrap();
         let computed = recomputation::recompute(&explanation);
         assert_eq!(computed, Ok(desired(decision).map(i64::from)), "{explanation:#}");
     }
 
-    /// Equal inputs give equal bytes.
+    /// Checks that equal inputs give an equal decision.
     pub fn is_deterministic(&self, plan: &Plan, decision: &Decision) {
         let again = self.decide(plan, self.answers);
         assert_eq!(again.verdict(), decision.verdict());
         assert_eq!(again.metrics(), decision.metrics());
-        // A ratio of NaN is not equal to itself, but prints the same text.
+        // A ratio of NaN is not equal to itself, so the texts of explanations are compared.
         let printed = |decision: &Decision| format!("{:?}", decision.explanation());
         assert!(again == *decision || printed(&again) == printed(decision));
     }
 
-    /// The count is within the HPA's bounds, and it is 0 only where that is allowed.
+    /// Checks that the count is within the bounds of the HPA, and is 0 only if 0 is allowed.
     pub fn within_bounds(&self, decision: &Decision) {
         let spec = &self.world.spec;
         let (min, max) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
@@ -96,8 +96,7 @@ impl Sync<'_> {
             _ if min <= max => assert!((min..=max).contains(&count), "{count} of {min} to {max}"),
             _ => {}
         }
-        // The count is negative only if the minimum or the Scale is negative, or if the count is a
-        // bound.
+        // The count is negative only if the minimum or the current count is negative, or if the count equals a bound.
         let starts_below = min < 0 || decision.current() < 0;
         assert!(count >= 0 || starts_below || [min, max].contains(&count), "{count} of {min} to {max}");
         if count == 0 && decision.current() > 0 {
@@ -105,7 +104,7 @@ impl Sync<'_> {
         }
     }
 
-    /// A failed metric prevents a scale-down.
+    /// Checks that no scale-down occurs with a failed metric.
     pub fn no_scale_down_with_a_missing_metric(&self, decision: &Decision) {
         let explanation = decision.explanation();
         let failed = explanation.metrics.iter().any(|metric| matches!(metric, MetricExplanation::Failed(_)));
@@ -114,7 +113,7 @@ impl Sync<'_> {
         }
     }
 
-    /// Rate policies hold for every rescale. This check keeps all rescales, without the limit of a history.
+    /// Checks that a rescale obeys the rate policies. In contrast to a history, this check keeps all rescales.
     pub fn within_rates(&self, decision: &Decision) {
         let Some(behavior) = &self.world.spec.behavior else { return };
         if decision.explanation().path != DecisionPath::Metrics
@@ -155,7 +154,7 @@ impl Sync<'_> {
             let start = self.step.now.checked_sub(period).unwrap_or(Timestamp::MIN);
             let counted = || self.rescales.iter().filter(|one| one.at > start);
             let certain: i64 = counted().filter(|one| !one.doubtful).map(|one| one.change).sum();
-            // A doubtful rescale counts where that allows more.
+            // A doubtful rescale is included only if it permits a larger change.
             let doubtful = || counted().filter(|one| one.doubtful).map(|one| one.change);
             let maximum: i64 = doubtful().filter(|change| *change > 0).sum();
             let minimum: i64 = doubtful().filter(|change| *change < 0).sum();
@@ -179,7 +178,7 @@ impl Sync<'_> {
         if up { allowed.max(current) } else { allowed.min(current) }
     }
 
-    /// More load never lowers the proposal, except in the reference's cases: see [`Self::steady`].
+    /// Checks that more load never lowers the count, except in the cases of [`Self::steady`].
     pub fn more_load_never_lowers_the_count(
         &self,
         u: &mut Unstructured<'_>,
@@ -213,12 +212,12 @@ impl Sync<'_> {
         Ok(())
     }
 
-    /// Whether a higher value of the metric at `place` must not lower the count. The reference lowers
-    /// the count in these cases:
-    /// - The number of counted pods differs from the replicas. With fewer pods, the count is the replicas within the
-    ///   tolerance, and jumps to the pods times the ratio above the tolerance. With more pods, the count jumps where
-    ///   the load enters the tolerance.
-    /// - A target is not above zero, or a value or a request is below zero. The ratio is then inverted.
+    /// Returns whether a higher value of the metric at index `place` must not lower the count. Kubernetes lowers the
+    /// count in these cases:
+    /// - The number of pods with metrics differs from the current count. Within the tolerance, the proposal is the
+    ///   current count. Outside the tolerance, the proposal is the number of pods times the ratio. The proposal
+    ///   therefore jumps at the limits of the tolerance.
+    /// - A target is not above zero, or a value or a request is below zero. The ratio then decreases with the load.
     fn steady(&self, place: usize, answer: &Answer, decision: &Decision) -> bool {
         let current = i64::from(decision.current());
         let positive = |quantity: Quantity| quantity.milli_value() > 0;
@@ -262,7 +261,7 @@ impl Sync<'_> {
             }
     }
 
-    /// The status decodes, and encodes to equal JSON again.
+    /// Checks that the status decodes and encodes to equal JSON, and that its conditions are valid.
     pub fn status_round_trips(&self, conclusion: &Conclusion) {
         let Some(status) = &conclusion.status else { return };
         let json = serde_json::to_string(status).unwrap();

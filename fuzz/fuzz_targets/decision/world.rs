@@ -1,7 +1,7 @@
-//! Generates a world from bytes: an HPA, the settings, and the cluster state at each of several syncs.
+//! Generates a world from bytes: an HPA, the settings, and the state of the cluster at each sync.
 //!
-//! Numbers are mostly small, so that counts, values and targets collide, and sometimes at the limits of
-//! their types.
+//! Most numbers are small, so that equal counts, values and targets occur. Some numbers are at the limits of their
+//! types.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use autoscaling::status::{Condition, CrossVersionObjectReference, MetricIdentifi
 use autoscaling::{Overlap, Scale, ScaleFailure, WriteOutcome};
 use jiff::{SignedDuration, Timestamp};
 
-/// The state that all syncs share.
+/// The inputs that all syncs share. Only the status changes.
 pub struct World {
     pub settings: Settings,
     pub spec: Spec,
@@ -35,7 +35,7 @@ pub struct World {
 /// The inputs of one sync.
 pub struct Step {
     pub now: Timestamp,
-    /// A count that replaces the last decided count.
+    /// A foreign rescale before the sync. `None` keeps the count after the previous sync.
     pub replicas: Option<i32>,
     pub status_replicas: Option<i32>,
     pub selector: &'static str,
@@ -44,27 +44,27 @@ pub struct Step {
     pub pods: Vec<Arc<Pod>>,
     pub answers: Vec<Result<Answer, QueryError>>,
     pub outcome: WriteOutcome,
-    /// Whether a write with a lost response was executed.
+    /// Whether a write with a lost response has succeeded.
     pub done: bool,
-    /// The event of the process before the sync.
+    /// The event before the sync.
     pub before: Before,
 }
 
-/// An event of the process before a sync.
+/// An event before a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// No event.
     Nothing,
-    /// A standby takes over with the leader's complete history.
+    /// A failover to a standby with the complete history.
     FailOver,
-    /// A restart, with only the status and the remaining events.
+    /// A restart, after which the history is rebuilt from the status and the events.
     Restart {
-        /// The minimum distance of syncs in seconds.
+        /// The assumed minimum distance of syncs in seconds.
         apart: u8,
     },
 }
 
-/// The first time in seconds since 1970: 2026-11-21 at noon.
+/// 2026-11-21 at noon in UTC, in seconds since 1970.
 const START_SECOND: i64 = 1_795_262_400;
 
 pub fn world(u: &mut Unstructured<'_>) -> Result<World> {
@@ -116,7 +116,7 @@ pub fn step(u: &mut Unstructured<'_>, world: &World, before: Timestamp) -> Resul
     })
 }
 
-/// Increases the usage of one pod, or one value of a metric. `None` if the answer has none.
+/// Increases the usage of one pod, or one value of a metric. Returns `None` if the answer has no values.
 pub fn raise(u: &mut Unstructured<'_>, answer: &Answer) -> Result<Option<Answer>> {
     let grow = |u: &mut Unstructured<'_>, quantity: Quantity| -> Result<Quantity> {
         let by = Quantity::from_milli(milli(u)?.saturating_abs(), Format::DecimalSi);
@@ -175,7 +175,7 @@ fn settings(u: &mut Unstructured<'_>) -> Result<Settings> {
 
 fn spec(u: &mut Unstructured<'_>) -> Result<Spec> {
     let min = if u.ratio(1, 3_u8)? { None } else { Some(count(u)?) };
-    // The range is mostly one that the API accepts.
+    // Most generated ranges are valid.
     let max = match u.int_in_range(0..=7_u8)? {
         0 => count(u)?,
         _ => min.unwrap_or(1).saturating_add(u.int_in_range(0..=40)?),
@@ -381,7 +381,7 @@ fn answer(
     if u.ratio(1, 16_u8)? {
         measured.push("unknown-pod".into());
     }
-    // In half of the cases, all pods have the same value, so that the target determines the ratio.
+    // In half of the cases, all pods have one value.
     let common = if u.ratio(1, 2_u8)? { Some(quantity(u)?) } else { None };
     let taken = if u.ratio(1, 4_u8)? { Some(time(u, now)?) } else { Some(now) };
     Ok(Ok(match metric {
@@ -425,7 +425,7 @@ fn answer(
 }
 
 impl Step {
-    /// The Scale that the sync reads.
+    /// Returns the Scale of the target, or a failure to read it. `last` is the count after the previous sync.
     pub fn scale(&self, last: i32) -> Result<Scale, ScaleFailure> {
         let failure = |message| ScaleFailure { class: ScaleFailureClass::InvalidReference, message };
         if self.scale_failed {
@@ -436,7 +436,7 @@ impl Step {
             .map_err(|error| failure(error.to_string()))
     }
 
-    /// The answers to the queries of a plan, at the indexes of the queries.
+    /// Returns the answers to the queries of a plan, at the indexes of the queries.
     pub fn answers<'a>(
         &self,
         queries: impl Iterator<Item = (usize, &'a Query)>,
@@ -449,7 +449,7 @@ impl Step {
     }
 }
 
-/// A replica count, or another 32-bit number.
+/// Generates a replica count, or another 32-bit number.
 pub fn count(u: &mut Unstructured<'_>) -> Result<i32> {
     Ok(match u.int_in_range(0..=19_u8)? {
         0 => *u.choose(&[i32::MAX, i32::MIN, -1, i32::MAX - 1, i32::MAX / 2, 1_000_000, 100_000])?,
@@ -460,7 +460,7 @@ pub fn count(u: &mut Unstructured<'_>) -> Result<i32> {
     })
 }
 
-/// An amount in milli-units.
+/// Generates an amount in milli-units.
 fn milli(u: &mut Unstructured<'_>) -> Result<i64> {
     Ok(match u.int_in_range(0..=19_u8)? {
         0 => *u.choose(&[i64::MAX, i64::MIN, -1, 1, 1_i64 << 53, i64::MAX / 100, 0])?,
@@ -478,7 +478,7 @@ fn quantity(u: &mut Unstructured<'_>) -> Result<Quantity> {
     })
 }
 
-/// A time close to `near`, sometimes at the limits of the type.
+/// Generates a time close to `near`, or at the limits of the type.
 fn time(u: &mut Unstructured<'_>, near: Timestamp) -> Result<Timestamp> {
     Ok(match u.int_in_range(0..=31_u8)? {
         0 => *u.choose(&[Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH])?,
@@ -491,7 +491,7 @@ fn after(time: Timestamp, by: SignedDuration) -> Timestamp {
     time.checked_add(by).unwrap_or(if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
-/// Truncates to whole seconds.
+/// Truncates a time to whole seconds.
 pub fn whole(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap()
 }

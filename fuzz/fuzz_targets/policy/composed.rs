@@ -1,12 +1,11 @@
-//! Policies composed of known names and values. Mutations of a text rarely keep its syntax, so they seldom reach two
-//! valid fields at once.
+//! Composes policies from known names and values. In contrast, the mutations of a text rarely have two valid fields.
 
 use arbitrary::{Result, Unstructured};
 use serde_json::{Map, Value};
 
-/// Maximum depth of objects and lists.
+/// The maximum depth of objects and lists.
 const DEPTH: u8 = 4;
-/// Fields of all levels.
+/// The names of fields at all levels.
 const NAMES: &[&str] = &[
     "action",
     "activationReplicas",
@@ -73,7 +72,7 @@ const NAMES: &[&str] = &[
     "windowSeconds",
     "zeroMetrics",
 ];
-/// Values of fields, valid and invalid ones.
+/// Values of text fields, both valid and invalid.
 const TEXTS: &[&str] = &[
     "",
     "*",

@@ -1,4 +1,5 @@
-//! The controller's configuration, which is resolved from flags and validated. Each error names the flag and the reason.
+//! The controller's configuration, which is resolved from flags and validated. Each error names the flag and the
+//! reason.
 
 pub(super) mod checks;
 mod draft;
@@ -34,8 +35,8 @@ pub struct Config {
     pub handover: HandoverOptions,
     /// `--leader-elect` and related flags. With `None`, the process assumes that no other replica runs.
     pub election: Option<Election>,
-    /// `--use-service-account-credentials`: whether the controller acts as a ServiceAccount. It requests the tokens with the
-    /// configured credentials.
+    /// `--use-service-account-credentials`: whether the controller acts as a ServiceAccount. It requests the tokens
+    /// with the configured credentials.
     pub service_account_credentials: bool,
     /// `--scale-targets`: the resources that the role permits to scale. The controller itself accepts every target.
     pub scale_targets: ScaleTargets,
@@ -45,7 +46,8 @@ pub struct Config {
     pub console: bool,
     /// The webhook of `--handover-guard=webhook`.
     pub handover_webhook: HandoverWebhook,
-    /// `--history-checkpoint`: the location of the histories for a restart of all replicas. `None` disables the checkpoint.
+    /// `--history-checkpoint`: the location of the histories for a restart of all replicas. `None` disables the
+    /// checkpoint.
     pub history_checkpoint: Option<CheckpointPlace>,
     /// `--history-token-file`: the token that a standby sends to the leader to copy histories.
     pub history_token_file: Option<PathBuf>,
@@ -64,8 +66,8 @@ pub struct HandoverWebhook {
     pub port: u16,
     /// `--handover-namespace`: the namespace of the webhook's Service and Secret.
     pub namespace: String,
-    /// `--handover-webhook-cert-file` and `--handover-webhook-key-file`. With `None`, the authorities in a Secret sign the
-    /// certificate.
+    /// `--handover-webhook-cert-file` and `--handover-webhook-key-file`. With `None`, the authorities in a Secret sign
+    /// the certificate.
     pub certificate: Option<CertificateFiles>,
 }
 
@@ -107,8 +109,8 @@ impl From<Options> for Config {
 }
 
 impl Config {
-    /// Returns whether reviews with `kubeconfig` use the credentials of the controller. The result is `true` for `None` and
-    /// for the controller's kubeconfig, which the command line of kubeadm repeats in three flags.
+    /// Returns whether reviews with `kubeconfig` use the credentials of the controller. The result is `true` for `None`
+    /// and for the controller's kubeconfig, which the command line of kubeadm repeats in three flags.
     pub fn reviews_itself(&self, kubeconfig: Option<&Path>) -> bool {
         kubeconfig.is_none_or(|path| self.own_kubeconfig() == Some(path))
     }

@@ -49,8 +49,8 @@ impl Authorities {
         Ok(Self(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build()?))
     }
 
-    /// Returns the subject of the client's certificate, the first of the chain. `now` is the time since 1970. Returns `None`
-    /// if no authority has signed the chain, or if the certificate is not valid at `now` or not for clients.
+    /// Returns the subject of the client's certificate, the first of the chain. `now` is the time since 1970. Returns
+    /// `None` if no authority has signed the chain, or if the certificate is not valid at `now` or not for clients.
     pub(super) fn subject(&self, chain: &[CertificateDer<'_>], now: Duration) -> Option<Subject> {
         let (first, between) = chain.split_first()?;
         let now = UnixTime::since_unix_epoch(now);
@@ -75,8 +75,8 @@ const PRINTABLE_STRING: u8 = 0x13;
 const IA5_STRING: u8 = 0x16;
 
 impl Subject {
-    /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without the outer SEQUENCE. Skips malformed attributes, which are no
-    /// security risk, because an authority has signed the subject.
+    /// Parses a subject (RFC 5280, 4.1.2.4) in DER, without the outer SEQUENCE. Skips malformed attributes, which are
+    /// no security risk, because an authority has signed the subject.
     pub(in crate::serve) fn from_der(name: &[u8]) -> Self {
         let mut subject = Self::default();
         let mut sets = name;
@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn subject_has_one_group_per_organization() {
-        // The subject consists of the sets {O=a}, {O=b} and {CN=c}. rcgen cannot write a subject with two organizations.
+        // The subject consists of the sets {O=a}, {O=b} and {CN=c}. rcgen cannot write a subject with two
+        // organizations.
         let name = [
             &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x0c, 1, b'a'][..],
             &[0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 10, 0x13, 1, b'b'],

@@ -1,8 +1,8 @@
 //! Authenticates clients of the secure port, and authorizes their requests through the API server, as every
 //! component of Kubernetes does.
 //!
-//! A client is identified by the headers of a front proxy, by a client certificate, or by a bearer token, in this order.
-//! A request is refused if its review fails.
+//! A client is identified by the headers of a front proxy, by a client certificate, or by a bearer token, in this
+//! order. A request is refused if its review fails.
 
 pub(in crate::serve) mod certificate;
 mod reviews;
@@ -66,8 +66,8 @@ pub(super) struct Denial {
 }
 
 impl Access {
-    /// Creates the access control. Reviews use the kubeconfigs that `serving` names, or `clients` by default and for the
-    /// kubeconfig `own` of the controller.
+    /// Creates the access control. Reviews use the kubeconfigs that `serving` names, or `clients` by default and for
+    /// the kubeconfig `own` of the controller.
     ///
     /// # Errors
     /// Returns [`ServeError`] if a kubeconfig or a file of authorities is unusable.
@@ -121,8 +121,8 @@ impl Access {
         &self.0.options.open_paths
     }
 
-    /// Identifies the user of a request. A token must have the audience `audience`, or the audience of the API server if
-    /// `audience` is `None`.
+    /// Identifies the user of a request. A token must have the audience `audience`, or the audience of the API server
+    /// if `audience` is `None`.
     pub(super) async fn user(
         &self,
         certificates: &[CertificateDer<'static>],
@@ -196,8 +196,8 @@ impl Access {
         }
     }
 
-    /// Logs the cause of a failed review, and creates the refusal. The refusal omits the cause, which could reveal details
-    /// of the cluster to an unauthenticated client.
+    /// Logs the cause of a failed review, and creates the refusal. The refusal omits the cause, which could reveal
+    /// details of the cluster to an unauthenticated client.
     fn unavailable(&self, review: &str, reviews: &str, error: &ApiError) -> Denial {
         let mut last_warning = self.0.last_warning.lock();
         if last_warning.is_none_or(|at| at.elapsed() >= REMINDER) {

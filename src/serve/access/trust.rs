@@ -79,7 +79,8 @@ impl Trust {
         Self { options, client, provider, now: RwLock::default() }
     }
 
-    /// Checks the files that flags name. The process calls this function at its start, so that an invalid file is an error.
+    /// Checks the files that flags name. The process calls this function at its start, so that an invalid file is an
+    /// error.
     pub(super) fn check_files(&self) -> Result<(), ServeError> {
         let named = [
             ("--client-ca-file", self.options.client_ca.as_ref()),
@@ -101,8 +102,8 @@ impl Trust {
         self.now.read().clone()
     }
 
-    /// Rereads all sources until the future is dropped. After a failure, the previous settings remain. Consecutive equal
-    /// errors are logged once.
+    /// Rereads all sources until the future is dropped. After a failure, the previous settings remain. Consecutive
+    /// equal errors are logged once.
     pub(super) async fn keep_current(&self) {
         let (mut current, mut logged) = (None, None);
         loop {
@@ -197,8 +198,8 @@ fn headers(data: &BTreeMap<String, String>) -> Result<FrontProxyHeaders, TrustEr
 }
 
 impl Proxies {
-    /// Returns the user that a proxy names in the headers of a request. `subject` is that of the proxy's certificate. Returns
-    /// `None` if the proxy is not allowed or names no user.
+    /// Returns the user that a proxy names in the headers of a request. `subject` is that of the proxy's certificate.
+    /// Returns `None` if the proxy is not allowed or names no user.
     pub(super) fn user(&self, subject: &Subject, headers: &HeaderMap) -> Option<User> {
         let names = &self.headers;
         let allowed = names.allowed_names.is_empty()

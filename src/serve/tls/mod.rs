@@ -1,7 +1,8 @@
 //! TLS 1.2 and 1.3 for HTTP/1.1, and the certificates of the server.
 //!
-//! A client may present a certificate. The handshake only proves that the client has the private key of the certificate.
-//! `access` checks the issuer and the validity at each request, because the authorities may change during a connection.
+//! A client may present a certificate. The handshake only proves that the client has the private key of the
+//! certificate. `access` checks the issuer and the validity at each request, because the authorities may change during
+//! a connection.
 
 pub mod options;
 
@@ -22,10 +23,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
-use super::options::ServeError;
-use crate::serve::access::certificate::Subject;
-use crate::serve::options::{CERTIFICATE_NAME, CertificateFiles, Serving};
-use crate::serve::options::{ServeError, read_file};
+use super::access::certificate::Subject;
+use super::options::{CERTIFICATE_NAME, CertificateFiles, ServeError, Serving, read_file};
 use cluster::fingerprint::Fingerprint;
 use cluster::platform;
 
@@ -108,8 +107,8 @@ pub struct Certificates {
 struct Source {
     flag: &'static str,
     files: CertificateFiles,
-    /// The names of the certificate. If empty, the names in the certificate apply. `None` marks the default certificate, for
-    /// clients that request no name of another certificate.
+    /// The names of the certificate. If empty, the names in the certificate apply. `None` marks the default
+    /// certificate, for clients that request no name of another certificate.
     names: Option<Vec<String>>,
 }
 
@@ -195,8 +194,8 @@ impl Certificates {
         }
     }
 
-    /// Rereads the files once. After an error, the previous pair remains in use. `warned` contains the last error of each
-    /// pair, so that consecutive equal errors are logged once.
+    /// Rereads the files once. After an error, the previous pair remains in use. `warned` contains the last error of
+    /// each pair, so that consecutive equal errors are logged once.
     fn reload(&self, warned: &mut BTreeMap<usize, String>) {
         let shown = self.shown();
         let mut read = shown.read.clone();

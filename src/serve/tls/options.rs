@@ -1,5 +1,5 @@
-//! The offered versions, cipher suites and key exchange groups. The flags of kube-controller-manager have Go's names for
-//! cipher suites, which this module maps to rustls' names.
+//! The offered versions, cipher suites and key exchange groups. The flags of kube-controller-manager have Go's names
+//! for cipher suites, which this module maps to rustls' names.
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;

@@ -141,8 +141,8 @@ async fn turn(way: Way, counters: &Counters, start: Instant) -> u64 {
     turn
 }
 
-/// Starts a handshake, and completes one in [`COMPLETED`] handshakes. Every other handshake stops at the server's response
-/// to the ClientHello, for which the server has computed a signature.
+/// Starts a handshake, and completes one in [`COMPLETED`] handshakes. Every other handshake stops at the server's
+/// response to the ClientHello, for which the server has computed a signature.
 async fn handshake(
     address: SocketAddr,
     connector: &TlsConnector,

@@ -1,8 +1,8 @@
 //! The cost of hostile tenants and clients for the controller and all other HPAs.
 //!
-//! Each attack has a separate cluster with 1,500 HPAs in 50 namespaces. A fifth of these HPAs have external metrics. The
-//! controller runs with default flags. One controller process is measured first without and then with the attack, so that
-//! the two parts are comparable on a busy machine.
+//! Each attack has a separate cluster with 1,500 HPAs in 50 namespaces. A fifth of these HPAs have external metrics.
+//! The controller runs with default flags. One controller process is measured first without and then with the attack,
+//! so that the two parts are comparable on a busy machine.
 
 mod flood;
 pub(crate) mod tenant;
@@ -88,8 +88,8 @@ pub(crate) fn read(matches: &ArgMatches) -> Result<Hostile, Failure> {
     })
 }
 
-/// The arguments of the process that floods a port: the attack as JSON, the address of the port, the duration in seconds,
-/// and the folder of the certificates.
+/// The arguments of the process that floods a port: the attack as JSON, the address of the port, the duration in
+/// seconds, and the folder of the certificates.
 pub(crate) const FLOOD_ARGUMENTS: [&str; 4] = ["way", "address", "seconds", "folder"];
 
 /// Floods a port. The words are the values of [`FLOOD_ARGUMENTS`].

@@ -53,8 +53,8 @@ impl<'a> Tenant<'a> {
         if self.way != Way::Kinds {
             return;
         }
-        // Every app gets objects of the other kinds, because the cost of a watch depends on the number of objects in the
-        // whole cluster.
+        // Every app gets objects of the other kinds, because the cost of a watch depends on the number of objects in
+        // the whole cluster.
         for number in (0..workload.all_hpas()).chain(self.first..self.first + self.apps) {
             let key = self.world.key(number);
             let Some((namespace, name)) = key.split_once('/') else { continue };
@@ -119,8 +119,8 @@ impl<'a> Tenant<'a> {
         }
     }
 
-    /// Creates or changes an HPA of extreme size. The spec is stored as text, because parsing and validation of the metrics
-    /// would take most of the server's time.
+    /// Creates or changes an HPA of extreme size. The spec is stored as text, because parsing and validation of the
+    /// metrics would take most of the server's time.
     fn put_large(&self, name: &str, round: usize) {
         let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": name});
         let (max, metrics) = (2_000 + round, &self.metrics);

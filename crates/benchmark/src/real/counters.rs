@@ -156,8 +156,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The numbers of bytes sent and received.
 type Bytes = (u64, u64);
 
-/// Counts the bytes on the connections of one process to one port. If a connection closes between two samples, its bytes
-/// since the earlier sample are lost.
+/// Counts the bytes on the connections of one process to one port. If a connection closes between two samples, its
+/// bytes since the earlier sample are lost.
 #[derive(Debug)]
 pub(super) struct Meter {
     process: u32,

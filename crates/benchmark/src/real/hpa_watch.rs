@@ -1,7 +1,7 @@
 //! A watch of HPAs that records every status write with its time.
 //!
-//! The API server encodes each HPA as JSON for this watch, in addition to the watch of the controller. This cost is equal
-//! for every controller.
+//! The API server encodes each HPA as JSON for this watch, in addition to the watch of the controller. This cost is
+//! equal for every controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

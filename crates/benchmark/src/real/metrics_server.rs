@@ -1,5 +1,5 @@
-//! The metrics server, behind the API server's aggregation layer. Like metrics-server, it supports HTTP/2. It counts its
-//! requests.
+//! The metrics server, behind the API server's aggregation layer. Like metrics-server, it supports HTTP/2. It counts
+//! its requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -115,8 +115,8 @@ impl World {
         }
     }
 
-    /// Creates the ScalingPolicies, each for an equal share of the HPAs of its namespace, and a ClusterScalingPolicy for all
-    /// HPAs.
+    /// Creates the ScalingPolicies, each for an equal share of the HPAs of its namespace, and a ClusterScalingPolicy
+    /// for all HPAs.
     fn create_policies(&self, cluster: &Cluster) {
         let state = self.state.lock();
         let each = (self.workload.policies / state.indexes.len().max(1)).max(1);
@@ -130,8 +130,8 @@ impl World {
         change_policy(cluster, 0);
     }
 
-    /// Creates the Deployment and the ready pods of an app. This call names the pods: calls in the order of the apps give
-    /// equal names in every world.
+    /// Creates the Deployment and the ready pods of an app. This call names the pods: calls in the order of the apps
+    /// give equal names in every world.
     pub(crate) fn objects_of_app(&self, number: usize) -> Vec<Value> {
         let started = (SystemClock.now() - jiff::SignedDuration::from_hours(1)).to_string();
         let mut state = self.state.lock();
@@ -172,8 +172,8 @@ impl World {
         }
     }
 
-    /// Increases maxReplicas of an app's HPA by one. Returns the new generation, or `None` if the HPA's metrics hang or the
-    /// change fails.
+    /// Increases maxReplicas of an app's HPA by one. Returns the new generation, or `None` if the HPA's metrics hang or
+    /// the change fails.
     pub(crate) fn change_spec(&self, cluster: &Cluster, number: usize) -> Option<i64> {
         let (namespace, name) = {
             let state = self.state.lock();
@@ -242,8 +242,8 @@ impl World {
         }
     }
 
-    /// Replaces the first pod of an app. A new pod is created and becomes ready. Then the first pod is marked for deletion
-    /// and deleted.
+    /// Replaces the first pod of an app. A new pod is created and becomes ready. Then the first pod is marked for
+    /// deletion and deleted.
     pub(crate) fn replace_pod(&self, cluster: &Cluster, number: usize) {
         let mut state = self.state.lock();
         let State { apps, created, .. } = &mut *state;

@@ -278,8 +278,8 @@ impl State {
         let usual = u64::try_from(app.usual).unwrap_or(1);
         let share = |amount: u64| amount * usual * app.factor / pods;
         let [(cpu, memory), _] = REQUESTS;
-        // The target of the HPA is half of the request. cpu differs from the target by at most 4.4 %, and memory exceeds it
-        // by at most 8.6 %.
+        // The target of the HPA is half of the request. cpu differs from the target by at most 4.4 %, and memory
+        // exceeds it by at most 8.6 %.
         let millicores = (share(cpu / 2) + moved).saturating_sub(CYCLE.unsigned_abs() / 2);
         let kibibytes = (share(memory / 2) + moved) * 1024;
         for (index, pod) in app.pods.iter().enumerate() {
