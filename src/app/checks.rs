@@ -100,7 +100,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Checks that the guard does not refuse the writes of this process. With the guard `webhook` or `policy`, the API
-/// server refuses writes by `--built-in-users`.
+/// server refuses writes by the users in `--built-in-users`.
 ///
 /// Reads the user of `client` from the API server, and retries failed requests. If the API server does not serve this
 /// review (before 1.28) or forbids it, the user remains unknown, and a warning is logged.

@@ -109,7 +109,7 @@ impl LeaderElection {
         let leases = Leases::new(&clients.lease, &election.namespace, &election.name, timing.request())
             .with_peer(link.map(|link| Arc::new(move || link.advertised()) as Advertised));
         let gate = Arc::clone(&clients.gate);
-        // A seed other than that of the watches, because equal seeds would give equal random delays.
+        // The seed differs from that of the watches, because equal seeds would give equal random delays.
         let jitter = Jitter::seeded(seed.rotate_left(32));
         let heartbeat = (runtime == ElectionRuntime::Separate).then(Heartbeat::new);
         let beating = heartbeat.clone();

@@ -25,8 +25,8 @@ use controller::history::restore;
 use controller::reconcile::Controller;
 use controller::telemetry::metrics::Metrics as Telemetry;
 
-/// Time limit for syncs in flight at shutdown. The sum of the time limits of a shutdown is below the default grace
-/// period of a pod, 30 s.
+/// Time limit for syncs in flight at shutdown. The sum of the time limits for syncs, events and the Lease is below the
+/// default grace period of a pod, 30 s.
 const DRAIN: Duration = Duration::from_secs(15);
 /// Time limit at shutdown for sending the remaining events, and for the last write of the checkpoint.
 const FLUSH: Duration = Duration::from_secs(5);

@@ -15,19 +15,19 @@ use super::values::{Type, last_text};
 use super::{FlagError, Reason};
 use super::{kcm, own};
 
-/// The headings of the help text, in order.
+/// The headings of the help text, in their order.
 pub const HEADINGS: [&str; 6] = [AUTOSCALING, CLUSTER, METRICS, ELECTION, SERVING, OPERATION];
-/// Flags that affect scaling decisions.
+/// The heading of flags that affect scaling decisions.
 pub const AUTOSCALING: &str = "Autoscaling";
-/// Connection to the API server.
+/// The heading of flags for the connection to the API server.
 pub const CLUSTER: &str = "Cluster";
-/// Requests to the metrics APIs.
+/// The heading of flags for requests to the metrics APIs.
 pub const METRICS: &str = "Metrics APIs";
-/// Leader election.
+/// The heading of flags for leader election.
 pub const ELECTION: &str = "Leader election";
-/// The HTTPS server and its access control.
+/// The heading of flags for the HTTPS server and its access control.
 pub const SERVING: &str = "Secure serving";
-/// Logs, records and version.
+/// The heading of flags for logs, records and the version.
 pub const OPERATION: &str = "Operation";
 
 /// A flag of the controller: the syntax, the help text, and the place of the value in the configuration.

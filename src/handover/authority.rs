@@ -1,4 +1,5 @@
-//! The certificate authorities of the webhook, and the serving certificates that they sign. No I/O.
+//! The certificate authorities of the webhook, and the serving certificates that they sign. This module does no
+//! I/O.
 //!
 //! All replicas share the authorities in a Secret. Each replica has a separate serving certificate, which never leaves
 //! the process. After two thirds of the lifetime of an authority, a replica creates its successor. The successor starts

@@ -1,7 +1,7 @@
 //! The permissions that the controller needs, with the reason for each permission. `concertina rbac` prints these
 //! permissions as a manifest, and [`check`] verifies them at the start.
 //!
-//! Each permission is for requests of the controller (see the table of [`cluster`]). The end-to-end tests run with
+//! A request of the controller needs each permission (see the table of [`cluster`]). The end-to-end tests run with
 //! exactly these permissions, and report every permission that no request needs.
 
 pub mod check;

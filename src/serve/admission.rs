@@ -11,7 +11,7 @@ use cluster::limit::TokenBucket;
 
 /// Admitted connections per second. With an RSA key of 4,096 bits, their handshakes take a quarter of a core.
 const PER_SECOND: f32 = 50.0;
-/// Connections that are admitted without a wait after a pause.
+/// The number of connections that are admitted at once after a pause.
 const BURST: u32 = 50;
 /// The maximum number of waiting connections. At [`PER_SECOND`], no connection waits much longer than 5 s.
 const MAX_WAITING: usize = 256;

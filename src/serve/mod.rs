@@ -77,8 +77,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Time limit of a request header. hyper also closes idle connections after this time. The limit exceeds most scrape
 /// intervals, so that consecutive scrapes share a connection.
 const HEADER_TIMEOUT: Duration = IDLE;
-/// The maximum size of a request header. Smaller buffers are impossible in hyper. The token of a ServiceAccount has 1
-/// kB, and the token of an OpenID provider has up to 4 kB.
+/// The maximum size of a request header, which is the minimum in hyper. The token of a ServiceAccount has 1 kB, and the
+/// token of an OpenID provider has up to 4 kB.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const MAX_HEADERS: usize = 64;
 /// Time limit for a client to read a response. The largest response about a single HPA has some megabytes.

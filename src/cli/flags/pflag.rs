@@ -150,8 +150,8 @@ fn flag_values_equal_those_of_pflag() {
     }
     let mut different = Vec::new();
     for (case, mut expected) in cases.iter().zip(expected) {
-        // Concertina refuses an empty file name at the parsing of the flag. kube-controller-manager refuses it later,
-        // at the opening of the file.
+        // Concertina refuses an empty file name when it parses the flag, but kube-controller-manager only when it opens
+        // the file.
         let unnamed = |certificate: &str| {
             certificate.starts_with(',')
                 || certificate.split(':').next().is_some_and(|files| files.ends_with(','))

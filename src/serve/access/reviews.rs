@@ -41,7 +41,7 @@ struct CachedAnswer<T> {
     good: bool,
 }
 
-/// A result and its time to live. `good` is that of [`CachedAnswer`].
+/// A result with its time to live, and the value of [`CachedAnswer::good`].
 #[derive(Debug)]
 pub(super) struct Reviewed<T> {
     pub(super) answer: T,
