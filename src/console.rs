@@ -47,7 +47,7 @@ pub struct Rows {
 
 /// The parts of the process that the page shows.
 pub struct Shown<'a> {
-    /// The controller.
+    /// The controller and its parts.
     pub assembly: &'a Assembly,
     /// The metrics of the process.
     pub telemetry: Metrics,

@@ -183,7 +183,7 @@ fn compare_decoders(count: usize, passes: usize, rounds: usize) -> Result<(), Fa
     Ok(())
 }
 
-/// Makes a run in a separate process.
+/// Performs a run in a separate process.
 fn measure(server: &Server, run: Run) -> Result<Figures, Failure> {
     server.prepare(run);
     let output = Command::new(std::env::current_exe()?)

@@ -20,7 +20,7 @@ const SPACE: Duration = Duration::from_micros(200);
 /// The resourceVersion of the list. Events have greater resourceVersions with the same number of digits.
 const LIST_VERSION: usize = 5_000_000;
 
-/// The running server.
+/// The server of the lists and watches, on a port of the loopback address.
 pub(super) struct Server {
     pub(super) port: u16,
     state: Arc<State>,

@@ -149,7 +149,7 @@ pub(super) struct HandoverSetup {
     is_dry_run: bool,
 }
 
-/// The running handover.
+/// The handover after its start.
 #[derive(Debug)]
 pub(super) struct RunningHandover {
     handover: Arc<Handover>,

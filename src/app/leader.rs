@@ -46,7 +46,7 @@ pub(super) struct LeaderElection {
     heartbeat: Option<Heartbeat>,
 }
 
-/// The running candidate.
+/// A running candidate for the Lease.
 #[derive(Debug)]
 pub(super) struct Candidacy {
     leader_state: watch::Receiver<LeaderState>,

@@ -54,7 +54,7 @@ pub enum Purpose {
     Effective {
         /// The heading under which help lists the flag.
         heading: &'static str,
-        /// The help text.
+        /// The help text of the flag.
         usage: &'static str,
     },
     /// The flag has no effect. It is accepted so that a copied command line starts.

@@ -37,9 +37,9 @@ pub enum GateError {
     /// The value of a gate is not a boolean.
     #[error("invalid value of {gate}={value}, err: {error}")]
     Value {
-        /// The gate.
+        /// The name of the gate.
         gate: String,
-        /// The value of the gate.
+        /// The text after `=`.
         value: String,
         /// The text of the parser's error.
         error: String,
@@ -47,11 +47,11 @@ pub enum GateError {
     /// The emulated version does not have the gate.
     #[error("cannot set feature gate {gate} to {on}, feature is PreAlpha at emulated version {version}")]
     PreAlpha {
-        /// The gate.
+        /// The name of the gate.
         gate: String,
-        /// The value of the gate.
+        /// The requested value of the gate.
         on: bool,
-        /// The emulated version.
+        /// The emulated version, such as `1.36`.
         version: &'static str,
     },
     /// The gate is always on.

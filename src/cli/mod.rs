@@ -63,7 +63,7 @@ impl fmt::Display for Program {
 pub enum Parsed<T> {
     /// The options of the command.
     Options(T),
-    /// The help text.
+    /// The help text that `--help` requests.
     Help(String),
 }
 
@@ -91,9 +91,9 @@ pub enum CliError {
     /// The first argument is not a command.
     #[error("unknown command {} for \"{program}\"{}", go::quote(.word), suggestion(.similar.as_deref()))]
     UnknownCommand {
-        /// The argument.
+        /// The first argument.
         word: String,
-        /// The invoked program.
+        /// The program whose name the message cites.
         program: Program,
         /// A command with a similar name.
         similar: Option<String>,
@@ -103,7 +103,7 @@ pub enum CliError {
         "a command is missing: \"{program} help\" lists the commands, and \"{program} controller\" runs the controller"
     )]
     NoCommand {
-        /// The invoked program.
+        /// The program whose name the message cites.
         program: Program,
     },
     /// An argument is not UTF-8.
@@ -130,11 +130,11 @@ pub enum FlagError {
     /// The value has the wrong type or is not allowed.
     #[error("invalid argument {} for {} flag: {reason}", go::quote(.value), go::quote(.flag))]
     Invalid {
-        /// The value.
+        /// The text of the value.
         value: String,
         /// The flag with its dashes.
         flag: String,
-        /// The reason.
+        /// The fault of the value.
         reason: Reason,
     },
     /// The command line contains positional arguments.

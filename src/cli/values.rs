@@ -28,7 +28,7 @@ pub struct Type<T> {
 enum Print<T> {
     /// The last text on the command line.
     LastText,
-    /// The formatted value.
+    /// The parsed value, which the function formats.
     Value(fn(&T) -> String),
 }
 

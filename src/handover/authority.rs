@@ -75,12 +75,12 @@ impl std::fmt::Debug for Authorities {
     }
 }
 
-/// A serving certificate.
+/// A serving certificate that an authority of the Secret signed.
 #[derive(Debug, Clone)]
 pub struct Serving {
     /// The certificate chain and the private key.
     pub key: Arc<CertifiedKey>,
-    /// The creation time of the authority that signed the certificate.
+    /// The creation time of the authority that signed the certificate, in seconds since 1970.
     issued_by: i64,
     /// The time of the renewal, in seconds since 1970.
     renewal: i64,

@@ -222,7 +222,8 @@ impl Signed {
     }
 }
 
-/// Returns whether the authorities in `bundle`, in PEM, verify a certificate for a DNS name, like the API server.
+/// Returns whether a certificate in the PEM text `bundle` verifies the certificate of `key` for the DNS name `name`.
+/// The API server checks a webhook's certificate in the same way.
 pub(super) fn verifies(
     bundle: &str,
     key: &CertifiedKey,

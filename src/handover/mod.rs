@@ -62,7 +62,7 @@ pub enum CheckedGuard {
 pub struct Check {
     /// The expected objects.
     pub objects: GuardObjects,
-    /// The configured guard.
+    /// The guard that `--handover-guard` selects.
     pub guard: CheckedGuard,
     /// The client for the objects.
     pub client: Client,

@@ -27,7 +27,7 @@ const SELDOM: Duration = Duration::from_mins(5);
 /// A needed permission that is not granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// The permission.
+    /// The permission of which Concertina needs further verbs.
     pub permission: Permission,
     /// The verbs that are not granted.
     pub verbs: Vec<&'static str>,

@@ -255,7 +255,7 @@ pub enum ServeError {
     Read {
         /// The flag that names the file.
         flag: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -265,9 +265,9 @@ pub enum ServeError {
     Unusable {
         /// The flag that names the file.
         flag: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The fault of the contents.
         reason: String,
     },
     /// The TLS settings contradict each other, or no certificate could be generated.
@@ -278,7 +278,7 @@ pub enum ServeError {
     Kubeconfig {
         /// The flag that names the kubeconfig.
         flag: &'static str,
-        /// The cause.
+        /// The error of the kubeconfig loader.
         source: Box<KubeconfigError>,
     },
     /// The client for the kubeconfig that a flag names could not be built.
@@ -286,7 +286,7 @@ pub enum ServeError {
     Client {
         /// The flag that names the kubeconfig.
         flag: &'static str,
-        /// The cause.
+        /// The error of the HTTP client.
         source: Box<ClientError>,
     },
 }

@@ -55,7 +55,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub fn main(concertina: &Path, scratch: &Path) -> Result<(), Failure> {
     let matches = command().get_matches();
     controller::set_concertina(concertina);
-    // One thread, so that the embedded server leaves the other cores to the controller.
+    // The embedded server gets one thread and leaves the other cores to the controller.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let simulated = |matches: &ArgMatches| {
         let options = simulated::read(matches)?;

@@ -19,7 +19,7 @@ const MAX_CACHED: usize = 1024;
 /// The SHA-256 digest of the input of a review. The cache does not contain the input, which may be a token.
 type Key = [u8; 32];
 
-/// The cached results.
+/// The cached results of one kind of review.
 #[derive(Debug)]
 pub(super) struct Reviews<T> {
     entries: Mutex<BTreeMap<Key, Entry<T>>>,

@@ -103,7 +103,7 @@ impl Share {
 impl RealCluster {
     /// Starts an empty cluster with the metrics APIs.
     pub(super) async fn start() -> Result<Self, Failure> {
-        // Without an audit policy: audit logging would cost the server CPU time for each request.
+        // Audit logging would cost the server CPU time for each request.
         let plane = convert_error(ControlPlane::start_with_audit_policy(None).await)?;
         let (stub, port) = Stub::start().await?;
         convert_error(aggregation::name(&plane.admin, port).await)?;
