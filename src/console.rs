@@ -353,6 +353,3 @@ fn yaml(record: &HpaRecord) -> Option<String> {
     });
     serde_saphyr::to_string(&object).ok()
 }
-
-#[cfg(test)]
-mod tests;
