@@ -29,10 +29,9 @@ use crate::permissions;
 use crate::serve::{
     Access, Component, ConsolePages, Endpoints, Health, ServeError, Server, serve_connection,
 };
-use clock::SharedClock;
+use clock::{Jitter, SharedClock};
 use cluster::client::{ClientError, ClientOptions, Clients, ServiceAccount};
 use cluster::gate::{Gate, Refusal};
-use cluster::jitter::Jitter;
 use cluster::kubeconfig::{self, KubeconfigError};
 use controller::assembly::{Assembly, Parts, Phase};
 use controller::election;

@@ -20,7 +20,7 @@ use rustls::pki_types::CertificateDer;
 use super::access::{Access, Denial};
 use super::pages::of_hpas;
 use super::{Guard, connections};
-use cluster::reviews::{Action, User};
+use cluster::permission::{Action, User};
 
 /// The path of the page.
 pub(super) const CONSOLE: &str = "/console";

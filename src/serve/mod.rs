@@ -69,7 +69,7 @@ pub use self::options::ServeError;
 use self::options::Serving;
 pub use self::pages::Endpoints;
 use self::tls::Certificates;
-use cluster::fingerprint::Fingerprint;
+use cluster::user::Fingerprint;
 use controller::record::Answer;
 
 /// Time limit of a TLS handshake.

@@ -13,7 +13,7 @@ use http_body_util::Full;
 
 use super::console::ConsolePages;
 use super::health::{Component, Health, Scope, all_checks, one_check};
-use cluster::reviews::{Action, ResourceAction};
+use cluster::permission::{Action, ResourceAction};
 use controller::handover::page::HANDOVER;
 use controller::page::{HISTORY, HISTORY_AUDIENCE, HeldPage, JSON, JsonPage, PARITY, Reply};
 use controller::record::{Answer, Decisions, DecisionsRequest};

@@ -8,7 +8,7 @@ use super::*;
 use crate::cli::Config;
 use clock::{SharedClock, SystemClock};
 use cluster::client::{ClientOptions, Clients};
-use cluster::reviews::Action;
+use cluster::permission::Action;
 use controller::telemetry::metrics::Metrics;
 use fake_cluster::Cluster;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clock::{SharedClock, SystemClock};
 use cluster::client::{ClientOptions, Clients};
-use cluster::fingerprint::Fingerprint;
+use cluster::user::Fingerprint;
 use concertina::cli::Config;
 use concertina::serve::options::Serving;
 use concertina::serve::{Access, Component, Endpoints, Health, Server};

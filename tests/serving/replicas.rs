@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cluster::client::{ClientOptions, Clients};
-use cluster::fingerprint::Fingerprint;
+use cluster::user::Fingerprint;
 use controller::election::Peer;
 use controller::history::replica::peers::{LARGEST, Peers};
 use controller::history::replica::transport::{PeerTransport, TransportError};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cluster::fingerprint::Fingerprint;
+use cluster::user::Fingerprint;
 use controller::election::Peer;
 use controller::history::replica::transport::{Connect, PeerTransport, ServedPages, TransportError};
 use futures::future::BoxFuture;

@@ -1,10 +1,8 @@
-//! The source of the time of day. Outside of the end-to-end tests, no other file reads the system's clock. [`Backoff`]
-//! spaces retries.
+//! The source of the time of day, and waits between retries and requests. Outside of the end-to-end tests, no other
+//! file reads the system's clock.
 //!
-//! All other code takes a [`Clock`], so tests, simulation and the demo can run in virtual time: tokio's paused clock
-//! moves timers and, through [`VirtualClock`], the time of day together.
-
-mod backoff;
+//! All other code takes a [`Clock`], so that tests, the simulation and the demo can run in virtual time. tokio's paused
+//! clock moves timers and, through [`VirtualClock`], the time of day together.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,8 +10,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
-
-pub use self::backoff::Backoff;
 
 /// A source of the time of day. Durations and timers use `tokio::time` instead.
 pub trait Clock: Debug + Send + Sync + 'static {
@@ -40,7 +36,7 @@ impl Clock for SystemClock {
 pub struct ShiftedClock {
     /// The reference clock.
     pub clock: SharedClock,
-    /// Offset by which this clock is ahead of the reference clock; negative if this clock is behind.
+    /// The time by which this clock is ahead of the reference clock. Negative if this clock is behind.
     pub ahead: SignedDuration,
 }
 
@@ -68,8 +64,8 @@ pub async fn sleep_until(instant: Option<Instant>) {
     }
 }
 
-/// One instant on the wall clock and on the monotonic clock. The comparison of the two reveals a wall-clock
-/// jump.
+/// One instant on the wall clock and on the monotonic clock. A later comparison of the two clocks reveals a jump of the
+/// wall clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Anchor {
     day: Timestamp,
@@ -77,7 +73,7 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Tolerance. A smaller difference between the two clocks is a gradual correction, not a jump.
+    /// The tolerance. A smaller difference between the two clocks is a gradual correction, not a jump.
     pub const IN_STEP: SignedDuration = SignedDuration::from_secs(1);
 
     /// Pairs the wall-clock time `day` with the current monotonic instant.
@@ -85,8 +81,8 @@ impl Anchor {
         Self { day, steady: Instant::now() }
     }
 
-    /// Returns the size of the wall-clock jump since the anchor was created, if the wall clock shows `day`
-    /// now. Returns zero if the difference is within [`Self::IN_STEP`].
+    /// Returns the size of the wall-clock jump since the anchor was created, given that the wall clock now shows `day`.
+    /// Returns zero if the difference is within [`Self::IN_STEP`].
     pub fn set_by(&self, day: Timestamp) -> SignedDuration {
         let passed = SignedDuration::try_from(self.steady.elapsed()).unwrap_or(SignedDuration::MAX);
         let by = day.duration_since(self.day).saturating_sub(passed);
@@ -114,5 +110,87 @@ impl Clock for VirtualClock {
     fn now(&self) -> Timestamp {
         let elapsed = self.origin.elapsed();
         self.epoch.checked_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// Pauses that double with each consecutive failure, from a first pause up to a maximum. The caller sleeps.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// Creates a backoff without failures.
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, failures: 0 }
+    }
+
+    /// Counts a failure. Returns the pause after it.
+    pub fn fail(&mut self) -> Duration {
+        let factor = 2_u32.saturating_pow(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        self.first.saturating_mul(factor).min(self.longest)
+    }
+
+    /// Resets the number of consecutive failures.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Returns the number of consecutive failures.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+}
+
+/// A small random sequence (SplitMix64) for the jitter of waits. Equal seeds give equal sequences.
+#[derive(Debug, Clone)]
+pub struct Jitter(u64);
+
+impl Jitter {
+    /// Creates the sequence for `seed`.
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Returns the next number in [0, 1).
+    pub fn fraction(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        // A float64 represents 53 bits exactly.
+        (z >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_restart_after_a_reset() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(15));
+        let pauses: Vec<_> = (0..6).map(|_| backoff.fail().as_secs()).collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 15, 15]);
+        for _ in 0..40 {
+            assert_eq!(backoff.fail(), Duration::from_secs(15));
+        }
+        assert_eq!(backoff.failures(), 46);
+        backoff.reset();
+        assert_eq!((backoff.failures(), backoff.fail()), (0, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_numbers_below_one() {
+        let (mut a, mut b) = (Jitter::seeded(7), Jitter::seeded(7));
+        for _ in 0..1000 {
+            let x = a.fraction();
+            assert!((0.0..1.0).contains(&x));
+            assert_eq!(x, b.fraction());
+        }
     }
 }

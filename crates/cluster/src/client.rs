@@ -13,9 +13,9 @@ use tower::{BoxError, Layer, Service};
 use super::api_client::HttpService;
 use super::connect::{self, Account, PluginError, PluginLimits, Source};
 use super::gate::{Gate, GateLayer, Writes};
-use super::jitter::Jitter;
 use super::limit::TokenBucket;
 use super::user::User;
+use clock::Jitter;
 
 pub use super::api_client::{Attempt, Client, RatePermit, RequestObserver};
 pub use super::connect::ClientError;

@@ -23,13 +23,13 @@
 //! | `GET` of a Lease, a pod and its `portforward` | `forward`, for `why` | get each, create `pods/portforward` |
 //! | `GET /history` of the leader, on its HTTPS port | `history::replica`, as the [`user`] of the configuration | list `horizontalpodautoscalers.autoscaling` |
 //! | `GET /version`, `/apis` | [`server`], `why` | none (discovery) |
-//! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`reviews`] | create `tokenreviews.authentication.k8s.io` |
-//! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`reviews`] | create `subjectaccessreviews.authorization.k8s.io` |
+//! | `POST /apis/authentication.k8s.io/v1/tokenreviews` | [`permission`] | create `tokenreviews.authentication.k8s.io` |
+//! | `POST /apis/authorization.k8s.io/v1/subjectaccessreviews` | [`permission`] | create `subjectaccessreviews.authorization.k8s.io` |
 //! | `GET /api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication` | `serve` | get the ConfigMap |
 //! | `POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews` | `permissions` | none (granted to all authenticated users) |
 //! | `GET`, `POST`, `PUT` of one Lease, with `watch` | `election::leases` | get, update, watch the Lease, create `leases.coordination.k8s.io` |
 //! | `GET /api/v1/events`, of one namespace or of all | `history`, at the start of leadership | list `events` |
-//! | `GET`, `PUT`, `POST` of the ConfigMaps of the checkpoint | [`config_maps`], with `--history-checkpoint` | get, update the ConfigMaps |
+//! | `GET`, `PUT`, `POST` of the ConfigMaps of the checkpoint | [`typed`], with `--history-checkpoint` | get, update the ConfigMaps |
 //! | `POST …/serviceaccounts/{name}/token`, and `GET`, `POST` of the account | [`connect`], with `--use-service-account-credentials` | create `serviceaccounts/token`, get and create `serviceaccounts` |
 //! | `POST /api/v1/namespaces/{ns}/events` | [`events`] | create `events` |
 //! | `PATCH /api/v1/namespaces/{ns}/events/{name}` | [`events`] | patch `events` |
@@ -50,29 +50,24 @@
 
 mod api_client;
 pub mod body;
-mod cached_fetch;
+mod cache;
 pub mod call;
 pub mod client;
-pub mod config_maps;
 pub mod connect;
 pub mod decode;
 pub mod error;
 pub mod events;
 pub mod fair;
-pub mod fingerprint;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod gate;
-pub mod jitter;
 pub mod kubeconfig;
 pub mod limit;
 pub mod list;
-mod lru;
 pub mod mapper;
 pub mod metrics;
 pub mod permission;
 pub mod platform;
-pub mod reviews;
 pub mod scale;
 pub mod server;
 pub mod status;

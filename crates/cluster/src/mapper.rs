@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIR
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::cached_fetch::{CachedFetch, FetchFailure};
+use super::cache::{CachedFetch, FetchFailure};
 use super::call::Call;
 use super::client::Client;
 use super::error::ApiError;

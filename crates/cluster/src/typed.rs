@@ -5,12 +5,17 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::UPGRADE;
 use http::{Request, Response};
 use http_body_util::{Either, Full, Limited};
 use hyper::body::Incoming;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1 as wire;
+use kube::api::{ObjectMeta, PostParams};
 use kube::client::Body;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Resource};
@@ -99,10 +104,72 @@ impl From<kube::Error> for ApiError {
     }
 }
 
+/// The ConfigMaps of one namespace.
+#[derive(Debug, Clone)]
+pub struct ConfigMaps {
+    client: Client,
+    namespace: Arc<str>,
+    /// The key of `binaryData`.
+    key: &'static str,
+}
+
+/// A ConfigMap as received.
+#[derive(Debug, Clone)]
+pub struct ConfigMap {
+    /// `metadata` as received. The server compares its resourceVersion.
+    metadata: ObjectMeta,
+    /// The bytes under the key. `None` if the key is missing.
+    pub content: Option<Vec<u8>>,
+}
+
+impl ConfigMaps {
+    /// Creates a client for ConfigMaps with their bytes under `key`. `timeout` limits each request.
+    pub fn new(client: &Client, namespace: &str, key: &'static str, timeout: Duration) -> Self {
+        Self { client: client.within(timeout), namespace: namespace.into(), key }
+    }
+
+    /// The namespace of the ConfigMaps.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Reads a ConfigMap. `None` if it does not exist.
+    pub async fn get(&self, name: &str) -> Result<Option<ConfigMap>, ApiError> {
+        let found = get(&self.api(), name).await?;
+        Ok(found.map(|wire::ConfigMap { metadata, binary_data, .. }| {
+            let content = binary_data.unwrap_or_default().remove(self.key).map(|bytes| bytes.0);
+            ConfigMap { metadata, content }
+        }))
+    }
+
+    /// Creates a ConfigMap. The returned value has no content.
+    pub async fn create(&self, name: &str, content: &[u8]) -> Result<ConfigMap, ApiError> {
+        let map = self.map(ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, content);
+        let wire::ConfigMap { metadata, .. } = self.api().create(&PostParams::default(), &map).await?;
+        Ok(ConfigMap { metadata, content: None })
+    }
+
+    /// Replaces the content if the resourceVersion is unchanged. The returned value has no content.
+    pub async fn replace(&self, name: &str, old: &ConfigMap, content: &[u8]) -> Result<ConfigMap, ApiError> {
+        let map = self.map(old.metadata.clone(), content);
+        let wire::ConfigMap { metadata, .. } = self.api().replace(name, &PostParams::default(), &map).await?;
+        Ok(ConfigMap { metadata, content: None })
+    }
+
+    fn map(&self, metadata: ObjectMeta, content: &[u8]) -> wire::ConfigMap {
+        let binary_data = [(self.key.to_owned(), ByteString(content.to_owned()))].into();
+        wire::ConfigMap { metadata, binary_data: Some(binary_data), ..wire::ConfigMap::default() }
+    }
+
+    fn api(&self) -> Api<wire::ConfigMap> {
+        self.client.namespaced(&self.namespace)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-    use kube::api::{ListParams, PostParams};
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::api::ListParams;
 
     use super::*;
     use crate::client::{ClientOptions, Clients};
@@ -110,9 +177,9 @@ mod tests {
     use clock::VirtualClock;
     use fake_cluster::{Cluster, FaultAction, FaultRule, Status};
 
-    fn clients(gate: std::sync::Arc<Gate>) -> (Cluster, Clients) {
+    fn clients(gate: Arc<Gate>) -> (Cluster, Clients) {
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
-        let cluster = Cluster::new(std::sync::Arc::new(VirtualClock::starting_at(now)));
+        let cluster = Cluster::new(Arc::new(VirtualClock::starting_at(now)));
         let options = ClientOptions { gate, ..ClientOptions::default() };
         let clients = Clients::over(cluster.connector(), &options).unwrap();
         (cluster, clients)
@@ -121,7 +188,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn errors_keep_their_class_and_text() {
         let (cluster, clients) = clients(Gate::open());
-        let maps = clients.core.namespaced::<ConfigMap>("shop");
+        let maps = clients.core.namespaced::<wire::ConfigMap>("shop");
         assert_eq!(get(&maps, "web").await, Ok(None));
         let fail = |action| {
             cluster.faults().clear();
@@ -139,8 +206,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn gate_refuses_typed_writes() {
         let (cluster, clients) = clients(Gate::refusing(Refusal::DryRun));
-        let maps = clients.core.namespaced::<ConfigMap>("shop");
-        let error = maps.create(&PostParams::default(), &ConfigMap::default()).await.unwrap_err();
+        let maps = clients.core.namespaced::<wire::ConfigMap>("shop");
+        let error = maps.create(&PostParams::default(), &wire::ConfigMap::default()).await.unwrap_err();
         assert_eq!(ApiError::from(error), ApiError::Refused(Refusal::DryRun));
         assert!(cluster.requests().entries().is_empty());
     }

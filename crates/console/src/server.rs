@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clock::Jitter;
 use cluster::client::Client;
-use cluster::jitter::Jitter;
 use cluster::watch::{Hpas, Informer, WatchOptions, watch};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;

@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::SyntaxError;
-use crate::float;
-use crate::format::Format;
+use crate::format::{Format, SyntaxError, canonical_label, parse_float, truncate_to_i64};
 use crate::lexer::{Incomplete, Lexer, Token};
 
 /// The type that the page declared last. Only types that change label values are distinguished.
@@ -106,7 +104,7 @@ impl<'a> Series<'a> {
                 MetricType::Summary => *name == *b"quantile",
                 MetricType::Other => false,
             };
-            let canonical = if bound { float::canonical_label(&value) } else { None };
+            let canonical = if bound { canonical_label(&value) } else { None };
             (name, canonical.map_or(value, Cow::Owned))
         })
     }
@@ -297,7 +295,7 @@ impl Parser<'_, '_, '_> {
             Format::Prometheus => text,
             Format::OpenMetrics => text.get(1..).unwrap_or_default(),
         };
-        Ok(float::parse(text).ok_or(SyntaxError::Value)?)
+        Ok(parse_float(text).ok_or(SyntaxError::Value)?)
     }
 
     /// Reads the rest of a series: value, timestamp and exemplar.
@@ -322,7 +320,7 @@ impl Parser<'_, '_, '_> {
         let text = self.lexer.text();
         let milliseconds = match self.format {
             Format::Prometheus => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
-            Format::OpenMetrics => float::parse(text.get(1..).unwrap_or_default())
+            Format::OpenMetrics => parse_float(text.get(1..).unwrap_or_default())
                 .filter(|seconds| seconds.is_finite())
                 .map(|seconds| truncate_to_i64(seconds * 1_000.0)),
         };
@@ -350,9 +348,4 @@ impl Parser<'_, '_, '_> {
             _ => Err(SyntaxError::LineEnd.into()),
         }
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "`as` from a float saturates, which is intended")]
-fn truncate_to_i64(value: f64) -> i64 {
-    value as i64
 }

@@ -1,4 +1,4 @@
-//! The format of a page, from its content type.
+//! The text formats: their content types, their numbers as Go reads and prints them, and the errors of pages.
 
 /// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,150 @@ impl Format {
     }
 }
 
+/// Reads a number as Prometheus does: `strconv.ParseFloat` without hexadecimal floats and underscores. A number that is
+/// too large for a 64-bit float is invalid.
+pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let signless = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let first = signless.bytes().next()?;
+    let value: f64 = text.parse().ok()?;
+    if first.is_ascii_alphabetic() {
+        // Go has no signed NaN.
+        return (value.is_infinite() || text.len() == signless.len()).then_some(value);
+    }
+    value.is_finite().then_some(value)
+}
+
+/// A value of the label `le` or `quantile` as Prometheus stores it: `1` becomes `1.0`. `None` for a text that
+/// is not a number, and for hexadecimal floats, which no exporter prints.
+pub(crate) fn canonical_label(text: &str) -> Option<String> {
+    let value = parse_float(text.as_bytes())?;
+    Some(if value.is_nan() {
+        "NaN".to_owned()
+    } else if value.is_infinite() {
+        if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned()
+    } else if value == 0.0 {
+        "0.0".to_owned()
+    } else {
+        let mut printed = shortest(value);
+        if !printed.contains(['e', '.']) {
+            printed.push_str(".0");
+        }
+        printed
+    })
+}
+
+/// Go's `strconv.FormatFloat(value, 'g', -1, 64)` of a finite value.
+fn shortest(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    match exponent.parse::<i32>() {
+        Ok(-4..=5) | Err(_) => format!("{value}"),
+        Ok(exponent) => format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
+)]
+pub(crate) fn truncate_to_i64(value: f64) -> i64 {
+    value as i64
+}
+
+/// The reason why a page is refused as a whole, or the samples of one selector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PageError {
+    /// The page is too large. Holds the limit in bytes.
+    #[error("the page has more than {0} bytes: raise maxBytes, or expose fewer series at this path")]
+    TooLarge(usize),
+    /// A line, or a series with line breaks in its labels, is too long.
+    #[error("line {line} has more than {limit} bytes")]
+    LineTooLong {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A series has too many labels.
+    #[error("line {line} has more than {limit} labels")]
+    TooManyLabels {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Too many series have the name and labels of the selector. Holds the limit.
+    #[error("more than {0} series match: select fewer by their labels")]
+    TooManySeries(usize),
+    /// Two samples have the same labels. Holds the line number of the second sample.
+    #[error("line {0} repeats a series of this page")]
+    DuplicateSeries(usize),
+    /// The page does not follow its format.
+    #[error("line {line} is invalid: {error}, at {at:?}")]
+    Syntax {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The syntax error.
+        error: SyntaxError,
+        /// The start of the line up to the error, at most 64 bytes.
+        at: String,
+    },
+}
+
+/// A syntax error in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SyntaxError {
+    /// The line starts with none of the known tokens.
+    #[error("expected a metric name or a comment")]
+    Start,
+    /// `HELP`, `TYPE` or `UNIT` without a name.
+    #[error("expected a metric name after HELP, TYPE or UNIT")]
+    MetadataName,
+    /// Another token where the text of `HELP`, `TYPE` or `UNIT` is expected.
+    #[error("expected a text after the metric name")]
+    MetadataText,
+    /// A type that the format does not know.
+    #[error("unknown metric type")]
+    Type,
+    /// A unit that is not the end of the name.
+    #[error("the unit is not the last part of the metric name")]
+    Unit,
+    /// A text or a value that is not UTF-8.
+    #[error("text that is not UTF-8")]
+    Utf8,
+    /// Another token where a label name is expected.
+    #[error("expected a label name")]
+    LabelName,
+    /// Another token where `=` is expected.
+    #[error("expected = after a label name")]
+    Equal,
+    /// Another token where a label value is expected.
+    #[error("expected a quoted label value")]
+    LabelValue,
+    /// Another token where a comma or brace is expected.
+    #[error("expected a comma or a closing brace after a label value")]
+    Comma,
+    /// Two metric names, or none.
+    #[error("expected exactly one metric name")]
+    MetricName,
+    /// Another token where a value is expected.
+    #[error("expected a number")]
+    Value,
+    /// An invalid timestamp.
+    #[error("expected a timestamp")]
+    Timestamp,
+    /// Another token where the end of a line is expected.
+    #[error("expected the end of the line")]
+    LineEnd,
+    /// The page of OpenMetrics does not end with `# EOF`.
+    #[error("the page does not end with # EOF, so it is incomplete")]
+    MissingEof,
+    /// The page continues after the end marker of OpenMetrics.
+    #[error("data after # EOF")]
+    AfterEof,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,6 +190,56 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(Format::from_content_type(value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_go() {
+        for (text, expected) in [
+            ("1", Some(1.0)),
+            ("-0.5e3", Some(-500.0)),
+            (".5", Some(0.5)),
+            ("5.", Some(5.0)),
+            ("+Inf", Some(f64::INFINITY)),
+            ("-infinity", Some(f64::NEG_INFINITY)),
+            ("1e308", Some(1e308)),
+            ("1e-400", Some(0.0)),
+            ("1e400", None),
+            ("infi", None),
+            ("+nan", None),
+            ("0x10", None),
+            ("0x1p3", None),
+            ("1_000", None),
+            ("1e", None),
+            (".", None),
+            ("-", None),
+            ("", None),
+            ("\u{0661}", None),
+        ] {
+            assert_eq!(parse_float(text.as_bytes()), expected, "{text}");
+        }
+        assert!(parse_float(b"NaN").is_some_and(f64::is_nan));
+        assert_eq!(parse_float(b"\xff"), None);
+    }
+
+    #[test]
+    fn label_values_of_buckets_are_canonical() {
+        for (text, expected) in [
+            ("1", Some("1.0")),
+            ("1.0", Some("1.0")),
+            ("-0", Some("0.0")),
+            ("0.005", Some("0.005")),
+            ("0.00001", Some("1e-05")),
+            ("100000", Some("100000.0")),
+            ("1000000", Some("1e+06")),
+            ("1.234567e6", Some("1.234567e+06")),
+            ("1e100", Some("1e+100")),
+            ("+Inf", Some("+Inf")),
+            ("inf", Some("+Inf")),
+            ("nan", Some("NaN")),
+            ("many", None),
+        ] {
+            assert_eq!(canonical_label(text).as_deref(), expected, "{text}");
         }
     }
 }

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::entry::Series;
-use crate::error::PageError;
-use crate::format::Format;
+use crate::format::{Format, PageError, truncate_to_i64};
 use crate::page::{Limits, Page, Receiver};
 
 /// Minimum age of a container whose usage is averaged since its start, in nanoseconds. A shorter span gives inaccurate
@@ -310,12 +309,4 @@ fn usage(last: &Point, previous: &Point) -> Option<(Usage, i64, i64)> {
 )]
 fn truncate_to_u64(value: f64) -> u64 {
     value as u64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
-)]
-fn truncate_to_i64(value: f64) -> i64 {
-    value as i64
 }

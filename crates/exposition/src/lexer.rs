@@ -383,6 +383,6 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-const fn is_name_start(byte: u8) -> bool {
+pub(crate) const fn is_name_start(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':')
 }

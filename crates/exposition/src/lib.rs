@@ -25,23 +25,14 @@
 //! ```
 
 mod entry;
-mod error;
-mod float;
 mod format;
 pub mod kubelet;
-mod labels;
 mod lexer;
 mod line;
 mod page;
-mod rates;
-mod reduce;
-mod scrape;
+mod samples;
 
 pub use crate::entry::Series;
-pub use crate::error::{PageError, SyntaxError};
-pub use crate::format::Format;
-pub use crate::labels::LabelsHash;
+pub use crate::format::{Format, PageError, SyntaxError};
 pub use crate::page::{Limits, Page};
-pub use crate::rates::Rates;
-pub use crate::reduce::{InvalidValue, Reduce};
-pub use crate::scrape::{Sample, Samples, Scrape, SeriesSelector};
+pub use crate::samples::{InvalidValue, LabelsHash, Rates, Reduce, Sample, Samples, Scrape, SeriesSelector};

@@ -7,8 +7,8 @@
 use memchr::{memchr, memchr2};
 
 use crate::entry::{Entry, MetricType, Span, Spans};
-use crate::float;
-use crate::format::Format;
+use crate::format::{Format, parse_float};
+use crate::lexer::is_name_start;
 use crate::page::Limits;
 
 /// A decimal number of at most this length, in bytes, is in the range of floats.
@@ -105,7 +105,7 @@ impl<'b> Lines<'b> {
             Some(_) if format == Format::OpenMetrics => return None,
             Some(blank) => (rest.get(..blank)?, Some(timestamp(rest.get(blank.checked_add(1)?..)?)?)),
         };
-        let value = if !self.wanted && is_plain_number(number) { 0.0 } else { float::parse(number)? };
+        let value = if !self.wanted && is_plain_number(number) { 0.0 } else { parse_float(number)? };
         self.previous = line.get(..head)?;
         Some(if self.wanted { Entry::Series { name, series, value, timestamp } } else { Entry::Other })
     }
@@ -212,10 +212,6 @@ fn is_plain_number(text: &[u8]) -> bool {
 fn run(bytes: &[u8], start: usize, part: impl Fn(u8) -> bool) -> usize {
     let length = bytes.get(start..).unwrap_or_default().iter().take_while(|byte| part(**byte)).count();
     start.saturating_add(length)
-}
-
-const fn is_name_start(byte: u8) -> bool {
-    byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':')
 }
 
 const fn is_name_part(byte: u8) -> bool {

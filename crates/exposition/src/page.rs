@@ -3,8 +3,7 @@
 use memchr::{memchr, memchr_iter};
 
 use crate::entry::{self, Entry, Failure, MetricType, Series, Spans};
-use crate::error::PageError;
-use crate::format::Format;
+use crate::format::{Format, PageError};
 use crate::lexer::Lexer;
 use crate::line::Lines;
 

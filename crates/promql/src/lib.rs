@@ -27,11 +27,7 @@
 //! ```
 
 mod answer;
-mod names;
 mod query;
-mod range;
 
-pub use crate::answer::{Answer, AnswerError, Sample};
-pub use crate::names::PodNames;
-pub use crate::query::{Query, QueryError, Tenant, Variables};
-pub use crate::range::RangeAnswer;
+pub use crate::answer::{Answer, AnswerError, RangeAnswer, Sample};
+pub use crate::query::{PodNames, Query, QueryError, Tenant, Variables};

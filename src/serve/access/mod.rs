@@ -26,7 +26,7 @@ use clock::SharedClock;
 use cluster::client::{Client, ClientOptions, Clients};
 use cluster::error::ApiError;
 use cluster::kubeconfig;
-use cluster::reviews::{self as api, Action, ResourceAction, User, Verdict};
+use cluster::permission::{self as api, Action, ResourceAction, User, Verdict};
 
 /// The group for unrestricted access in Kubernetes. Its members may make every request without a review.
 const MASTERS: &str = "system:masters";

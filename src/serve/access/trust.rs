@@ -15,7 +15,7 @@ use super::certificate::{Authorities, AuthoritiesError, Subject};
 use crate::serve::options::{Authentication, FrontProxyHeaders, ServeError, read_file};
 use cluster::client::Client;
 use cluster::error::ApiError;
-use cluster::reviews::User;
+use cluster::permission::User;
 use cluster::typed;
 
 /// The interval between reads of the sources.

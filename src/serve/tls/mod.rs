@@ -25,7 +25,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 
 use super::access::certificate::Subject;
 use super::options::{CERTIFICATE_NAME, CertificateFiles, ServeError, Serving, read_file};
-use cluster::fingerprint::Fingerprint;
+use cluster::user::Fingerprint;
 use cluster::platform;
 
 /// Returns the TLS configuration of the secure port, and its certificates. The caller must run

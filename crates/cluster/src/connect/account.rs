@@ -19,7 +19,7 @@ use super::credentials::{CredentialError, bearer};
 use crate::api_client::Client;
 use crate::decode::DecodeError;
 use crate::error::ApiError;
-use crate::jitter::Jitter;
+use clock::Jitter;
 
 /// The requested lifetime of a token, as in kube-controller-manager. The server may grant a shorter lifetime.
 const LIFE: Duration = Duration::from_hours(1);

@@ -10,9 +10,8 @@
 
 use serde::Deserialize;
 
-use super::DecodeError;
 use super::nesting::Nesting;
-use super::text::Text;
+use super::{DecodeError, Text};
 
 /// A position in the bytes of a JSON value.
 #[derive(Debug)]

@@ -12,9 +12,8 @@ use autoscaling::status::Status;
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::DecodeError;
 use super::cursor::Cursor;
-use super::text::Text;
+use super::{DecodeError, Text};
 
 /// One HPA.
 #[derive(Debug, Clone)]

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use autoscaling::pod::{ConditionStatus, Phase, ReadyCondition};
 use autoscaling::quantity::Quantity;
 use jiff::Timestamp;
+use serde_json::Number;
 
-use super::DecodeError;
 use super::cursor::Cursor;
-use super::text::{QuantityText, Text};
+use super::{DecodeError, Text};
 
 /// The decoded fields of one pod. The store converts it to a compact, interned record.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -145,8 +145,13 @@ fn requests<'a>(resources: &mut Cursor<'a>) -> Result<Vec<(Cow<'a, str>, Quantit
     Ok(requests)
 }
 
+/// The text of a quantity. API servers write strings. As in Go, a number is accepted, and `null` is zero.
 fn quantity<'a>(value: &mut Cursor<'a>) -> Result<Text<'a>, DecodeError> {
-    if value.at_text() { value.text() } else { Ok(value.parse::<QuantityText<'_>>()?.0) }
+    if value.at_text() {
+        return value.text();
+    }
+    let number = value.parse::<Option<Number>>()?;
+    Ok(Text(number.map_or(Cow::Borrowed("0"), |number| number.to_string().into())))
 }
 
 fn read_status<'a>(status: &mut Cursor<'a>, pod: &mut WirePod<'a>) -> Result<(), DecodeError> {

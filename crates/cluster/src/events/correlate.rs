@@ -13,7 +13,7 @@ use autoscaling::event::{EventIntent, EventKind};
 use jiff::Timestamp;
 
 use super::EventTarget;
-use crate::lru::Lru;
+use crate::cache::Lru;
 
 /// Maximum entries of each of the three steps.
 pub(super) const CACHE: usize = 4096;

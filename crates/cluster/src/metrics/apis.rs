@@ -7,7 +7,7 @@ use autoscaling::query::{Api, Query, QueryError};
 use tokio::sync::Semaphore;
 
 use super::breaker::{AttemptResult, Breaker, Change};
-use super::{MetricsOptions, custom};
+use super::{MetricsOptions, values};
 use crate::call::Call;
 use crate::client::{Client, Clients};
 use crate::error::ApiError;
@@ -21,7 +21,7 @@ pub(super) struct Inner {
     pub(super) custom: Arc<Source>,
     pub(super) external: Arc<Source>,
     pub(super) groups: Groups,
-    pub(super) versions: custom::Versions,
+    pub(super) versions: values::Versions,
     pub(super) mapper: Arc<Mapper>,
     total: Semaphore,
     options: MetricsOptions,
@@ -134,7 +134,7 @@ impl Inner {
             resource: Source::new(&clients.resource_metrics, per_api),
             custom: Arc::new(Source::new(&clients.custom_metrics, per_api)),
             external: Arc::new(Source::new(&clients.external_metrics, per_api)),
-            versions: custom::Versions::new(
+            versions: values::Versions::new(
                 clients.discovery.clone(),
                 Arc::clone(&groups.custom),
                 options.version_life,
@@ -160,7 +160,7 @@ impl Inner {
             resource: Source::new(&clients.resource_metrics, 1),
             custom: Arc::clone(&source),
             external: source,
-            versions: custom::Versions::new(
+            versions: values::Versions::new(
                 clients.discovery.clone(),
                 Arc::clone(group),
                 options.version_life,

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use crate::lru::Lru;
+use crate::cache::Lru;
 
 /// Consecutive failures that open the circuit.
 const FAILURES: u32 = 5;

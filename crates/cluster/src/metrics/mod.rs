@@ -7,14 +7,10 @@
 
 mod apis;
 pub mod breaker;
-mod custom;
-mod external;
 pub mod flight;
-#[cfg(fuzzing)]
-pub(super) mod fuzzing;
 mod share;
 mod usage;
-mod wire;
+mod values;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +26,8 @@ use self::share::Shares;
 pub use self::share::{NamespacePods, Sharing};
 use self::usage::Reader;
 pub use self::usage::Snapshot;
+#[cfg(fuzzing)]
+pub(super) use self::values::{CUSTOM_KIND, EXTERNAL_KIND, check_kind, custom_decoder, external_decoder};
 use super::call::SentTime;
 use super::client::Clients;
 use super::mapper::Mapper;
@@ -192,14 +190,14 @@ impl Inner {
                 Ok(Answer::Resource(usage.all()))
             }
             Query::Pods { namespace, metric, selector, metric_selector } => {
-                custom::ask_pods(self, namespace, metric, selector, metric_selector, sent).await
+                values::ask_pods(self, namespace, metric, selector, metric_selector, sent).await
             }
             Query::Object { namespace, group, kind, name, metric, metric_selector } => {
-                let described = custom::DescribedObject { namespace, group, kind, name };
-                custom::ask_object(self, described, metric, metric_selector, sent).await
+                let described = values::DescribedObject { namespace, group, kind, name };
+                values::ask_object(self, described, metric, metric_selector, sent).await
             }
             Query::External { namespace, metric, selector } => {
-                external::fetch(self, namespace, metric, selector, sent).await
+                values::ask_external(self, namespace, metric, selector, sent).await
             }
         }
     }

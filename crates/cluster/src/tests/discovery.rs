@@ -1,13 +1,15 @@
-//! The mapper: from group and kind to resources.
+//! Discovery of resources by the mapper, and API groups in the form of the default metrics groups.
 
 use std::time::Duration;
 
-use autoscaling::query::Query;
+use autoscaling::failure::MetricFailureClass;
+use autoscaling::query::{Answer, Query, QueryError};
 use tokio::time::Instant;
 
 use super::*;
 use crate::mapper::{MapError, Mapper};
-use crate::metrics::{ApiMetrics, Metrics, MetricsOptions};
+use crate::metrics::{ApiMetrics, GroupMetrics, Metrics, MetricsOptions};
+use fake_cluster::metrics::StaticMetrics;
 use fake_cluster::{FaultAction, FaultRule};
 
 #[tokio::test(start_paused = true)]
@@ -135,4 +137,151 @@ async fn cached_groups_are_bounded_and_evicted_groups_are_fetched_again() {
     tokio::time::advance(Duration::from_mins(10)).await;
     mapper.mappings("apps", "Deployment").await.unwrap();
     assert_eq!(mapper.known_groups(), 1);
+}
+
+const GROUP: &str = "models.example.com";
+
+fn group(cluster: &Cluster, versions: &'static [&'static str], options: MetricsOptions) -> GroupMetrics {
+    let adapter = StaticMetrics::new();
+    adapter.set_external(json!({"queue": {"items": [{"metricLabels": {"q": "a"}, "value": "12"}]}}));
+    adapter.set_custom(json!({"waiting": {"items": [{
+        "describedObject": {"kind": "Service", "name": "front", "apiVersion": "v1"}, "value": "3",
+    }]}}));
+    cluster.set_metrics_group(GROUP, versions, Arc::new(adapter));
+    let clients = clients(cluster);
+    let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
+    GroupMetrics::new(&clients, mapper, &GROUP.into(), options)
+}
+
+fn external() -> Query {
+    Query::External { namespace: "shop".into(), metric: "Queue".into(), selector: "q=a".into() }
+}
+
+fn pods() -> Query {
+    Query::Pods {
+        namespace: "shop".into(),
+        metric: "waiting".into(),
+        selector: "app=web".into(),
+        metric_selector: "".into(),
+    }
+}
+
+fn object(kind: &str) -> Query {
+    Query::Object {
+        namespace: "shop".into(),
+        group: "".into(),
+        kind: kind.into(),
+        name: "front".into(),
+        metric: "waiting".into(),
+        metric_selector: "".into(),
+    }
+}
+
+async fn error(metrics: &GroupMetrics, query: Query) -> QueryError {
+    metrics.fetch(query).await.unwrap_err()
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_is_read_in_the_first_known_version_that_it_serves() {
+    for (versions, version) in [
+        (&["v1beta2", "v1beta1"][..], "v1beta2"),
+        (&["v1beta1", "v1beta2"], "v1beta1"),
+        (&["v2", "v1beta1"], "v1beta1"),
+    ] {
+        let cluster = cluster();
+        let metrics = group(&cluster, versions, MetricsOptions::default());
+        metrics.fetch(pods()).await.unwrap();
+        metrics.fetch(object("Namespace")).await.unwrap();
+        let Answer::Custom(values) = metrics.fetch(object("Service")).await.unwrap() else { panic!() };
+        assert_eq!(values[0].value.value(), 3);
+        let paths: Vec<_> =
+            log(&cluster).into_iter().filter(|line| line.contains("/namespaces/shop/")).collect();
+        let base = format!("get /apis/{GROUP}/{version}/namespaces/shop");
+        assert_eq!(
+            paths,
+            [
+                format!("{base}/pods/*/waiting?labelSelector=app%3Dweb"),
+                format!("{base}/metrics/waiting"),
+                format!("{base}/services/front/waiting"),
+            ]
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn external_metric_of_a_group_is_read_without_discovery() {
+    let cluster = cluster();
+    let metrics = group(&cluster, &["v1beta1"], MetricsOptions::default());
+    let Answer::External(values) = metrics.fetch(external()).await.unwrap() else { panic!() };
+    assert_eq!(values[0].value.value(), 12);
+    assert_eq!(
+        log(&cluster),
+        [format!("list /apis/{GROUP}/v1beta1/namespaces/shop/queue?labelSelector=q%3Da")]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_of_a_group_name_it() {
+    let cluster = cluster();
+    let metrics = group(&cluster, &["v1beta3"], MetricsOptions::default());
+    assert_eq!(&*error(&metrics, pods()).await.message, "no known available metric versions found");
+    let options = MetricsOptions::default();
+    let metrics = group(&cluster, &["v1beta1"], options.clone());
+    let no = FaultAction::Text { code: 503, body: "no".to_owned() };
+    cluster.faults().add(FaultRule::new(no).path_prefix("/apis/models.example.com/v1beta1/").times(1));
+    assert_eq!(
+        &*error(&metrics, external()).await.message,
+        "the server is currently unable to handle the request (get Queue.models.example.com)"
+    );
+    cluster.set_discovery(GROUP, false);
+    let metrics = group(&cluster, &["v1beta1"], options);
+    let QueryError { class, message } = error(&metrics, pods()).await;
+    assert_eq!(&*message, "no custom metrics API (models.example.com) registered");
+    assert_eq!(class, MetricFailureClass::ApiNotServed);
+    assert_eq!(
+        &*error(&metrics, external()).await.message,
+        "the server could not find the requested resource (get Queue.models.example.com)"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn group_that_hangs_opens_its_own_circuit_only() {
+    let cluster = cluster();
+    let options = MetricsOptions { timeout: Duration::from_secs(5), per_api: 2, ..MetricsOptions::default() };
+    let metrics = group(&cluster, &["v1beta1"], options.clone());
+    let other = "other.example.com";
+    cluster.set_metrics_group(other, &["v1beta1"], Arc::new(StaticMetrics::new()));
+    let clients = clients(&cluster);
+    let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
+    let other = GroupMetrics::new(&clients, mapper, &other.into(), options);
+    cluster.faults().add(FaultRule::new(FaultAction::Silence).path_prefix("/apis/models.example.com/"));
+    let asked = |n: u32| Query::External {
+        namespace: format!("team-{n}").into(),
+        metric: "queue".into(),
+        selector: "".into(),
+    };
+    let waiting: Vec<_> = (0..6)
+        .map(|n| {
+            let metrics = metrics.clone();
+            tokio::spawn(async move { metrics.fetch(asked(n)).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let start = Instant::now();
+    other.fetch(external()).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    let in_flight = cluster.requests().count(|request| request.path.contains(GROUP));
+    assert_eq!(in_flight, 2, "the limit of the group");
+    for query in waiting {
+        query.await.unwrap().unwrap_err();
+    }
+    assert!(metrics.is_down() && !other.is_down());
+    // One query is sent. The other query is answered with its stored error within a second.
+    let start = Instant::now();
+    let second = async {
+        error(&metrics, asked(1)).await;
+        start.elapsed()
+    };
+    let (_, waited) = futures::join!(error(&metrics, asked(0)), second);
+    assert_eq!((waited, start.elapsed()), (Duration::from_secs(1), Duration::from_secs(5)));
 }

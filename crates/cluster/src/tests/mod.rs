@@ -1,6 +1,5 @@
 //! Tests of the clients against the embedded cluster: over HTTP, in virtual time.
 
-mod adapters;
 mod discovery;
 mod events;
 mod hostile;

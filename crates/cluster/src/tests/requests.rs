@@ -12,7 +12,7 @@ use crate::client::RatePermit;
 use crate::decode;
 use crate::error::ApiError;
 use crate::gate::{Gate, Refusal};
-use crate::reviews;
+use crate::permission;
 use crate::scale::Scales;
 use crate::status::{StatusTarget, Statuses};
 use fake_cluster::{FaultAction, FaultRule};
@@ -315,7 +315,7 @@ async fn reviews_of_made_up_tokens_have_a_rate() {
     let start = Instant::now();
     let made_up = (0..230).map(|number| {
         let client = clients.reviews.clone();
-        async move { reviews::token(&client, &format!("token-{number}"), None).await.unwrap() }
+        async move { permission::token(&client, &format!("token-{number}"), None).await.unwrap() }
     });
     assert!(futures::future::join_all(made_up).await.iter().all(Option::is_none));
     // A burst of 30, then 20 per second.

@@ -96,8 +96,6 @@ pub struct WatchStatus {
     pub namespace: Option<Arc<str>>,
     /// Whether at least one list has been completed.
     pub synced: bool,
-    /// Time since the last event, bookmark or complete list.
-    pub since_last_event: Option<Duration>,
     /// Time since the last event, or since the start of the watch if there was none.
     pub age: Duration,
     /// Whether the server is expected to send a bookmark about once a minute.
@@ -166,7 +164,6 @@ impl Informer {
             resource: Arc::default(),
             namespace: None,
             synced: true,
-            since_last_event: None,
             age: Duration::ZERO,
             bookmarks: true,
             restarts: BTreeMap::new(),
@@ -176,7 +173,6 @@ impl Informer {
         for one in self.watches().map(Handle::status) {
             all.resource = one.resource;
             all.synced &= one.synced;
-            all.since_last_event = all.since_last_event.max(one.since_last_event);
             all.age = all.age.max(one.age);
             all.bookmarks &= one.bookmarks;
             for (reason, count) in one.restarts {
@@ -192,7 +188,7 @@ impl Informer {
 }
 
 impl Handle {
-    pub(super) fn new(resource: Arc<str>, namespace: Option<Arc<str>>) -> Self {
+    pub(crate) fn new(resource: Arc<str>, namespace: Option<Arc<str>>) -> Self {
         let (started, synced) = (Instant::now(), watch::Sender::new(false));
         let shared = Shared { resource, namespace, started, synced, inner: Mutex::default() };
         Self { shared: Arc::new(shared) }
@@ -216,7 +212,6 @@ impl Handle {
             resource: self.resource(),
             namespace: self.shared.namespace.clone(),
             synced: self.is_synced(),
-            since_last_event: inner.last_event.map(|at| at.elapsed()),
             age: inner.last_event.unwrap_or(self.shared.started).elapsed(),
             bookmarks: !inner.without_bookmarks,
             restarts: inner.restarts.clone(),

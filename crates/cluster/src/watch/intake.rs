@@ -1,13 +1,93 @@
-//! Decodes the objects and events of a list or a watch and applies them to the sink.
+//! The resources that can be watched, and the intake of their objects and events from a list or a watch.
+
+use std::fmt::Debug;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 
-use super::{Deleted, Handle, Sink, Watched};
-use crate::decode;
+use super::{Deleted, Handle, Sink};
+use crate::decode::{self, CachedHpa, DecodeError, HpaObject, WirePod};
 use crate::error::{ApiError, Status};
 
+/// A resource that can be watched, in one namespace or in all.
+pub trait Watched: Send + Sync + 'static {
+    /// The decoded object. May borrow from the wire bytes.
+    type Object<'a>;
+
+    /// Path segments of the collection in all namespaces.
+    fn path(&self) -> Vec<&str>;
+    /// The resource with its group, as in RBAC rules and error texts: `pods`,
+    /// `horizontalpodautoscalers.autoscaling`.
+    fn name(&self) -> Arc<str>;
+    /// A label selector. Empty selects everything. An object that no longer matches counts as deleted.
+    fn labels(&self) -> &'static str {
+        ""
+    }
+    /// Decodes one object.
+    fn decode<'a>(&self, object: &'a [u8]) -> Result<Self::Object<'a>, DecodeError>;
+    /// `metadata.resourceVersion`.
+    fn resource_version<'a>(object: &'a Self::Object<'_>) -> &'a str;
+}
+
+/// `pods`
+#[derive(Debug, Default)]
+pub struct Pods;
+
+impl Watched for Pods {
+    type Object<'a> = WirePod<'a>;
+
+    fn path(&self) -> Vec<&str> {
+        vec!["api", "v1", "pods"]
+    }
+
+    fn name(&self) -> Arc<str> {
+        "pods".into()
+    }
+
+    fn decode<'a>(&self, object: &'a [u8]) -> Result<WirePod<'a>, DecodeError> {
+        decode::pod(object)
+    }
+
+    fn resource_version<'a>(object: &'a WirePod<'_>) -> &'a str {
+        &object.resource_version
+    }
+}
+
+/// `horizontalpodautoscalers` of autoscaling/v2
+#[derive(Debug, Default)]
+pub struct Hpas {
+    /// Cached parts of HPAs, which save decoding an unchanged spec again.
+    pub known: Option<Arc<dyn HpaCache>>,
+}
+
+/// The cache of decoded HPAs.
+pub trait HpaCache: Debug + Send + Sync {
+    /// The cached parts of one HPA.
+    fn known(&self, namespace: &str, name: &str) -> Option<CachedHpa>;
+}
+
+impl Watched for Hpas {
+    type Object<'a> = HpaObject;
+
+    fn path(&self) -> Vec<&str> {
+        vec!["apis", "autoscaling", "v2", "horizontalpodautoscalers"]
+    }
+
+    fn name(&self) -> Arc<str> {
+        "horizontalpodautoscalers.autoscaling".into()
+    }
+
+    fn decode(&self, object: &[u8]) -> Result<HpaObject, DecodeError> {
+        decode::decode_cached_hpa(object, |namespace, name| self.known.as_ref()?.known(namespace, name))
+    }
+
+    fn resource_version(object: &HpaObject) -> &str {
+        &object.resource_version
+    }
+}
+
 /// The meaning of one line of a watch.
-pub(super) enum Line {
+pub(crate) enum Line {
     /// An object or a bookmark, with its resourceVersion. Already applied.
     Event { resource_version: String, bookmark: bool },
     /// The initial events are complete up to `resource_version`.
@@ -17,10 +97,10 @@ pub(super) enum Line {
 }
 
 /// Decodes wire bytes and applies them to the sink.
-pub(super) struct Intake<W, S> {
-    pub(super) sink: S,
-    pub(super) handle: Handle,
-    pub(super) watched: W,
+pub(crate) struct Intake<W, S> {
+    pub(crate) sink: S,
+    pub(crate) handle: Handle,
+    pub(crate) watched: W,
 }
 
 impl<W, S> Intake<W, S>
@@ -38,7 +118,7 @@ where
         Sink::<W::Object<'static>>::done(&mut self.sink);
     }
 
-    pub(super) fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
+    pub(crate) fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
         let event = decode::watch_event(line).map_err(ApiError::Decode)?;
         if &*event.kind == "ERROR" {
             return Err(match serde_json::from_slice::<Status>(event.object) {

@@ -7,11 +7,8 @@
 //!
 //! The transitions are in `state`. This file does the I/O.
 
-#[cfg(fuzzing)]
-pub(super) mod fuzzing;
 mod handle;
 mod intake;
-mod resources;
 mod state;
 
 use std::sync::Arc;
@@ -20,17 +17,17 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout_at};
 
-use self::intake::{Intake, Line};
 use self::state::{Machine, Outcome, State};
 use super::body::Lines;
 use super::call::Call;
 use super::client::Client;
 use super::decode::DecodeError;
 use super::error::ApiError;
-use super::jitter::Jitter;
+use clock::Jitter;
 
 pub use handle::{Handle, Informer, Restart, WatchStatus};
-pub use resources::{HpaCache, Hpas, Pods, Watched};
+pub use intake::{HpaCache, Hpas, Pods, Watched};
+pub(super) use intake::{Intake, Line};
 
 /// Objects per page of a list.
 pub(super) const PAGE: &str = "500";
@@ -386,6 +383,3 @@ fn expired(error: &ApiError) -> bool {
         _ => false,
     }
 }
-
-#[cfg(test)]
-mod tests;

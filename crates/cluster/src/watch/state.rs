@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use clock::Backoff;
+use clock::{Backoff, Jitter};
 
 use super::MAX_SILENCE;
-use crate::jitter::Jitter;
 
 /// The first wait after a failure, before jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(800);

@@ -13,10 +13,9 @@ use super::machine::{Action, Elector, Input, Outcome};
 use super::record::Lease;
 use super::state::{CandidateExit, Holder, LeaderState, LeaseLife, LostReason};
 use super::{Heartbeat, JITTER, Timing};
-use clock::SharedClock;
+use clock::{Jitter, SharedClock};
 use cluster::error::ApiError;
 use cluster::gate::Gate;
-use cluster::jitter::Jitter;
 
 /// Maximum attempts to release the Lease.
 const RELEASES: u32 = 3;

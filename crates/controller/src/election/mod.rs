@@ -21,8 +21,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::fingerprint::Fingerprint;
 use cluster::platform;
+use cluster::user::Fingerprint;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -111,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use cluster::fingerprint::Fingerprint;
+    use cluster::user::Fingerprint;
 
     #[test]
     fn record_is_serialized_like_client_go() {

@@ -11,10 +11,10 @@ use tokio::time::sleep;
 use super::intake::{NamespaceIntake, Namespaces, PolicyIntake};
 use super::objects::{GROUP, Kind, VERSION};
 use crate::reconcile::Controller;
+use clock::Jitter;
 use cluster::call::Call;
 use cluster::client::Client;
 use cluster::error::ApiError;
-use cluster::jitter::Jitter;
 use cluster::watch::{Handle, Sink, WatchOptions, watch_of};
 
 /// Interval between checks whether the kinds are served.

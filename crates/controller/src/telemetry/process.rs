@@ -3,7 +3,7 @@
 
 use super::declarations::Families;
 use super::metrics::{NO_LABELS, set};
-use cluster::platform::process::ProcessStatistics;
+use cluster::platform::ProcessStatistics;
 
 /// Updates the metrics to the current values.
 pub(super) fn update(families: &Families) {

@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Amount, Container, FixedHasher, Pod, Sampling, Snapshot, compact, label_hash, plain};
+use super::{Amount, Container, FixedHasher, Pod, Sampling, Snapshot, compact, label_hash, plain_item};
 use crate::decode::{DecodeError, Pairs, Text};
-use crate::metrics::wire::{self, LastTime};
+use crate::metrics::values::{self, LastTime};
 use autoscaling::duration::GoDuration;
 
 /// Decodes the items of one response.
@@ -48,7 +48,7 @@ impl Reader {
     pub(in crate::metrics) fn item(&mut self, item: &[u8]) -> Result<(), DecodeError> {
         self.words_so_far = 0;
         let (containers, amounts) = (self.snapshot.containers.len(), self.snapshot.amounts.len());
-        let plain = std::str::from_utf8(item).ok().and_then(|text| plain::item(text, self));
+        let plain = std::str::from_utf8(item).ok().and_then(|text| plain_item(text, self));
         if let Some(decoded) = plain {
             self.pod(decoded.name, decoded.labels, decoded.timestamp, decoded.window)?;
         } else {
@@ -179,7 +179,7 @@ impl Reader {
     }
 
     fn amount(&mut self, resource: &str, raw: Option<&RawValue>) -> Result<(), DecodeError> {
-        let quantity = wire::quantity(raw)?;
+        let quantity = values::quantity(raw)?;
         let resource = self.word(resource);
         let (milli, format) = (quantity.milli_value(), quantity.format());
         self.snapshot.amounts.push(Amount { resource, format, milli });

@@ -4,7 +4,6 @@
 //! labels. Only snapshots from which pods are selected keep labels.
 
 mod decode;
-mod plain;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use jiff::Timestamp;
 
 pub(super) use self::decode::Reader;
 use super::apis::{FetchError, Inner};
-use super::wire;
+use super::values;
 use crate::call::{Call, SentTime};
 use crate::decode::{ItemScanner, Pairs, Text};
 use crate::error::ApiError;
@@ -81,7 +80,7 @@ impl Snapshot {
         for piece in pieces {
             scanner.push(piece, |item| reader.item(item)).map_err(ApiError::Decode)?;
         }
-        wire::check_kind(scanner.finish().map_err(ApiError::Decode)?, KIND)?;
+        values::check_kind(scanner.finish().map_err(ApiError::Decode)?, KIND)?;
         Ok(reader.finish())
     }
 
@@ -206,6 +205,136 @@ fn index(position: u32) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX)
 }
 
+/// The unread part of an item.
+struct Cursor<'a> {
+    rest: &'a str,
+}
+
+/// The decoded fields of an item. Its containers are already in the reader.
+#[derive(Default)]
+struct Item<'a> {
+    name: &'a str,
+    labels: Option<&'a str>,
+    timestamp: Option<&'a str>,
+    window: Option<&'a str>,
+}
+
+/// Reads an item. `None` if it does not have the plain form. The reader may then hold part of its containers.
+fn plain_item<'a>(text: &'a str, reader: &mut Reader) -> Option<Item<'a>> {
+    let mut cursor = Cursor { rest: text };
+    let mut item = Item::default();
+    let (mut metadata, mut containers) = (false, false);
+    cursor.object(|key, cursor| {
+        match key {
+            "metadata" if !metadata => {
+                metadata = true;
+                cursor.object(|key, cursor| {
+                    match key {
+                        "name" => item.name = cursor.string()?,
+                        "labels" => item.labels = Some(cursor.strings()?),
+                        _ => cursor.skip()?,
+                    }
+                    Some(())
+                })?;
+            }
+            "timestamp" => item.timestamp = Some(cursor.string()?),
+            "window" => item.window = Some(cursor.string()?),
+            "containers" if !containers => {
+                containers = true;
+                cursor.list(|cursor| container(cursor, reader))?;
+            }
+            "metadata" | "containers" => return None,
+            _ => cursor.skip()?,
+        }
+        Some(())
+    })?;
+    cursor.rest.is_empty().then_some(item)
+}
+
+fn container(cursor: &mut Cursor<'_>, reader: &mut Reader) -> Option<()> {
+    let mut name = "";
+    cursor.object(|key, cursor| {
+        match key {
+            "name" => name = cursor.string()?,
+            "usage" => cursor.object(|resource, cursor| reader.plain_amount(resource, cursor.string()?))?,
+            _ => cursor.skip()?,
+        }
+        Some(())
+    })?;
+    reader.container(name);
+    Some(())
+}
+
+impl<'a> Cursor<'a> {
+    fn eat(&mut self, byte: u8) -> Option<()> {
+        if self.rest.as_bytes().first() != Some(&byte) {
+            return None;
+        }
+        self.rest = self.rest.get(1..)?;
+        Some(())
+    }
+
+    /// The members of an object.
+    fn object(&mut self, mut member: impl FnMut(&'a str, &mut Self) -> Option<()>) -> Option<()> {
+        self.eat(b'{')?;
+        if self.eat(b'}').is_some() {
+            return Some(());
+        }
+        loop {
+            let key = self.string()?;
+            self.eat(b':')?;
+            member(key, self)?;
+            if self.eat(b',').is_none() {
+                return self.eat(b'}');
+            }
+        }
+    }
+
+    /// The elements of a list.
+    fn list(&mut self, mut element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        self.eat(b'[')?;
+        if self.eat(b']').is_some() {
+            return Some(());
+        }
+        loop {
+            element(self)?;
+            if self.eat(b',').is_none() {
+                return self.eat(b']');
+            }
+        }
+    }
+
+    /// A string without escapes.
+    fn string(&mut self) -> Option<&'a str> {
+        self.eat(b'"')?;
+        let bytes = self.rest.as_bytes();
+        let end = bytes.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..=0x1f))?;
+        let (text, rest) = self.rest.split_at_checked(end)?;
+        self.rest = rest;
+        self.eat(b'"')?;
+        Some(text)
+    }
+
+    /// An object of strings, in its JSON form.
+    fn strings(&mut self) -> Option<&'a str> {
+        let before = self.rest;
+        self.object(|_, cursor| cursor.string().map(|_| ()))?;
+        before.get(..before.len() - self.rest.len())
+    }
+
+    /// Skips a string, an object of strings or `null`.
+    fn skip(&mut self) -> Option<()> {
+        match self.rest.as_bytes().first()? {
+            b'"' => self.string().map(|_| ()),
+            b'{' => self.strings().map(|_| ()),
+            _ => {
+                self.rest = self.rest.strip_prefix("null")?;
+                Some(())
+            }
+        }
+    }
+}
+
 /// `kind` of the response.
 pub(super) const KIND: &str = "PodMetricsList";
 
@@ -219,7 +348,7 @@ pub(super) async fn fetch(
     sent: &SentTime,
 ) -> Result<Snapshot, FetchError> {
     let call = call(namespace, selector).recording(sent);
-    wire::read(&metrics.resource.client, &metrics.bounded(call), KIND, |item| reader.item(item)).await?;
+    values::read(&metrics.resource.client, &metrics.bounded(call), KIND, |item| reader.item(item)).await?;
     Ok(reader.finish())
 }
 

@@ -1,4 +1,6 @@
 use super::*;
+use crate::error::ApiError;
+use crate::watch;
 
 fn machine() -> Machine {
     Machine::new(true, Duration::from_millis(7_500), Jitter::seeded(1))
@@ -165,4 +167,23 @@ fn retry_after_extends_the_wait_up_to_a_maximum() {
     let wait = |asked| machine().step(Outcome::Failed { retry_after: Some(Duration::from_secs(asked)) });
     assert_eq!(wait(20), Duration::from_secs(20));
     assert_eq!(wait(1_000_000), LONGEST_ASKED_WAIT);
+}
+
+#[test]
+fn version_that_the_server_has_lost_is_recognized_by_cause_or_text() {
+    let expired = |code, reason: &str, cause: Option<&str>, message: &str| {
+        watch::expired(&ApiError::Status {
+            code,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            retry_after: None,
+            cause: cause.map(str::to_owned),
+            generic: false,
+        })
+    };
+    let too_large = "Too large resource version: 9, current: 5";
+    assert!(expired(410, "Expired", None, "too old resource version: 1 (2)"));
+    assert!(expired(504, "Timeout", Some("ResourceVersionTooLarge"), "Timeout: not there yet"));
+    assert!(expired(504, "Timeout", None, too_large));
+    assert!(!expired(504, "Timeout", Some("Other"), "Timeout: not there yet"));
 }

@@ -29,8 +29,8 @@ use crate::reconcile::{Controller, Histories, KeptHistory, Revision};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::{Backoff, SharedClock};
 use cluster::client::Clients;
-use cluster::config_maps::{ConfigMap, ConfigMaps};
 use cluster::error::ApiError;
+use cluster::typed::{ConfigMap, ConfigMaps};
 
 /// Interval between two writes of a ConfigMap.
 pub const EVERY: Duration = Duration::from_secs(15);

@@ -269,7 +269,7 @@ mod tests {
     use super::super::transport::Connect;
     use super::*;
     use cluster::client::ClientOptions;
-    use cluster::fingerprint::Fingerprint;
+    use cluster::user::Fingerprint;
 
     fn here(server: &str, advertised: Option<&str>, bound: Option<&str>) -> Option<String> {
         let config = kube::Config::new(server.parse().unwrap());

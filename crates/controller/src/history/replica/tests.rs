@@ -36,7 +36,7 @@ use crate::store::HpaRecord;
 use crate::telemetry::metrics::Metrics;
 use clock::{Clock, SharedClock, VirtualClock};
 use cluster::client::{ClientOptions, Clients};
-use cluster::fingerprint::Fingerprint;
+use cluster::user::Fingerprint;
 use fake_cluster::Cluster;
 
 /// The response of a scripted leader.

@@ -10,7 +10,7 @@ use tokio::io::DuplexStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::election::Peer;
-use cluster::fingerprint::Fingerprint;
+use cluster::user::Fingerprint;
 
 /// Serves a connection from another process in memory.
 pub type Connect = dyn Fn(DuplexStream, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync;

@@ -1,14 +1,15 @@
-//! A value that is fetched on demand, by one fetch at a time, and cached for a limited time.
-//!
-//! Callers that wait for a fetch share its result, including an error. A hanging server therefore delays all
-//! callers at the same time, not one after the other.
+//! Caches: a value that is fetched on demand, and a map that evicts the least recently used entry.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The cached value and the lock of the fetch in flight.
+/// A value that is fetched by one fetch at a time and cached for a limited time.
+///
+/// Callers that wait for a fetch share its result, including an error. A server that hangs therefore delays all callers
+/// at the same time, not one after the other.
 #[derive(Debug)]
 pub(super) struct CachedFetch<T, E> {
     state: Mutex<State<T, E>>,
@@ -42,8 +43,7 @@ impl<T, E> Default for CachedFetch<T, E> {
 }
 
 impl<T: Clone, E: Clone> CachedFetch<T, E> {
-    /// Returns the cached value if it is younger than `life`. Otherwise fetches it, or waits for the fetch in
-    /// flight.
+    /// Returns the cached value if it is younger than `life`. Otherwise fetches a value, or waits for the fetch in flight.
     pub(super) async fn get(
         &self,
         life: Duration,
@@ -82,8 +82,7 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
         }
     }
 
-    /// Returns the cached value, of any age, while a fetch is in flight or if the last one failed less than
-    /// `pause` ago.
+    /// Returns the cached value, of any age, while a fetch is in flight or if the last fetch failed less than `pause` ago.
     pub(super) fn meanwhile(&self, pause: Duration) -> Option<T> {
         let state = self.state.lock();
         let paused = state.failed.as_ref().is_some_and(|(at, _)| at.elapsed() < pause);
@@ -95,6 +94,72 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
 impl<T: Clone, E> State<T, E> {
     fn value(&self) -> Option<T> {
         self.cached.as_ref().map(|(_, value)| value.clone())
+    }
+}
+
+/// A map of at most `capacity` entries. The map is ordered, which allows the removal of a range of keys.
+#[derive(Debug)]
+pub(crate) struct Lru<K, V> {
+    capacity: usize,
+    uses: u64,
+    entries: BTreeMap<K, (u64, V)>,
+    by_use: BTreeMap<u64, K>,
+}
+
+impl<K: Ord + Clone, V> Lru<K, V> {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { capacity, uses: 0, entries: BTreeMap::new(), by_use: BTreeMap::new() }
+    }
+
+    /// Returns the value of a key, created if absent. Counts as a use.
+    pub(crate) fn get_or_insert_with(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
+        self.touch(key);
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| (0, make()));
+        entry.0 = self.uses;
+        &mut entry.1
+    }
+
+    /// Counts a use of a key. Evicts an entry if the key is new and the map is full.
+    fn touch(&mut self, key: &K) {
+        self.uses += 1;
+        if let Some((used, _)) = self.entries.get(key) {
+            self.by_use.remove(used);
+        } else if self.entries.len() >= self.capacity
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.entries.remove(&oldest);
+        }
+        self.by_use.insert(self.uses, key.clone());
+    }
+
+    /// Returns the value of a key. Does not count as a use.
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    /// Sets the value of a key. Counts as a use.
+    pub(crate) fn insert(&mut self, key: &K, value: V) {
+        self.touch(key);
+        self.entries.insert(key.clone(), (self.uses, value));
+    }
+
+    /// Removes `first` and the keys that follow it in order, up to the first key for which `belongs` is false.
+    pub(crate) fn remove_from(&mut self, first: &K, belongs: impl Fn(&K) -> bool) {
+        let keys = self.entries.range(first..).map(|(key, _)| key).take_while(|key| belongs(key));
+        for key in keys.cloned().collect::<Vec<_>>() {
+            if let Some((used, _)) = self.entries.remove(&key) {
+                self.by_use.remove(&used);
+            }
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.by_use.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 }
 
@@ -118,7 +183,7 @@ mod tests {
             Self { fresh: CachedFetch::default(), fetches: AtomicU32::new(0) }
         }
 
-        /// A fetch takes ten seconds.
+        /// Gets the value with a fetch that takes ten seconds.
         async fn get(&self, works: bool) -> Result<u32, FetchFailure<u32, &'static str>> {
             self.fresh
                 .get(LIFE, async || {
@@ -182,5 +247,35 @@ mod tests {
         assert_eq!(source.fresh.meanwhile(pause), Some(0));
         sleep(pause).await;
         assert_eq!(source.fresh.meanwhile(pause), None);
+    }
+
+    #[test]
+    fn least_recently_used_entry_is_evicted_first() {
+        let mut lru = Lru::new(2);
+        *lru.get_or_insert_with(&"a", || 1) += 10;
+        lru.get_or_insert_with(&"b", || 2);
+        lru.get_or_insert_with(&"a", || 0);
+        lru.get_or_insert_with(&"c", || 3);
+        assert_eq!(lru.len(), 2);
+        assert_eq!(*lru.get_or_insert_with(&"a", || 0), 11);
+        assert_eq!(*lru.get_or_insert_with(&"b", || 7), 7, "was forgotten");
+        lru.insert(&"a", 1);
+        lru.insert(&"d", 4);
+        assert_eq!((lru.get(&"a"), lru.get(&"b"), lru.get(&"d")), (Some(&1), None, Some(&4)));
+        lru.clear();
+        assert_eq!((lru.len(), lru.by_use.len()), (0, 0));
+    }
+
+    #[test]
+    fn range_removal_leaves_no_trace_of_its_keys() {
+        let mut lru = Lru::new(6);
+        for key in ["a", "b1", "b2", "b3", "c", "b"] {
+            lru.insert(&key, key.len());
+        }
+        lru.remove_from(&"b1", |key| key.starts_with('b'));
+        assert_eq!((lru.len(), lru.by_use.len()), (3, 3));
+        assert_eq!((lru.get(&"a"), lru.get(&"b"), lru.get(&"b2")), (Some(&1), Some(&1), None));
+        lru.remove_from(&"d", |_| true);
+        assert_eq!(lru.len(), 3);
     }
 }
