@@ -1,9 +1,9 @@
-//! One API client: its token bucket, its time limits, and its retries.
+//! An API client with its token bucket, time limits and retries.
 //!
-//! A request waits for a token, passes the gate, is authenticated, and is sent. Its time limit starts when it receives
-//! the token. Within that limit, the client retries requests like client-go: any request if the server asks for a retry
-//! (429 or 5xx with `Retry-After`), and a GET if its connection breaks (`reconnects`). Each retry takes a token and
-//! passes the gate again. Watches and upgrades are not retried.
+//! A request waits for a token, passes the gate, is authenticated, and is sent. The time limit of a request starts when
+//! the request receives its token. Within that limit, the client retries requests like client-go: any request if the
+//! server asks for a retry (429 or 5xx with `Retry-After`), and a GET if its connection breaks (`reconnects`). Each
+//! retry takes a token and passes the gate again. Watches and upgrades are not retried.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,16 +32,16 @@ const MAX_ERROR_BODY: usize = 1 << 20;
 const MAX_URL: usize = (u16::MAX - 1) as usize;
 /// Maximum retries of a request. The limit is client-go's.
 const MAX_REPEATS: u32 = 10;
-/// The wait before a retry of a GET with a broken connection. The time is client-go's.
+/// The wait before a GET is retried after its connection broke. The time is client-go's.
 const RECONNECT: Duration = Duration::from_secs(1);
 
 /// The header with the user in whose name a request is sent.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
-/// Sends requests. The URI of a request is a path. The stack prefixes the server's URL.
+/// A service that sends requests. The URI of a request is a path, which the service prefixes with the server's URL.
 pub(super) type HttpService = BoxCloneSyncService<Request<Body>, Response<Incoming>, BoxError>;
 
-/// Receives all requests, for metrics.
+/// Receives the attempts and results of all requests, for metrics.
 pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
     /// Called after each attempt to send a request, with or without a response. A retry is another attempt. A request
     /// that the gate refuses is not an attempt.
@@ -62,7 +62,7 @@ pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// One request that was sent.
+/// One attempt to send a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
     /// The request.
@@ -89,7 +89,7 @@ pub struct Client {
     /// The user in whose name requests are sent.
     pub(super) impersonated: Option<HeaderValue>,
     pub(super) timeout: Duration,
-    /// Whether a GET is retried if its connection breaks. Not set for callers with their own back-off.
+    /// Whether a GET is retried if its connection breaks. False for callers with a back-off of their own.
     pub(super) reconnects: bool,
     pub(super) observer: Option<Arc<dyn RequestObserver>>,
 }
@@ -104,7 +104,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// The same client with a separate token bucket.
+    /// Returns the same client with a separate token bucket.
     #[must_use]
     pub(super) fn with_own_bucket(&self) -> Self {
         Self { bucket: self.bucket.as_ref().map(TokenBucket::another), ..self.clone() }
@@ -116,20 +116,20 @@ impl Client {
         serde_json::from_slice(&body).map_err(|error| ApiError::Decode(error.into()))
     }
 
-    /// The same client without an observer.
+    /// Returns the same client without an observer.
     #[must_use]
     pub fn unobserved(&self) -> Self {
         Self { observer: None, ..self.clone() }
     }
 
-    /// The same client with another default time limit for requests.
+    /// Returns the same client with another default time limit for requests.
     #[must_use]
     pub fn within(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
     }
 
-    /// The same client with requests in the name of `user`. The client needs the permission to impersonate `user`. The
-    /// API server derives the groups of a ServiceAccount from its name.
+    /// Returns a client that sends requests in the name of `user`. The client needs the permission to impersonate
+    /// `user`. The API server derives the groups of a ServiceAccount from its name.
     pub fn impersonating(&self, user: &str) -> Result<Self, ApiError> {
         let value = HeaderValue::from_str(user).map_err(|_| {
             ApiError::Request(format!("the user {user:?} cannot be sent as a header of an impersonation"))
@@ -232,7 +232,7 @@ impl Client {
         clock::after(Instant::now(), call.timeout.unwrap_or(self.timeout))
     }
 
-    /// Changes the rate of the token bucket, if the client has one.
+    /// Changes the rate of the token bucket. No effect without a token bucket.
     pub fn set_rate(&self, per_second: f64) {
         if let Some(bucket) = &self.bucket {
             bucket.set_rate(per_second);
@@ -245,7 +245,7 @@ impl Client {
         }
     }
 
-    /// Sends a request, with its retries.
+    /// Sends a request and retries it if necessary.
     async fn repeat(
         &self,
         call: &Call,
@@ -274,7 +274,7 @@ impl Client {
                 _ => {
                     let error = match earlier {
                         Some(earlier) if is_read => failure.error.after(&earlier),
-                        // The earlier attempt may have been applied, and the last one was not sent.
+                        // The earlier attempt may have been applied, and the last attempt was not sent.
                         Some(earlier) if failure.error.is_unsent() => earlier,
                         _ => failure.error,
                     };
@@ -369,7 +369,7 @@ impl Client {
 pub struct RatePermit {
     /// Start of the wait for the token.
     since: Instant,
-    /// The permission that the gate checks. `None` for a request that needs none.
+    /// The permission that the gate checks. `None` for a request that needs no permission.
     write: Option<WritePermit>,
 }
 
@@ -380,7 +380,7 @@ impl RatePermit {
     }
 }
 
-/// A failed attempt: the error, and the wait before a retry. `None` if the attempt is not retried.
+/// A failed attempt. `repeat_after` is the wait before a retry, or `None` if the attempt is not retried.
 struct Failure {
     error: ApiError,
     repeat_after: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Response bodies with size limits: whole bodies, and watches line by line.
+//! Reads response bodies with size limits: as a whole, or line by line for watches.
 
 use std::io::BufRead as _;
 
@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 
 use super::error::ApiError;
 
-/// The next non-empty piece of a body. `None` at the end.
+/// Reads the next non-empty piece of a body. `None` at the end.
 pub async fn chunk(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
     while let Some(frame) = body.frame().await {
         match frame.map_err(|error| ApiError::from_body(&error))?.into_data() {
@@ -20,7 +20,7 @@ pub async fn chunk(body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
     Ok(None)
 }
 
-/// The whole body. Fails if it has more than `limit` bytes.
+/// Reads the whole body. Fails if the body has more than `limit` bytes.
 pub async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, ApiError> {
     let mut whole = BytesMut::new();
     while let Some(data) = chunk(&mut body).await? {
@@ -32,7 +32,7 @@ pub async fn collect(mut body: Incoming, limit: usize) -> Result<Bytes, ApiError
     Ok(whole.freeze())
 }
 
-/// The first `limit` bytes of an error response. A read error ends the text.
+/// Reads the first `limit` bytes of an error response. A read error ends the text.
 pub async fn prefix(mut body: Incoming, limit: usize) -> Bytes {
     let mut whole = BytesMut::new();
     while let Ok(Some(data)) = chunk(&mut body).await {
@@ -45,7 +45,7 @@ pub async fn prefix(mut body: Incoming, limit: usize) -> Bytes {
     whole.freeze()
 }
 
-/// The message of a Status, or the text of a short response. `None` for any other body.
+/// Returns the message of a Status, or the text of a response of at most 512 bytes. `None` for any other body.
 pub fn error_text(body: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Status {
@@ -67,13 +67,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Lines of at most `limit` bytes.
+    /// Creates a reader of lines of at most `limit` bytes.
     pub fn new(body: Incoming, limit: usize) -> Self {
         Self { body, arrived: LineBuffer::default(), limit }
     }
 
-    /// The next non-empty line, without its line end. `None` if the server ended the watch. An incomplete
-    /// last line is dropped because the connection has ended.
+    /// Reads the next non-empty line, without its line end. `None` if the server ended the watch. Drops an incomplete
+    /// last line.
     pub async fn next(&mut self) -> Result<Option<BytesMut>, ApiError> {
         loop {
             if let Some(line) = self.arrived.take_line() {
@@ -104,7 +104,7 @@ impl LineBuffer {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// The next complete, non-empty line, without its line end.
+    /// Removes and returns the next complete, non-empty line, without its line end.
     pub fn take_line(&mut self) -> Option<BytesMut> {
         loop {
             let mut unsearched = self.bytes.get(self.searched..).unwrap_or_default();

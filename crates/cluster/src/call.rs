@@ -1,4 +1,4 @@
-//! One request as data: method, path, name in error texts, and limits.
+//! A request as data: its method, path, name in error texts, and limits.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,8 @@ use http::{Method, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
-/// The characters that are encoded in a path segment: those of Go without `*`, which custom metrics paths contain.
+/// The characters that are encoded in a path segment, as in Go, except for `*`, which occurs in paths of custom
+/// metrics.
 pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -24,19 +25,19 @@ pub(super) const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'*');
 
-/// The characters that are encoded in a query: those of Go's `url.QueryEscape` without the space, which becomes `+`.
+/// The characters that are encoded in a query, as in Go's `url.QueryEscape`, except for the space, which becomes `+`.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
 
 /// The default size limit of a response, in bytes. An object in etcd has at most 1.5 MiB.
 pub const DEFAULT_LIMIT: usize = 4 << 20;
 
-/// One request.
+/// A request to the API server.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub(super) method: Method,
-    /// Path and query, encoded.
+    /// The encoded path and query.
     pub(super) path: String,
-    /// The resource in error texts: `pods.metrics.k8s.io`. Empty for a request without a resource.
+    /// The resource in error texts, such as `pods.metrics.k8s.io`. Empty for a request without a resource.
     pub(super) resource: Arc<str>,
     /// `scale` or `status`. Empty for the object itself.
     subresource: &'static str,
@@ -46,7 +47,7 @@ pub struct Call {
     pub(super) name: String,
     pub(super) body: Bytes,
     pub(super) content_type: &'static str,
-    /// The time limit. Defaults to the client's time limit.
+    /// The time limit. `None` means the time limit of the client.
     pub(super) timeout: Option<Duration>,
     pub(super) limit: usize,
     pub(super) sent: SentTime,
@@ -65,7 +66,7 @@ impl SentTime {
         let _ = self.0.set(Instant::now());
     }
 
-    /// The time at which the request was sent. `None` if it has not been sent yet.
+    /// Returns the time at which the request was sent. `None` if it has not been sent yet.
     pub fn at(&self) -> Option<Instant> {
         self.0.get().copied()
     }
@@ -87,7 +88,7 @@ impl Call {
         Self { body: body.into(), content_type, ..Self::new(method, segments) }
     }
 
-    /// The request of a typed client. Its path names the object in error texts and metrics.
+    /// Creates the request of a typed client. Error texts and metrics name the object by its path.
     pub(super) fn from_request(method: Method, uri: &Uri, body: Bytes) -> Self {
         let content_type = if body.is_empty() { "" } else { "application/json" };
         // kube starts each query with an empty parameter.
@@ -148,7 +149,7 @@ impl Call {
         self
     }
 
-    /// Sets the name in error texts: the resource with its group, and the object's name or an empty string.
+    /// Sets the name in error texts: the resource with its group, and the name of the object, which may be empty.
     #[must_use]
     pub fn about(mut self, resource: impl Into<Arc<str>>, name: &str) -> Self {
         self.resource = resource.into();
@@ -156,15 +157,15 @@ impl Call {
         self
     }
 
-    /// Sets the subresource. Metrics include it, error texts do not.
+    /// Sets the subresource, which appears in metrics but not in error texts.
     #[must_use]
     pub fn subresource(mut self, subresource: &'static str) -> Self {
         self.subresource = subresource;
         self
     }
 
-    /// Sets the name in metrics, for resources that users can name. Otherwise the number of label values would be
-    /// unbounded.
+    /// Sets the name in metrics. Resources that users can name need it, because the number of label values would
+    /// otherwise be unbounded.
     #[must_use]
     pub fn counted_as(mut self, resource: impl Into<Arc<str>>) -> Self {
         self.counted_as = Some(resource.into());
@@ -185,31 +186,31 @@ impl Call {
         self
     }
 
-    /// Records the send time in `sent`: the time after the wait for a token.
+    /// Records the send time in `sent`. The wait for a token ends before the send time.
     #[must_use]
     pub(super) fn recording(mut self, sent: &SentTime) -> Self {
         self.sent = sent.clone();
         self
     }
 
-    /// Path and query, encoded.
+    /// Returns the encoded path and query.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The namespace of the request, as encoded in the path. Empty for a request without a namespace.
+    /// Returns the namespace of the request, as encoded in the path. Empty for a request without a namespace.
     pub fn namespace(&self) -> &str {
         let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
         let rest = path.split_once("/namespaces/").map_or("", |(_, rest)| rest);
         rest.split_once('/').map_or(rest, |(namespace, _)| namespace)
     }
 
-    /// The HTTP method.
+    /// Returns the HTTP method.
     pub fn method(&self) -> &Method {
         &self.method
     }
 
-    /// The RBAC verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    /// Returns the RBAC verb: `get`, `list`, `watch`, `create`, `update`, `patch` or `delete`.
     pub fn verb(&self) -> &'static str {
         match self.method {
             Method::POST => "create",
@@ -222,13 +223,13 @@ impl Call {
         }
     }
 
-    /// Whether the request is a watch.
+    /// Returns whether the request is a watch.
     pub fn is_watch(&self) -> bool {
         let query = self.path.split_once('?').map_or("", |(_, query)| query);
         query.split('&').any(|parameter| parameter == "watch=true")
     }
 
-    /// The name of the request in metrics. The number of such names is bounded.
+    /// Returns the name of the request in metrics. The number of such names is bounded.
     pub fn counted(&self) -> RequestName {
         match &self.counted_as {
             Some(name) => RequestName::Resource(Arc::clone(name), ""),
@@ -237,7 +238,7 @@ impl Call {
         }
     }
 
-    /// The first segment of a path without a resource, or `/` for an unknown segment.
+    /// Returns the first segment of a path without a resource, or `/` for an unknown segment.
     fn root(&self) -> &'static str {
         let path = self.path.split_once('?').map_or(&*self.path, |(path, _)| path);
         let root = path.split('/').nth(1).unwrap_or_default();
@@ -248,8 +249,7 @@ impl Call {
     }
 }
 
-/// The parts of the path of an object or a collection:
-/// `/apis/apps/v1/namespaces/shop/deployments/web/scale`.
+/// The parts of the path of an object or a collection, such as `/apis/apps/v1/namespaces/shop/deployments/web/scale`.
 pub(super) struct ObjectPath<'a> {
     /// The API group. Empty for the core group.
     pub(super) group: &'a str,
@@ -262,7 +262,7 @@ pub(super) struct ObjectPath<'a> {
 }
 
 impl<'a> ObjectPath<'a> {
-    /// `None` for any other path, such as a path of discovery.
+    /// Parses a path. `None` for other paths, such as those of discovery.
     pub(super) fn parse(path: &'a str) -> Option<Self> {
         let mut segments = path.trim_matches('/').split('/');
         let group = match segments.next()? {
@@ -283,10 +283,10 @@ impl<'a> ObjectPath<'a> {
 /// The name of a request in metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestName {
-    /// A resource as in error texts, and its subresource: `deployments/scale`. The name may cover many resources:
-    /// `*.external.metrics.k8s.io`.
+    /// A resource as in error texts, and its subresource, such as `deployments/scale`. The name can cover many
+    /// resources, such as `*.external.metrics.k8s.io`.
     Resource(Arc<str>, &'static str),
-    /// A path without a resource: `/apis`.
+    /// A path without a resource, such as `/apis`.
     As(&'static str),
 }
 

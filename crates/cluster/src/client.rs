@@ -1,5 +1,6 @@
-//! The API clients. All share one write gate. Clients with the same credentials share one connection pool, except for
-//! the client of the Lease. As in the built-in controller, each client with a rate limit has a separate token bucket.
+//! The API clients. All clients share one write gate. Clients with the same credentials share one connection pool,
+//! except for the client of the Lease. As in the built-in controller, each client with a rate limit has a separate
+//! token bucket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use clock::Jitter;
 pub use super::api_client::{Attempt, Client, RatePermit, RequestObserver};
 pub use super::connect::ClientError;
 
-/// The minimum burst of discovery, which is rare and comes in bursts. The value is client-go's.
+/// The minimum burst of discovery, whose requests are rare and come in bursts. The value is client-go's.
 const DISCOVERY_BURST: u32 = 200;
 
 /// Options of the clients.
@@ -30,8 +31,8 @@ pub struct ClientOptions {
     pub qps: f32,
     /// `--kube-api-burst`: requests per client without a wait.
     pub burst: u32,
-    /// `--status-qps`: status writes per second, above 0. `None` starts with the rate of the other clients
-    /// and adapts to the number of HPAs.
+    /// `--status-qps`: status writes per second, above 0. With `None`, the rate starts at `qps` and then follows the
+    /// number of HPAs.
     pub status_qps: Option<f32>,
     /// The `User-Agent` header.
     pub user_agent: String,
@@ -39,7 +40,7 @@ pub struct ClientOptions {
     pub request_timeout: Duration,
     /// The write gate.
     pub gate: Arc<Gate>,
-    /// Receives all requests.
+    /// Receives the attempts and results of all requests.
     pub observer: Option<Arc<dyn RequestObserver>>,
     /// Time limits of a credential plugin.
     pub plugin_limits: PluginLimits,
@@ -55,7 +56,7 @@ pub struct ServiceAccount {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// Spreads the token refreshes of replicas.
+    /// Spreads the token refreshes of replicas over time.
     pub jitter: Jitter,
 }
 
@@ -79,7 +80,7 @@ impl Default for ClientOptions {
 /// All clients. Clones share their connections and limits.
 #[derive(Debug, Clone)]
 pub struct Clients {
-    /// Scale subresources.
+    /// Requests for scale subresources.
     pub scale: Client,
     /// metrics.k8s.io
     pub resource_metrics: Client,
@@ -87,25 +88,28 @@ pub struct Clients {
     pub custom_metrics: Client,
     /// external.metrics.k8s.io
     pub external_metrics: Client,
-    /// Events, and single objects.
+    /// Requests for events and for single objects.
     pub core: Client,
     /// Status writes. By default the rate follows the number of HPAs.
     pub status: Client,
-    /// Discovery: groups, versions and resources.
+    /// Discovery of groups, versions and resources.
     pub discovery: Client,
     /// Lists and watches. No token bucket.
     pub watch: Client,
-    /// The Lease. No token bucket and separate connections, so that no other request can delay a renewal.
+    /// The Lease. The client has no token bucket and separate connections, so that no other request can delay a
+    /// renewal.
     pub lease: Client,
-    /// Token and access reviews. A separate token bucket, because unauthenticated clients can cause reviews.
+    /// Token and access reviews. The client has a separate token bucket, because unauthenticated clients can cause
+    /// reviews.
     pub reviews: Client,
     /// Events about a replica that withholds writes because of another controller. No token bucket.
     pub notices: Client,
-    /// The objects of the guard against the built-in controller: certificates, webhook and policies.
+    /// The objects of the guard against the built-in controller: its certificates, webhook and policies.
     pub guard: Client,
-    /// The checkpoint of histories. A separate token bucket, so that large writes delay no other request.
+    /// The checkpoint of histories. The client has a separate token bucket, so that large writes delay no other
+    /// request.
     pub checkpoint: Client,
-    /// The gate for all writes.
+    /// The gate that all writes pass.
     pub gate: Arc<Gate>,
     source: Option<Arc<Source>>,
     /// The identity for requests to controllers. `None` if requests carry no identity.
@@ -138,8 +142,8 @@ impl Clients {
         Ok(Self { user: Some(Arc::new(User::new(config.auth_info.clone(), source))), ..self })
     }
 
-    /// Runs the credential plugin, if one is configured. The first request would also run the plugin, but
-    /// within the time limit of the request. A separate call gives the user time to log in.
+    /// Runs the credential plugin, if one is configured. The first request would also run the plugin, but within the
+    /// time limit of the request, which may be too short for a login.
     pub async fn log_in(&self) -> Result<(), PluginError> {
         match &self.source {
             Some(source) => source.log_in().await,
@@ -147,7 +151,7 @@ impl Clients {
         }
     }
 
-    /// Creates clients over any connector of byte streams. The server's URL is `http://embedded/`.
+    /// Creates clients over a connector of byte streams. The server's URL is `http://embedded/`.
     pub fn over<C>(connector: C, options: &ClientOptions) -> Result<Self, ClientError>
     where
         C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -160,9 +164,9 @@ impl Clients {
         Self::on(connect::over(connector, base.clone()), lease, |_| Ok(None), base, options)
     }
 
-    /// Creates the clients over a stack. `acting` receives a client that may request tokens. If a
-    /// ServiceAccount is configured, `acting` returns the stack for all requests that do not use the
-    /// configured credentials.
+    /// Creates the clients over the services `http` and `lease`. `acting` receives a client that may request tokens. If
+    /// a ServiceAccount is configured, `acting` returns the service for all requests that do not use the configured
+    /// credentials.
     fn on(
         http: HttpService,
         lease: HttpService,
@@ -217,7 +221,7 @@ impl Clients {
     }
 }
 
-/// A rate as a number of requests, rounded up. Saturates.
+/// Rounds a rate up to a whole number of requests.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast from a float saturates")]
 fn whole(rate: f32) -> u32 {
     rate.ceil() as u32

@@ -1,4 +1,4 @@
-//! Additional exports, compiled only for the fuzz targets.
+//! Functions for the fuzz targets, compiled only for them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::metrics::{CUSTOM_KIND, EXTERNAL_KIND, Snapshot, check_kind, custom_de
 use super::status::StatusTarget;
 use super::watch::{Handle, Intake, Line, Sink, Watched};
 
-/// The envelope of a list, and its items.
+/// The envelope and the items of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct List {
     /// `kind`.
@@ -49,7 +49,7 @@ pub fn list(pieces: &[&[u8]]) -> Result<List, ApiError> {
     })
 }
 
-/// Creates the error for a response to a read of pod metrics, or to a status write if `write` is set.
+/// Creates the error for a response to a status write if `write` is set, and otherwise to a read of pod metrics.
 pub fn error(
     write: bool,
     code: StatusCode,
@@ -69,7 +69,7 @@ pub fn error(
     ApiError::from_answer(&call, code, content_type, wait, answer)
 }
 
-/// The body of a status write.
+/// Returns the body of a status write.
 pub fn status_body(target: StatusTarget<'_>, status: &Status) -> Result<Vec<u8>, ApiError> {
     target.body(status)
 }
@@ -106,12 +106,12 @@ fn decoded<T>(
     Ok(items)
 }
 
-/// The meaning of one line of a watch.
+/// The decoded meaning of one line of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodedLine {
     /// An object or a bookmark, with its resourceVersion.
     Event(String),
-    /// The end of the initial events, with its resourceVersion.
+    /// The bookmark that ends the initial events, with its resourceVersion.
     InitialEventsEnd(String),
     /// A line without a usable resourceVersion, or with an unknown type.
     Skipped,
@@ -119,7 +119,7 @@ pub enum DecodedLine {
     Failed(ApiError),
 }
 
-/// Decodes a watch from pieces of its body, up to the first error.
+/// Decodes a watch from the pieces of its body, up to the first error. Returns the sink and the decoded lines.
 pub fn watch<W, S>(pieces: &[&[u8]], sink: S) -> (S, Vec<DecodedLine>)
 where
     W: Watched + Default,

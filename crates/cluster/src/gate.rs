@@ -1,11 +1,10 @@
 //! The write gate. Every request that could change the cluster passes the gate immediately before it is sent.
 //!
-//! The gate sits below the token buckets, immediately before authentication and the connection, so closing the gate
-//! also stops requests that already wait. An admitted write that only the leader may send is aborted if it has no
+//! A request passes the gate after it has received its token and before it is authenticated. Closing the gate therefore
+//! also stops requests that wait for a token. An admitted write that only the leader may send is aborted if it has no
 //! response at the renew deadline. Three independent reasons close the gate: `--dry-run`, another controller that acts
-//! on the same objects, and a Lease that this replica does not hold or may have lost. A controller that is in charge of
-//! only some HPAs also attaches a [`WritePermit`] to every write about an HPA. The gate checks the permit for each
-//! attempt.
+//! on the same objects, and a Lease that another replica holds or may hold. A controller that is in charge of only some
+//! HPAs also attaches a [`WritePermit`] to every write about an HPA. The gate checks the permit for each attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,11 +20,11 @@ use tower::{BoxError, Layer, Service};
 
 use super::call::ObjectPath;
 
-/// The reason for refusing writes. `Display` appears in logs and never in a condition, because a refused
-/// write is not a response of the server.
+/// The reason for refusing writes. Its text appears in logs but never in a condition, because the server has not
+/// refused the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// `--dry-run`: decisions are computed but not written.
+    /// `--dry-run` is set, so decisions are computed but not written.
     DryRun,
     /// Another replica is the leader or may be the leader.
     NotLeader,
@@ -35,19 +34,20 @@ pub enum Refusal {
     NotInCharge,
 }
 
-/// Whether a write about one HPA is permitted.
+/// The permission of writes about one HPA.
 pub trait Permission: fmt::Debug + Send + Sync + 'static {
-    /// Called immediately before each attempt to send the write. Must not block.
+    /// Returns whether the write is permitted. Called immediately before each attempt to send the write. Must not
+    /// block.
     fn may_write(&self) -> bool;
 }
 
-/// The permission of a write, as an extension of its request.
+/// The permission of a write, attached to its request as an extension.
 #[derive(Debug, Clone)]
 pub struct WritePermit(pub Arc<dyn Permission>);
 
 /// Issues the permissions for writes about HPAs.
 pub trait Permits: fmt::Debug + Send + Sync + 'static {
-    /// The permission for the writes of the current sync of an HPA.
+    /// Returns the permission for the writes of the current sync of an HPA.
     fn permit(&self, namespace: &Arc<str>, name: &Arc<str>) -> WritePermit;
 }
 
@@ -58,13 +58,13 @@ pub enum Writes {
     Autoscaling,
     /// Events about a replica that withholds writes because of another controller.
     Notices,
-    /// The leader's checkpoint of histories. The leader writes it even while it withholds other writes.
+    /// The leader's checkpoint of histories, which the leader writes even while it withholds other writes.
     Checkpoint,
     /// The Lease.
     Lease,
-    /// Creation of the ServiceAccount that the controller acts as. Standbys need it too.
+    /// The creation of the ServiceAccount that the controller acts as, which standbys need too.
     Account,
-    /// The certificates of the guard against the built-in controller. Standbys need them too.
+    /// The certificates of the guard against the built-in controller, which standbys need too.
     Guard,
 }
 
@@ -91,10 +91,10 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Verb and resource of a request, as in RBAC rules: (`update`, `deployments/scale`).
+/// Verb and resource of a request as in RBAC rules, such as (`update`, `deployments/scale`).
 pub type VerbAndResource = (&'static str, String);
 
-/// The write gate: open, or closed for at least one reason. The gate can change while requests are in flight.
+/// The write gate, which is open or closed for at least one reason. The gate can change while requests are in flight.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -135,7 +135,7 @@ impl Gate {
         self.state.lock().needs_permits = true;
     }
 
-    /// Removes a reason. The gate is open when no reason is left.
+    /// Removes a reason for refusing writes. The gate is open when no reason is left.
     pub fn open_for(&self, reason: Refusal) {
         self.state.lock().closed.remove(&reason);
     }
@@ -146,17 +146,17 @@ impl Gate {
         self.deadline_changed.notify_waiters();
     }
 
-    /// The deadline of the right to write, unless the Lease is renewed. `None` without leader election.
+    /// Returns the deadline of the right to write, unless the Lease is renewed. `None` without leader election.
     pub fn leading_until(&self) -> Option<Instant> {
         self.state.lock().leads_until
     }
 
-    /// The reason for refusing writes about HPAs. `None` if they are currently permitted.
+    /// Returns the reason for refusing writes about HPAs. `None` if such writes are currently permitted.
     pub fn refusal(&self) -> Option<Refusal> {
         self.state.lock().refusal(Writes::Autoscaling)
     }
 
-    /// The number of refused requests, by verb and resource.
+    /// Returns the number of refused requests, by verb and resource.
     pub fn refused(&self) -> BTreeMap<VerbAndResource, u64> {
         self.state.lock().refused.clone()
     }
@@ -181,10 +181,10 @@ impl Gate {
         Err(refusal)
     }
 
-    /// Waits until the right to write has ended.
+    /// Waits until the deadline of the right to write has passed.
     async fn lost(&self) {
         loop {
-            // Subscribes before it reads the deadline, so it misses no change in between.
+            // The notification is requested before the deadline is read, so no change in between is missed.
             let deadline_changed = self.deadline_changed.notified();
             match self.leading_until() {
                 None => deadline_changed.await,
@@ -205,7 +205,7 @@ impl Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteDeadline {
     Unlimited,
-    /// The end of leadership.
+    /// The request is aborted at the end of leadership.
     Leadership,
 }
 
@@ -217,7 +217,7 @@ impl State {
     }
 }
 
-/// Whether a request cannot change anything. True for reads, and for POSTs that only request a review or a
+/// Returns whether a request cannot change the cluster. True for reads, and for POSTs that only request a review or a
 /// token.
 fn is_read_only(method: &Method, path: &str) -> bool {
     let asks = |path: &str| {
@@ -238,8 +238,8 @@ fn verb(method: &Method) -> &'static str {
     }
 }
 
-/// `deployments/scale` for `/apis/apps/v1/namespaces/shop/deployments/web/scale`. A path of any other form is
-/// returned unchanged.
+/// Returns `deployments/scale` for `/apis/apps/v1/namespaces/shop/deployments/web/scale`. Returns a path of another
+/// form unchanged.
 fn resource(path: &str) -> String {
     match ObjectPath::parse(path) {
         Some(ObjectPath { resource, subresource: "", .. }) => resource.to_owned(),
@@ -260,7 +260,7 @@ impl<S> Layer<S> for GateLayer {
     }
 }
 
-/// A service behind a [`Gate`]. Refused and aborted requests fail with [`Refusal`].
+/// A service behind a [`Gate`]. Refused and aborted requests fail with a [`Refusal`].
 #[derive(Debug, Clone)]
 pub struct GateService<S> {
     gate: Arc<Gate>,
@@ -293,8 +293,8 @@ where
         }
         let gate = Arc::clone(&self.gate);
         Box::pin(async move {
-            // The deadline is checked first. After a suspension of the process, a connection that becomes
-            // ready after the deadline must not be used.
+            // The deadline is checked first, because after a suspension of the process a connection may become ready
+            // after the deadline. It must not be used.
             tokio::select! {
                 biased;
                 () = gate.lost() => Err(Refusal::NotLeader.into()),

@@ -1,8 +1,9 @@
-//! The requests of the controller and of `why` to the cluster, each with its caller and the required permission.
+//! The requests of the controller and of `why` to the cluster. The table lists the caller and the required permission
+//! of each request.
 //!
 //! The controller sends requests to the API server only through this crate. Every request belongs to one of the
-//! [`client::Clients`], waits for a token of that client's bucket, if the client has one, and passes the [`gate::Gate`]
-//! if it could change anything. Errors are [`error::ApiError`] with the texts of Go's client, because users and alerts
+//! [`client::Clients`] and waits for a token if that client has a token bucket. A request that could change the cluster
+//! passes the [`gate::Gate`]. Errors are [`error::ApiError`] with the texts of Go's client, because users and alerts
 //! match these texts.
 //!
 //! | request | caller | RBAC: verb, resource |
@@ -42,8 +43,8 @@
 //! | `POST /apis/authentication.k8s.io/v1/selfsubjectreviews` | `app` | none (granted to all authenticated users) |
 //!
 //! Leases, ConfigMaps, reviews, token requests, the requests of `forward` and the objects of the handover guard go
-//! through kube's typed client ([`typed`]) over the same [`client::Clients`]. All other requests are on hot paths, or
-//! users see their error texts.
+//! through kube's typed client ([`typed`]) over the same [`client::Clients`]. All other requests are frequent, or their
+//! error texts are visible to users.
 //!
 //! Scales and statuses of HPAs are never patched, because the built-in role does not permit patches. A PUT with the
 //! resourceVersion that was read conflicts in the same cases as in the built-in controller.

@@ -1,9 +1,9 @@
-//! One token bucket per client, as in kube-controller-manager (`--kube-api-qps`, `--kube-api-burst`), and one
-//! for status writes with a rate that grows with the number of HPAs (`--status-qps`).
+//! Token buckets of the clients, as in kube-controller-manager (`--kube-api-qps`, `--kube-api-burst`). The rate of
+//! status writes grows with the number of HPAs unless `--status-qps` is set.
 //!
 //! A request reserves a token on arrival. When a reserved token becomes available, the next namespace in turn receives
-//! it, so the requests of one namespace proceed in order of arrival and no namespace waits behind all requests of
-//! another. The clock is tokio's, which supports virtual time.
+//! it. The requests of one namespace therefore proceed in order of arrival, and no namespace waits behind all requests
+//! of another. The time is that of tokio's clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct TokenBucket {
 struct State {
     per_second: f64,
     burst: f64,
-    /// Tokens at `at`. Negative while requests wait for reserved tokens.
+    /// The number of tokens at `at`. Negative while requests wait for reserved tokens.
     tokens: f64,
     at: Instant,
     /// Waiting requests, in order of arrival within a namespace. Namespaces take turns.
@@ -38,15 +38,15 @@ struct State {
 /// A request that waits for a token.
 #[derive(Debug)]
 struct Waiting {
-    /// The time at which its reserved token becomes available.
+    /// The time at which the reserved token of this request becomes available.
     available: Instant,
-    /// Delivers a token that was reserved by another request.
+    /// Delivers a token that another request has reserved.
     grant: oneshot::Sender<()>,
 }
 
 impl TokenBucket {
-    /// Creates a full bucket of `burst` tokens, refilled at `per_second`. `None` (no limit) unless both are
-    /// above zero. As in client-go, a QPS of zero or less disables the limit.
+    /// Creates a full bucket of `burst` tokens that is refilled at the rate `per_second`. `None` (no limit) unless both
+    /// values are above zero. As in client-go, a QPS of zero or less disables the limit.
     pub fn new(per_second: f32, burst: u32) -> Option<Self> {
         (per_second > 0.0 && burst > 0).then(|| {
             let (per_second, burst) = (f64::from(per_second), f64::from(burst));
@@ -74,8 +74,8 @@ impl TokenBucket {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Sets the refill rate to `per_second`, which must be above zero, and raises the burst to one second's
-    /// tokens if it is lower. Requests that already wait keep their times.
+    /// Sets the refill rate to `per_second`, which must be above zero. Raises a lower burst to the tokens of one
+    /// second. Requests that already wait keep their times.
     pub fn set_rate(&self, per_second: f64) {
         let mut state = self.state.lock();
         state.refill(Instant::now());
@@ -83,8 +83,8 @@ impl TokenBucket {
         state.burst = state.burst.max(per_second);
     }
 
-    /// Takes one token on behalf of a namespace, waiting if necessary. The empty namespace means requests
-    /// without a namespace. A caller that stops waiting returns its token.
+    /// Waits for a token on behalf of a namespace. Requests without a namespace use the empty string. A caller that
+    /// stops waiting returns its token.
     pub async fn take(&self, namespace: &str) {
         let (namespace, number, mut available, mut granted) = {
             let now = Instant::now();
@@ -127,9 +127,9 @@ impl State {
         Duration::try_from_secs_f64(-self.tokens / self.per_second).unwrap_or(Duration::MAX)
     }
 
-    /// Delivers the available token of a waiting request to the request that is next in turn, in exchange for the
-    /// reserved token of that request. Returns the time at which the exchanged token is available. `None` if the
-    /// waiting request itself is next, or already has its token.
+    /// Delivers the available token of a waiting request to the request that is next in turn. The waiting request gets
+    /// the reserved token of that request in exchange. Returns the time at which the exchanged token is available.
+    /// `None` if the waiting request itself is next, or already has a token.
     fn serve(&mut self, namespace: &str, number: u64) -> Option<Instant> {
         self.waiting.get_mut(namespace, &number)?;
         let (_, next, Waiting { available, grant }) = self.waiting.pop()?;
@@ -149,14 +149,14 @@ impl State {
     }
 }
 
-/// The rate of status writes per second if `--status-qps` is unset: two per HPA and sync period, at most 500,
-/// and at least `at_least`, which is `--kube-api-qps`.
+/// Returns the rate of status writes per second if `--status-qps` is unset: two per HPA and sync period, at most 500,
+/// and at least `at_least`, the value of `--kube-api-qps`.
 pub fn status_rate(hpas: usize, period: Duration, at_least: f64) -> f64 {
     let hpas = f64::from(u32::try_from(hpas).unwrap_or(u32::MAX));
     (2.0 * hpas / period.as_secs_f64()).min(MAX_AUTOMATIC_STATUS_RATE).max(at_least)
 }
 
-/// A reserved token. Returned on drop.
+/// A reserved token, which returns to the bucket on drop.
 struct Reservation<'a> {
     bucket: &'a TokenBucket,
     namespace: &'a str,

@@ -1,4 +1,4 @@
-//! Lists that are read once, page by page and item by item. Memory holds one item, not the whole list.
+//! Reads lists page by page and item by item. Memory contains one item at a time, not the whole list.
 
 use super::call::Call;
 use super::client::Client;
@@ -6,16 +6,16 @@ use super::decode::DecodeError;
 use super::error::ApiError;
 use super::watch::{MAX_PAGE, PAGE, PAGE_TIMEOUT};
 
-/// The collection to read.
+/// A collection of objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Collection<'a> {
-    /// API group. Empty for the core group.
+    /// The API group. Empty for the core group.
     pub group: &'a str,
-    /// Version.
+    /// The version of the API group.
     pub version: &'a str,
     /// The namespace. `None` reads all namespaces.
     pub namespace: Option<&'a str>,
-    /// Plural name.
+    /// The plural name of the resource.
     pub resource: &'a str,
     /// A field selector. Empty selects everything.
     pub fields: &'a str,
@@ -42,8 +42,8 @@ impl Collection<'_> {
     }
 }
 
-/// Passes every item of a collection to `item`. If the list expires between two pages, it is read again as a
-/// whole, as in client-go. Items may then be repeated.
+/// Passes every item of a collection to `item`. If the list expires between two pages, the whole list is read again
+/// without pages, as in client-go. Items may then be repeated.
 pub async fn each(
     client: &Client,
     collection: Collection<'_>,
@@ -52,7 +52,7 @@ pub async fn each(
     each_labelled(client, collection, "", item).await
 }
 
-/// Like [`each`], for the items that a label selector matches.
+/// Like [`each`], but only for the items that a label selector matches.
 pub async fn each_labelled(
     client: &Client,
     collection: Collection<'_>,

@@ -1,8 +1,8 @@
-//! Maps group and kind to resources by discovery, like Go's RESTMapper in upstream's controller.
+//! Maps group and kind to resources by discovery, like Go's RESTMapper in the built-in controller.
 //!
-//! Groups are fetched on demand, with one fetch per group at a time, and cached for 30 s, including missing groups. If
-//! a refresh fails, the stale result stays in use, so targets remain resolvable while an API server is unavailable. A
-//! group that is unused for ten minutes is evicted.
+//! Groups are fetched on demand, with one fetch per group at a time, and cached for 30 s. Missing groups are cached
+//! too. If a refresh fails, the stale result stays in use, so that targets remain resolvable while an API server is
+//! unavailable. A group is evicted after ten minutes without use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use super::call::Call;
 use super::client::Client;
 use super::error::ApiError;
 
-/// Lifetime of a cached group. Upstream resets its cache every 30 s.
+/// The lifetime of a cached group. The built-in controller resets its cache every 30 s.
 pub const LIFE: Duration = Duration::from_secs(30);
 /// The wait after a failed refresh, if a stale result exists.
 const PAUSE: Duration = Duration::from_secs(5);
-/// The time after which an unused group is evicted. Users choose the names of groups in HPAs.
+/// The time after which an unused group is evicted. HPAs may name any group, so the cache must be bounded.
 const UNUSED: Duration = Duration::from_mins(10);
 /// Maximum number of cached groups. The least recently used group is evicted first.
 const GROUPS: usize = 1024;
@@ -36,7 +36,7 @@ pub struct Mapping {
     pub group: String,
     /// The most preferred version that has the resource.
     pub version: String,
-    /// Plural name, as in paths: `deployments`.
+    /// The plural name, as in paths, such as `deployments`.
     pub resource: String,
     /// The kind, as in discovery.
     pub kind: String,
@@ -47,7 +47,7 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// `deployments.apps`, or `pods` for the core group.
+    /// Returns the resource with its group, such as `deployments.apps`, or `pods` for the core group.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() {
             self.resource.clone()
@@ -56,12 +56,12 @@ impl Mapping {
         }
     }
 
-    /// Group, version and resource as Go prints them: `apps/v1, Resource=deployments`.
+    /// Returns group, version and resource as Go prints them, such as `apps/v1, Resource=deployments`.
     pub fn group_version_resource(&self) -> String {
         format!("{}/{}, Resource={}", self.group, self.version, self.resource)
     }
 
-    /// The path segments of one object in a namespace.
+    /// Returns the path segments of one object in a namespace.
     pub fn path<'a>(&'a self, namespace: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
         let root = if self.group.is_empty() { ["api", ""] } else { ["apis", &self.group] };
         let rest = [self.version.as_str(), "namespaces", namespace, &self.resource, name];
@@ -72,7 +72,7 @@ impl Mapping {
 /// An error in the mapping of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// The group, or the kind in it, does not exist.
+    /// The group does not exist, or has no resource of the kind.
     #[error(
         "no matches for kind {} in group {}",
         autoscaling::go::quote(kind),
@@ -90,7 +90,7 @@ pub enum MapError {
 }
 
 impl MapError {
-    /// The class of this failure to read a Scale.
+    /// Returns the class of a failure to read a Scale.
     pub fn scale_class(&self) -> ScaleFailureClass {
         match self {
             Self::NoMatch { .. } => ScaleFailureClass::NoMatchForKind,
@@ -106,7 +106,7 @@ pub struct Mapper {
     groups: Mutex<BTreeMap<String, Group>>,
 }
 
-/// The cached discovery of a group: its versions, the preferred version first.
+/// The cached versions of a group, the preferred version first.
 type CachedGroup = CachedFetch<Arc<[Version]>, ApiError>;
 
 #[derive(Debug)]
@@ -115,12 +115,12 @@ struct Group {
     used: Instant,
 }
 
-/// One version of a group, with its resources.
+/// A version of a group, with its resources.
 #[derive(Debug)]
 struct Version {
     name: String,
     resources: Vec<APIResource>,
-    /// The `apiVersion` of the Scales, by resource.
+    /// The `apiVersion` of the Scales, by the plural name of the resource.
     scales: BTreeMap<String, String>,
 }
 
@@ -142,8 +142,8 @@ impl Version {
     }
 }
 
-/// The `apiVersion` of a scale subresource. If discovery does not state group and version of the subresource, the
-/// `apiVersion` of the resource applies.
+/// Returns the `apiVersion` of a scale subresource. If discovery does not state group and version of the subresource,
+/// the `apiVersion` of the resource applies.
 fn scale_version(group: &str, version: &str, scale: &APIResource) -> String {
     let own = scale.group.as_deref().zip(scale.version.as_deref());
     match own.filter(|(group, version)| !group.is_empty() && !version.is_empty()) {
@@ -153,7 +153,7 @@ fn scale_version(group: &str, version: &str, scale: &APIResource) -> String {
     }
 }
 
-/// The versions, the preferred one first.
+/// Returns the versions of a group, the preferred version first.
 fn ordered(group: APIGroup) -> Vec<String> {
     let mut versions: Vec<_> = group.versions.into_iter().map(|version| version.version).collect();
     if let Some(preferred) = group.preferred_version {
@@ -163,7 +163,7 @@ fn ordered(group: APIGroup) -> Vec<String> {
     versions
 }
 
-/// The versions of a group, the preferred one first. Empty if the group does not exist.
+/// Fetches the versions of a group, the preferred version first. Empty if the group does not exist.
 pub(super) async fn versions(client: &Client, group: &str) -> Result<Vec<String>, ApiError> {
     let found = if group.is_empty() {
         client.json::<APIVersions>(&Call::get(["api"])).await.map(|core| core.versions)
@@ -182,13 +182,13 @@ impl Mapper {
         Self { client, groups: Mutex::default() }
     }
 
-    /// The number of cached groups.
+    /// Returns the number of cached groups.
     pub fn known_groups(&self) -> usize {
         self.groups.lock().len()
     }
 
-    /// The resources of the group that have the kind in any version. Each is mapped at the most preferred of
-    /// its versions. Never empty.
+    /// Returns the resources of the group that have the kind in any version. Each resource is mapped at its most
+    /// preferred version. The result is never empty.
     pub async fn mappings(&self, group: &str, kind: &str) -> Result<Arc<[Mapping]>, MapError> {
         let versions = self.group(group).await?;
         let mut mappings: Vec<Mapping> = Vec::new();
@@ -212,8 +212,8 @@ impl Mapper {
         Ok(mappings.into())
     }
 
-    /// The versions of a group, fetched if the cache is stale. Concurrent callers get the stale result, or
-    /// wait for the same fetch.
+    /// Returns the versions of a group, fetched if the cache is stale. Concurrent callers get the stale result, or wait
+    /// for the fetch in flight.
     async fn group(&self, name: &str) -> Result<Arc<[Version]>, ApiError> {
         if name.len() > LONGEST_NAME {
             return Ok(Arc::default());
@@ -260,7 +260,7 @@ impl Mapper {
             match self.client.json::<APIResourceList>(&call).await {
                 Ok(list) => found.push(Version::new(group, version, list.resources)),
                 Err(error) if error.is_not_found() => {}
-                // A failed version does not affect the others, as in Go.
+                // As in Go, a failed version does not affect the other versions.
                 Err(error) => failed = Some(error),
             }
         }
@@ -271,7 +271,7 @@ impl Mapper {
     }
 }
 
-/// Go's mapper also accepts each kind in lower case, and with the suffix `List`.
+/// Returns whether a resource has a kind. Go's mapper also accepts the kind in lower case, or with the suffix `List`.
 fn has_kind(resource: &APIResource, kind: &str) -> bool {
     resource.kind == kind
         || kind.strip_suffix("List") == Some(&resource.kind)

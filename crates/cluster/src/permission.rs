@@ -24,16 +24,16 @@ pub use k8s_openapi::api::authorization::v1::SubjectAccessReviewStatus as Verdic
 /// Timeout of a review of a client, which waits for the result.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A required permission.
+/// A permission that requests need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permission {
     /// The API group. Empty for the core group, `*` for all.
     pub group: String,
-    /// The resource: `pods`, `*`.
+    /// The plural name of the resource, or `*` for all.
     pub resource: String,
-    /// The subresource, such as `scale`. Empty for none.
+    /// The subresource, such as `scale`. Empty for the resource itself.
     pub subresource: &'static str,
-    /// The verbs: `list`, `watch`.
+    /// The verbs, such as `list` and `watch`.
     pub verbs: &'static [&'static str],
     /// The namespace. `None` for all namespaces, or for a cluster-scoped resource.
     pub namespace: Option<String>,
@@ -43,7 +43,7 @@ pub struct Permission {
     pub subject: Subject,
     /// The role that contains the permission.
     pub role: Role,
-    /// The purpose, as an infinitive: `to list and watch HPAs`.
+    /// The purpose as an infinitive, such as `to list and watch HPAs`.
     pub why: &'static str,
     /// The consequence of a missing permission, as a clause without a full stop.
     pub without: &'static str,
@@ -54,10 +54,10 @@ pub struct Permission {
 /// The account that makes the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// The controller's account: watches, scales, metrics, status, events.
+    /// The account of the controller, for watches, scales, metrics, statuses and events.
     Controller,
-    /// With `--use-service-account-credentials`, the account of the configured credentials, which still
-    /// handles the Lease, reviews and tokens.
+    /// The account of the configured credentials. With `--use-service-account-credentials`, it makes only the requests
+    /// for the Lease, reviews and tokens.
     Credentials,
 }
 
@@ -70,7 +70,7 @@ pub enum Role {
     History,
 }
 
-/// A permission for all objects of a resource in all namespaces.
+/// Returns a permission for all objects of a resource in all namespaces, with empty texts.
 pub fn row(group: &str, resource: &str, verbs: &'static [&'static str]) -> Permission {
     Permission {
         group: group.to_owned(),
@@ -88,8 +88,8 @@ pub fn row(group: &str, resource: &str, verbs: &'static [&'static str]) -> Permi
 }
 
 impl Permission {
-    /// The RBAC rule that grants the permission:
-    /// `{apiGroups: [apps], resources: [deployments], verbs: [list, watch]}`
+    /// Returns the RBAC rule that grants the permission, such as `{apiGroups: [apps], resources: [deployments], verbs:
+    /// [list, watch]}`.
     pub fn rule(&self) -> String {
         let mut rule = format!(
             "{{apiGroups: [{}], resources: [{}]",
@@ -104,7 +104,7 @@ impl Permission {
         rule
     }
 
-    /// `horizontalpodautoscalers/status`
+    /// Returns the resource with its subresource, such as `horizontalpodautoscalers/status`.
     pub fn resource_with_subresource(&self) -> String {
         if self.subresource.is_empty() {
             self.resource.clone()
@@ -113,7 +113,8 @@ impl Permission {
         }
     }
 
-    /// `horizontalpodautoscalers.autoscaling/status`, as the API server and kubectl print it.
+    /// Returns the resource with group and subresource as kubectl prints it, such as
+    /// `horizontalpodautoscalers.autoscaling/status`.
     pub fn full_resource(&self) -> String {
         let group = if matches!(&*self.group, "" | "*") { String::new() } else { format!(".{}", self.group) };
         let subresource =
@@ -122,7 +123,7 @@ impl Permission {
     }
 }
 
-/// A YAML scalar: quoted if the plain text would have another meaning or type.
+/// Returns a YAML scalar, quoted if the plain text would have another meaning or type.
 pub fn scalar(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '-' | '/');
     if text.starts_with(|first: char| first.is_ascii_alphabetic()) && text.chars().all(plain) {
@@ -132,7 +133,8 @@ pub fn scalar(text: &str) -> String {
     }
 }
 
-/// Makes one SelfSubjectAccessReview, which every user may make, as the account that needs the permission.
+/// Returns whether the API server grants `verb` of the permission on the object `name`. `client` must use the account
+/// that needs the permission. Sends a SelfSubjectAccessReview, which every user may send.
 pub async fn allowed(
     client: &Client,
     permission: &Permission,
@@ -157,11 +159,11 @@ pub async fn allowed(
 /// A user, as in the API server's `UserInfo`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct User {
-    /// The name: `system:serviceaccount:monitoring:prometheus`.
+    /// The name, such as `system:serviceaccount:monitoring:prometheus`.
     pub name: String,
     /// The user's groups.
     pub groups: Vec<String>,
-    /// Distinguishes users with the same name over time.
+    /// The identifier that distinguishes users with the same name over time.
     pub uid: String,
     /// Additional information from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
@@ -176,7 +178,7 @@ pub enum Action {
     NonResourceAttributes {
         /// The path.
         path: String,
-        /// The method in lower case.
+        /// The HTTP method in lower case.
         verb: String,
     },
 }
@@ -184,7 +186,7 @@ pub enum Action {
 /// A verb on objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResourceAction {
-    /// `get`, `list`.
+    /// The verb, such as `get` or `list`.
     pub verb: &'static str,
     /// The API group.
     pub group: &'static str,
@@ -192,14 +194,14 @@ pub struct ResourceAction {
     pub version: &'static str,
     /// The plural name of the resource.
     pub resource: &'static str,
-    /// The namespace. Empty means all.
+    /// The namespace. Empty for all namespaces.
     pub namespace: String,
-    /// The object. Empty means all.
+    /// The name of the object. Empty for all objects.
     pub name: String,
 }
 
-/// The user of a bearer token. `None` if the token is invalid or expired, or not issued for `audience`, or if the
-/// review names no user. Without `audience`, the token must be issued for the API server.
+/// Returns the user of a bearer token. `None` if the token is invalid, is not issued for `audience`, or has no user.
+/// Without `audience`, the token must be issued for the API server.
 pub async fn token(client: &Client, token: &str, audience: Option<&str>) -> Result<Option<User>, ApiError> {
     let audiences = audience.map(|audience| vec![audience.to_owned()]);
     let spec = TokenReviewSpec { token: token.to_owned(), audiences };
@@ -213,7 +215,7 @@ pub async fn token(client: &Client, token: &str, audience: Option<&str>) -> Resu
         }
         return Ok(None);
     }
-    // An authenticator without support for audiences confirms none, and its token may be for the API server.
+    // An authenticator without support for audiences confirms no audience, and the token may be for the API server.
     let confirmed = audiences.unwrap_or_default();
     if audience.is_some_and(|audience| !confirmed.iter().any(|confirmed| confirmed == audience)) {
         tracing::debug!(audience, "bearer token is not valid for the audience");
@@ -228,7 +230,7 @@ pub async fn token(client: &Client, token: &str, audience: Option<&str>) -> Resu
     }))
 }
 
-/// Whether the API server's authorizers permit the action.
+/// Returns the decision of the API server's authorizers about `action` of `user`.
 pub async fn access(client: &Client, user: &User, action: &Action) -> Result<Verdict, ApiError> {
     let review = SubjectAccessReview { spec: access_spec(user, action), ..SubjectAccessReview::default() };
     let review =

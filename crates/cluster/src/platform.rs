@@ -1,7 +1,7 @@
-//! Differences between operating systems. In this crate, only this module contains code for a specific operating
+//! The differences between operating systems. In this crate, only this module contains code for a specific operating
 //! system.
 //!
-//! Every function exists on all systems. The result is empty if a system lacks the feature.
+//! Every function exists on all systems, and returns an empty result on systems without the feature.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper_util::client::legacy::connect::HttpConnector;
 
-/// Termination requests: SIGTERM and SIGINT. On Windows Ctrl-C, Ctrl-Break and a closed console.
+/// Receives termination requests: SIGTERM and SIGINT, or on Windows Ctrl-C, Ctrl-Break and a closed console.
 #[derive(Debug)]
 pub struct StopRequests {
     #[cfg(unix)]
@@ -62,8 +62,8 @@ impl StopRequests {
     }
 }
 
-/// Closes connections with sent bytes that stay unacknowledged for `time`. Only Linux supports the limit. On
-/// other systems, keepalive must suffice.
+/// Makes connections close if sent bytes stay unacknowledged for `time`. Only Linux supports the limit. On other
+/// systems, only keepalive detects a lost connection.
 pub fn limit_unconfirmed_bytes(connector: &mut HttpConnector, time: Duration) {
     #[cfg(target_os = "linux")]
     connector.set_tcp_user_timeout(Some(time));
@@ -71,8 +71,9 @@ pub fn limit_unconfirmed_bytes(connector: &mut HttpConnector, time: Duration) {
     let _ = (connector, time);
 }
 
-/// The folder that contains `.kube`: `HOME`. On Windows the first of `HOME`, `HOMEDRIVE` with `HOMEPATH` and
-/// `USERPROFILE` that contains `.kube\config`, otherwise the first that is set, as in client-go's `homedir`.
+/// Returns the folder that contains `.kube`, which is `HOME`. On Windows, it is the first of `HOME`, `HOMEDRIVE` with
+/// `HOMEPATH`, and `USERPROFILE` that contains `.kube\config`, or else the first that is set, as in client-go's
+/// `homedir`.
 pub fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
     if !cfg!(windows) {
@@ -85,7 +86,7 @@ pub fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     with_config.or_else(|| candidates.first()).cloned()
 }
 
-/// The hostname. In a pod without `hostNetwork`, the hostname is the name of the pod.
+/// Returns the hostname in lower case. In a pod without `hostNetwork`, the hostname is the name of the pod.
 pub fn host_name() -> Option<String> {
     let from_kernel =
         if cfg!(target_os = "linux") { fs::read_to_string("/proc/sys/kernel/hostname").ok() } else { None };
@@ -107,7 +108,7 @@ pub fn create_private_directory(path: &std::path::Path) -> io::Result<()> {
     fs::create_dir(path)
 }
 
-/// `USER_HZ`: the unit of times in /proc, the same on every Linux.
+/// `USER_HZ`, the unit of times in /proc, which is the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A snapshot of the statistics of this process. `None` for a value that the system does not provide.
@@ -160,7 +161,7 @@ impl Stat {
         Some(Self(fields.split_whitespace().map(str::to_owned).collect()))
     }
 
-    /// A field by its number in proc(5).
+    /// Returns a field by its number in proc(5).
     fn ticks(&self, number: usize) -> Option<f64> {
         self.0.get(number.checked_sub(3)?)?.parse().ok()
     }
@@ -176,7 +177,7 @@ impl Stat {
     }
 }
 
-/// Virtual and resident size in bytes.
+/// Returns the virtual and the resident size, in bytes.
 fn memory() -> Option<(f64, f64)> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let kibibytes = |name: &str| {
@@ -192,7 +193,7 @@ fn open_files() -> Option<f64> {
     Some(count as f64)
 }
 
-/// The soft limit. Unlimited is the maximum of Go's uint64, as in Go's Prometheus client.
+/// Returns a soft limit. As in Go's Prometheus client, `unlimited` is the maximum of a 64-bit unsigned integer.
 fn limit(limits: &str, name: &str) -> Option<f64> {
     let rest = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let soft = rest.split_whitespace().next()?;

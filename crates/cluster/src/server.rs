@@ -11,16 +11,16 @@ use super::client::Client;
 use super::error::ApiError;
 use clock::Clock;
 
-/// The `Date` header has whole seconds, rounded down. On average the server's clock is half a second ahead of the
-/// header.
+/// Half a second. The `Date` header has whole seconds, rounded down, so the server's clock is on average this much
+/// ahead of the header.
 const HALF: SignedDuration = SignedDuration::from_millis(500);
 
 /// Version and clock of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Server {
-    /// `gitVersion`: `v1.37.1`.
+    /// `gitVersion`, such as `v1.37.1`.
     pub version: String,
-    /// `minor`, without the suffix that some providers add: 37.
+    /// `minor`, such as 37, without the suffix that some providers add. `None` if it is not a number.
     pub minor: Option<u32>,
     /// The server's clock minus the local one, to about one second. `None` without a `Date` header.
     pub ahead: Option<SignedDuration>,
@@ -35,7 +35,7 @@ struct Version {
     minor: String,
 }
 
-/// Requests `/version`.
+/// Requests `/version` and reads the clock of the server from the `Date` header of the response.
 pub async fn read(client: &Client, clock: &dyn Clock) -> Result<Server, ApiError> {
     let answer = client.open(&Call::get(["version"])).await?;
     let now = clock.now();
@@ -48,7 +48,7 @@ pub async fn read(client: &Client, clock: &dyn Clock) -> Result<Server, ApiError
     Ok(Server { version: git_version, minor: digits.parse().ok(), ahead })
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`
+/// Parses a date such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 fn read_date(text: &str) -> Option<Timestamp> {
     DateTimeParser::new().parse_timestamp(text).ok()
 }

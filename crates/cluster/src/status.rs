@@ -1,6 +1,6 @@
-//! Writes the status of an HPA with one PUT that also contains metadata and spec as received.
+//! Writes the status of an HPA with a PUT that also contains metadata and spec as received.
 //!
-//! The server keeps the stored spec and takes metadata from the request. Metadata is sent back byte for byte, without
+//! The server keeps the stored spec and takes metadata from the request. Metadata is sent back unchanged, except for
 //! managedFields, because the server deletes omitted labels, annotations, owners and finalizers.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::decode::{HpaObject, hpa, meta};
 use super::error::ApiError;
 use super::limit::status_rate;
 
-/// Timeout of reading one HPA. The caller has already lost one response, or must act soon.
+/// Timeout of reading one HPA. The timeout is short, because the caller has lost a response or must act soon.
 const READ: Duration = Duration::from_secs(5);
 
 /// Writes statuses.
@@ -49,14 +49,14 @@ pub struct StatusTarget<'a> {
     pub spec: &'a RawValue,
 }
 
-/// The body up to the metadata.
+/// The start of the body, up to the metadata.
 const HEAD: &str = r#"{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2","metadata":"#;
-/// Buffer space for a status, and for each of its metrics. The buffer grows if necessary.
+/// The initial buffer space for a status without its metrics, in bytes.
 const STATUS_ROOM: usize = 1280;
 const METRIC_ROOM: usize = 128;
 
 impl StatusTarget<'_> {
-    /// The body of a status write, built in one buffer.
+    /// Returns the body of a status write, built in one buffer.
     pub fn body(&self, status: &Status) -> Result<Vec<u8>, ApiError> {
         let (metadata, spec) = (self.metadata.get(), self.spec.get());
         let room = STATUS_ROOM + METRIC_ROOM * status.current_metrics.len();
@@ -76,13 +76,13 @@ impl Statuses {
         Self { client, field_manager: field_manager.into(), following: None }
     }
 
-    /// The same client, with a rate that follows the number of HPAs.
+    /// Returns the same client with a rate that follows the number of HPAs. `None` keeps the rate.
     #[must_use]
     pub fn following(self, following: Option<Following>) -> Self {
         Self { following, ..self }
     }
 
-    /// Sets the current number of HPAs.
+    /// Sets the rate for the current number of HPAs, if the rate follows the number of HPAs.
     pub fn expect(&self, hpas: usize) {
         if let Some(Following { period, at_least }) = self.following {
             self.client.set_rate(status_rate(hpas, period, at_least));
@@ -120,14 +120,14 @@ impl Statuses {
         Ok(meta(&answer).map_err(ApiError::Decode)?.resource_version)
     }
 
-    /// Reads the current HPA after a status write that failed or has an unknown outcome. `None` if it was
-    /// deleted.
+    /// Reads the current HPA after a status write that failed or has an unknown outcome. `None` if the HPA was deleted.
     pub async fn read(&self, namespace: &str, name: &str) -> Result<Option<HpaObject>, ApiError> {
         read(&self.client, namespace, name).await
     }
 }
 
-/// Reads one HPA. Uses a list, because the role only permits list and watch.
+/// Reads one HPA. `None` if the HPA does not exist. The request is a list, because the role permits only list and
+/// watch.
 pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<HpaObject>, ApiError> {
     #[derive(Deserialize)]
     struct List<'a> {

@@ -1,7 +1,7 @@
-//! kube's typed client over [`Client`], for requests that are not on a hot path.
+//! kube's typed client over [`Client`], for infrequent requests, and a client for ConfigMaps that contain bytes.
 //!
-//! A request passes the token bucket, the gate, the observer and the limits of its [`Client`]. An error contains the
-//! [`ApiError`] of the stack, so its class and text match those of requests without kube's client.
+//! A request is subject to the token bucket, the gate, the observer and the limits of its [`Client`]. An error contains
+//! the [`ApiError`] of the [`Client`], so its class and text match those of requests without kube's client.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -27,12 +27,12 @@ use super::call::{Call, SEGMENT};
 use super::decode::DecodeError;
 use super::error::ApiError;
 
-/// A body within the size limit: buffered or streamed.
+/// A body within the size limit, either buffered or streamed.
 type Answer = Either<Full<Bytes>, Limited<Incoming>>;
 
 impl Client {
-    /// Creates kube's client, which spawns a task. The task ends when the client is dropped. A panic in the
-    /// task fails the requests of this client only.
+    /// Creates kube's client, which spawns a task that ends when the client is dropped. A panic in the task affects
+    /// only the requests of this client.
     fn typed(&self) -> kube::Client {
         let client = self.clone();
         let service = tower::service_fn(move |request| {
@@ -58,7 +58,7 @@ impl Client {
         Api::all(self.typed())
     }
 
-    /// Sends a request of kube's client. For a watch, the size limit applies to the whole response.
+    /// Sends a request of kube's client. The size limit of a watch applies to its whole response.
     async fn answer(&self, request: Request<Body>) -> Result<Response<Answer>, ApiError> {
         let (head, body) = request.into_parts();
         let body = body.collect_bytes().await.map_err(|error| ApiError::Request(error.to_string()))?;
@@ -113,12 +113,12 @@ pub struct ConfigMaps {
     key: &'static str,
 }
 
-/// A ConfigMap as received.
+/// A ConfigMap from an earlier request.
 #[derive(Debug, Clone)]
 pub struct ConfigMap {
-    /// `metadata` as received. The server compares its resourceVersion.
+    /// `metadata` as received. The server compares its resourceVersion in a replacement.
     metadata: ObjectMeta,
-    /// The bytes under the key. `None` if the key is missing.
+    /// The bytes under the key. `None` if the key is missing, or if the value comes from a write.
     pub content: Option<Vec<u8>>,
 }
 
@@ -128,7 +128,7 @@ impl ConfigMaps {
         Self { client: client.within(timeout), namespace: namespace.into(), key }
     }
 
-    /// The namespace of the ConfigMaps.
+    /// Returns the namespace of the ConfigMaps.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }

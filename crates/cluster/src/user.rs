@@ -1,4 +1,4 @@
-//! The kubeconfig user's credentials for requests to a controller, and the TLS connection that transmits them.
+//! The kubeconfig user's credentials for requests to a controller, and the TLS connections of these requests.
 
 use std::fmt;
 use std::io;
@@ -41,12 +41,12 @@ pub enum UserError {
     Unusable(String),
 }
 
-/// The SHA-256 of a certificate, as `sha256:` and hexadecimal digits.
+/// The SHA-256 of a certificate, which identifies a peer. The text form is `sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 
 impl Fingerprint {
-    /// The fingerprint of a certificate in DER.
+    /// Returns the fingerprint of a certificate in DER.
     pub fn from_der(certificate: &[u8]) -> Self {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
@@ -155,7 +155,7 @@ impl User {
         Self { source, auth }
     }
 
-    /// The user's bearer token, client certificate, or both. A password is never sent, because controllers do
+    /// Returns the user's bearer token, client certificate, or both. A password is never sent, because controllers do
     /// not accept passwords.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl User {
         Ok(Credentials { authorization, identity })
     }
 
-    /// The user's client certificate, without a token, or `None` if the user has no certificate.
+    /// Returns the user's client certificate without a token. `None` if the user has no certificate.
     ///
     /// # Errors
     /// See [`UserError`].
@@ -193,7 +193,7 @@ impl User {
         }
     }
 
-    /// Certificate and key of the kubeconfig.
+    /// Reads certificate and key of the kubeconfig.
     fn certificate(&self) -> Result<Option<Pem>, UserError> {
         let auth = &self.auth;
         let key = auth.client_key_data.as_ref().map(ExposeSecret::expose_secret);
@@ -264,15 +264,16 @@ impl Credentials {
         // The next connection to the address may reach another controller.
         config.resumption = Resumption::disabled();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // The certificate has no predictable name. With an IP address the handshake sends no name.
+        // The certificate has no predictable name. With an IP address, the handshake sends no name.
         let name = ServerName::IpAddress(IpAddr::from(Ipv4Addr::LOCALHOST).into());
         TlsConnector::from(Arc::new(config)).connect(name, port).await
     }
 }
 
 /// Verifies the certificate of a controller. A controller creates its certificate at startup, so no authority signs the
-/// certificate. The API server authenticates the controller instead: it forwards the connection to the pod, or stores
-/// the Lease with the certificate's fingerprint. The handshake always checks that the peer has the certificate's key.
+/// certificate. Instead, the API server authenticates the controller. It forwards the connection to the pod, or it
+/// stores the Lease with the fingerprint of the certificate. The handshake always checks that the peer has the key of
+/// the certificate.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,

@@ -1,11 +1,11 @@
-//! One entry of a page: a series, or a line without a value.
+//! An entry of a page, which is a series or a line without a value.
 
 use std::borrow::Cow;
 
 use crate::format::{Format, SyntaxError, canonical_label, parse_float, truncate_to_i64};
 use crate::lexer::{Incomplete, Lexer, Token};
 
-/// The type that the page declared last. Only types that change label values are distinguished.
+/// The type that the page declared last. Only the types that affect the form of label values are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum MetricType {
     #[default]
@@ -27,7 +27,7 @@ impl Span {
     }
 }
 
-/// The labels of the current entry: names and values. The next entry reuses the memory.
+/// The names and values of the labels of the current entry. The next entry reuses the memory.
 pub(crate) type Spans = Vec<(Span, Span)>;
 
 #[derive(Debug)]
@@ -71,26 +71,26 @@ pub struct Series<'a> {
     pub line: usize,
     /// The value.
     pub value: f64,
-    /// The timestamp of the page in milliseconds since the Unix epoch. Usually absent.
+    /// The timestamp on the page, in milliseconds since the Unix epoch. Usually absent.
     pub timestamp: Option<i64>,
 }
 
 impl<'a> Series<'a> {
-    /// The name of the series. Usually the name of a metric, with a suffix for parts of a histogram. A quoted name may
-    /// contain any bytes.
+    /// Returns the name of the series, which is the name of a metric, with a suffix such as `_bucket` for parts of a
+    /// histogram. A quoted name may contain any bytes.
     pub fn name(&self) -> Cow<'a, [u8]> {
         unescape(self.slice(self.name))
     }
 
-    /// The name and the labels as on the page.
+    /// Returns the name and the labels as on the page.
     pub fn as_written(&self) -> &'a [u8] {
         self.slice(self.written)
     }
 
-    /// The labels in their order on the page. A quoted name may contain any bytes.
+    /// Returns the labels in their order on the page. A quoted name may contain any bytes.
     ///
-    /// The values of `le` in histograms and of `quantile` in summaries have the form in which Prometheus stores them:
-    /// `1.0` for `1`.
+    /// The values of `le` in histograms and of `quantile` in summaries have the form in which Prometheus stores them,
+    /// such as `1.0` for `1`.
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'a, [u8]>, Cow<'a, str>)> {
         let series = *self;
         self.labels.iter().map(move |(name, value)| {
@@ -114,7 +114,7 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Replaces `\"`, `\\` and `\n`. Other backslashes stay.
+/// Replaces the escapes `\"`, `\\` and `\n`. Other backslashes are kept.
 fn unescape(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.contains(&b'\\') {
         return Cow::Borrowed(bytes);
@@ -166,7 +166,7 @@ pub(crate) fn read(
             parser.value(name, series, token)
         }
         Token::Name => {
-            // As in Prometheus, blanks at the start of the entry are part of the name.
+            // As in Prometheus, blanks at the start of the entry belong to the name.
             let name = Span { start: 0, end: parser.lexer.position() };
             let mut series = name;
             let mut token = parser.lexer.token()?;
@@ -236,7 +236,7 @@ impl Parser<'_, '_, '_> {
         })
     }
 
-    /// Reads labels up to the closing brace. Returns the name of the metric, which may be between the braces.
+    /// Reads labels up to the closing brace. Returns the name of the metric, which may be given between the braces.
     fn labels(&mut self, mut metric: Option<Span>) -> Result<Option<Span>, Failure> {
         let mut token = self.lexer.token()?;
         loop {
@@ -263,7 +263,7 @@ impl Parser<'_, '_, '_> {
         }
     }
 
-    /// Reads `="value"`, and a comma if there is one. Returns the next token.
+    /// Reads `="value"` and an optional comma. Returns the next token.
     fn label_value(&mut self, name: Span, token: Token) -> Result<Token, Failure> {
         if token != Token::Equal {
             return Err(SyntaxError::Equal.into());
@@ -298,7 +298,7 @@ impl Parser<'_, '_, '_> {
         Ok(parse_float(text).ok_or(SyntaxError::Value)?)
     }
 
-    /// Reads the rest of a series: value, timestamp and exemplar.
+    /// Reads the value, the timestamp and the exemplar of a series.
     fn value(&mut self, name: Span, series: Span, token: Token) -> Result<Entry, Failure> {
         let value = self.number(token)?;
         let mut timestamp = None;
@@ -330,7 +330,7 @@ impl Parser<'_, '_, '_> {
     /// Checks an exemplar. Its labels, value and timestamp are not kept.
     fn exemplar(&mut self) -> Result<(), Failure> {
         let kept = self.labels.len();
-        // With a name preset, a name among the labels of the exemplar is an error.
+        // With a preset name, a name among the labels of the exemplar is an error.
         let none = Span { start: 0, end: 0 };
         self.max_labels = self.max_labels.saturating_add(kept);
         self.labels(Some(none))?;

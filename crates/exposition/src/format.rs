@@ -10,8 +10,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a page with this `Content-Type`. `None` for any other type, for version 2 of OpenMetrics,
-    /// and for an empty value.
+    /// Returns the format of a page with the given `Content-Type`. `None` for any other type, for version 2 of
+    /// OpenMetrics, and for an empty value.
     pub fn from_content_type(value: &str) -> Option<Self> {
         let mut parts = value.split(';').map(str::trim);
         let media_type = parts.next()?;
@@ -26,8 +26,8 @@ impl Format {
     }
 }
 
-/// Reads a number as Prometheus does: `strconv.ParseFloat` without hexadecimal floats and underscores. A number that is
-/// too large for a 64-bit float is invalid.
+/// Parses a number as Prometheus does, with Go's `strconv.ParseFloat` without hexadecimal floats and underscores. A
+/// number that is too large for a 64-bit float is invalid.
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
     let signless = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -40,7 +40,7 @@ pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// A value of the label `le` or `quantile` as Prometheus stores it: `1` becomes `1.0`. `None` for a text that
+/// Returns a value of the label `le` or `quantile` as Prometheus stores it: `1` becomes `1.0`. `None` for a text that
 /// is not a number, and for hexadecimal floats, which no exporter prints.
 pub(crate) fn canonical_label(text: &str) -> Option<String> {
     let value = parse_float(text.as_bytes())?;
@@ -59,7 +59,7 @@ pub(crate) fn canonical_label(text: &str) -> Option<String> {
     })
 }
 
-/// Go's `strconv.FormatFloat(value, 'g', -1, 64)` of a finite value.
+/// Formats a finite value like Go's `strconv.FormatFloat(value, 'g', -1, 64)`.
 fn shortest(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
@@ -77,10 +77,10 @@ pub(crate) fn truncate_to_i64(value: f64) -> i64 {
     value as i64
 }
 
-/// The reason why a page is refused as a whole, or the samples of one selector.
+/// The reason why a whole page or the samples of one selector are refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
-    /// The page is too large. Holds the limit in bytes.
+    /// The page is too large. Contains the limit in bytes.
     #[error("the page has more than {0} bytes: raise maxBytes, or expose fewer series at this path")]
     TooLarge(usize),
     /// A line, or a series with line breaks in its labels, is too long.
@@ -99,10 +99,10 @@ pub enum PageError {
         /// The limit.
         limit: usize,
     },
-    /// Too many series have the name and labels of the selector. Holds the limit.
+    /// Too many series have the name and labels of the selector. Contains the limit.
     #[error("more than {0} series match: select fewer by their labels")]
     TooManySeries(usize),
-    /// Two samples have the same labels. Holds the line number of the second sample.
+    /// Two samples have the same labels. Contains the line number of the second sample.
     #[error("line {0} repeats a series of this page")]
     DuplicateSeries(usize),
     /// The page does not follow its format.
@@ -123,49 +123,49 @@ pub enum SyntaxError {
     /// The line starts with none of the known tokens.
     #[error("expected a metric name or a comment")]
     Start,
-    /// `HELP`, `TYPE` or `UNIT` without a name.
+    /// `HELP`, `TYPE` or `UNIT` is not followed by a name.
     #[error("expected a metric name after HELP, TYPE or UNIT")]
     MetadataName,
-    /// Another token where the text of `HELP`, `TYPE` or `UNIT` is expected.
+    /// The text of `HELP`, `TYPE` or `UNIT` is missing.
     #[error("expected a text after the metric name")]
     MetadataText,
-    /// A type that the format does not know.
+    /// The format does not define the type.
     #[error("unknown metric type")]
     Type,
-    /// A unit that is not the end of the name.
+    /// The unit is not the last part of the name.
     #[error("the unit is not the last part of the metric name")]
     Unit,
-    /// A text or a value that is not UTF-8.
+    /// A text or a label value is not UTF-8.
     #[error("text that is not UTF-8")]
     Utf8,
-    /// Another token where a label name is expected.
+    /// A label name is missing or invalid.
     #[error("expected a label name")]
     LabelName,
-    /// Another token where `=` is expected.
+    /// A label name is not followed by `=`.
     #[error("expected = after a label name")]
     Equal,
-    /// Another token where a label value is expected.
+    /// A label value is missing or invalid.
     #[error("expected a quoted label value")]
     LabelValue,
-    /// Another token where a comma or brace is expected.
+    /// A label value is not followed by a comma or a closing brace.
     #[error("expected a comma or a closing brace after a label value")]
     Comma,
-    /// Two metric names, or none.
+    /// A series has two metric names, or no metric name.
     #[error("expected exactly one metric name")]
     MetricName,
-    /// Another token where a value is expected.
+    /// The value of a series is missing or invalid.
     #[error("expected a number")]
     Value,
-    /// An invalid timestamp.
+    /// A timestamp is invalid.
     #[error("expected a timestamp")]
     Timestamp,
-    /// Another token where the end of a line is expected.
+    /// The line continues where its end is expected.
     #[error("expected the end of the line")]
     LineEnd,
-    /// The page of OpenMetrics does not end with `# EOF`.
+    /// An OpenMetrics page does not end with `# EOF`.
     #[error("the page does not end with # EOF, so it is incomplete")]
     MissingEof,
-    /// The page continues after the end marker of OpenMetrics.
+    /// An OpenMetrics page continues after `# EOF`.
     #[error("data after # EOF")]
     AfterEof,
 }

@@ -1,8 +1,8 @@
-//! Usage of pods from a kubelet's `/metrics/resource`, as metrics-server computes it.
+//! The usage of pods from a kubelet's `/metrics/resource`, as metrics-server computes it.
 //!
-//! The rules are those of `sigs.k8s.io/metrics-server` v0.9.0, `pkg/scraper/client/resource` and `pkg/storage`:
-//! cpu from the counters of two scrapes, memory from the working set of the last one. The metrics of nodes are
-//! not read.
+//! The rules are those of `sigs.k8s.io/metrics-server` v0.9.0, `pkg/scraper/client/resource` and `pkg/storage`. CPU
+//! usage comes from the counters of two scrapes, memory from the working set of the last scrape. The metrics of nodes
+//! are not read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::entry::Series;
 use crate::format::{Format, PageError, truncate_to_i64};
 use crate::page::{Limits, Page, Receiver};
 
-/// Minimum age of a container whose usage is averaged since its start, in nanoseconds. A shorter span gives inaccurate
-/// numbers.
+/// Minimum age of a container whose usage is averaged since its start, in nanoseconds. An average over a shorter time
+/// is inaccurate.
 const SHORTEST_SPAN: i64 = 10_000_000_000;
-/// The series that are read.
+/// The names of the series that are read.
 const CPU: &[u8] = b"container_cpu_usage_seconds_total";
 const MEMORY: &[u8] = b"container_memory_working_set_bytes";
 const START: &[u8] = b"container_start_time_seconds";
@@ -27,7 +27,7 @@ pub enum KubeletError {
     /// The page is invalid or too large.
     #[error(transparent)]
     Page(#[from] PageError),
-    /// A series of a container lacks a label. Holds the number of its line.
+    /// A series of a container lacks a label. Contains the number of the line.
     #[error("line {0} lacks one of the labels container, pod and namespace")]
     MissingLabel(usize),
 }
@@ -46,9 +46,9 @@ pub struct PodKey {
 struct Point {
     start: Option<i64>,
     time: Option<i64>,
-    /// Nanoseconds of cpu time since the start.
+    /// The CPU time since the start, in nanoseconds.
     cpu: u64,
-    /// Bytes of the working set.
+    /// The working set, in bytes.
     memory: u64,
 }
 
@@ -87,8 +87,8 @@ struct Reader {
 }
 
 impl KubeletPage {
-    /// An empty page. `scraped` is the time of the scrape in milliseconds since the Unix epoch. Series without a
-    /// timestamp get this time.
+    /// Creates an empty page. `scraped` is the time of the scrape in milliseconds since the Unix epoch, which is the
+    /// time of series without a timestamp.
     pub fn new(limits: Limits, scraped: i64) -> Self {
         let reader = Reader { scraped, batch: Batch::default(), missing_label: None };
         Self { page: Page::new(Format::Prometheus, limits), reader }
@@ -99,7 +99,7 @@ impl KubeletPage {
         Ok(self.page.push_to(piece, &mut self.reader)?)
     }
 
-    /// Finishes the page. Omits pods that have a container without cpu time or memory.
+    /// Finishes the page. Omits pods that have a container without CPU time or memory.
     pub fn finish(mut self) -> Result<Batch, KubeletError> {
         self.page.finish_to(&mut self.reader)?;
         if let Some(line) = self.reader.missing_label {
@@ -149,7 +149,7 @@ impl Receiver for Reader {
     }
 }
 
-/// The value after `start`, up to the next quote. Values of these labels are names, which need no escapes.
+/// Returns the value after `start`, up to the next quote. The values are names, which need no escapes.
 fn label(labels: &[u8], start: &[u8]) -> Option<Box<str>> {
     let at = labels.windows(start.len()).position(|window| window == start)?;
     let value = labels.get(at.checked_add(start.len())?..)?;
@@ -160,11 +160,11 @@ fn label(labels: &[u8], start: &[u8]) -> Option<Box<str>> {
 /// The usage of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodUsage {
-    /// The time of the container with the earliest counters, in nanoseconds since the Unix epoch.
+    /// The time of the earliest counters of a container, in nanoseconds since the Unix epoch.
     pub time: i64,
-    /// The span over which the cpu of that container is averaged.
+    /// The time over which the CPU usage of the container with the earliest counters is averaged.
     pub window: Duration,
-    /// The usage of each container. Containers whose counter or start time decreased are left out.
+    /// The usage of each container, without containers whose counter or start time decreased.
     pub containers: BTreeMap<Box<str>, Usage>,
     /// The time of the first scrape with these counters, as passed to [`Storage::store`].
     pub scraped: Duration,
@@ -173,9 +173,9 @@ pub struct PodUsage {
 /// The usage of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Cpu in billionths of a core.
+    /// The CPU usage, in billionths of a core.
     pub cpu_nanocores: u64,
-    /// The working set in bytes.
+    /// The working set, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -208,8 +208,8 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// An empty storage. `interval` is the interval of scrapes. The usage of a container younger than `interval`, but
-    /// at least 10 s old, is averaged since its start.
+    /// Creates an empty storage. `interval` is the interval of scrapes. The usage of a container younger than
+    /// `interval`, but at least 10 s old, is averaged since its start.
     pub fn new(interval: Duration) -> Self {
         let interval = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX);
         Self { interval, last: BTreeMap::new(), previous: BTreeMap::new() }
@@ -240,7 +240,7 @@ impl Storage {
         (self.last, self.previous) = (last, previous);
     }
 
-    /// The earlier point for the usage at `point`. `None` if no usage can be computed.
+    /// Returns the earlier point for the usage at `point`. `None` if no usage can be computed.
     fn previous_point(&self, point: &Point, last: Option<&Point>, earlier: Option<Point>) -> Option<Point> {
         if let (Some(start), Some(time)) = (point.start, point.time) {
             let age = time.saturating_sub(start);
@@ -256,11 +256,12 @@ impl Storage {
             return Some(last);
         }
         // The counters are unchanged since the last scrape. As in metrics-server, a container that was missing from the
-        // earlier scrape has an earlier point without a time, so its cpu is averaged over the longest span.
+        // earlier scrape has an earlier point without a time. Its CPU usage is then averaged over the longest possible
+        // time.
         earlier.filter(|earlier| earlier.time < point.time)
     }
 
-    /// The usage of a pod, as metrics-server returns it. `None` until each container of the pod has an earlier point,
+    /// Returns the usage of a pod, as metrics-server does. `None` until each container of the pod has an earlier point,
     /// from a scrape or from the start of the container.
     pub fn usage(&self, pod: &PodKey) -> Option<PodUsage> {
         let (last, previous) = (self.last.get(pod)?, self.previous.get(pod)?);
@@ -279,16 +280,16 @@ impl Storage {
         Some(PodUsage { time, window, containers, scraped: last.scraped })
     }
 
-    /// The usage of a pod, as [`Self::usage`] returns it. Also `None` if two scrapes have returned the same counters of
-    /// a container, and no earlier ones are known: metrics-server averages the cpu of such a container over the longest
-    /// span, so the result is close to 0.
+    /// Returns the usage of a pod, like [`Self::usage`]. Also `None` if two scrapes have returned the same counters of
+    /// a container, and no earlier counters are known. metrics-server would average the CPU usage of such a container
+    /// over the longest possible time, with a result close to 0.
     pub fn measured(&self, pod: &PodKey) -> Option<PodUsage> {
         let previous = self.previous.get(pod)?;
         previous.0.iter().all(|(_, point)| point.time.is_some()).then(|| self.usage(pod)).flatten()
     }
 }
 
-/// Usage, time and window. `None` if the start or the counter decreased.
+/// Returns usage, time and window. `None` if the start time or the counter decreased.
 fn usage(last: &Point, previous: &Point) -> Option<(Usage, i64, i64)> {
     if last.start < previous.start {
         return None;

@@ -4,8 +4,8 @@
 //! the lexer stops with [`Incomplete`]. The entry is read again when more bytes have arrived.
 //!
 //! The tokens are those of Prometheus' `model/textparse`, v0.316.0, the parser of its scrapes. The parser deviates from
-//! the specifications of the formats: NUL bytes are part of a comment, a text and a label value. Elsewhere they end the
-//! page or are invalid. Label values of the older format may contain line breaks.
+//! the specifications of the formats. NUL bytes are allowed in comments, texts and label values. Elsewhere, a NUL byte
+//! ends the page or is invalid. Label values in the format of Prometheus may contain line breaks.
 
 use crate::format::Format;
 
@@ -72,27 +72,27 @@ impl<'a> Lexer<'a> {
         Self { bytes, complete, format, state: State::Start, start: 0, at: 0 }
     }
 
-    /// The position after the last token.
+    /// Returns the position after the last token.
     pub(crate) const fn position(&self) -> usize {
         self.at
     }
 
-    /// The bounds of the last token.
+    /// Returns the bounds of the last token.
     pub(crate) const fn bounds(&self) -> (usize, usize) {
         (self.start, self.at)
     }
 
-    /// The bytes between two positions.
+    /// Returns the bytes between two positions.
     pub(crate) fn slice(&self, start: usize, end: usize) -> &'a [u8] {
         self.bytes.get(start..end).unwrap_or_default()
     }
 
-    /// The bytes of the last token.
+    /// Returns the bytes of the last token.
     pub(crate) fn text(&self) -> &'a [u8] {
         self.slice(self.start, self.at)
     }
 
-    /// The next token. Blanks of the older format are skipped.
+    /// Reads the next token. Skips blanks in the format of Prometheus.
     pub(crate) fn token(&mut self) -> Lexed {
         loop {
             let token = match self.format {
@@ -105,7 +105,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The current byte. 0 after the end of the page.
+    /// Returns the current byte. 0 after the end of the page.
     fn current(&self) -> Lexed<u8> {
         match self.bytes.get(self.at) {
             Some(byte) => Ok(*byte),
@@ -125,7 +125,7 @@ impl<'a> Lexer<'a> {
         self.current()
     }
 
-    /// Moves over the current byte.
+    /// Consumes the current byte, which ends the token `token`.
     fn take(&mut self, token: Token, state: State) -> Lexed {
         self.advance()?;
         self.state = state;
@@ -142,7 +142,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Moves over `word`, starting at the current byte. Stops at the first byte that differs.
+    /// Consumes `word`. Stops at the first byte that differs. Returns whether all bytes are equal.
     fn word(&mut self, word: &[u8]) -> Lexed<bool> {
         for expected in word {
             if self.current()? != *expected {
@@ -159,7 +159,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// A text in quotes. The current byte is the first quote.
+    /// Reads a text in quotes. The current byte is the first quote.
     fn quoted(&mut self, token: Token, state: State, line_breaks: bool) -> Lexed {
         let mut byte = self.advance()?;
         loop {
@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The rest of a line. The current byte may be the line break.
+    /// Reads the rest of a line. The current byte may be the line break.
     fn comment(&mut self) -> Lexed {
         let mut byte = self.current()?;
         loop {
@@ -240,7 +240,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// After `#` and blanks: metadata, or else a comment.
+    /// Reads the start of metadata, or a comment, after `#` and blanks.
     fn prometheus_comment(&mut self) -> Lexed {
         let (word, token): (&[u8], _) = match self.current()? {
             b'H' => (b"HELP", Token::Help),
@@ -255,7 +255,7 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// The text of metadata, up to the end of the line. A text of blanks only is skipped.
+    /// Reads the text of metadata, up to the end of the line. Skips a text of only blanks.
     fn prometheus_text(&mut self) -> Lexed {
         let mut byte = self.current()?;
         let blanks = is_blank(byte);
@@ -272,7 +272,7 @@ impl<'a> Lexer<'a> {
         Ok(Token::Text)
     }
 
-    /// A token between braces, of a series or of an exemplar.
+    /// Reads a token between the braces of a series or of an exemplar.
     fn labels(&mut self, same: State, value: State, end: State, line_breaks: bool) -> Lexed {
         match self.current()? {
             b'"' => self.quoted(Token::Quoted, same, line_breaks),
@@ -284,7 +284,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A space and a text without spaces. The current byte is the space.
+    /// Reads a space and a text without spaces. The current byte is the space.
     fn spaced(&mut self, token: Token, state: State) -> Lexed {
         let part = |byte| !matches!(byte, 0 | b' ' | b'\n');
         if !part(self.advance()?) {
@@ -358,7 +358,8 @@ impl<'a> Lexer<'a> {
         Ok(token)
     }
 
-    /// A timestamp such as ` 1.5`, or ` #x`, which is not a number. Or the start of an exemplar: ` # {`.
+    /// Reads a timestamp such as ` 1.5`, or the start of an exemplar, which is ` # {`. An invalid timestamp such as `
+    /// #x` is also a token.
     fn timestamp_or_exemplar(&mut self) -> Lexed {
         let part = |byte| !matches!(byte, 0 | b' ' | b'\n');
         let first = self.advance()?;

@@ -1,7 +1,7 @@
-//! Pages of metrics in the text formats of Prometheus (0.0.4) and OpenMetrics (1.0), and values computed from
-//! them.
+//! Pages of metrics in the text formats of Prometheus (0.0.4) and OpenMetrics (1.0), and values computed from these
+//! pages.
 //!
-//! - [`Page`] reads a page in pieces and passes on each series. It accepts and refuses the same pages as
+//! - [`Page`] reads a page in pieces and passes each series to the caller. It accepts and refuses the same pages as
 //!   Prometheus' own parser, and limits bytes, lines and labels.
 //! - [`Scrape`] keeps the samples of some series names with given labels.
 //! - [`Reduce`] combines samples into one number. [`Rates`] combines counters, over two or more scrapes.

@@ -1,4 +1,4 @@
-//! Lines in the form that exporters write, without tokens.
+//! Reads lines in the form that exporters write, without a lexer.
 //!
 //! [`Lines::read`] accepts a part of the grammar, with the same result as [`crate::entry::read`]. All other lines,
 //! valid or not, fall back to [`crate::entry::read`]. Lines of one family share most of their labels, so labels at the
@@ -11,9 +11,9 @@ use crate::format::{Format, parse_float};
 use crate::lexer::is_name_start;
 use crate::page::Limits;
 
-/// A decimal number of at most this length, in bytes, is in the range of floats.
+/// Maximum length of a decimal number that is certainly in the range of floats, in bytes.
 const PLAIN_NUMBER: usize = 300;
-/// A timestamp of at most this length, in bytes, is in the range of integers.
+/// Maximum length of a timestamp that is certainly in the range of 64-bit integers, in bytes.
 const TIMESTAMP: usize = 18;
 
 /// The state that the lines of one buffer share.
@@ -59,7 +59,7 @@ impl<'b> Lines<'b> {
         Some((entry, end.checked_add(1)?))
     }
 
-    /// Must be called if another reader has changed the labels.
+    /// Forgets the previous series. Must be called if another reader has changed the labels.
     pub(crate) const fn forget(&mut self) {
         self.previous = &[];
     }
@@ -72,14 +72,14 @@ impl<'b> Lines<'b> {
         labels: &mut Spans,
         wants: impl Fn(&[u8]) -> bool,
     ) -> Option<Entry> {
-        // Set for NUL and for bytes beyond ASCII.
+        // The bit 0x80 is set if the line contains NUL or a byte beyond ASCII.
         let high = line.iter().fold(0, |all, byte| all | byte | byte.wrapping_sub(1)) & 0x80;
         let ascii = high == 0;
         if !ascii && memchr(0, line).is_some() {
             return None;
         }
         let shared = shared_length(self.previous, line);
-        // The byte after the name ends it, so it must be shared, too.
+        // The byte after the name must be shared too, because it ends the name.
         if !self.previous.is_empty() && shared > self.name {
             let same = labels.iter().take_while(|(_, value)| value.end < shared).count();
             labels.truncate(same);
@@ -111,7 +111,7 @@ impl<'b> Lines<'b> {
     }
 }
 
-/// Reads the labels after those that `labels` already holds. Returns the position after the closing brace.
+/// Reads the labels after those that `labels` already contains. Returns the position after the closing brace.
 fn read_labels(
     line: &[u8],
     ascii: bool,
@@ -151,8 +151,8 @@ fn read_labels(
     }
 }
 
-/// The position of the quote that ends a text. NUL bytes and line breaks, which are invalid in an escape, do not occur
-/// in the line.
+/// Returns the position of the quote that ends a text. The line has no NUL bytes and line breaks, which would be
+/// invalid in an escape.
 fn quote(line: &[u8], mut start: usize) -> Option<usize> {
     loop {
         let found = start.checked_add(memchr2(b'"', b'\\', line.get(start..)?)?)?;
@@ -163,14 +163,14 @@ fn quote(line: &[u8], mut start: usize) -> Option<usize> {
     }
 }
 
-/// A comment, or metadata with exactly one blank between its parts.
+/// Reads a comment, or metadata with exactly one blank between its parts.
 fn comment(line: &[u8], format: Format, metric_type: &mut MetricType) -> Option<Entry> {
     if memchr(0, line).is_some() {
         return None;
     }
     let (word, rest) = (line.get(..7).unwrap_or_default(), line.get(7..).unwrap_or_default());
     if !matches!(word, b"# HELP " | b"# TYPE ") {
-        // A line that starts in this way may be metadata with more blanks.
+        // A line with this start may be metadata with additional blanks.
         let other = !matches!(line, [b'#', b' ' | b'\t', b'H' | b'T' | b' ' | b'\t', ..]);
         return (other && format == Format::Prometheus).then_some(Entry::Other);
     }
@@ -201,14 +201,14 @@ fn timestamp(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Whether a text is certainly a number, so that its value need not be computed.
+/// Returns whether a text is certainly a number, so that its value need not be computed.
 fn is_plain_number(text: &[u8]) -> bool {
     let mut point = false;
     let part = |byte: &u8| byte.is_ascii_digit() || (*byte == b'.' && !std::mem::replace(&mut point, true));
     text.first().is_some_and(u8::is_ascii_digit) && text.len() <= PLAIN_NUMBER && text.iter().all(part)
 }
 
-/// The position of the first byte from `start` for which `part` is false.
+/// Returns the position of the first byte from `start` on for which `part` is false.
 fn run(bytes: &[u8], start: usize, part: impl Fn(u8) -> bool) -> usize {
     let length = bytes.get(start..).unwrap_or_default().iter().take_while(|byte| part(**byte)).count();
     start.saturating_add(length)
@@ -218,7 +218,7 @@ const fn is_name_part(byte: u8) -> bool {
     is_name_start(byte) || byte.is_ascii_digit()
 }
 
-/// The length of the common prefix.
+/// Returns the length of the common prefix.
 fn shared_length(one: &[u8], other: &[u8]) -> usize {
     let ((words, _), (other_words, _)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
     let equal = words.iter().zip(other_words).take_while(|(one, other)| one == other).count();
@@ -236,7 +236,7 @@ mod tests {
     use crate::entry;
     use crate::lexer::Lexer;
 
-    /// Lines that share names and labels.
+    /// Lines with equal names and labels.
     const LINES: [&str; 25] = [
         "# HELP a b\n\0\0a 1\n",
         "a{x=\"1\",y=\"2\"} 1\n",

@@ -15,13 +15,13 @@ const SHOWN: usize = 64;
 /// The limits of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the whole page.
+    /// The size of the whole page, in bytes.
     pub bytes: usize,
-    /// Bytes of one line, and of a series with line breaks in its labels.
+    /// The length of a line, and of a series with line breaks in its labels, in bytes.
     pub line: usize,
-    /// Labels of one series.
+    /// The number of labels of one series.
     pub labels: usize,
-    /// Series that a [`Scrape`](crate::Scrape) keeps for each selector.
+    /// The number of series that a [`Scrape`](crate::Scrape) keeps for each selector.
     pub series: usize,
 }
 
@@ -31,15 +31,15 @@ impl Default for Limits {
     }
 }
 
-/// Receives series of a page.
+/// Receives the series of a page.
 pub(crate) trait Receiver {
-    /// Whether series with this name, as written, are received. Series with other names may be received, too.
+    /// Returns whether series with the given name, as on the page, are needed. Other series may be received too.
     fn wants(&self, name: &[u8]) -> bool;
 
     fn add(&mut self, series: Series<'_>) -> Result<(), PageError>;
 }
 
-/// Passes on all series.
+/// A receiver of all series.
 struct Each<F>(F);
 
 impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
@@ -54,16 +54,17 @@ impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
 
 /// A page that arrives in pieces of any size.
 ///
-/// The page holds at most one incomplete entry, shorter than 1.5 times the limit of a line plus 16 KiB. A page is only
-/// valid as a whole: if [`Self::push`] or [`Self::finish`] fails, the series that were passed on must be dropped.
+/// Memory contains at most one incomplete entry, which is shorter than 1.5 times the limit of a line plus 16 KiB. A
+/// page is only valid as a whole. If [`Self::push`] or [`Self::finish`] fails, the caller must drop all series of the
+/// page.
 #[derive(Debug)]
 pub struct Page {
     format: Format,
     limits: Limits,
     /// The start of an entry whose end has not arrived.
     buffer: Vec<u8>,
-    /// The length of the buffer at which an incomplete entry is read again. This length grows with the entry, so a page
-    /// that arrives byte by byte costs only a constant factor more.
+    /// The length of the buffer at which an incomplete entry is read again. The length grows in proportion to the
+    /// entry, so that a page that arrives byte by byte is read in linear time.
     retry: usize,
     received: usize,
     line: usize,
@@ -73,7 +74,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// An empty page.
+    /// Creates an empty page.
     pub const fn new(format: Format, limits: Limits) -> Self {
         Self {
             format,
@@ -88,7 +89,7 @@ impl Page {
         }
     }
 
-    /// Adds a piece, and passes on each series that it completes.
+    /// Adds a piece. Passes each series that the piece completes to `each`.
     pub fn push(
         &mut self,
         piece: &[u8],
@@ -97,12 +98,12 @@ impl Page {
         self.push_to(piece, &mut Each(each))
     }
 
-    /// Finishes the page, and passes on the series that remain.
+    /// Finishes the page. Passes the remaining series to `each`.
     pub fn finish(self, each: impl FnMut(Series<'_>) -> Result<(), PageError>) -> Result<(), PageError> {
         self.finish_to(&mut Each(each))
     }
 
-    /// Adds a piece, and passes on the selected series that it completes.
+    /// Adds a piece. Passes the selected series that the piece completes to `receiver`.
     pub(crate) fn push_to(&mut self, piece: &[u8], receiver: &mut impl Receiver) -> Result<(), PageError> {
         self.received = self.received.saturating_add(piece.len());
         if self.received > self.limits.bytes {
@@ -129,7 +130,7 @@ impl Page {
         Ok(())
     }
 
-    /// Finishes the page, and passes on the selected series that remain.
+    /// Finishes the page. Passes the remaining selected series to `receiver`.
     pub(crate) fn finish_to(mut self, receiver: &mut impl Receiver) -> Result<(), PageError> {
         if self.format == Format::Prometheus && self.buffer.last() != Some(&b'\n') {
             self.buffer.push(b'\n');
@@ -137,7 +138,7 @@ impl Page {
         self.read_buffer(true, receiver)
     }
 
-    /// Reads the complete entries in the buffer, and keeps the rest.
+    /// Reads the complete entries in the buffer and keeps the rest.
     fn read_buffer(&mut self, complete: bool, receiver: &mut impl Receiver) -> Result<(), PageError> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let read = self.read(&buffer, complete, receiver)?;
@@ -146,7 +147,7 @@ impl Page {
         self.check_line()
     }
 
-    /// Checks the length of the incomplete entry, and delays its next reading.
+    /// Checks the length of the incomplete entry. Sets the length at which the entry is read again.
     fn check_line(&mut self) -> Result<(), PageError> {
         let length = self.buffer.len();
         if length > self.limits.line {
@@ -156,7 +157,7 @@ impl Page {
         Ok(())
     }
 
-    /// Reads the entries at the start of `all`. Returns their length.
+    /// Reads the complete entries at the start of `all`. Returns their length.
     fn read(&mut self, all: &[u8], complete: bool, receiver: &mut impl Receiver) -> Result<usize, PageError> {
         let mut start = 0;
         let mut lines = Lines::default();

@@ -10,33 +10,34 @@ use crate::entry::Series;
 use crate::format::{Format, PageError};
 use crate::page::{Limits, Page, Receiver};
 
-/// Maximum number of scrapes that are kept for each series. With more scrapes in a window, the oldest ones are dropped.
+/// Maximum number of scrapes that are kept for each series. With more scrapes in a window, the oldest scrapes are
+/// dropped.
 const MAX_SCRAPES: usize = 128;
 
-/// The series that a scrape keeps.
+/// The name and the labels of the series that a scrape keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SeriesSelector {
-    /// The name of the series, as on the page: `http_requests_total`, `request_seconds_count`.
+    /// The name of the series, as on the page, such as `http_requests_total`.
     pub series: Arc<str>,
-    /// Labels that a series must have with these values. An empty value matches a missing label, too.
+    /// The labels that a series must have, as names and values. An empty value also matches a missing label.
     pub labels: Arc<[(String, String)]>,
 }
 
-/// A value with its labels.
+/// A value with the hash of its labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
     /// The labels, without the name of the series.
     pub labels: LabelsHash,
     /// The value.
     pub value: f64,
-    /// The timestamp of the page in milliseconds since the Unix epoch.
+    /// The timestamp on the page, in milliseconds since the Unix epoch.
     pub timestamp: Option<i64>,
 }
 
 /// The samples of a selector in the order of the page, or the reason why they are refused.
 pub type Samples = Result<Vec<Sample>, PageError>;
 
-/// A page that is read once for all selectors. Only the samples of the selectors are kept.
+/// A page that is read once for all selectors. Only the selected samples are kept.
 #[derive(Debug)]
 pub struct Scrape {
     page: Page,
@@ -56,7 +57,7 @@ struct Found {
 }
 
 impl Scrape {
-    /// An empty page.
+    /// Creates an empty page.
     pub fn new(format: Format, limits: Limits, selectors: impl IntoIterator<Item = SeriesSelector>) -> Self {
         let found = |selector| Found {
             selector,
@@ -74,7 +75,7 @@ impl Scrape {
         self.page.push_to(piece, &mut self.found)
     }
 
-    /// Finishes the page, and returns the samples of each selector.
+    /// Finishes the page. Returns the samples of each selector.
     pub fn finish(mut self) -> Result<Vec<Samples>, PageError> {
         self.page.finish_to(&mut self.found)?;
         Ok(self.found.0.into_iter().map(|found| found.error.map_or(Ok(found.samples), Err)).collect())
@@ -129,8 +130,8 @@ impl Found {
     }
 }
 
-/// A hash of a set of labels. Equal sets have equal hashes, in any order of their labels. A label with an empty value
-/// counts as absent, as in Prometheus.
+/// A hash of a set of labels. The order of the labels is irrelevant. As in Prometheus, a label with an empty value is
+/// equivalent to a missing label.
 ///
 /// The hash replaces the labels, which may be 64 KiB for each series. Among the 1,000 series that a scrape keeps for
 /// each selector by default, two different series have the same hash with a probability of 1,000² / 2¹²⁹, less than 2
@@ -139,19 +140,19 @@ impl Found {
 pub struct LabelsHash([u64; 2]);
 
 impl LabelsHash {
-    /// The hash of labels, each with its name and value.
+    /// Computes the hash of labels, each with its name and value.
     pub fn new<'a>(labels: impl IntoIterator<Item = (Cow<'a, [u8]>, Cow<'a, str>)>) -> Self {
         let mut labels: Vec<_> = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         labels.sort_unstable();
         let mut text = Vec::with_capacity(256);
         for (name, value) in &labels {
             for part in [name, value.as_bytes()] {
-                // The length precedes each part, so different parts never give the same text.
+                // The length precedes each part, so different sets never give the same text.
                 text.extend_from_slice(&part.len().to_ne_bytes());
                 text.extend_from_slice(part);
             }
         }
-        // Two SipHashes whose inputs differ from their first byte on.
+        // Two SipHashes whose inputs differ in their first byte.
         Self([0, 1].map(|first| {
             let mut hasher = DefaultHasher::new();
             hasher.write_u8(first);
@@ -164,26 +165,26 @@ impl LabelsHash {
 /// The function that combines several samples of one pod into one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reduce {
-    /// Their sum.
+    /// The sum of the samples.
     Sum,
-    /// Their average.
+    /// The average of the samples.
     Average,
-    /// Their maximum.
+    /// The maximum of the samples.
     Max,
 }
 
-/// A value that a count cannot be computed from: NaN or infinite. Also a sum that is too large.
+/// A value that is NaN or infinite, or a sum that is too large.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("the value {0} is not a finite number")]
 pub struct InvalidValue(pub f64);
 
 impl Reduce {
-    /// One number from the values of samples. `None`, not 0, without samples.
+    /// Combines the values of samples into one number. `None`, not 0, without samples.
     pub fn samples(self, samples: &[Sample]) -> Result<Option<f64>, InvalidValue> {
         self.values(samples.iter().map(|sample| sample.value))
     }
 
-    /// One number from values. `None` without values.
+    /// Combines values into one number. `None` without values.
     pub fn values(self, values: impl IntoIterator<Item = f64>) -> Result<Option<f64>, InvalidValue> {
         let (mut count, mut sum, mut max) = (0_u32, 0.0, f64::NEG_INFINITY);
         for value in values {
@@ -206,16 +207,15 @@ impl Reduce {
     }
 }
 
-/// The counters of one pod within a window.
+/// The counters of one pod in a time window.
 ///
-/// The memory is 8 bytes for each series and scrape in the window, and 100 bytes for each series. Labels are kept as
-/// their hash.
+/// A series takes 100 bytes of memory, and 8 bytes for each scrape in the window. Of the labels, only the hash is kept.
 #[derive(Debug, Clone)]
 pub struct Rates {
     window: Duration,
     /// The times of the scrapes, oldest first.
     times: VecDeque<Duration>,
-    /// The series of the last scrape. The n increases of a series belong to the last n times.
+    /// The series of the last scrape. The n increases of a series belong to the last n scrapes.
     series: BTreeMap<LabelsHash, Counter>,
 }
 
@@ -229,13 +229,13 @@ struct Counter {
 }
 
 impl Rates {
-    /// Counters without scrapes. `window` is the time over which a rate is computed.
+    /// Creates counters without scrapes. `window` is the time over which a rate is computed.
     pub const fn new(window: Duration) -> Self {
         Self { window, times: VecDeque::new(), series: BTreeMap::new() }
     }
 
-    /// Adds a scrape at `now`, the time since any fixed instant. Series that the scrape lacks are dropped. A scrape
-    /// that is not later than the last one is ignored.
+    /// Adds a scrape at `now`, the time since any fixed instant. Series that are missing from the scrape are dropped. A
+    /// scrape that is not later than the last scrape is ignored.
     pub fn record(&mut self, now: Duration, samples: &[Sample]) -> Result<(), InvalidValue> {
         if let Some(sample) = samples.iter().find(|sample| !sample.value.is_finite()) {
             return Err(InvalidValue(sample.value));
@@ -256,8 +256,8 @@ impl Rates {
         Ok(())
     }
 
-    /// One number from the rates per second of all series at the last scrape. `None` if no series has two scrapes
-    /// within the window. A series with one scrape does not count.
+    /// Combines the rates per second of all series into one number. Series with only one scrape within the window are
+    /// ignored. `None` if no series has two scrapes within the window.
     pub fn rate(&self, reduce: Reduce) -> Result<Option<f64>, InvalidValue> {
         reduce.values(self.series.values().filter_map(|counter| {
             let (from, to) = (counter.increases.front()?, counter.increases.back()?);
@@ -276,7 +276,7 @@ impl Counter {
     /// Adds the value of a scrape. `scrapes` is the number of scrapes in the window.
     fn add(&mut self, value: f64, now: Duration, scrapes: usize) {
         let increased = self.increases.back().copied().unwrap_or_default();
-        // A counter that falls has restarted at 0, so its whole value is an increase.
+        // A counter that decreases has restarted at 0, so its whole value is an increase.
         let increase = if value < self.last { value } else { value - self.last };
         self.increases.push_back(increased + increase);
         while self.increases.len() > scrapes {
@@ -311,12 +311,12 @@ mod tests {
             (&[][..], None),
             (&[(1, &[("a", 5.0)][..])], None),
             (&[(1, &[("a", 5.0)]), (3, &[("a", 9.0)])], Some(2.0)),
-            // A reset: 10 to 12 and 0 to 4.
+            // With a reset, the increases are 2 (from 10 to 12) and 4 (from 0 to 4).
             (&[(1, &[("a", 10.0)]), (2, &[("a", 12.0)]), (3, &[("a", 4.0)])], Some(3.0)),
             // Only scrapes within the window count.
             (&[(1, &[("a", 0.0)]), (8, &[("a", 700.0)]), (18, &[("a", 710.0)])], Some(1.0)),
             (&[(1, &[("a", 0.0)]), (12, &[("a", 700.0)])], None),
-            // A new series counts from its second scrape. A missing series no longer counts.
+            // A new series counts from its second scrape on. A missing series no longer counts.
             (&[(1, &[("a", 0.0)]), (3, &[("a", 4.0), ("b", 9.0)])], Some(2.0)),
             (&[(1, &[("a", 0.0), ("b", 0.0)]), (3, &[("a", 4.0)])], Some(2.0)),
             (&[(1, &[("a", 0.0), ("b", 0.0)]), (3, &[("a", 4.0), ("b", 2.0)])], Some(3.0)),
@@ -366,7 +366,7 @@ mod tests {
         ];
         for (index, one) in sets.iter().enumerate() {
             for (other_index, other) in sets.iter().enumerate() {
-                // A label with an empty value counts as absent.
+                // A label with an empty value is equivalent to a missing label.
                 let equal = index == other_index
                     || (one.len() + other.len() == 1 && [0, 4].contains(&index.max(other_index)));
                 assert_eq!(hash(one) == hash(other), equal, "{one:?} {other:?}");

@@ -1,4 +1,4 @@
-//! Pages in pieces, limits and faults.
+//! Tests of pages in pieces, of limits, and of invalid pages.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -83,7 +83,7 @@ fn limits_hold_for_any_page() {
 
 #[test]
 fn page_that_arrives_byte_by_byte_costs_no_more_than_linear_time() {
-    // Each line break in the label value could end the entry. Quadratic time would mean 4 × 10⁹ steps.
+    // The entry could end at each line break in the label value. Quadratic time would mean 4 × 10⁹ steps.
     let limits = Limits { line: 64 << 10, ..Limits::default() };
     let mut page = Page::new(Format::Prometheus, limits);
     let mut series = 0;
@@ -111,7 +111,7 @@ fn values_that_are_no_numbers_are_refused_when_reduced() {
     assert!(Reduce::Sum.values([f64::MAX, f64::MAX]).is_err());
 }
 
-/// Parts of pages, valid and not.
+/// Generates pages from valid and invalid parts.
 fn page() -> impl Strategy<Value = Vec<u8>> {
     let part = prop::sample::select(vec![
         "a",

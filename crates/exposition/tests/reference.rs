@@ -1,7 +1,7 @@
 //! Compares pages with Prometheus' own parsers, and usage with metrics-server's own code.
 //!
 //! The Go programs in `tests/exposition` and `tests/metrics-server` run that code. The tests are ignored by default
-//! because they build the programs. `CONCERTINA_PAGES` sets the number of pages, `CONCERTINA_SEED` the first seed.
+//! because they build the programs. `CONCERTINA_PAGES` sets the number of pages, and `CONCERTINA_SEED` sets the seed.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().expect(name))
 }
 
-/// Numbers from a seed: SplitMix64.
+/// A sequence of random numbers from a seed (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -47,17 +47,17 @@ impl Random {
         value ^ (value >> 31)
     }
 
-    /// A number below `bound`, or 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     fn number(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// An index below `bound`, or 0.
+    /// Returns an index below `bound`, or 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.number(u64::try_from(bound).unwrap_or(u64::MAX))).unwrap_or(0)
     }
 
-    /// A number from 0 to 1.
+    /// Returns a number in [0, 1).
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -129,7 +129,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// The series of a page in the form of the Go program.
+/// Returns the series of a page in the form of the Go program.
 fn series(kind: u8, bytes: &[u8]) -> Value {
     let format = if kind == b'o' { Format::OpenMetrics } else { Format::Prometheus };
     let mut all = Vec::new();
@@ -158,7 +158,7 @@ fn series(kind: u8, bytes: &[u8]) -> Value {
     if page.finish(&mut each).is_err() { Value::Null } else { json!(all) }
 }
 
-/// The pages of exporters, with their kind.
+/// Returns the pages of exporters, each with the letter of its format.
 fn exporters() -> Vec<(u8, Vec<u8>)> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(root().join("tests/exposition/pages"))
         .unwrap()
@@ -175,7 +175,7 @@ fn exporters() -> Vec<(u8, Vec<u8>)> {
     files.iter().map(read).collect()
 }
 
-/// Changes a part of a page. Some of the changed pages remain valid.
+/// Changes a page at random. Some of the changed pages remain valid.
 fn mutated(random: &mut Random, (kind, page): &(u8, Vec<u8>)) -> (u8, Vec<u8>) {
     const PARTS: [&str; 44] = [
         "\n",
@@ -268,7 +268,7 @@ fn pages_equal_those_of_prometheus() {
     assert!(accepted * 5 > pages.len(), "only {accepted} of {} pages are valid", pages.len());
 }
 
-/// A container of the generated kubelet. Times are in milliseconds.
+/// A container on the generated pages of a kubelet. Times are in milliseconds.
 #[derive(Clone)]
 struct Container {
     started: u64,
@@ -276,7 +276,8 @@ struct Container {
     time: u64,
 }
 
-/// Pages of one kubelet: pods are created and deleted, containers restart, counters decrease or stay constant.
+/// Generates pages of one kubelet. Pods are created and deleted, containers restart, and counters decrease or stay
+/// constant.
 fn kubelet_pages(random: &mut Random, count: usize) -> Vec<(u8, Vec<u8>)> {
     let mut now = 1_700_000_000_000_u64;
     let mut pods: BTreeMap<(usize, usize), Container> = BTreeMap::new();

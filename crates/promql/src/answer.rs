@@ -4,60 +4,61 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// The longest text of a server that an error shows, in bytes.
+/// Maximum length of a server's text in an error, in bytes.
 const MAX_SHOWN: usize = 256;
 
 /// A value with its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The labels, with `__name__` if the query keeps it.
+    /// The labels, with `__name__` if the result of the query has a name.
     pub labels: BTreeMap<String, String>,
     /// The value, a finite number.
     pub value: f64,
-    /// The time that the server reports for the value, in seconds since the Unix epoch. Usually the time of the query.
+    /// The time that the server reports for the value, in seconds since the Unix epoch. It is usually the time of the
+    /// query.
     pub time: f64,
 }
 
 /// The result of an instant query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Values with labels. Empty if no series matches, which is neither 0 nor an error.
+    /// An instant vector. Empty if no series matches, which is neither 0 nor an error.
     Vector(Vec<Sample>),
-    /// A number.
+    /// A scalar.
     Scalar(f64),
 }
 
-/// An answer that no count can be computed from.
+/// An answer from which no count can be computed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AnswerError {
     /// The response is not an answer of the query API.
     #[error("the answer is not one of Prometheus' query API: {0}")]
     Malformed(String),
-    /// The server reports an error. Holds its type and text.
+    /// The server reports an error. Contains the type and the text of the error.
     #[error("the server refused the query: {0}: {1}")]
     Refused(String, String),
-    /// The answer may lack series. Holds the first warning.
+    /// The answer may lack series. Contains the first warning.
     #[error("the answer may be incomplete: {0}")]
     Partial(String),
-    /// The query returns a type that is not a number per series. Holds the type.
+    /// The query does not return one number per series. Contains the type of the result.
     #[error("the query returns a {0}: it must return an instant vector or a scalar")]
     Type(String),
-    /// A series holds a native histogram.
+    /// A series has native histograms.
     #[error("the query returns a native histogram: apply histogram_quantile or another function to it")]
     Histogram,
-    /// A value is NaN or infinite.
+    /// A value is NaN or infinite. Contains the value and the labels of its series.
     #[error("the query returns {0} for {1}: it must return finite numbers")]
     NotFinite(f64, String),
-    /// The answer has too many series. Holds the limit.
+    /// The answer has too many series. Contains the limit.
     #[error("the query returns more than {0} series: aggregate them")]
     TooManySeries(usize),
-    /// A series has no label `pod`. Holds its labels.
+    /// A series has no label `pod`. Contains the labels of the series.
     #[error("the series {0} has no label pod: aggregate by (pod)")]
     NoPod(String),
-    /// Two series have the same pod. Holds its name.
+    /// Two series have the same pod. Contains the name of the pod.
     #[error("several series have the pod {0}: aggregate by (pod)")]
     DuplicatePod(String),
-    /// The answer has several series where one number is needed. Holds the number of series.
+    /// The answer has several series where one number is needed. Contains the number of series.
     #[error("the query returns {0} series: it must return one number")]
     SeveralSeries(usize),
 }
@@ -74,7 +75,7 @@ struct Response {
     error: String,
     #[serde(default)]
     warnings: Option<Vec<String>>,
-    /// VictoriaMetrics: a part of its storage did not answer.
+    /// Set by VictoriaMetrics if a part of its storage did not answer.
     #[serde(default)]
     is_partial: bool,
 }
@@ -93,7 +94,7 @@ struct Series {
     value: Option<(f64, String)>,
 }
 
-/// The data of a response of any status code.
+/// Reads the data of a response of any status code.
 fn data(body: &[u8], allow_partial: bool) -> Result<Data, AnswerError> {
     let response: Response = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
     if response.status != "success" {
@@ -138,7 +139,7 @@ impl Answer {
         }
     }
 
-    /// One number. `None` for an empty vector.
+    /// Returns the number of the scalar or of the only series. `None` for an empty vector.
     pub fn single(&self) -> Result<Option<f64>, AnswerError> {
         match self {
             Self::Scalar(value) => Ok(Some(*value)),
@@ -150,7 +151,7 @@ impl Answer {
         }
     }
 
-    /// The value of each pod, by the label `pod`.
+    /// Returns the value of each pod, by the label `pod`.
     pub fn by_pod(self) -> Result<BTreeMap<String, f64>, AnswerError> {
         let samples = match self {
             Self::Vector(samples) => samples,
@@ -185,11 +186,11 @@ impl TryFrom<Series> for Sample {
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     labels: BTreeMap<String, String>,
-    /// Times in milliseconds since the Unix epoch, and finite values.
+    /// Pairs of a time, in milliseconds since the Unix epoch, and a finite value.
     values: Vec<(i64, f64)>,
 }
 
-/// The result of a range query: a matrix. Empty if no series matches.
+/// The result of a range query, a matrix. Empty if no series matches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RangeAnswer {
     rows: Vec<Row>,
@@ -207,8 +208,8 @@ struct RangeSeries {
 
 impl RangeAnswer {
     /// Reads the body of a response, of any status code, with at most `max_series` series. `allow_partial` accepts an
-    /// answer with warnings or `isPartial`. Values that are not finite are omitted, because a sync at their times has
-    /// no value.
+    /// answer with warnings or `isPartial`. Values that are not finite are omitted. At the time of such a value, an
+    /// instant query would fail.
     pub fn parse(body: &[u8], max_series: usize, allow_partial: bool) -> Result<Self, AnswerError> {
         let data = data(body, allow_partial)?;
         if data.result_type != "matrix" {
@@ -222,8 +223,8 @@ impl RangeAnswer {
         Ok(Self { rows: series.into_iter().map(Row::try_from).collect::<Result<_, _>>()? })
     }
 
-    /// One number per time, in ascending order of time. Times are in milliseconds since the Unix epoch. A time with
-    /// values of several series is an error, as it is for an instant query at this time.
+    /// Returns one number per time, in ascending order of time. Times are in milliseconds since the Unix epoch. A time
+    /// with values of several series is an error, as in an instant query.
     pub fn single(&self) -> Result<Vec<(i64, f64)>, AnswerError> {
         let mut by_time = BTreeMap::new();
         for (time, value) in self.rows.iter().flat_map(|row| &row.values) {
@@ -234,8 +235,9 @@ impl RangeAnswer {
         Ok(by_time.into_iter().collect())
     }
 
-    /// The sum over the pods for which `is_pod` is true, by the label `pod`, in ascending order of time. Times are in
-    /// milliseconds since the Unix epoch. A time without a value of such a pod is omitted.
+    /// Returns the sum of the values of all pods for which `is_pod` is true, per time and in ascending order of time.
+    /// The label `pod` contains the name of a pod. Times are in milliseconds since the Unix epoch. A time without a
+    /// value of such a pod is omitted.
     pub fn sum_of_pods(&self, is_pod: impl Fn(&str) -> bool) -> Result<Vec<(i64, f64)>, AnswerError> {
         let mut by_time: BTreeMap<i64, BTreeMap<&str, f64>> = BTreeMap::new();
         for row in &self.rows {
@@ -272,7 +274,7 @@ impl TryFrom<RangeSeries> for Row {
     }
 }
 
-/// The nearest millisecond. `None` if the time is out of range.
+/// Rounds to the nearest millisecond. `None` if the time is out of range.
 fn milliseconds(seconds: f64) -> Option<i64> {
     let rounded = (seconds * 1e3).round();
     #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
@@ -291,7 +293,7 @@ fn printed(labels: &BTreeMap<String, String>) -> String {
     shown(&format!("{{{}}}", labels.join(",")))
 }
 
-/// A text of a server, on one line and cut.
+/// Returns a server's text as one line, truncated to [`MAX_SHOWN`] bytes.
 fn shown(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_SHOWN);
     let cut = text.get(..end).unwrap_or_default().replace(char::is_control, " ");

@@ -1,25 +1,25 @@
-//! Queries of tenants: parsed, restricted to a namespace, printed again.
+//! Queries of tenants, which are parsed, restricted to a namespace, and printed again.
 
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, VectorSelector};
 
-/// The longest query of a tenant, in bytes.
+/// Maximum length of a tenant's query, in bytes.
 const MAX_QUERY: usize = 16 << 10;
-/// The longest text that is sent, in bytes: a query with its variables replaced.
+/// Maximum length of a query with its variables replaced, in bytes.
 const MAX_TEXT: usize = 256 << 10;
-/// Maximum number of operators and brackets in a query. Each may nest, and the parser's types are dropped and printed
-/// recursively, so deep nesting would overflow the stack.
+/// Maximum number of operators and brackets in a query, each of which may add a level of nesting. The parser's types
+/// are dropped and printed recursively, so deep nesting would overflow the stack.
 const MAX_OPERATORS: usize = 400;
-/// Maximum number of regular expressions in a query. Each takes up to 10 MB during its compilation.
+/// Maximum number of regular expressions in a query. The compilation of each takes up to 10 MB.
 const MAX_REGEXES: usize = 16;
 
 /// The length of the random part of a pod's name.
 const RANDOM: usize = 5;
 
-/// The namespace that a query is restricted to.
+/// The namespace to which a query is restricted.
 #[derive(Debug, Clone, Copy)]
 pub struct Tenant<'a> {
-    /// The label that holds the namespace of a series.
+    /// The label that contains the namespace of a series.
     pub label: &'a str,
     /// The namespace of the HPA.
     pub namespace: &'a str,
@@ -32,23 +32,24 @@ pub struct Variables<'a> {
     pub namespace: &'a str,
     /// `$name`: the name of the target.
     pub name: &'a str,
-    /// `$pods`: a regular expression that matches the names of the target's pods.
+    /// The names of the target's pods. `$pods` becomes a regular expression that matches them.
     pub pods: &'a [&'a str],
 }
 
-/// The pattern by which pod names derive from the name of the workload.
+/// The pattern by which the names of pods derive from the name of their workload. It replaces `$pods` for times before
+/// the current pods existed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodNames {
-    /// `web-7d9f8c6b5-x2k4q`: a Deployment, or another kind that creates ReplicaSets.
+    /// Names such as `web-7d9f8c6b5-x2k4q`, of a Deployment or another kind that creates ReplicaSets.
     OfReplicaSets,
-    /// `web-0`: a StatefulSet.
+    /// Names such as `web-0`, of a StatefulSet.
     Numbered,
-    /// `web-x2k4q`: a ReplicaSet or a ReplicationController.
+    /// Names such as `web-x2k4q`, of a ReplicaSet or a ReplicationController.
     Random,
 }
 
 impl PodNames {
-    /// The pattern for workloads of `kind`.
+    /// Returns the pattern for workloads of `kind`.
     pub fn from_kind(kind: &str) -> Self {
         match kind {
             "StatefulSet" => Self::Numbered,
@@ -57,7 +58,7 @@ impl PodNames {
         }
     }
 
-    /// The regular expression after the name of the workload. It needs no escape within a string.
+    /// Returns the regular expression for the part after the name of the workload. It needs no escape within a string.
     pub(crate) const fn expression(self) -> &'static str {
         match self {
             Self::OfReplicaSets => "-[a-z0-9]+-[a-z0-9]{5}",
@@ -66,7 +67,7 @@ impl PodNames {
         }
     }
 
-    /// Whether a pod of `workload` can have the name `pod`.
+    /// Returns whether a pod of `workload` can have the name `pod`.
     pub fn is_pod(self, workload: &str, pod: &str) -> bool {
         let Some(rest) = pod.strip_prefix(workload).and_then(|rest| rest.strip_prefix('-')) else {
             return false;
@@ -88,7 +89,7 @@ impl PodNames {
 /// The reason why a query is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// The query is too long. Holds its length.
+    /// The query is too long. Contains the length in bytes.
     #[error("the query has {0} bytes: at most {MAX_QUERY} are allowed")]
     TooLong(usize),
     /// The query has too many operators and brackets.
@@ -97,19 +98,19 @@ pub enum QueryError {
     /// The query has too many regular expressions.
     #[error("the query has more than {MAX_REGEXES} regular expressions: split it into recording rules")]
     TooManyRegexes,
-    /// A number is out of range. Holds the number.
+    /// A number is out of range. Contains the number.
     #[error("the number {0} is out of range: at most 15 digits, and 9 of a duration, are allowed")]
     Number(String),
     /// The parser panicked.
     #[error("the parser failed on the query: write its numbers and durations in another way")]
     Parser,
-    /// The query is not PromQL. Holds the parser's message.
+    /// The query is not PromQL. Contains the parser's message.
     #[error("the query is invalid: {0}")]
     Invalid(String),
-    /// The query cannot be restricted to a namespace. Holds the reason.
+    /// The query cannot be restricted to a namespace. Contains the reason.
     #[error("the query cannot be restricted to the namespace: {0}")]
     Unrestricted(&'static str),
-    /// The label of namespaces is not a label name. Holds the label.
+    /// The label of namespaces is not a label name. Contains the label.
     #[error("invalid label {0:?} of namespaces: must be a name of letters, digits and _")]
     Label(String),
     /// The printed query is too long, is invalid, or parses to another expression.
@@ -117,20 +118,20 @@ pub enum QueryError {
         "the query cannot be printed without a change of its meaning: write names and strings in plain ASCII"
     )]
     Unprintable,
-    /// A value of a variable is not the name of an object. Holds the value.
+    /// A value of a variable is not the name of an object. Contains the value.
     #[error("invalid value {0:?} of a variable: must be the name of an object")]
     Variable(String),
-    /// The query uses `$pods`, and the target has no pods.
+    /// The query uses `$pods`, but the target has no pods.
     #[error("the query uses $pods, and the target has no pods")]
     NoPods,
-    /// The query with its variables replaced is too long. Holds its length.
+    /// The query with its variables replaced is too long. Contains the length in bytes.
     #[error(
         "the query with the names of its pods has {0} bytes: at most {MAX_TEXT} are allowed, select pods by a label"
     )]
     TextTooLong(usize),
 }
 
-/// A query, restricted and printed. Its variables are still in place.
+/// A query that is restricted and printed, with its variables still in place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Query {
     text: String,
@@ -158,7 +159,7 @@ impl Query {
         let namespace = tenant.map(|tenant| Matcher::new(MatchOp::Equal, tenant.label, tenant.namespace));
         restrict(&mut expression, namespace.as_ref())?;
         let text = expression.to_string();
-        // The printed text is sent. If it parses to another expression, the restriction may be lost.
+        // The printed text is sent. If the text parses to another expression, the restriction may be lost.
         if text.len() > MAX_TEXT || parser::parse(&text).as_ref() != Ok(&expression) {
             return Err(QueryError::Unprintable);
         }
@@ -167,20 +168,20 @@ impl Query {
         Ok(Self { text })
     }
 
-    /// The query with its variables still in place.
+    /// Returns the query with its variables still in place.
     pub fn template(&self) -> &str {
         &self.text
     }
 
-    /// Whether the query contains `$pods`.
+    /// Returns whether the query contains `$pods`.
     pub fn uses_pods(&self) -> bool {
         self.text.contains("$pods")
     }
 
-    /// The query with its variables replaced, as it is sent.
+    /// Returns the query with its variables replaced, as it is sent.
     pub fn text(&self, variables: &Variables<'_>) -> Result<String, QueryError> {
         let Variables { namespace, name, pods } = *variables;
-        // `$` is valid only within a string, and a string needs no escapes for names of objects.
+        // `$` is valid only within a string. Names of objects need no escapes within a string.
         if let Some(invalid) = pods.iter().find(|pod| !is_object_name(pod)) {
             return Err(QueryError::Variable((*invalid).to_owned()));
         }
@@ -190,7 +191,7 @@ impl Query {
         self.replaced(namespace, name, || escaped(&pods.join("|")))
     }
 
-    /// The query for the pods that a target has had. `$pods` matches their names.
+    /// Returns the query for all pods that a target has had. `$pods` becomes a regular expression for their names.
     pub fn text_of_past(&self, namespace: &str, name: &str, pods: PodNames) -> Result<String, QueryError> {
         self.replaced(namespace, name, || format!("{}{}", escaped(name), pods.expression()))
     }
@@ -222,8 +223,7 @@ impl Query {
     }
 }
 
-/// Escapes each dot of names for a regular expression. Within a string, the backslash of the expression is escaped,
-/// too.
+/// Escapes each dot of names for a regular expression within a string. The backslash of the expression is escaped too.
 fn escaped(names: &str) -> String {
     names.replace('.', "\\\\.")
 }
@@ -245,8 +245,8 @@ fn check_size(query: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Limits the numbers outside of strings: 15 digits, 9 in a number with letters such as a duration, 1 in an exponent,
-/// and 12 characters if hexadecimal.
+/// Limits the numbers outside of strings to 15 digits, or 9 digits in a number with letters such as a duration. An
+/// exponent has at most 1 digit, and a hexadecimal number at most 12 characters.
 fn check_numbers(query: &str) -> Result<(), QueryError> {
     // Every second part is outside of strings, unless a string contains a quote.
     for part in query.split(['"', '\'', '`']).step_by(2) {
@@ -267,7 +267,7 @@ fn check_numbers(query: &str) -> Result<(), QueryError> {
                 return Err(QueryError::Number(word.chars().take(40).collect()));
             }
         }
-        // The sign of an exponent ends a word.
+        // The loop above ends a word at the sign of an exponent.
         let lower = part.to_ascii_lowercase();
         for sign in ["e+", "e-"] {
             for (at, _) in lower.match_indices(sign) {
@@ -284,9 +284,9 @@ fn check_numbers(query: &str) -> Result<(), QueryError> {
     Ok(())
 }
 
-/// Adds the matcher of the namespace to every selector, and sorts matchers by their text, as they are printed. The
-/// visitor of the parser's crate is not used, because it skips the parameter of aggregations, which may contain
-/// selectors.
+/// Adds the matcher of the namespace to every selector, and sorts matchers by their text, in the order in which they
+/// are printed. The visitor of the parser's crate is not used, because it skips the parameter of aggregations, which
+/// may contain selectors.
 fn restrict(expression: &mut Expr, namespace: Option<&Matcher>) -> Result<(), QueryError> {
     match expression {
         Expr::Aggregate(aggregate) => {
@@ -325,13 +325,13 @@ fn restrict_selector(selector: &mut VectorSelector, namespace: Option<&Matcher>)
     Ok(())
 }
 
-/// Whether a text is a label name without quotes.
+/// Returns whether a text is a label name without quotes.
 fn is_label(text: &str) -> bool {
     text.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Whether a text can be the name of a pod, a namespace or a target.
+/// Returns whether a text can be the name of a pod, a namespace or a target.
 fn is_object_name(text: &str) -> bool {
     (1..=253).contains(&text.len())
         && text

@@ -1,4 +1,4 @@
-//! Valid and invalid answers of servers.
+//! Tests of valid and invalid answers of servers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

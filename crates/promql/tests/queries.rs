@@ -1,4 +1,4 @@
-//! Restriction of queries to a namespace.
+//! Tests of the restriction of queries to a namespace.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -82,7 +82,7 @@ fn numbers_that_the_parser_cannot_hold_are_refused() {
         "y[9999999999y]",
         "y[0xffffffffffffffffff]",
         "a{b=\"\\\"\"}[1e300]",
-        // Printed in full, this time has more digits than allowed.
+        // When it is printed, this time has more digits than allowed.
         "a @ 111121122d",
     ] {
         assert!(restricted(query).is_err(), "{query}: {:?}", restricted(query));
@@ -123,7 +123,7 @@ fn query_of_the_past_matches_all_pods_that_the_target_has_had() {
     assert_eq!(past("a\"}"), Err(QueryError::Variable("a\"}".to_owned())));
 }
 
-/// Expressions of every kind.
+/// Generates expressions of every kind.
 fn expression() -> impl Strategy<Value = String> {
     let matcher = prop::sample::select(vec![
         r#"pod="a""#,
@@ -180,7 +180,8 @@ proptest! {
     }
 }
 
-/// The matchers of each selector of each query, as Prometheus' own parser reads it. `None` for a refused query.
+/// Returns the matchers of each selector of each query, as Prometheus' own parser reads them. `None` for a refused
+/// query.
 fn prometheus(queries: &[String]) -> Vec<Option<Vec<Vec<String>>>> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/exposition/build.sh");
     let built = Command::new(script).stderr(Stdio::inherit()).output().unwrap();

@@ -1,9 +1,9 @@
-//! Authenticates as a ServiceAccount, like kube-controller-manager's `--use-service-account-credentials`. The
-//! configured credentials request its tokens.
+//! Authenticates as a ServiceAccount, like kube-controller-manager's `--use-service-account-credentials`. The tokens of
+//! the ServiceAccount are requested with the configured credentials.
 //!
-//! A request in the last 20 % to 30 % of a token's lifetime refreshes it in the background. While the refresh fails,
-//! the current token is used until it expires. A missing account is created. Only durations are used, so a wrong clock
-//! has no effect.
+//! A request in the last 20 % to 30 % of a token's lifetime starts a refresh in the background. While the refresh
+//! fails, the current token is used until it expires. A missing account is created. Lifetimes are measured on the
+//! monotonic clock, so a wrong time of day has no effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,15 +25,15 @@ use clock::Jitter;
 const LIFE: Duration = Duration::from_hours(1);
 /// The assumed minimum lifetime of a token.
 const SHORTEST: Duration = Duration::from_mins(1);
-/// The latest refresh of a token, as a fraction of its lifetime. Jitter makes the refresh slightly earlier.
+/// The latest start of a refresh, as a fraction of the token's lifetime. Jitter makes the start slightly earlier.
 const RENEWAL: f64 = 0.8;
 /// The maximum jitter, as a fraction of the lifetime. Jitter keeps replicas with the same start time from
 /// refreshing together.
 const SPREAD: f64 = 0.1;
-/// The wait after a failed refresh, and the minimum time between two tokens if the server refuses the first.
+/// The wait after a failed refresh. Also the minimum age at which a refused token is replaced.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The wait after a failed attempt while no token is valid and every request needs one.
+/// The wait after a failed attempt while no token is valid.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// No token of a ServiceAccount is available.
@@ -48,7 +48,7 @@ pub struct AccountError {
 /// A ServiceAccount to act as.
 #[derive(Debug)]
 pub(crate) struct Account {
-    /// The client with the credentials that request tokens.
+    /// The client that requests tokens, with the configured credentials.
     client: Client,
     namespace: String,
     name: String,
@@ -60,7 +60,7 @@ pub(crate) struct Account {
 #[derive(Debug)]
 struct State {
     token: Option<Arc<Token>>,
-    /// Time and error of the last attempt, if it failed.
+    /// Time and error of the last attempt. `None` if it succeeded.
     failed: Option<(Instant, AccountError)>,
     /// The number of completed attempts.
     attempts: u64,
@@ -102,8 +102,8 @@ impl Account {
                 if let Some(error) = self.just_failed(now) {
                     return Err(CredentialError::Account(error));
                 }
-                // The attempt runs in a separate task because the caller may be cancelled. The next caller
-                // then uses the result.
+                // The attempt runs in a separate task, so that the next caller can use its result if this caller is
+                // cancelled.
                 let renewed = tokio::spawn(Arc::clone(self).renew(attempts)).await;
                 renewed
                     .unwrap_or_else(|error| Err(self.failure(ApiError::Request(error.to_string()))))
@@ -112,8 +112,8 @@ impl Account {
         }
     }
 
-    /// Records that the server refused `token`. The next request fetches another token, unless `token` is
-    /// recent.
+    /// Records that the server refused `token`. The next request fetches another token, unless `token` is younger than
+    /// [`PAUSE`].
     pub(super) fn refused(&self, token: &Arc<Token>) {
         let mut state = self.state.lock();
         let is_current = state.token.as_ref().is_some_and(|current| Arc::ptr_eq(current, token));
@@ -126,7 +126,7 @@ impl Account {
         self.state.lock().failed.as_ref().is_some_and(|(at, _)| now < *at + PAUSE)
     }
 
-    /// The error of a recent failed attempt.
+    /// Returns the error of the last attempt, if the attempt failed less than [`RETRY`] ago.
     fn just_failed(&self, now: Instant) -> Option<AccountError> {
         self.state.lock().failed.as_ref().filter(|(at, _)| now < *at + RETRY).map(|(_, error)| error.clone())
     }

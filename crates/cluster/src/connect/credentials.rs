@@ -1,5 +1,5 @@
-//! The credentials of a request: none, a fixed header, a token from a file, or the result of a credential
-//! plugin.
+//! The credentials of requests: none, a fixed header, a token from a file, the result of a credential plugin, or a
+//! token of a ServiceAccount.
 //!
 //! As in client-go, a server at `http://` receives no credentials, because they would be readable on the
 //! network.
@@ -28,7 +28,7 @@ use super::tls_files::{Certified, REREAD};
 /// An error in the authentication of a request.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CredentialError {
-    /// The token is not valid in a header. The error omits it.
+    /// The token is not valid in a header. The error text omits the token.
     #[error("the user's token is not valid in a header: it must be one line of visible characters")]
     Token,
     /// The token file is unreadable.
@@ -63,8 +63,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Selects the source in client-go's order: user and password, a token file, a token, and last the
-    /// plugin.
+    /// Selects the source in client-go's order: user and password, a token file, a token, and last the plugin. `plugin`
+    /// creates the plugin.
     pub(super) fn new(
         config: &kube::Config,
         plugin: impl FnOnce() -> Plugin,
@@ -110,7 +110,7 @@ impl Source {
         }
     }
 
-    /// The current credentials.
+    /// Returns the current credentials for a server other than the API server.
     pub(crate) async fn shown(&self) -> Result<Shown, CredentialError> {
         Ok(match self {
             // ServiceAccount tokens are for the API server only.
@@ -136,7 +136,7 @@ pub(super) fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
     Ok(value)
 }
 
-/// A header value for basic authentication.
+/// Returns the header value for basic authentication.
 fn basic(user: &str, password: &str) -> HeaderValue {
     let text = format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
     // Base64 is always a valid header value.
@@ -145,7 +145,7 @@ fn basic(user: &str, password: &str) -> HeaderValue {
     value
 }
 
-/// A token in a file. The file is read periodically because the token is replaced before it expires.
+/// A token in a file. The file is read again after [`REREAD`], because the token is replaced before it expires.
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
@@ -153,7 +153,8 @@ pub(crate) struct TokenFile {
 }
 
 impl TokenFile {
-    /// Opens a token file. `fallback` is used until the file has been read.
+    /// Opens a token file. An unreadable file is an error, unless a `fallback` is given for the time until the next
+    /// read.
     fn open(path: PathBuf, fallback: Option<HeaderValue>) -> Result<Self, CredentialError> {
         let header = match (read_token(&path), fallback) {
             (Err(_), Some(fallback)) => fallback,
@@ -162,8 +163,8 @@ impl TokenFile {
         Ok(Self { path, last: Mutex::new((header, Instant::now())) })
     }
 
-    /// Returns the token. Reads the file again if the last read is older than [`REREAD`]. Keeps the last
-    /// token if the read fails.
+    /// Returns the header with the token. Reads the file again if the last read is older than [`REREAD`]. Keeps the
+    /// last token if the read fails.
     fn header(&self) -> HeaderValue {
         let mut last = self.last.lock();
         if last.1.elapsed() >= REREAD {
@@ -194,14 +195,14 @@ pub(crate) fn read_token(path: &std::path::Path) -> Result<HeaderValue, Credenti
     bearer(&text)
 }
 
-/// Adds credentials to requests.
+/// A service that adds credentials to requests.
 #[derive(Clone)]
 pub(super) struct Authorized {
     pub(super) source: Arc<Source>,
     pub(super) certified: Arc<Certified>,
 }
 
-/// The credentials of one request, to be invalidated if the server refuses them.
+/// The credentials of one request, which are invalidated if the server refuses them.
 enum Issuance {
     Plugin(Arc<Issued>),
     Token(Arc<Token>),
@@ -248,7 +249,7 @@ impl Service<Request<Body>> for Authorized {
     type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        // Each request drives a clone of the lower part of the stack to readiness.
+        // `oneshot` waits until the inner service is ready.
         Poll::Ready(Ok(()))
     }
 

@@ -1,8 +1,8 @@
-//! Credential plugins: programs in the kubeconfig (`exec`) that print a token or a certificate.
+//! Credential plugins, which are programs in the kubeconfig (`exec`) that print a token or a certificate.
 //!
 //! As in client-go, the first request that needs credentials runs the plugin. Its output is cached until the
-//! credentials expire or the server refuses them. Its standard error is inherited. Unlike in client-go, the plugin has
-//! a time limit, so a hanging plugin leads to an error that names the plugin. The plugin runs in a separate task, so a
+//! credentials expire or the server refuses them. The plugin inherits standard error. Unlike in client-go, the plugin
+//! has a time limit, so a plugin that hangs leads to an error with its name. The plugin runs in a separate task, so a
 //! request that times out does not interrupt an interactive login.
 
 use std::io::IsTerminal;
@@ -21,7 +21,7 @@ use tokio::process::Command;
 
 use clock::SharedClock;
 
-/// The environment variable with the parameters for the plugin.
+/// The environment variable that passes parameters to the plugin.
 const INFO: &str = "KUBERNETES_EXEC_INFO";
 /// Maximum output of a plugin, in bytes.
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -69,7 +69,7 @@ pub enum PluginError {
         /// The exit status.
         status: String,
     },
-    /// The output is unusable. The error omits it because it may be secret.
+    /// The output is unusable. The error text omits the output, which may be secret.
     #[error("the credential plugin {command} did not print usable credentials: {problem}")]
     Output {
         /// The program.
@@ -254,7 +254,7 @@ impl Plugin {
         self.read(&output).map_err(unusable)
     }
 
-    /// Whether the plugin may be interactive.
+    /// Returns whether the plugin may be interactive. Fails if the plugin requires a terminal and none is available.
     fn is_interactive(&self, has_terminal: bool) -> Result<bool, PluginError> {
         match self.exec.interactive_mode {
             Some(ExecInteractiveMode::Never) => Ok(false),
@@ -273,7 +273,7 @@ impl Plugin {
         json!({"kind": "ExecCredential", "apiVersion": self.exec.api_version, "spec": spec}).to_string()
     }
 
-    /// Decodes the plugin's output: an ExecCredential as JSON or YAML.
+    /// Decodes the output of the plugin, an ExecCredential as JSON or YAML.
     fn read(&self, output: &[u8]) -> Result<Issued, OutputError> {
         let printed: ExecCredential = serde_saphyr::from_slice(output).map_err(|_| OutputError::Syntax)?;
         let wanted = self.exec.api_version.as_deref().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The bottom of the client stack: HTTP/1.1 over TLS and TCP, directly or through a proxy, or over an
-//! in-process byte stream, and the credentials of requests.
+//! The lowest layers of the clients: HTTP/1.1 over TLS and TCP, directly or through a proxy, or over an in-process byte
+//! stream. Also the credentials of requests.
 
 mod account;
 mod credentials;
@@ -43,7 +43,7 @@ pub(super) use self::proxy::TunnelError;
 pub use self::tls_files::TlsFileError;
 use self::tls_files::TlsFiles;
 
-/// Checks the URL of a proxy. `origin` names its source in errors.
+/// Checks the URL of a proxy. `origin` names the source of the URL in errors.
 pub(super) fn check_proxy(url: &str, origin: &str) -> Result<(), ProxyError> {
     Proxy::parse(url, origin).map(drop)
 }
@@ -74,13 +74,13 @@ pub enum ClientError {
 /// Lifetime of an idle connection.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// Maximum idle connections: twice the default number of concurrent status writes. Additional connections, opened at
-/// startup or because of slow responses, are closed after use.
+/// Maximum number of idle connections, twice the default number of concurrent status writes. Additional connections,
+/// opened at startup or because of slow responses, are closed after use.
 const MOST_IDLE: usize = 32;
 
-/// Size of a connection's read buffer, in bytes. The buffer also limits the response headers. TLS returns 16
-/// KiB at a time. With hyper's default of 400 KiB, each connection that has received a long response would
-/// keep that much memory.
+/// Size of a connection's read buffer, in bytes. The response headers must fit into the buffer. TLS returns 16 KiB at a
+/// time. With hyper's default of 400 KiB, each connection that has received a long response would keep a buffer of that
+/// size.
 const READ_AHEAD: usize = 32 * 1024;
 
 /// Opens the TLS files of a configuration.
@@ -90,8 +90,8 @@ pub(super) fn tls_files(config: &kube::Config) -> Result<Arc<TlsFiles>, TlsFileE
     TlsFiles::open(config)
 }
 
-/// Builds the stack over TLS and TCP, directly or through a proxy, with the configuration's credentials. Also
-/// returns the source of the credentials.
+/// Builds the service over TLS and TCP, directly or through a proxy, with the configuration's credentials. Also returns
+/// the source of the credentials.
 pub(super) fn over_network(
     config: &kube::Config,
     files: &Arc<TlsFiles>,
@@ -115,13 +115,13 @@ pub(super) fn over_network(
     Ok((BoxCloneSyncService::new(Authorized { source: Arc::clone(&source), certified }), source))
 }
 
-/// The source of a configuration's credentials.
+/// Creates the source of a configuration's credentials.
 pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Source, CredentialError> {
     let exec = config.auth_info.exec.clone().unwrap_or_default();
     Source::new(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
 }
 
-/// Builds the stack to a configuration's server. Tokens of a ServiceAccount replace the credentials of the
+/// Builds the service for a configuration's server in which tokens of a ServiceAccount replace the credentials of the
 /// configuration's user. `None` for a server at `http://`, which receives no credentials.
 pub(super) fn as_account(
     config: &kube::Config,
@@ -167,7 +167,7 @@ fn transport(config: &kube::Config, proxy: Option<&Proxy>) -> Result<HttpService
     let stack = if let Some(proxy) = proxy {
         if let (Some("http"), Some(authorization)) = (config.cluster_url.scheme_str(), proxy.authorization())
         {
-            // The proxy forwards each request to a server at http://, without a tunnel.
+            // Without a tunnel to a server at http://, the proxy reads and forwards each request.
             config.headers.push((PROXY_AUTHORIZATION, authorization.clone()));
         }
         let dial = config.rustls_https_connector_with_connector(http).map_err(ClientError::Tls)?;
@@ -181,7 +181,7 @@ fn transport(config: &kube::Config, proxy: Option<&Proxy>) -> Result<HttpService
     Ok(BoxCloneSyncService::new(config.base_uri_layer().layer(headers.layer(stack))))
 }
 
-/// Builds the stack over a connector of byte streams.
+/// Builds the service over a connector of byte streams.
 pub(super) fn over<C>(connector: C, base: Uri) -> HttpService
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -205,7 +205,7 @@ where
     BoxCloneSyncService::new(client.map_err(BoxError::from))
 }
 
-/// Adapts a connector of plain byte streams to hyper-util.
+/// Adapts a connector of byte streams to hyper-util.
 #[derive(Debug, Clone)]
 struct InProcess<C>(C);
 

@@ -1,8 +1,8 @@
-//! Chooses a proxy, like client-go, with hyper-util's rules for `NO_PROXY`, and connects through it.
+//! Chooses a proxy like client-go, but with hyper-util's rules for `NO_PROXY`, and connects through the proxy.
 //!
-//! A `proxy-url` in the kubeconfig takes precedence. Otherwise the environment decides: `HTTPS_PROXY` for a server at
-//! `https://`, `HTTP_PROXY` for a server at `http://`. Upper case takes precedence over lower case. The environment's
-//! proxy is not used for a server on this machine or in `NO_PROXY`.
+//! A `proxy-url` in the kubeconfig takes precedence. Otherwise the proxy is that of `HTTPS_PROXY` for a server at
+//! `https://`, and of `HTTP_PROXY` for a server at `http://`. Upper case takes precedence over lower case. The
+//! environment's proxy is not used for a server on this machine or in `NO_PROXY`.
 
 use std::error::Error;
 use std::io;
@@ -20,13 +20,13 @@ use tower::{BoxError, Service, ServiceExt};
 
 use crate::error::describe_connecting;
 
-/// A value is not the URL of a supported proxy. The text omits it because it may contain a password.
+/// A value is not the URL of a supported proxy. The error text omits the value, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{origin} is not the URL of a proxy: use http://, https:// or socks5://, such as http://proxy.example.com:3128"
 )]
 pub struct ProxyError {
-    /// The source of the value.
+    /// The source of the value, such as `proxy-url` or `HTTPS_PROXY`.
     origin: String,
 }
 
@@ -35,7 +35,7 @@ pub struct ProxyError {
 pub(super) enum Kind {
     /// HTTP, over TCP or TLS.
     Http,
-    /// SOCKS 5. The proxy resolves names.
+    /// SOCKS 5. The proxy resolves the name of the server.
     Socks5,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Parses the URL of a proxy. `origin` names its source in errors.
+    /// Parses the URL of a proxy. `origin` names the source of the URL in errors.
     pub(super) fn parse(url: &str, origin: &str) -> Result<Self, ProxyError> {
         Self::try_parse(url).ok_or_else(|| ProxyError { origin: origin.to_owned() })
     }
@@ -71,7 +71,7 @@ impl Proxy {
         Some(Self { kind, address, intercept })
     }
 
-    /// The environment's proxy for `server`.
+    /// Returns the environment's proxy for `server`. `variable` reads an environment variable.
     pub(super) fn from_environment(
         server: &Uri,
         variable: impl Fn(&str) -> Option<String>,
@@ -94,25 +94,26 @@ impl Proxy {
         Self::parse(&url, name).map(Some)
     }
 
-    /// `host:port` of the proxy.
+    /// Returns `host:port` of the proxy.
     pub(super) fn authority(&self) -> &str {
         self.address.authority().map_or("", |authority| authority.as_str())
     }
 
-    /// User and password of a SOCKS proxy.
+    /// Returns user and password of the proxy, if its URL has a user.
     pub(super) fn login(&self) -> Option<(&str, &str)> {
         self.intercept.raw_auth()
     }
 
-    /// The `Proxy-Authorization` header, if the URL of an HTTP proxy has a user.
+    /// Returns the `Proxy-Authorization` header, if the URL of an HTTP proxy has a user.
     pub(super) fn authorization(&self) -> Option<&HeaderValue> {
         self.intercept.basic_auth()
     }
 }
 
-/// Whether the server is exempt from the environment's proxy: it is on this machine, or `NO_PROXY` lists it.
+/// Returns whether the server is exempt from the environment's proxy, because it is on this machine or listed in
+/// `NO_PROXY`.
 fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
-    // hyper-util exempts no loopback address. It supports `.example.com`, but not `*.example.com`.
+    // hyper-util exempts no loopback address, and supports `.example.com` but not `*.example.com`.
     let exceptions = format!("localhost,127.0.0.0/8,::1,{}", no_proxy.replace("*.", "."));
     Matcher::builder().all("http://proxy").no(exceptions).build().intercept(server).is_none()
 }
@@ -122,8 +123,8 @@ fn is_exempt(server: &Uri, no_proxy: &str) -> bool {
 #[error("{0}")]
 pub(crate) struct TunnelError(String);
 
-/// Connects to the server through a proxy. `dial` connects to the proxy. `limit` is the timeout of a
-/// connection, including the proxy's response.
+/// Returns a service that connects to a server through a proxy. `dial` connects to the proxy. `limit` is the timeout of
+/// a connection, including the proxy's response.
 pub(super) fn through<C>(
     proxy: Proxy,
     dial: C,
@@ -186,7 +187,7 @@ where
     }
 }
 
-/// A byte stream for hyper-util's client. Its only connection property is whether a proxy reads the requests.
+/// A byte stream for hyper-util's client, to a server or to a proxy that reads the requests.
 #[derive(Debug)]
 pub(super) struct Stream<IO> {
     io: IO,
@@ -199,7 +200,8 @@ impl<IO> Stream<IO> {
         Self { io, to_proxy: false }
     }
 
-    /// Creates a stream to a proxy that forwards requests. Each request must contain the server's URL.
+    /// Creates a stream to a proxy that reads and forwards requests. hyper-util then puts the server's URL into each
+    /// request.
     pub(super) fn to_proxy(io: IO) -> Self {
         Self { io, to_proxy: true }
     }

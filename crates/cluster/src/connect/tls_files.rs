@@ -1,9 +1,9 @@
-//! Certificate authority, client certificate and client key from files that are replaced before the certificates
-//! expire.
+//! Reads the certificate authority, client certificate and client key from files, which are replaced before the
+//! certificates expire.
 //!
-//! A request reads the files again if the last read is older than [`REREAD`]. New contents lead to a new stack with new
-//! connections. Open connections keep their certificates until they close. While the files are unusable, the previous
-//! contents remain in use.
+//! A request reads the files again if the last read is older than [`REREAD`]. New contents lead to a new service with
+//! new connections. Open connections keep their certificates until they close. While the files are unusable, the
+//! previous contents remain in use.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,9 +60,9 @@ pub(super) struct Contents {
     key: Option<Vec<u8>>,
 }
 
-/// The TLS files of a configuration, shared by all stacks to its server.
+/// The TLS files of a configuration, shared by all services for its server.
 pub(crate) struct TlsFiles {
-    /// The configuration, to validate new contents.
+    /// The configuration, which is used to validate new contents.
     config: kube::Config,
     authority: Option<PathBuf>,
     certificate: Option<PathBuf>,
@@ -98,7 +98,7 @@ impl TlsFiles {
         Ok(Arc::new(files))
     }
 
-    /// The contents of the files. Reads the files again if the last read is older than [`REREAD`].
+    /// Returns the contents of the files. Reads the files again if the last read is older than [`REREAD`].
     pub(super) fn contents(&self) -> Arc<Contents> {
         let mut state = self.state.lock();
         if self.is_empty() || state.read.elapsed() < REREAD {
@@ -172,9 +172,9 @@ impl TlsFiles {
 }
 
 impl Contents {
-    /// Replaces the files in `config` by their contents.
+    /// Replaces the paths of files in `config` by the contents of the files.
     pub(super) fn apply(&self, config: &mut kube::Config) {
-        // Otherwise the library would also read the file, at other times.
+        // Without this line the library would also read the file, at other times.
         config.root_cert_file = None;
         if let Some(authority) = &self.authority {
             let found = certificates(authority).unwrap_or_default();
@@ -193,11 +193,11 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::pki_
     CertificateDer::pem_slice_iter(pem).collect()
 }
 
-/// Builds the lower part of the stack for the contents of the TLS files and the certificate of a plugin.
+/// Builds the inner service for the contents of the TLS files and the certificate of a plugin.
 pub(super) type MakeHttp =
     dyn Fn(&Contents, Option<&Identity>) -> Result<HttpService, ClientError> + Send + Sync;
 
-/// The lower part of the stack. New certificates require a new stack and thus new connections.
+/// The service below the credentials. New certificates require a new service and thus new connections.
 pub(super) struct Certified {
     make: Box<MakeHttp>,
     files: Arc<TlsFiles>,
@@ -218,7 +218,7 @@ impl Certified {
         Ok(Arc::new(Self { make, files, current }))
     }
 
-    /// The stack with the current files and the plugin's certificate.
+    /// Returns the service for the current contents of the files and the plugin's certificate.
     pub(super) fn http(&self, identity: Option<&Identity>) -> Result<HttpService, ClientError> {
         let contents = self.files.contents();
         let mut current = self.current.lock();

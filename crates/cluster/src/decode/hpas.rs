@@ -1,8 +1,8 @@
-//! Decodes HorizontalPodAutoscalers. Also keeps metadata, without managedFields, and spec as received, because a status
-//! PUT sends them back.
+//! Decodes HorizontalPodAutoscalers. Keeps the metadata, without managedFields, and the spec as received, because a
+//! status PUT sends both back.
 //!
-//! Most watch events are echoes of this controller's status writes. The spec and status of an echo equal the cached
-//! ones and are not decoded again.
+//! Most watch events are echoes of this controller's status writes. The spec and status of an echo equal their cached
+//! values and are not decoded again.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::cursor::Cursor;
 use super::{DecodeError, Text};
 
-/// One HPA.
+/// A decoded HPA.
 #[derive(Debug, Clone)]
 pub struct HpaObject {
     /// `metadata.namespace`.
@@ -28,8 +28,7 @@ pub struct HpaObject {
     pub resource_version: String,
     /// `metadata.generation`. Servers before 1.37 do not set it for HPAs.
     pub generation: Option<i64>,
-    /// `metadata` as received, without managedFields. The server keeps its managedFields if a request has
-    /// none.
+    /// `metadata` as received, without managedFields. The server keeps the stored managedFields if a request has none.
     pub metadata: Box<RawValue>,
     /// The writers of `status` and the times of their last writes, from `metadata.managedFields`.
     pub status_writers: Vec<(String, Timestamp)>,
@@ -52,7 +51,7 @@ pub struct CachedHpa {
     pub status: Option<Arc<Status>>,
 }
 
-/// Decodes an HPA of autoscaling/v2 without a cache.
+/// Decodes an HPA of autoscaling/v2 without cached parts.
 pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
     decode_cached_hpa(object, |_, _| None)
 }
@@ -93,8 +92,8 @@ pub fn decode_cached_hpa(
             let mut status: Status = serde_json::from_slice(json)?;
             status.current_metrics.shrink_to_fit();
             status.conditions.shrink_to_fit();
-            // A server may order fields differently, so the decoded values are compared too. Equal statuses
-            // share one copy.
+            // A server may order fields differently, so the decoded values are compared too. Equal statuses share the
+            // cached copy.
             written.filter(|written| **written == status).unwrap_or_else(|| Arc::new(status))
         }
     };
@@ -112,13 +111,13 @@ pub fn decode_cached_hpa(
     })
 }
 
-/// Whether a status serializes to exactly the bytes of `json`.
+/// Returns whether `status` serializes to exactly the bytes of `json`.
 fn is_written_as(status: &Status, json: &[u8]) -> bool {
     let mut left = ExpectedBytes(json);
     serde_json::to_writer(&mut left, status).is_ok() && left.0.is_empty()
 }
 
-/// A writer that compares with expected bytes. A difference is an error.
+/// A writer that compares its input with the expected bytes. A difference is an error.
 struct ExpectedBytes<'a>(&'a [u8]);
 
 impl Write for ExpectedBytes<'_> {
@@ -185,17 +184,17 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Validates JSON that a later request sends back.
+/// Validates JSON that a later status PUT sends back.
 fn raw(json: Vec<u8>) -> Result<Box<RawValue>, DecodeError> {
     let json = String::from_utf8(json).map_err(|error| DecodeError::new(error.to_string()))?;
     Ok(RawValue::from_string(json)?)
 }
 
-/// The writers of an object's status: manager and time of every entry of `metadata.managedFields` for the subresource
-/// `status`. The server updates the time, in whole seconds, whenever a manager changes a value.
+/// Returns the writers of an object's status: manager and time of every entry of `metadata.managedFields` for the
+/// subresource `status`. The server updates the time, in whole seconds, whenever a manager changes a value.
 ///
-/// Skips entries without a time. Returns an empty list if the field is unreadable, because the HPA is usable without
-/// the list.
+/// Skips entries without a time. Returns an empty list if `managed_fields` is unreadable, because the HPA is usable
+/// without the list.
 pub(super) fn status_writers(managed_fields: &[u8]) -> Vec<(String, Timestamp)> {
     read(managed_fields).unwrap_or_default()
 }

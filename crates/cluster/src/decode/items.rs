@@ -1,7 +1,7 @@
-//! The items of a list, in pieces as they arrive.
+//! Splits a list into its items while the list arrives in pieces.
 //!
-//! A small scanner finds the elements of the top-level `items` array by counting brackets. The decoder of an
-//! item validates its JSON. All other fields are the envelope.
+//! A scanner finds the elements of the top-level `items` array by counting brackets. The decoder of an item validates
+//! its JSON. The envelope consists of all other fields.
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use super::{DecodeError, Nesting};
 
 /// Maximum size of the envelope (all fields except `items`), in bytes.
 const MAX_ENVELOPE: usize = 1 << 20;
-/// Maximum size of an item, in bytes. Far above the maximum object size in etcd.
+/// Maximum size of an item, in bytes, far above the maximum object size in etcd.
 const MAX_ITEM: usize = 16 << 20;
 
 /// The fields of a list except `items`.
@@ -19,7 +19,7 @@ pub(crate) struct Envelope {
     pub(crate) kind: String,
     pub(crate) api_version: String,
     pub(crate) metadata: ListMeta,
-    /// `status` and `message` of a Status that was sent instead of a list.
+    /// `status` of a Status that was sent instead of a list, such as `Failure`.
     pub(crate) status: serde_json::Value,
     pub(crate) message: String,
 }
@@ -39,17 +39,17 @@ pub(crate) struct ListMeta {
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about the previous byte")]
 pub(crate) struct ItemScanner {
     position: Position,
-    /// The first part of an item that continues in the next piece.
+    /// The start of an item that continues in the next piece.
     partial: Vec<u8>,
     envelope: Vec<u8>,
-    /// Open brackets in the envelope.
+    /// The number of open brackets in the envelope.
     depth: usize,
     /// Whether the scanner is in a string of the envelope, or in an item that is a string.
     in_string: bool,
     escaped: bool,
     /// Whether the next string at depth 1 of the envelope is a key.
     key_next: bool,
-    /// Start of the current or last top-level key in the envelope.
+    /// The start of the current or last top-level key in the envelope.
     key_at: usize,
     /// Whether the last top-level key is `items`.
     items_next: bool,
@@ -61,7 +61,7 @@ enum Position {
     /// Outside of the items.
     #[default]
     Envelope,
-    /// In the array, before an item or the closing bracket.
+    /// In the array of items, before an item or the closing bracket.
     Interpolation,
     /// In an item that is an object or array.
     Item(Nesting),
@@ -131,14 +131,14 @@ impl ItemScanner {
         Ok(())
     }
 
-    /// Consumes the closing bracket of the array.
+    /// Consumes the closing bracket of the array of items.
     fn leave_items(&mut self) {
         self.position = Position::Envelope;
         self.envelope.push(b']');
         self.depth = 1;
     }
 
-    /// The envelope, after the last piece.
+    /// Decodes the envelope after the last piece.
     pub(crate) fn finish(self) -> Result<Envelope, DecodeError> {
         Ok(serde_json::from_slice(&self.envelope)?)
     }

@@ -1,4 +1,4 @@
-//! Decoders from wire bytes to the stores' inputs. Unused fields are skipped without building their values.
+//! Decoders of wire bytes. Unused fields are skipped without building their values.
 
 mod cursor;
 mod hpas;
@@ -21,7 +21,7 @@ pub(crate) use items::{Envelope, ItemScanner};
 pub use nesting::Nesting;
 pub use pods::{WireContainer, WirePod, pod};
 
-/// A decoding error. The size of the text is bounded.
+/// A decoding error, with a text of bounded size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DecodeError {
@@ -30,19 +30,19 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// Creates an error with the text `message`, truncated to the maximum length.
+    /// Creates an error with the text `message`, truncated to 16 KiB.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: cut(message.into(), MAX_MESSAGE) }
     }
 
-    /// Go's error for an object without `kind` or `apiVersion`.
+    /// Creates Go's error for an object without `kind` or `apiVersion`.
     pub(crate) fn missing(field: &str, object: &[u8]) -> Self {
-        // The end of a long text is dropped in any case.
+        // The error text is truncated in any case.
         let object = object.get(..MAX_MESSAGE).unwrap_or(object);
         Self::new(format!("Object '{field}' is missing in '{}'", String::from_utf8_lossy(object)))
     }
 
-    /// Go's error for JSON that ends too early.
+    /// Creates Go's error for JSON that ends too early.
     fn cut_short() -> Self {
         Self::new("couldn't get version/kind; json parse error: unexpected end of JSON input")
     }
@@ -64,9 +64,9 @@ impl From<serde_json::Error> for DecodeError {
     }
 }
 
-/// A JSON string: borrowed, or owned if it contains escapes.
+/// A JSON string, which is borrowed from the wire bytes unless it contains escapes.
 ///
-/// serde deserializes a `Cow` inside an `Option`, a `Vec` or a map as owned. This type stays borrowed there.
+/// serde deserializes a `Cow` within an `Option`, a `Vec` or a map as an owned string. This type stays borrowed there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
@@ -112,7 +112,7 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 }
 
-/// A JSON object as pairs in wire order. `null` is empty, as in Go.
+/// A JSON object as pairs of key and value, in wire order. As in Go, `null` is the empty object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pairs<'a, V>(pub(crate) Vec<(Text<'a>, V)>);
 
@@ -159,12 +159,12 @@ pub struct Meta {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
-    /// The annotation `k8s.io/initial-events-end` of bookmarks.
+    /// Whether the annotation `k8s.io/initial-events-end` of bookmarks is `true`.
     initial_events_end: bool,
 }
 
 impl Meta {
-    /// Whether the object is the bookmark that ends the initial events of a streaming list.
+    /// Returns whether the object is the bookmark that ends the initial events of a streaming list.
     pub fn ends_initial_events(&self) -> bool {
         self.initial_events_end
     }
@@ -214,10 +214,10 @@ pub fn meta_of(metadata: &RawValue) -> Result<Meta, DecodeError> {
     Meta::read(&mut Cursor::new(metadata.get().as_bytes()))
 }
 
-/// One line of a watch.
+/// A line of a watch.
 #[derive(Debug)]
 pub struct WatchEvent<'a> {
-    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`.
+    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`. Newer servers may send other types.
     pub kind: Text<'a>,
     /// The object's bytes.
     pub object: &'a [u8],
@@ -232,8 +232,8 @@ pub fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, DecodeError> {
         #[serde(borrow)]
         object: &'a RawValue,
     }
-    // Go always writes the envelope in this form. Stripping it saves one pass over the object, which is
-    // validated when it is decoded.
+    // Go always writes the envelope in this form. Stripping the envelope saves one pass over the object, which is
+    // validated when the object is decoded.
     for kind in ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"] {
         let object = line
             .strip_prefix(b"{\"type\":\"")

@@ -1,12 +1,12 @@
 //! Finds the end of a JSON object or array without decoding it.
 //!
-//! The quotes and brackets among 64 bytes are found at once, as bits of a word, so skipping costs a fraction of
-//! decoding. The JSON is not validated.
+//! The quotes and brackets among 64 bytes are found at once, as the bits of a word. Skipping a value therefore costs a
+//! fraction of decoding it. The JSON is not validated.
 
 /// The nesting state between two bytes of an object or array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nesting {
-    /// The number of open brackets. 0 after the end.
+    /// The number of open brackets. 0 after the closing bracket of the value.
     depth: usize,
     in_string: bool,
     /// Whether the previous byte is an escaping backslash.
@@ -17,7 +17,7 @@ const BLOCK: usize = 64;
 const WORD: usize = 8;
 const LAST: u32 = 63;
 
-/// The special characters among 64 bytes: one bit per byte, the lowest bit for the first.
+/// The special characters among 64 bytes, as one bit per byte. The lowest bit belongs to the first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Marks {
     quotes: u64,
@@ -27,12 +27,12 @@ struct Marks {
 }
 
 impl Nesting {
-    /// The state after the opening bracket.
+    /// Returns the state after the opening bracket of a value.
     pub fn opened() -> Self {
         Self { depth: 1, in_string: false, escaped: false }
     }
 
-    /// Consumes bytes and returns the index of the closing bracket. `None` if the value continues after
+    /// Consumes bytes of the value. Returns the index of its closing bracket, or `None` if the value continues after
     /// `bytes`.
     pub fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         let (blocks, rest) = bytes.as_chunks::<BLOCK>();
@@ -45,7 +45,7 @@ impl Nesting {
         Some(blocks.len() * BLOCK + at)
     }
 
-    /// Consumes one byte. Returns whether it is the closing bracket.
+    /// Consumes one byte. Returns whether the byte is the closing bracket of the value.
     fn byte(&mut self, byte: u8) -> bool {
         let escaped = std::mem::take(&mut self.escaped);
         match byte {
@@ -58,7 +58,7 @@ impl Nesting {
         self.depth == 0
     }
 
-    /// Consumes 64 bytes. Returns the index of the closing bracket, if it is among them.
+    /// Consumes 64 bytes. Returns the index of the closing bracket of the value, if the block contains it.
     fn block(&mut self, block: &[u8; BLOCK]) -> Option<usize> {
         let Marks { mut quotes, backslashes, mut opening, mut closing } = Marks::from_block(block);
         if backslashes != 0 || self.escaped {
@@ -89,7 +89,7 @@ impl Nesting {
         None
     }
 
-    /// The bytes that a backslash escapes.
+    /// Returns the bits of the bytes that a backslash escapes.
     fn escaped_after(&mut self, mut backslashes: u64) -> u64 {
         let mut escaped = u64::from(self.escaped);
         backslashes &= !escaped;
@@ -110,15 +110,14 @@ impl Marks {
         Self {
             quotes: gathered(&hits(block, |byte| byte == b'"')),
             backslashes: gathered(&hits(block, |byte| byte == b'\\')),
-            // Brackets and braces differ in one bit.
+            // A bracket and a brace differ only in the bit 0x20.
             opening: gathered(&hits(block, |byte| byte | 0x20 == b'{')),
             closing: gathered(&hits(block, |byte| byte | 0x20 == b'}')),
         }
     }
 }
 
-/// Maps each matching byte to 1 and all other bytes to 0. This form lets the compiler vectorize the
-/// comparison.
+/// Maps each matching byte to 1 and all other bytes to 0. The compiler can vectorize the loop.
 fn hits(block: &[u8; BLOCK], is_match: impl Fn(u8) -> bool) -> [u8; BLOCK] {
     let mut hits = [0; BLOCK];
     for (hit, byte) in hits.iter_mut().zip(block) {
@@ -132,7 +131,7 @@ fn gathered(hits: &[u8; BLOCK]) -> u64 {
     let (words, _) = hits.as_chunks::<WORD>();
     let mut bits = 0;
     for (number, word) in words.iter().enumerate() {
-        // The multiplication moves bit 8 i to bit 56 + i, and no other bit to these positions.
+        // The multiplication moves bit 8 i to bit 56 + i. No other bit reaches the upper eight positions.
         bits |= (u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56) << (number * WORD);
     }
     bits
@@ -157,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// Finds the end byte by byte.
+    /// Finds the end of a value byte by byte.
     fn end_by_bytes(bytes: &[u8]) -> Option<usize> {
         let mut nesting = Nesting::opened();
         bytes.iter().position(|byte| nesting.byte(*byte))
@@ -187,7 +186,7 @@ mod tests {
         fn end_is_the_same_by_blocks_by_bytes_and_in_pieces(
             text in r#"[\[\]{}"\\a-c_yY:,é]{0,300}"#, mut cuts in prop::collection::vec(0_usize..400, 0..4),
         ) {
-            // The depth is large enough that most inputs do not end at once.
+            // With this depth, most inputs do not end at their first closing bracket.
             let deep = Nesting { depth: 4, ..Nesting::opened() };
             for start in [Nesting::opened(), deep, Nesting { in_string: true, ..deep }] {
                 let (bytes, mut slow) = (text.as_bytes(), start);

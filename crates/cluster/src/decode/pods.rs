@@ -1,4 +1,4 @@
-//! Pods: the fields that an autoscaler needs, borrowed from the wire bytes.
+//! Decodes the fields of pods that an autoscaler needs, borrowed from the wire bytes.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde_json::Number;
 use super::cursor::Cursor;
 use super::{DecodeError, Text};
 
-/// The decoded fields of one pod. The store converts it to a compact, interned record.
+/// The decoded fields of a pod. The store converts them to a compact record.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WirePod<'a> {
     /// `metadata.namespace`.
@@ -43,7 +43,7 @@ pub struct WirePod<'a> {
     pub requests: Vec<(Cow<'a, str>, Quantity)>,
 }
 
-/// One container of a [`WirePod`].
+/// A container of a [`WirePod`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WireContainer<'a> {
     /// `name`.
@@ -52,7 +52,7 @@ pub struct WireContainer<'a> {
     pub restartable: bool,
     /// `resources.requests`, by resource name.
     pub requests: Vec<(Cow<'a, str>, Quantity)>,
-    /// `ports` as JSON. Most readers of pods do not need them.
+    /// `ports` as JSON, because most users of the decoder do not need them.
     pub ports: Option<&'a [u8]>,
 }
 
@@ -145,7 +145,7 @@ fn requests<'a>(resources: &mut Cursor<'a>) -> Result<Vec<(Cow<'a, str>, Quantit
     Ok(requests)
 }
 
-/// The text of a quantity. API servers write strings. As in Go, a number is accepted, and `null` is zero.
+/// Reads the text of a quantity. API servers write strings. As in Go, a number is accepted, and `null` is zero.
 fn quantity<'a>(value: &mut Cursor<'a>) -> Result<Text<'a>, DecodeError> {
     if value.at_text() {
         return value.text();
@@ -168,7 +168,7 @@ fn read_status<'a>(status: &mut Cursor<'a>, pod: &mut WirePod<'a>) -> Result<(),
     })
 }
 
-/// The first condition of type `Ready`.
+/// Returns the first condition of type `Ready`.
 fn ready(conditions: &mut Cursor<'_>) -> Result<Option<ReadyCondition>, DecodeError> {
     let mut ready = None;
     conditions.elements(|condition| {

@@ -1,4 +1,4 @@
-//! Request errors with the texts of Go's client, because the texts appear in conditions and events.
+//! The errors of requests, with the texts of Go's client, because the texts appear in conditions and events.
 
 mod transport;
 
@@ -17,8 +17,8 @@ use super::gate::Refusal;
 /// Maximum size of a plain-text response within an error text, in bytes. The limit is client-go's.
 pub(super) const MAX_ERROR_TEXT: usize = 2048;
 
-/// Maximum size of an error text from a server, in bytes. The text becomes part of conditions and events and
-/// is kept in several places. Go's client has no limit. Regular servers stay far below this limit.
+/// Maximum size of an error text from a server, in bytes. The text becomes part of conditions and events. Go's client
+/// has no limit. The texts of regular servers are far shorter.
 pub(super) const MAX_MESSAGE: usize = 16 << 10;
 /// Maximum size of a reason, in bytes.
 const MAX_REASON: usize = 256;
@@ -37,16 +37,15 @@ pub enum ApiError {
     Status {
         /// The HTTP code.
         code: u16,
-        /// `reason` of the Status (`Conflict`, `NotFound`, ...), or the reason that client-go derives from
-        /// the code.
+        /// `reason` of the Status, such as `Conflict`, or the reason that client-go derives from the code.
         reason: String,
-        /// The complete text.
+        /// The complete text of the error.
         message: String,
         /// The wait that the server requested.
         retry_after: Option<Duration>,
-        /// `reason` of the first cause: `NamespaceTerminating`, `ResourceVersionTooLarge`, ...
+        /// The first non-empty `reason` of a cause, such as `NamespaceTerminating`.
         cause: Option<String>,
-        /// Whether the response was not a Status. Reason and text are then derived from the code.
+        /// Whether the response was not a Status, so that reason and text are derived from the code.
         generic: bool,
     },
     /// One side refused the other's certificate. The server did not receive the request.
@@ -93,13 +92,14 @@ pub enum ApiError {
     /// The response exceeds the size limit.
     #[error("the response is larger than {limit} bytes")]
     TooLarge {
-        /// The limit, in bytes.
+        /// The size limit, in bytes.
         limit: usize,
     },
     /// The response could not be decoded.
     #[error("{0}")]
     Decode(DecodeError),
-    /// The request could not be built because a name is invalid in a URL, or a value is invalid in a header.
+    /// The request could not be built, for example because a name is invalid in a URL or a value is invalid in a
+    /// header.
     #[error("{0}")]
     Request(String),
     /// The write gate refused the request. Nothing was sent.
@@ -138,7 +138,7 @@ impl ApiError {
         }
     }
 
-    /// The HTTP code, if the server responded.
+    /// Returns the HTTP code, if the server responded with an error.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Status { code, .. } => Some(*code),
@@ -146,17 +146,17 @@ impl ApiError {
         }
     }
 
-    /// Whether the write was rejected because the object has changed since it was read.
+    /// Returns whether the server rejected a write because the object has changed since it was read.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Status { code: 409, reason, .. } if reason != "AlreadyExists")
     }
 
-    /// Whether the object or the resource does not exist.
+    /// Returns whether the object or the resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
     }
 
-    /// The class of this failure to read a Scale.
+    /// Returns the class of a failure to read a Scale.
     pub fn scale_class(&self) -> ScaleFailureClass {
         match self.code() {
             Some(404) => ScaleFailureClass::NotFound,
@@ -165,7 +165,7 @@ impl ApiError {
         }
     }
 
-    /// The class of this failure to read a metric.
+    /// Returns the class of a failure to read a metric.
     pub fn metric_class(&self) -> MetricFailureClass {
         match self {
             Self::Connect { .. } | Self::Status { code: 503, .. } => MetricFailureClass::ApiUnavailable,
@@ -176,28 +176,28 @@ impl ApiError {
         }
     }
 
-    /// Whether the response is 403: a permission is missing, or admission rejects the object.
+    /// Returns whether the response is 403, because a permission is missing or admission rejected the object.
     pub fn is_forbidden(&self) -> bool {
         self.code() == Some(403)
     }
 
-    /// Whether the namespace is being terminated and rejects new objects.
+    /// Returns whether the namespace is being terminated and rejects new objects.
     pub fn is_namespace_terminating(&self) -> bool {
         matches!(self, Self::Status { code: 403, cause, message, .. }
             if cause.as_deref() == Some("NamespaceTerminating") || message.contains("because it is being terminated"))
     }
 
-    /// Whether the server no longer has the resourceVersion or the continue token.
+    /// Returns whether the resourceVersion or the continue token has expired.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Status { code, reason, .. } if *code == 410 || reason == "Expired" || reason == "Gone")
     }
 
-    /// Whether the write gate refused the request.
+    /// Returns whether the write gate refused the request.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Refused(_))
     }
 
-    /// The wait that the server requested.
+    /// Returns the wait that the server requested.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -205,7 +205,7 @@ impl ApiError {
         }
     }
 
-    /// Whether a retry may succeed: no complete response, 429 or 5xx.
+    /// Returns whether a retry may succeed, because the response is missing, incomplete, 429 or 5xx.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Status { code, .. } => *code == 429 || *code >= 500,
@@ -218,7 +218,7 @@ impl ApiError {
         }
     }
 
-    /// Whether both errors have the same cause. Their URLs may differ.
+    /// Returns whether both errors have the same cause. Their URLs may differ.
     pub fn has_same_cause(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Connect { message: one, .. }, Self::Connect { message: another, .. })
@@ -231,13 +231,13 @@ impl ApiError {
         }
     }
 
-    /// Whether the server did not receive the request.
+    /// Returns whether the server did not receive the request.
     pub(super) fn is_unsent(&self) -> bool {
         self.code().is_none() && !self.outcome_unknown()
     }
 
-    /// Appends the cause of an earlier attempt of the same request, as in client-go. Only for errors without a
-    /// response, and only if the cause differs.
+    /// Appends the cause of an earlier attempt of the same request, as in client-go. Has an effect only if both errors
+    /// are failures below HTTP with different causes.
     #[must_use]
     pub(super) fn after(mut self, earlier: &Self) -> Self {
         if let Some(cause) = earlier.transport_cause()
@@ -251,7 +251,7 @@ impl ApiError {
         self
     }
 
-    /// The cause of a failure below HTTP.
+    /// Returns the cause of a failure below HTTP.
     fn transport_cause(&self) -> Option<&str> {
         match self {
             Self::Connect { message, .. }
@@ -261,7 +261,7 @@ impl ApiError {
         }
     }
 
-    /// Whether a write with this error may have been applied.
+    /// Returns whether a write with this error may have been applied.
     pub fn outcome_unknown(&self) -> bool {
         match self {
             Self::Status { code, .. } => *code >= 500,
@@ -275,7 +275,7 @@ impl ApiError {
     }
 }
 
-/// client-go's reason and text for an error response that is not a Status.
+/// Returns client-go's reason and text for an error response that is not a Status.
 fn generic(call: &Call, code: u16, text: String) -> (&'static str, String) {
     let (reason, mut message) = match code {
         409 if call.method == http::Method::POST => ("AlreadyExists", "the server reported a conflict".to_owned()),
@@ -320,7 +320,7 @@ fn generic(call: &Call, code: u16, text: String) -> (&'static str, String) {
     (reason, message)
 }
 
-/// `metav1.Status`: an error response, or the object of an ERROR event.
+/// `metav1.Status`, the body of an error response or the object of an ERROR event.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {
@@ -352,12 +352,12 @@ struct Cause {
 }
 
 impl Status {
-    /// Whether the Status reports a failure. Old servers omit the kind.
+    /// Returns whether the Status reports a failure. Old servers omit the kind.
     pub(super) fn is_failure(&self) -> bool {
         (self.kind.is_empty() || self.kind == "Status") && self.result == "Failure"
     }
 
-    /// Converts to an error. `code` is used if the Status has none.
+    /// Converts the Status to an error. `code` is used if the Status has no code.
     pub(super) fn into_error(self, code: u16, retry_after: Option<Duration>) -> ApiError {
         let (mut from_body, mut cause) = (None, None);
         if let Some(details) = self.details {

@@ -1,4 +1,4 @@
-//! Failures below HTTP, with the texts of Go's net and crypto packages.
+//! The errors of failures below HTTP, with the texts of Go's net and crypto packages.
 
 use std::error::Error;
 use std::io;
@@ -11,7 +11,7 @@ use crate::connect::{CredentialError, TunnelError};
 use crate::gate::Refusal;
 
 impl ApiError {
-    /// Creates the error for a failure in the client stack. `base` is the server's URL.
+    /// Creates the error for a failure of the client's service. `base` is the server's URL.
     pub(crate) fn from_stack(call: &Call, base: &Uri, error: &(dyn Error + Send + Sync + 'static)) -> Self {
         if let Some(refusal) = chain(error).find_map(|cause| cause.downcast_ref::<Refusal>()) {
             return Self::Refused(*refusal);
@@ -20,8 +20,7 @@ impl ApiError {
         if let Some(CredentialError::Account(error)) =
             chain(error).find_map(|cause| cause.downcast_ref::<CredentialError>())
         {
-            // The request was not sent. The response to the token request must not be reported as a response
-            // to `call`.
+            // `call` was not sent. The response to the token request must not be reported as a response to `call`.
             return match &*error.error {
                 error @ (Self::Certificate { .. } | Self::Connect { .. }) => error.clone(),
                 _ => Self::Connect { op, url, message: error.to_string() },
@@ -51,8 +50,8 @@ impl ApiError {
     }
 }
 
-/// Whether the server closed or lost the connection: the failures below HTTP after which client-go retries a GET. A
-/// refused connection or an invalid response does not count.
+/// Returns whether the server closed or lost the connection, after which client-go retries a GET. False for a refused
+/// connection and for an invalid response.
 pub(crate) fn is_broken(error: &(dyn Error + Send + Sync + 'static)) -> bool {
     let not_sent = |cause: &(dyn Error + 'static)| cause.is::<Refusal>() || cause.is::<CredentialError>();
     if chain(error).any(not_sent) {
@@ -69,7 +68,7 @@ pub(crate) fn is_broken(error: &(dyn Error + Send + Sync + 'static)) -> bool {
         .any(|error| error.is_incomplete_message() || error.is_closed() || error.is_canceled())
 }
 
-/// Go's name for the method: `Get` for GET.
+/// Returns Go's name for the method, such as `Get` for GET.
 fn op(call: &Call) -> String {
     let mut op = call.method.as_str().to_ascii_lowercase();
     if let Some(first) = op.get_mut(..1) {
@@ -78,7 +77,7 @@ fn op(call: &Call) -> String {
     op
 }
 
-/// The URL as upstream requests it: upstream sets no `fieldManager`.
+/// Returns the URL without `fieldManager`, which upstream does not set.
 fn url(call: &Call, base: &Uri) -> String {
     let (path, query) = call.path.split_once('?').unwrap_or((&call.path, ""));
     let mut url = format!("{}{path}", base.to_string().trim_end_matches('/'));
@@ -99,7 +98,7 @@ fn chain<'a>(
     std::iter::successors(Some(error as &(dyn Error + 'static)), source)
 }
 
-/// The innermost I/O error. An `io::Error` may wrap another error that `source` does not return.
+/// Returns the innermost I/O error in the chain of sources.
 fn io_error<'a>(error: &'a (dyn Error + Send + Sync + 'static)) -> Option<&'a io::Error> {
     chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last()
 }
@@ -110,13 +109,13 @@ fn tls_error<'a>(error: &'a (dyn Error + Send + Sync + 'static)) -> Option<&'a r
     })
 }
 
-/// The TLS error within an `io::Error`, at any depth. `source` does not return wrapped errors.
+/// Returns the TLS error within an `io::Error`, at any depth. `source` does not return wrapped errors.
 fn tls_within(error: &io::Error) -> Option<&rustls::Error> {
     let inner = error.get_ref()?;
     inner.downcast_ref::<rustls::Error>().or_else(|| tls_within(inner.downcast_ref::<io::Error>()?))
 }
 
-/// Whether a handshake failed because one side refused the other's certificate.
+/// Returns whether a handshake failed because one side refused the other's certificate.
 fn is_about_certificates(error: &rustls::Error) -> bool {
     use rustls::AlertDescription as Alert;
     match error {
@@ -136,7 +135,7 @@ fn is_about_certificates(error: &rustls::Error) -> bool {
     }
 }
 
-/// The cause of a failed connection to `to`.
+/// Describes the cause of a failed connection to `to`.
 pub(crate) fn describe_connecting(error: &(dyn Error + Send + Sync + 'static), to: &Uri) -> String {
     describe(error, to, true)
 }
@@ -158,7 +157,7 @@ fn describe(error: &(dyn Error + Send + Sync + 'static), base: &Uri, connect: bo
     describe_broken(error, "EOF")
 }
 
-/// The dialed address, as Go prints it. hyper-util exposes it only in its `Debug` output.
+/// Returns the dialed address, as Go prints it. hyper-util exposes the address only in its `Debug` output.
 fn address(error: &(dyn Error + Send + Sync + 'static), base: &Uri) -> String {
     let tried = chain(error).find_map(|cause| {
         let debug = format!("{cause:?}");
@@ -187,7 +186,7 @@ fn describe_dial(error: &io::Error) -> String {
     }
 }
 
-/// The cause of a failure on an open connection. `end` is the text for a connection that has ended.
+/// Describes the cause of a failure on an open connection. `end` is the text for a connection that has ended.
 fn describe_broken(error: &(dyn Error + Send + Sync + 'static), end: &str) -> String {
     if let Some(io) = io_error(error) {
         return match io.kind() {

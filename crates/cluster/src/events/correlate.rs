@@ -1,7 +1,6 @@
-//! Event correlation as in client-go: similar events are combined, equal events are counted, and floods are
-//! dropped.
+//! Event correlation as in client-go. Similar events are combined, equal events are counted, and floods are dropped.
 //!
-//! Pure: the time is an argument. The order is client-go's: aggregate, count, drop. Messages are stored as
+//! The time is an argument. The order of the steps is that of client-go: combine, count, drop. Messages are stored as
 //! digests, so that memory does not depend on their length.
 
 use std::collections::BTreeSet;
@@ -15,15 +14,15 @@ use jiff::Timestamp;
 use super::EventTarget;
 use crate::cache::Lru;
 
-/// Maximum entries of each of the three steps.
+/// Maximum number of entries of each of the three steps.
 pub(super) const CACHE: usize = 4096;
-/// The number of different messages with one reason at which the messages are combined into one event.
+/// The number of different messages of one object, type and reason from which on they are combined into one event.
 const MAX_SIMILAR: usize = 10;
-/// Maximum time between similar messages.
+/// Maximum time between similar messages. After a longer pause, their number starts at zero.
 const SIMILAR_FOR: Duration = Duration::from_mins(10);
 /// Maximum burst of events per object and type.
 const BURST: f64 = 25.0;
-/// Seconds until one more event of an object and type is permitted.
+/// Time until one more event of an object and type is permitted, in seconds.
 const REFILL: f64 = 300.0;
 
 /// The correlation state of one event source.
@@ -41,11 +40,11 @@ pub enum Verdict {
     Drop,
     /// Create an event.
     Create(Correlated),
-    /// Update the existing event with the given name.
+    /// Update the existing event of the same name.
     Update(Correlated),
 }
 
-/// The fields of the event in the cluster.
+/// The fields of an event in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Correlated {
     /// `metadata.name`.
@@ -58,7 +57,7 @@ pub struct Correlated {
     pub last: Timestamp,
     /// `message`.
     pub message: String,
-    /// Whether the event represents several similar ones.
+    /// Whether the event combines several similar events.
     pub combined: bool,
 }
 
@@ -78,7 +77,7 @@ struct GroupKey {
     reason: &'static str,
 }
 
-/// Represents a message. Messages with equal digests count as the same event.
+/// The digest of a message. Events with equal digests and equal keys are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Digest(u64);
 
@@ -117,7 +116,7 @@ impl Default for Correlator {
 }
 
 impl Correlator {
-    /// Correlates an event at time `now`. `name` provides the name of a new event.
+    /// Correlates an event at time `now`. `name` creates the name of a new event.
     pub fn correlate(
         &mut self,
         target: &EventTarget,
@@ -140,7 +139,7 @@ impl Correlator {
         let (identity, message) = if similar.messages.len() < MAX_SIMILAR {
             (Some(digest), intent.message.clone())
         } else {
-            // client-go drops an arbitrary message of the set. Dropping the newest keeps the counts of the
+            // client-go drops an arbitrary message of the set. Dropping the newest message keeps the counts of all
             // others.
             similar.messages.remove(&digest);
             (None, format!("(combined from similar events): {}", intent.message))
@@ -175,7 +174,7 @@ impl Correlator {
 
     /// Removes a deleted object.
     pub(super) fn forget(&mut self, object: &ObjectKey) {
-        // The lowest possible keys of the object.
+        // The lowest possible keys of the object come first in the maps.
         let kind = EventKind::Normal;
         let group = GroupKey { object: object.clone(), kind, reason: "" };
         self.similar.remove_from(&group, |group| group.object == *object);
@@ -183,7 +182,7 @@ impl Correlator {
         self.buckets.remove_from(&(object.clone(), kind), |(key, _)| key == object);
     }
 
-    /// The number of entries in all three steps.
+    /// Returns the number of entries in all three steps.
     pub(super) fn len(&self) -> usize {
         self.similar.len() + self.counts.len() + self.buckets.len()
     }
@@ -214,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// Maps a reason of the test table to a static string.
+    /// Returns a reason of the test table as a static string.
     fn reason(text: &str) -> &'static str {
         ["FailedGetResourceMetric", "FailedComputeMetricsReplicas", "SuccessfulRescale", "FailedGetScale"]
             .into_iter()

@@ -1,4 +1,4 @@
-//! Events about HPAs (core/v1). Events are correlated as in client-go. One task sends them, separately from the syncs.
+//! Events about HPAs (core/v1), correlated as in client-go. One task sends the events, separately from the syncs.
 
 mod correlate;
 mod sender;
@@ -21,7 +21,7 @@ use crate::client::Client;
 use crate::gate::{Gate, Permits};
 pub use correlate::{Correlated, Correlator, Verdict};
 
-/// The HPA (autoscaling/v2) of an event.
+/// The HPA (autoscaling/v2) that an event describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventTarget {
     /// `metadata.namespace`, which is also the event's namespace.
@@ -35,7 +35,7 @@ pub struct EventTarget {
 }
 
 impl EventTarget {
-    /// The HPA without its resourceVersion.
+    /// Returns the HPA without its resourceVersion.
     fn object(&self) -> ObjectKey {
         let [namespace, name, uid] = [&self.namespace, &self.name, &self.uid].map(Arc::clone);
         ObjectKey { namespace, name, uid }
@@ -45,8 +45,8 @@ impl EventTarget {
 /// Maximum total size of queued messages, in bytes. Further events are dropped.
 const MAX_WAITING: usize = 16 << 20;
 
-/// Maximum number of queued events of one HPA, which leaves room for the events of other HPAs. Further events of the
-/// HPA are dropped.
+/// Maximum number of queued events of one HPA. Further events of the HPA are dropped, so that the queue has room for
+/// the events of other HPAs.
 const MAX_WAITING_PER_HPA: usize = 200;
 
 /// Options of event delivery.
@@ -55,7 +55,7 @@ pub struct EventOptions {
     /// `source.component` and `reportingComponent`.
     pub component: String,
     /// The part of an event's name between the object's name and the time. Two recorders that may send events about one
-    /// object at the same time need different parts. If empty, names are as in client-go.
+    /// object at the same time need different parts. If the part is empty, names are as in client-go.
     pub name_part: &'static str,
     /// Maximum number of queued events. Further events are dropped.
     pub queue: usize,
@@ -63,8 +63,8 @@ pub struct EventOptions {
     pub tries: u32,
     /// The wait between two attempts.
     pub wait: Duration,
-    /// The write gate. While it is closed because of another controller, events are dropped before they count
-    /// towards the rate limits. The first events after the gate opens are then not dropped as spam.
+    /// The write gate. While the gate is closed because of another controller, events are dropped before correlation.
+    /// Otherwise the first events after the gate opens could be dropped as spam.
     pub gate: Option<Arc<Gate>>,
     /// Issues the permission for the events of each HPA. Events without permission are dropped as if the gate were
     /// closed because of another controller. `None` permits all events.
@@ -113,12 +113,12 @@ struct Counters {
     waiting: AtomicUsize,
     /// Number of queued events by HPA. HPAs without queued events have no entry.
     waiting_by_hpa: Mutex<BTreeMap<ObjectKey, usize>>,
-    /// Number of entries in the correlator.
+    /// The number of entries in the correlator.
     remembered: AtomicUsize,
 }
 
 impl Counters {
-    /// Counts one more queued event of an HPA. False if the HPA has too many.
+    /// Counts one more queued event of an HPA. Returns false if the HPA has too many queued events.
     fn add_waiting(&self, object: &ObjectKey) -> bool {
         let mut waiting = self.waiting_by_hpa.lock();
         if let Some(count) = waiting.get_mut(object) {
@@ -140,7 +140,7 @@ impl Counters {
         }
     }
 
-    /// Whether an HPA has queued events.
+    /// Returns whether an HPA has queued events.
     fn has_waiting(&self, object: &ObjectKey) -> bool {
         self.waiting_by_hpa.lock().contains_key(object)
     }
@@ -152,7 +152,7 @@ pub struct Recorder {
     queue: mpsc::Sender<Message>,
     /// Maximum number of queued events.
     capacity: usize,
-    /// Deleted objects. The channel is separate so that many deletions do not displace events.
+    /// Receives deleted objects. The channel is separate, so that many deletions do not displace events.
     gone: mpsc::Sender<ObjectKey>,
     clock: SharedClock,
     counters: Arc<Counters>,
@@ -178,7 +178,7 @@ impl Recorder {
     pub fn new(client: Client, clock: SharedClock, options: EventOptions) -> (Self, BoxFuture<'static, ()>) {
         let capacity = options.queue.max(1);
         let (queue, messages) = mpsc::channel(capacity);
-        // Each step of the correlator holds at most `CACHE` objects.
+        // Each step of the correlator has at most `CACHE` entries.
         let (gone, deleted) = mpsc::channel(CACHE);
         let counters = Arc::new(Counters::default());
         let recorder = Self { queue, capacity, gone, clock, counters: Arc::clone(&counters) };
@@ -212,8 +212,8 @@ impl Recorder {
         }
     }
 
-    /// Removes a deleted object from the correlator after its queued events. If the channel is full, the
-    /// object is evicted later like any other.
+    /// Removes a deleted object from the correlator after its queued events. If the channel is full, the entries of the
+    /// object stay until they are evicted.
     pub fn forget(&self, namespace: &Arc<str>, name: &Arc<str>, uid: &Arc<str>) {
         let [namespace, name, uid] = [namespace, name, uid].map(Arc::clone);
         let _ = self.gone.try_send(ObjectKey { namespace, name, uid });
@@ -223,17 +223,17 @@ impl Recorder {
     pub async fn flush(&self) {
         let (done, waiting) = oneshot::channel();
         if self.queue.send(Message::Flush(done)).await.is_ok() {
-            // An error means that the sender has stopped, so no event is sent any more.
+            // An error means that the sender has stopped, so no queued event is left.
             let _ = waiting.await;
         }
     }
 
-    /// The number of entries in the correlator.
+    /// Returns the number of entries in the correlator.
     pub fn remembered(&self) -> usize {
         self.counters.remembered.load(Ordering::Relaxed)
     }
 
-    /// The results of all events so far.
+    /// Returns the results of all events so far.
     pub fn stats(&self) -> EventStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         EventStats {

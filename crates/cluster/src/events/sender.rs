@@ -1,4 +1,4 @@
-//! Sends queued events: one at a time and in order within a namespace, and concurrently across namespaces.
+//! Sends queued events. Events of one namespace are sent in order, one at a time. Namespaces are independent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ impl Sender {
             self.start_deliveries();
             self.answer_flushes();
             tokio::select! {
-                // Events of an object that were queued before its deletion come first.
+                // Queued events of an object are handled before its deletion.
                 biased;
                 message = messages.recv(), if is_open => match message {
                     None => is_open = false,
@@ -116,7 +116,7 @@ impl Sender {
         }
     }
 
-    /// Starts the next delivery of each namespace without a delivery in flight.
+    /// Starts the next delivery of namespaces without a delivery in flight.
     fn start_deliveries(&mut self) {
         while self.busy.len() < AT_ONCE {
             let busy = &self.busy;
@@ -159,7 +159,8 @@ impl Sender {
         self.counters.remembered.store(self.correlator.len(), Ordering::Relaxed);
     }
 
-    /// The correlated event, whether the event is new in the cluster, and the permit. `None` if nothing is sent.
+    /// Returns whether the event is new in the cluster, the correlated event, and its permit. `None` if nothing is
+    /// sent.
     fn correlate(
         &mut self,
         Queued { target, intent, at }: &Queued,
@@ -221,8 +222,8 @@ impl Delivery {
         Some(permits.permit(&target.namespace, &target.name))
     }
 
-    /// Sends one event. Retries while the server does not respond. Any error response other than those below drops the
-    /// event.
+    /// Sends one event. Retries while the server does not respond. An error response other than 404 for an update or
+    /// 409 after a retry drops the event.
     async fn deliver(
         &self,
         target: &EventTarget,
@@ -240,7 +241,7 @@ impl Delivery {
                 Ok(_) => return Ok(()),
                 // Events expire after an hour, so the event to update may no longer exist.
                 Err(error) if !create && error.is_not_found() => create = true,
-                // A previous attempt with an unknown outcome has succeeded.
+                // The event exists, because a previous attempt with an unknown outcome has succeeded.
                 Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),
                 Err(error @ ApiError::Status { .. }) => return Err(error),
                 Err(error) if error.is_transient() && tries < self.options.tries => {
@@ -282,8 +283,8 @@ impl Delivery {
     }
 }
 
-/// The name of an event: as in client-go, the object's name and the time. If the result is too long, client-go uses a
-/// random UUID, and this function uses the object's UID instead of its name.
+/// Returns the name of an event, which consists of the object's name and the time, as in client-go. If the name is too
+/// long, client-go uses a random UUID, and this function uses the object's UID instead of its name.
 fn event_name(target: &EventTarget, part: &str, at: Timestamp) -> String {
     let named = |object: &str| format!("{object}{part}.{:x}", at.as_nanosecond());
     let name = named(&target.name);
@@ -297,7 +298,7 @@ fn patch(target: &EventTarget, event: &Correlated) -> Call {
         .about("events", &event.name)
 }
 
-/// Kubernetes' time format: whole seconds, rounded down.
+/// Formats a time as in Kubernetes, in whole seconds, rounded down.
 fn seconds(time: Timestamp) -> String {
     let options = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Trunc);
     time.round(options).unwrap_or(time).to_string()

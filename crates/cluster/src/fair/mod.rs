@@ -1,8 +1,8 @@
-//! Fairness between namespaces: waiters for a limited resource are served in turns by namespace.
+//! Fairness between namespaces. Namespaces take turns at a limited resource.
 //!
-//! Within a namespace, items are ordered by position. Namespaces are served round robin: after its turn, a namespace
-//! moves behind all others of its rank. Without contention, items are served in order of arrival. An idle namespace
-//! keeps no state.
+//! Within a namespace, items are ordered by position. Namespaces are served round robin. After its turn, a namespace
+//! moves behind all other namespaces of its rank. Without contention, items are served in order of arrival. An idle
+//! namespace keeps no state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Items that are served in turns by namespace. `P` orders the items of one namespace. Operations take logarithmic
-/// time, except for [`Rotation::pop_where`] and [`Rotation::drain`].
+/// A queue in which namespaces take turns. `P` is the position of an item within its namespace. Operations take
+/// logarithmic time, except for [`Rotation::pop_where`] and [`Rotation::drain`].
 #[derive(Debug)]
 pub struct Rotation<P, T> {
     namespaces: BTreeMap<Arc<str>, Line<P, T>>,
@@ -32,7 +32,7 @@ struct Line<P, T> {
 pub struct Turn {
     /// Namespaces of a lower rank come first.
     pub rank: u64,
-    /// The order of arrival at the end of the rotation.
+    /// The order in which namespaces joined the end of the rotation.
     pub number: u64,
 }
 
@@ -43,8 +43,7 @@ impl<P, T> Default for Rotation<P, T> {
 }
 
 impl<P: Ord + Copy, T> Rotation<P, T> {
-    /// Adds an item. A namespace without items enters the rotation at the end of `rank`. A namespace with items keeps
-    /// its rank.
+    /// Adds an item. A namespace without items joins the end of `rank`. A namespace with items keeps its turn.
     pub fn insert(&mut self, namespace: &Arc<str>, rank: u64, position: P, item: T) {
         if let Some(line) = self.namespaces.get_mut(namespace) {
             self.len += usize::from(line.items.insert(position, item).is_none());
@@ -71,22 +70,22 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
         Some(item)
     }
 
-    /// The item at a position.
+    /// Returns the item at a position.
     pub fn get_mut(&mut self, namespace: &str, position: &P) -> Option<&mut T> {
         self.namespaces.get_mut(namespace)?.items.get_mut(position)
     }
 
-    /// The turn of the first namespace.
+    /// Returns the turn of the first namespace.
     pub fn first(&self) -> Option<Turn> {
         self.turns.first_key_value().map(|(turn, _)| *turn)
     }
 
-    /// Takes the first item of the first namespace. The namespace moves to the end of its rank.
+    /// Removes and returns the first item of the first namespace. The namespace moves to the end of its rank.
     pub fn pop(&mut self) -> Option<(Arc<str>, P, T)> {
         self.pop_where(|_| true)
     }
 
-    /// Takes the first item of the first namespace. The namespace keeps its turn.
+    /// Removes and returns the first item of the first namespace. The namespace keeps its turn.
     pub fn pop_in_turn(&mut self) -> Option<(Arc<str>, P, T)> {
         let namespace = self.turns.first_key_value()?.1;
         let position = *self.namespaces.get(namespace)?.items.first_key_value()?.0;
@@ -95,7 +94,8 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
         Some((namespace, position, item))
     }
 
-    /// Like [`Self::pop`], but skips namespaces. Takes time in proportion to the number of skipped namespaces.
+    /// Like [`Self::pop`], but skips namespaces for which `accepts` is false. Takes time in proportion to the number of
+    /// skipped namespaces.
     pub fn pop_where(&mut self, accepts: impl Fn(&str) -> bool) -> Option<(Arc<str>, P, T)> {
         let turn = *self.turns.iter().find(|(_, namespace)| accepts(namespace))?.0;
         let namespace = self.turns.remove(&turn)?;
@@ -122,17 +122,17 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
         }
     }
 
-    /// The number of the next turn. All earlier turns have a lower number.
+    /// Returns the number of the next turn. All existing turns have a lower number.
     pub fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Number of items.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no items.
+    /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -145,10 +145,10 @@ impl<P: Ord + Copy, T> Rotation<P, T> {
     }
 }
 
-/// The number of permits that one namespace may hold.
+/// The limit on the permits of one namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// All permits.
+    /// A namespace may hold all permits.
     All,
     /// A namespace gets another permit only while more permits are free than the namespace holds. A single busy
     /// namespace holds at most half of the permits, rounded up. As permits return, each of `n` busy namespaces
@@ -166,13 +166,13 @@ pub struct FairSemaphore {
 #[derive(Debug)]
 struct State {
     free: usize,
-    /// Number of permits by namespace, without zeros.
+    /// The number of permits by namespace. Namespaces without permits have no entry.
     held: BTreeMap<Arc<str>, usize>,
     waiting: Rotation<u64, oneshot::Sender<()>>,
     arrived: u64,
 }
 
-/// A permit. On drop, it returns to the semaphore.
+/// A permit, which returns to the semaphore on drop.
 #[derive(Debug)]
 pub struct FairPermit {
     semaphore: Arc<FairSemaphore>,
@@ -237,7 +237,7 @@ impl Drop for FairPermit {
     }
 }
 
-/// A waiting caller. On drop, returns its place in the queue, or its permit.
+/// A waiting caller. On drop, the caller leaves the queue, or its granted permit returns to the semaphore.
 struct Waiter<'a> {
     semaphore: &'a FairSemaphore,
     namespace: &'a Arc<str>,

@@ -119,7 +119,7 @@ fn standbys_write_leases_and_held_back_leaders_write_notices() {
     assert_eq!(stopped(Refusal::TakeOver), [true, false, false, false, false]);
 }
 
-/// Lets a request wait below the gate, for credentials or a connection. Returns the time until the gate aborted it.
+/// Sends a request that waits below the gate without end. Returns the time until the gate aborted the request.
 async fn aborted_after(gate: &Arc<Gate>, writes: Writes, method: Method) -> Option<Duration> {
     let waits = tower::service_fn(|_: Request<()>| std::future::pending::<Result<(), BoxError>>());
     let started = Instant::now();

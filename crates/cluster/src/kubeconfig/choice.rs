@@ -15,7 +15,7 @@ use crate::connect::{ProxyError, check_proxy};
 const EXEC_V1: &str = "client.authentication.k8s.io/v1";
 const EXEC_V1BETA1: &str = "client.authentication.k8s.io/v1beta1";
 
-/// Settings that kubectl rejects or that are not supported, and the remedy.
+/// A setting that kubectl rejects or that is not supported, with the remedy.
 #[derive(Debug, thiserror::Error)]
 enum SettingsError {
     #[error("{0} and {1} are both given: keep one")]
@@ -55,14 +55,14 @@ pub(super) struct Choice {
     context: Context,
     cluster: Cluster,
     user: AuthInfo,
-    /// The source of the server's address.
+    /// The source of the server's address, for errors.
     origin: String,
     contexts: Vec<String>,
 }
 
 impl Choice {
-    /// Selects a context, cluster and user. `options` must not contain empty values. `server_flag` is the
-    /// name of the flag for the server.
+    /// Selects a context, cluster and user. `options` must not contain empty values. `server_flag` names the flag for
+    /// the server in errors.
     pub(super) fn new(
         files: Files,
         mut merged: Kubeconfig,
@@ -156,12 +156,12 @@ impl Choice {
         }
     }
 
-    /// Whether neither files nor flags select a cluster.
+    /// Returns whether neither files nor flags select a cluster.
     pub(super) fn is_empty(&self) -> bool {
         self.context_name.is_none() && self.cluster.server.is_none()
     }
 
-    /// The error for a missing selection.
+    /// Returns the error for a missing selection.
     pub(super) fn nothing_chosen(self) -> KubeconfigError {
         if self.files.0.is_empty() {
             return KubeconfigError::NoFile;
@@ -200,8 +200,8 @@ impl Choice {
         }
 
         let proxy_url = self.cluster.proxy_url.clone();
-        // Without a proxy-url the library would use HTTPS_PROXY. The connector evaluates the environment
-        // instead.
+        // Without a proxy-url the library would use HTTPS_PROXY. The variable is evaluated later, when the connector is
+        // created.
         self.cluster.proxy_url = self.cluster.server.clone();
         let mut config =
             kube::Config::try_from(self.selected_entries()).map_err(|error| unusable(one_line(&error)))?;
@@ -211,7 +211,7 @@ impl Choice {
         config.proxy_url = proxy_url.and_then(|url| url.parse().ok());
         config.root_cert_file = self.cluster.certificate_authority.as_ref().map(PathBuf::from);
 
-        // The library reads text without a certificate as an empty list, which trusts no server.
+        // The library accepts a text without a certificate as an empty list, which trusts no server.
         if config.root_cert.as_ref().is_some_and(Vec::is_empty) {
             return Err(unusable("its certificate authority contains no PEM certificate".to_owned()));
         }
@@ -225,7 +225,7 @@ impl Choice {
         Ok(config)
     }
 
-    /// A kubeconfig with only the selected entries. Its names are arbitrary.
+    /// Returns a kubeconfig with only the selected entries, under arbitrary names.
     fn selected_entries(&self) -> Kubeconfig {
         let name = || "it".to_owned();
         let context = Context { cluster: name(), user: Some(name()), ..self.context.clone() };
@@ -247,7 +247,7 @@ impl Choice {
     }
 }
 
-/// The prefix of an error about a context.
+/// Returns the prefix of an error about a context.
 fn named(context: Option<&str>) -> String {
     context.map_or_else(String::new, |name| format!("context {name:?}: "))
 }
@@ -257,7 +257,7 @@ fn take<T>(from: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
     Some(from.swap_remove(index))
 }
 
-/// Overrides a value with a flag.
+/// Overrides a value with a flag, if the flag is set.
 fn put(over: &mut Option<String>, flag: Option<&String>) {
     if let Some(value) = flag {
         *over = Some(value.clone());
@@ -271,7 +271,7 @@ fn override_cluster(cluster: &mut Cluster, options: &ClusterOptions) {
         cluster.certificate_authority = authority;
         cluster.certificate_authority_data = None;
     }
-    // The name in the files belongs to the server in the files, not to the server of the flag.
+    // The name in the files belongs to the server in the files, not to the server in the flag.
     if options.server.is_some() || options.tls_server_name.is_some() {
         cluster.tls_server_name.clone_from(&options.tls_server_name);
     }

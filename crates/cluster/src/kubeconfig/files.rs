@@ -30,8 +30,8 @@ pub(super) fn read_one(path: &Path) -> Result<(Files, Kubeconfig), KubeconfigErr
     Ok((Files(vec![path.to_owned()]), file))
 }
 
-/// Reads the files in `KUBECONFIG`, or `~/.kube/config` if it is unset. Missing files are skipped. For each
-/// name of a context, cluster or user, the first file with that name takes precedence.
+/// Reads the files in `KUBECONFIG`, or `~/.kube/config` if the variable is unset or empty. Missing files are skipped.
+/// For each name of a context, cluster or user, the first file with that name takes precedence.
 pub(super) fn read_usual(
     listed: Option<&OsString>,
     home: Option<&Path>,
@@ -135,14 +135,14 @@ fn unique<'a>(kind: &str, names: impl Iterator<Item = &'a String>) -> Result<(),
     Ok(())
 }
 
-/// Removes an empty text, which kubeconfig files treat like a missing text.
+/// Removes an empty text. In a kubeconfig file, an empty text means a missing text.
 fn empty_is_none(text: &mut Option<String>) {
     if text.as_ref().is_some_and(String::is_empty) {
         *text = None;
     }
 }
 
-/// Resolves a path relative to the folder of its file.
+/// Resolves a path relative to the folder of its kubeconfig file.
 fn resolve(path: &mut Option<String>, folder: &Path) {
     empty_is_none(path);
     if let Some(path) = path

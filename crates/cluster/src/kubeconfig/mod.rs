@@ -1,14 +1,13 @@
-//! The connection to the API server: from a kubeconfig, an address, or the pod's configuration.
+//! The connection to the API server, from a kubeconfig, an address, or the pod's configuration.
 //!
-//! The controller follows kube-controller-manager ([`load`]): only `--kubeconfig` and `--master` count. The
-//! variable `KUBECONFIG` and `~/.kube/config` are ignored. Interactive commands follow kubectl
-//! ([`load_for_user`]) by the rules of client-go's `clientcmd`, with two exceptions. No default server exists
-//! (kubectl tries `localhost:8080`). The user of a context must exist (kubectl continues without
-//! credentials).
+//! The controller follows kube-controller-manager ([`load`]). It uses only `--kubeconfig` and `--master`, and ignores
+//! the variable `KUBECONFIG` and `~/.kube/config`. Interactive commands follow kubectl ([`load_for_user`]) by the rules
+//! of client-go's `clientcmd`, with two exceptions. No default server exists (kubectl tries `localhost:8080`). The user
+//! of a context must exist (kubectl continues without credentials).
 //!
-//! Problems with the files are found here, at startup, and reported in one line that names the file or context and the
+//! Problems with the files are found at startup, and reported in one line that names the file or context and the
 //! remedy. Errors quote only names and addresses from a file, because other content may be secret. [`super::connect`]
-//! chooses the proxy when it opens connections.
+//! chooses the proxy.
 
 mod choice;
 mod files;
@@ -36,7 +35,7 @@ pub enum KubeconfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The source of the path: `--kubeconfig`, `KUBECONFIG`.
+        /// The source of the path, such as `--kubeconfig` or `KUBECONFIG`.
         origin: &'static str,
         /// The cause.
         source: std::io::Error,
@@ -46,7 +45,7 @@ pub enum KubeconfigError {
     NotValid {
         /// The file.
         path: PathBuf,
-        /// The position, if known: ` at line L, column C`. Otherwise `: ` and the problem.
+        /// The position (` at line L, column C`) or the problem after `: `. Empty if neither is known.
         at: String,
     },
     /// No context is selected, or the files do not contain the selected context, cluster or user.
@@ -64,7 +63,7 @@ pub enum KubeconfigError {
     Settings {
         /// The files.
         files: Files,
-        /// The context of the settings: `context "NAME": `, or empty.
+        /// The context of the settings, as `context "NAME": `. Empty without a context.
         context: String,
         /// The problem and the remedy.
         problem: String,
@@ -74,7 +73,7 @@ pub enum KubeconfigError {
     Credentials {
         /// The files.
         files: Files,
-        /// The context of the credentials: `context "NAME": `, or empty.
+        /// The context of the credentials, as `context "NAME": `. Empty without a context.
         context: String,
         /// The problem.
         problem: String,
@@ -84,7 +83,7 @@ pub enum KubeconfigError {
         "{origin}: {server:?} is not the address of an API server: use one such as https://10.0.0.1:6443"
     )]
     Server {
-        /// The source of the address.
+        /// The source of the address, such as `--master`.
         origin: String,
         /// The address.
         server: String,
@@ -108,8 +107,8 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" (available: {})", names.join(", ")) }
 }
 
-/// Loads the controller's configuration. `master` replaces the server of the kubeconfig. Without a
-/// kubeconfig, `master` is used without credentials. Without both, the configuration of the pod is used.
+/// Loads the controller's configuration. `master` replaces the server of the kubeconfig. Without a kubeconfig, `master`
+/// is used without credentials. If both are `None`, the configuration of the pod is used.
 pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Config, KubeconfigError> {
     match (kubeconfig, master) {
         (Some(path), master) => {
@@ -128,12 +127,12 @@ pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Con
     }
 }
 
-/// The connection that the user selected.
+/// The connection that the user of an interactive command selected.
 #[derive(Debug, Clone)]
 pub struct UserConfig {
     /// The client configuration.
     pub config: kube::Config,
-    /// The namespace from `--namespace`, the context, or the pod, in this order, or else `default`.
+    /// The namespace from `--namespace`, the context or the pod, in this order. Otherwise `default`.
     pub namespace: String,
     /// The context's name. `None` in a pod, or with only `--server`.
     pub context: Option<String>,
@@ -143,8 +142,8 @@ pub struct UserConfig {
     pub request_timeout: Option<Duration>,
 }
 
-/// Loads the configuration like kubectl, from `--kubeconfig`, the files in `KUBECONFIG`, or `~/.kube/config`.
-/// Flags override values of the files. If neither selects a cluster, the configuration of the pod is used.
+/// Loads the configuration like kubectl, from `--kubeconfig`, the files in `KUBECONFIG`, or `~/.kube/config`. Flags
+/// override values of the files. If neither flags nor files select a cluster, the configuration of the pod is used.
 pub fn load_for_user(options: &ClusterOptions) -> Result<UserConfig, KubeconfigError> {
     let variable = |name: &str| std::env::var(name).ok();
     Environment {
@@ -205,7 +204,7 @@ fn server(address: &str, origin: &str) -> Result<Uri, KubeconfigError> {
         .ok_or_else(|| KubeconfigError::Server { origin: origin.to_owned(), server: address.to_owned() })
 }
 
-/// A library's error in one line, without a full stop.
+/// Returns the text of a library's error in one line, without a full stop.
 fn one_line(error: &(impl fmt::Display + ?Sized)) -> String {
     let line = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     line.trim_end_matches('.').to_owned()
@@ -214,7 +213,7 @@ fn one_line(error: &(impl fmt::Display + ?Sized)) -> String {
 /// The mount point of the pod's ServiceAccount token.
 const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The cluster of the pod that runs this process.
+/// The pod that runs this process, with the address of its cluster.
 #[derive(Debug, Clone)]
 struct Pod {
     server: String,
@@ -223,7 +222,7 @@ struct Pod {
 }
 
 impl Pod {
-    /// The configuration, if this process runs in a pod with a token for the API server.
+    /// Returns the pod, if this process runs in a pod with a token for the API server.
     fn here(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         Self::with(Path::new(FOLDER), variable)
     }
@@ -242,12 +241,12 @@ impl Pod {
         Some(Self { server, folder: folder.to_owned(), namespace: variable("POD_NAMESPACE") })
     }
 
-    /// The path of a file of the ServiceAccount.
+    /// Returns the path of a file of the ServiceAccount.
     fn file(&self, name: &str) -> String {
         self.folder.join(name).to_string_lossy().into_owned()
     }
 
-    /// The namespace of the pod.
+    /// Returns the namespace of the pod.
     fn namespace(&self) -> Option<String> {
         self.namespace.clone().or_else(|| {
             let text = std::fs::read_to_string(self.folder.join("namespace")).ok()?;
@@ -256,22 +255,22 @@ impl Pod {
     }
 }
 
-/// kubectl's flags for the connection to the cluster. The kubeconfig provides the values of missing flags.
+/// kubectl's flags for the connection to the cluster. Values of missing flags come from the kubeconfig.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterOptions {
     /// `--kubeconfig`: the only file to read.
     pub kubeconfig: Option<PathBuf>,
-    /// `--context`
+    /// `--context`: the name of the context.
     pub context: Option<String>,
     /// `--cluster`: overrides the context's cluster.
     pub cluster: Option<String>,
     /// `--user`: overrides the context's user.
     pub user: Option<String>,
-    /// `--namespace`
+    /// `--namespace`: overrides the context's namespace.
     pub namespace: Option<String>,
-    /// `--server`: the address.
+    /// `--server`: the address of the API server.
     pub server: Option<String>,
-    /// `--token`
+    /// `--token`: the bearer token.
     pub token: Option<Secret>,
     /// `--as`: the user to impersonate.
     pub impersonate: Option<String>,
@@ -281,13 +280,13 @@ pub struct ClusterOptions {
     pub impersonate_uid: Option<String>,
     /// `--as-user-extra`: the extra fields of the user to impersonate, each with its values.
     pub impersonate_user_extra: BTreeMap<String, Vec<String>>,
-    /// `--client-certificate`
+    /// `--client-certificate`: the path of the client certificate.
     pub client_certificate: Option<String>,
-    /// `--client-key`
+    /// `--client-key`: the path of the client key.
     pub client_key: Option<String>,
-    /// `--certificate-authority`
+    /// `--certificate-authority`: the path of the certificate authority.
     pub certificate_authority: Option<String>,
-    /// `--insecure-skip-tls-verify`
+    /// `--insecure-skip-tls-verify`: accepts any certificate of the server.
     pub insecure_skip_tls_verify: bool,
     /// `--tls-server-name`: the name in the server's certificate.
     pub tls_server_name: Option<String>,
@@ -319,7 +318,7 @@ impl ClusterOptions {
     }
 }
 
-/// A secret text. `Debug` does not print it.
+/// A secret text, which `Debug` omits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

@@ -6,7 +6,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::*;
 
-/// A kubeconfig file for one test. Deleted on drop.
+/// A kubeconfig file for one test, deleted on drop.
 struct File(PathBuf);
 
 impl File {
@@ -154,7 +154,7 @@ fn missing_flags_outside_a_pod_name_the_flag_to_set() {
     );
 }
 
-/// A folder for one test. Deleted on drop.
+/// A folder for one test, deleted on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -193,7 +193,7 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-/// The error for a user's kubeconfig with the given content.
+/// Returns the error for a user's kubeconfig with the given content.
 fn refused(test: &str, content: &str, options: &ClusterOptions) -> String {
     let folder = Folder::new(test);
     let path = folder.write("config", content);

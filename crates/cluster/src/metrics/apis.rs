@@ -1,4 +1,4 @@
-//! The metrics APIs of a cluster, and the limits that all requests share.
+//! The metrics APIs of a cluster, with the limits of their requests.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::fair::{FairSemaphore, Share};
 use crate::mapper::{MapError, Mapper};
 
-/// The metrics APIs of a cluster. Each query sends its own request.
+/// The metrics APIs of a cluster. Each query is a separate request.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) resource: Source,
@@ -32,10 +32,10 @@ pub(super) struct Inner {
 pub(super) struct Groups {
     pub(super) custom: Arc<str>,
     pub(super) external: Arc<str>,
-    /// The names of requests in `concertina_kube_api_requests_total`: for metrics of objects, and for external metrics.
+    /// The name of requests for metrics of objects in `concertina_kube_api_requests_total`.
     pub(super) custom_requests: Arc<str>,
     pub(super) external_requests: Arc<str>,
-    /// The group that serves custom and external metrics in place of the default groups.
+    /// The group that serves custom and external metrics in place of the default groups. `None` for the default groups.
     other: Option<Arc<str>>,
 }
 
@@ -52,7 +52,7 @@ impl Groups {
     }
 }
 
-/// One API: its client, the limit of its requests in flight, and its circuit breaker.
+/// An API, with its client, the limit of its requests in flight, and its circuit breaker.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) client: Client,
@@ -82,7 +82,7 @@ impl FetchError {
         }
     }
 
-    /// The meaning of the error for the metrics API as a whole.
+    /// Returns the meaning of the error for the metrics API as a whole. `error` is the text for the query.
     fn ending<'a>(&self, error: &'a QueryError) -> AttemptResult<'a, QueryError> {
         match self {
             Self::Api(trouble) if trouble.is_transient() => AttemptResult::Failed(error),
@@ -96,8 +96,8 @@ impl FetchError {
         }
     }
 
-    /// Whether every query for pod metrics would have failed: the API is down, absent, or does not authenticate the
-    /// client.
+    /// Returns whether every query for pod metrics would have failed, because the API is down, is absent, or does not
+    /// authenticate the client.
     fn is_of_api(&self) -> bool {
         match self {
             Self::Api(trouble) => trouble.is_transient() || matches!(trouble.code(), Some(401 | 404)),
@@ -127,7 +127,7 @@ impl Source {
 impl Inner {
     pub(super) fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
         let total = options.total.clamp(1, Semaphore::MAX_PERMITS);
-        // Two hung APIs together must leave permits for the third.
+        // Two APIs that hang must leave permits for the third API.
         let per_api = options.per_api.min((total - 1) / 2).max(1);
         let groups = Groups::new(Api::Custom.group().into(), Api::External.group().into(), None);
         Self {
@@ -146,8 +146,8 @@ impl Inner {
         }
     }
 
-    /// The API of one group that serves custom and external metrics in place of the default groups. Its queries share
-    /// no limits with the queries of the default groups, and never delay them.
+    /// Creates the API of one group that serves custom and external metrics in place of the default groups. Its queries
+    /// share no limits with the queries of the default groups.
     pub(super) fn of_group(
         clients: &Clients,
         mapper: Arc<Mapper>,
@@ -168,17 +168,18 @@ impl Inner {
             groups,
             mapper,
             total: Semaphore::new(Semaphore::MAX_PERMITS),
-            // The series of the observer describe the default groups.
+            // The observer's series describe the default groups.
             options: MetricsOptions { observer: None, ..options },
         }
     }
 
-    /// Whether the custom metrics API fails as a whole.
+    /// Returns whether the custom metrics API fails as a whole.
     pub(super) fn is_custom_down(&self) -> bool {
         self.custom.breaker.is_open()
     }
 
-    /// Sends a request within the limits of its API. An open circuit answers in place of the API.
+    /// Sends a request within the limits of its API. While the circuit of the API is open, a stored error may answer
+    /// the query instead.
     pub(super) async fn limited<T>(
         &self,
         query: &Query,
@@ -197,8 +198,8 @@ impl Inner {
             FailedQuery { error, is_of_api: true }
         };
         let mut attempt = source.breaker.enter(query).await.map_err(spared)?;
-        // The API's permit is acquired first, because a slow API must not hold permits of the total. The
-        // semaphore of the total is never closed, so `acquire` cannot fail.
+        // The permit of the API is acquired before the permit of the total, because a slow API must not hold permits of
+        // the total. The semaphore of the total is never closed, so `acquire` cannot fail.
         let _permit = source.permits.acquire(query.namespace()).await;
         let _total = self.total.acquire().await;
         attempt.start().map_err(spared)?;
@@ -232,7 +233,7 @@ impl Inner {
         }
     }
 
-    /// The size limit of a response, in bytes.
+    /// Returns the size limit of a response, in bytes.
     pub(super) fn max_response(&self) -> usize {
         self.options.max_response
     }

@@ -1,20 +1,18 @@
-//! Circuit breaking: while a metrics API is down, stored errors answer the queries that have failed, and one of these
+//! A circuit breaker. While a metrics API is down, stored errors answer the queries that have failed, and one of these
 //! queries per second is sent.
 //!
-//! Only failures of the API as a whole count: no connection, a broken connection, a timeout, 429 and 5xx.
-//! Five consecutive failures, with no response in between, open the circuit. An open circuit answers a query
-//! with the query's stored error of the last minute. Once per second, the next query with a stored error
-//! becomes an attempt instead. A query without a stored error is sent as usual. Any response, even a refusal,
-//! closes the circuit.
+//! Only failures of the API as a whole count: no connection, a broken connection, a timeout, 429 and 5xx. Five
+//! consecutive failures, without a response in between, open the circuit. An open circuit answers a query with the
+//! error that was stored for this query in the last minute. Once per second, a query with a stored error is sent
+//! instead. A query without a stored error is sent as usual. Any response, even an error about the query, closes the
+//! circuit.
 //!
-//! Two rules keep the delay after a recovery below one period and prevent starvation of queries. First, a query that
-//! arrives during an attempt waits at most a second for the end of the attempt, and proceeds if the API has responded.
-//! Second, a stored error expires after a minute. Queries in lockstep behind a persistently failing query are then
-//! sent.
+//! Two rules bound the delay of queries after a recovery. First, a query that arrives during an attempt waits at most a
+//! second for the end of the attempt, and is sent if the API has responded. Second, a stored error expires after a
+//! minute. Otherwise, a query that always follows a failing query within the same second would never be sent.
 //!
-//! The circuit stores only failures since the last response.
 //!
-//! Any key can be a query, so other sources of metrics use the same kind of circuit.
+//! The type of a query is a parameter, so that other sources of metrics can use the breaker.
 
 use std::time::Duration;
 
@@ -25,22 +23,23 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::cache::Lru;
 
-/// Consecutive failures that open the circuit.
+/// The number of consecutive failures that opens the circuit.
 const FAILURES: u32 = 5;
 /// The interval between two attempts while the circuit is open, and the maximum wait for an attempt.
 const PROBE: Duration = Duration::from_secs(1);
-/// Lifetime of a stored error, which answers its query while the circuit is open.
+/// The lifetime of a stored error.
 const HOLDS: Duration = Duration::from_mins(1);
-/// Maximum number of stored errors. A query with an evicted error is sent again.
+/// Maximum number of stored errors. A query whose error was evicted is sent again.
 const KEPT: usize = 16_384;
-/// Maximum size of a stored error text, in bytes. A query with a longer error is sent again.
+/// Maximum size of a stored error text, in bytes. A longer error is not stored, so the query is sent again.
 const MAX_TEXT: usize = 2048;
-/// Maximum size of the texts of a query with a stored error, in bytes. A longer query is sent again.
+/// Maximum size of the texts of a query, in bytes. The error of a longer query is not stored, so the query is sent
+/// again.
 const MAX_QUERY: usize = 2048;
 
 /// A query or an error that the circuit may store.
 pub trait StoredText {
-    /// The total size of its texts, in bytes.
+    /// Returns the total size of the texts, in bytes.
     fn text_bytes(&self) -> usize;
 }
 
@@ -67,7 +66,7 @@ pub struct Breaker<Q, E> {
 /// The decision about a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum BreakerAction<E> {
-    /// Send the query, as the attempt with the given number.
+    /// Send the query. The attempt has the given number.
     Ask(u64),
     /// Answer with the given error, unless the attempt in flight succeeds before the given time.
     Wait(E, Instant),
@@ -75,17 +74,17 @@ enum BreakerAction<E> {
     Fail(E),
 }
 
-/// The state of one API. Pure: the time is an argument.
+/// The state of one API. The time is an argument of its methods.
 #[derive(Debug)]
 struct Circuit<Q, E> {
     /// Consecutive failures since the last response.
     failures: u32,
-    /// Time of the last response.
+    /// The time of the last response.
     answered: Option<Instant>,
     attempts: u64,
-    /// Start of the last attempt, and whether the attempt is in flight.
+    /// The start of the last attempt, and whether the attempt is in flight.
     last: Option<(Instant, bool)>,
-    /// Errors since the last response, with the time of each error.
+    /// The errors since the last response, with the time of each error.
     errors: Lru<Q, (Instant, E)>,
 }
 
@@ -109,7 +108,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Circuit<Q, E> {
         self.failures >= FAILURES
     }
 
-    /// The stored error that answers a query while the circuit is open.
+    /// Returns the stored error that answers a query while the circuit is open. `None` if the circuit is closed.
     fn stored_error(&self, query: &Q, now: Instant) -> Option<&E> {
         let (since, error) = self.errors.get(query).filter(|_| self.is_open())?;
         (now < *since + HOLDS).then_some(error)
@@ -132,7 +131,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Circuit<Q, E> {
         BreakerAction::Ask(self.attempts)
     }
 
-    /// Records that a query sent at `asked` failed because of the API. Returns whether the failure opened the
+    /// Records that a query, sent at `asked`, failed because of the API. Returns whether the failure opened the
     /// circuit.
     fn failed(&mut self, query: &Q, asked: Instant, now: Instant, error: &E) -> bool {
         if self.answered.is_some_and(|answered| asked < answered) {
@@ -166,7 +165,7 @@ pub enum AttemptResult<'a, E> {
     Unknown,
 }
 
-/// The effect of an attempt.
+/// The effect of an attempt on the circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// The circuit is now open.
@@ -175,7 +174,7 @@ pub enum Change {
     Closed,
 }
 
-/// An admitted query. Dropping the attempt aborts it.
+/// An admitted query. Dropping the attempt before its end aborts the attempt.
 #[derive(Debug)]
 pub struct Attempt<'a, Q, E> {
     breaker: &'a Breaker<Q, E>,
@@ -198,7 +197,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
         Self { circuit: Mutex::new(Circuit::new(KEPT)), ended: Notify::new() }
     }
 
-    /// Admits a query, or answers it with its last error.
+    /// Admits a query, or fails with the stored error of the query.
     pub async fn enter<'a>(&'a self, query: &'a Q) -> Result<Attempt<'a, Q, E>, E> {
         let next_action = self.circuit.lock().next_action(query, Instant::now());
         match next_action {
@@ -208,8 +207,8 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
                 let _ = timeout_at(until, self.last_attempt_ended()).await;
                 let next_action = {
                     let mut circuit = self.circuit.lock();
-                    // The attempt that this query waited for has failed, or is still in flight. As the next attempt,
-                    // the query would make other queries wait.
+                    // The awaited attempt has failed or is still in flight. As the next attempt, this query would make
+                    // further queries wait.
                     if circuit.is_open() {
                         return Err(error);
                     }
@@ -223,7 +222,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
         }
     }
 
-    /// Whether the circuit is open.
+    /// Returns whether the circuit is open.
     pub fn is_open(&self) -> bool {
         self.circuit.lock().is_open()
     }
@@ -232,7 +231,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
         Attempt { breaker: self, query, number, asked: Instant::now(), probes: self.is_open() }
     }
 
-    /// Waits until the last attempt is not in flight.
+    /// Waits until the last attempt is no longer in flight.
     async fn last_attempt_ended(&self) {
         loop {
             let ended = self.ended.notified();
@@ -246,8 +245,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
 
 impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Attempt<'_, Q, E> {
     /// Records the start of the request, which may be long after the admission of the query. Fails with the query's
-    /// stored error if the circuit has opened in the meantime. A query that was admitted while the circuit was open
-    /// does not fail.
+    /// stored error if the circuit has opened since the admission.
     pub fn start(&mut self) -> Result<(), E> {
         let now = Instant::now();
         self.asked = now;
@@ -258,7 +256,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Attempt<'_, Q, E> {
         }
     }
 
-    /// Records the result.
+    /// Records the result of the attempt.
     pub fn end(self, ending: &AttemptResult<'_, E>) -> Option<Change> {
         let mut circuit = self.breaker.circuit.lock();
         match ending {

@@ -1,10 +1,9 @@
-//! Single flight: equal queries share one request while it is in flight and, if configured, for a while after
-//! it was sent.
+//! Single flight. Equal queries share one request while the request is in flight and, if configured, for some time
+//! after it was sent.
 //!
-//! A caller joins a request or its answer only if the request was sent at most `age` before the call. A second request
-//! for the same key waits until the first request has ended or was sent at least a second ago. A slow server therefore
-//! does not receive more and more requests. An error is delivered only to the callers that joined, not to later
-//! callers.
+//! A caller joins a request or receives its answer only if the request was sent at most `age` before the call. A second
+//! request for the same key waits until the first request has ended or is at least a second old. A slow server
+//! therefore does not receive more and more requests. Only the callers that joined a request receive its error.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -25,14 +24,14 @@ pub type Flight<T, E> = BoxFuture<'static, Result<T, E>>;
 /// An available answer, or the request that fetches it.
 pub type SharedAnswer<T, E> = Either<Ready<Result<T, E>>, Shared<Flight<T, E>>>;
 
-/// The minimum age of a request in flight before a second one for the same key starts.
+/// The minimum age of a request in flight at which a second request for the same key starts.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The requests in flight and the recent answers. Clones share them.
+/// The requests in flight and the recent answers. Clones share both.
 #[derive(Debug)]
 pub struct Flights<K, T, E> {
     inner: Arc<Mutex<Entries<K, T, E>>>,
-    /// Maximum time between the request for an answer and the call. With `None`, no answers are kept, and
+    /// The maximum age of an answer, counted from the sending of its request. With `None`, no answers are kept, and
     /// callers join every request in flight.
     age: Option<Duration>,
     /// Creates the error for the callers of a request that panicked.
@@ -72,16 +71,17 @@ impl<K, T, E> Flights<K, T, E> {
         Self { inner: Arc::new(Mutex::new(Entries { next: 0, by_key: BTreeMap::new() })), age, panicked }
     }
 
-    /// The number of keys with a request in flight or an answer.
+    /// Returns the number of keys with a request in flight or an answer.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.inner.lock().by_key.len()
     }
 
-    /// Whether an answer to a request sent at `sent` is fresh for a caller that accepts an age of at most `wanted`.
+    /// Returns whether an answer to a request sent at `sent` is fresh for a caller that accepts an age of at most
+    /// `wanted`.
     fn is_fresh(&self, sent: &SentTime, now: Instant, wanted: Duration) -> bool {
         let age = self.age.map_or(wanted, |age| age.min(wanted));
-        // A request that is not sent yet will be sent after `now`.
+        // A request that has not been sent yet will be sent after `now`.
         sent.at().is_none_or(|at| now.saturating_duration_since(at) <= age)
     }
 }
@@ -92,8 +92,8 @@ where
     T: Clone + Send + Sync + 'static,
     E: Clone + Send + Sync + 'static,
 {
-    /// Returns a recent answer, joins the request of an equal query, or starts one. A request is cancelled
-    /// when all its callers are dropped. The request must set `sent`.
+    /// Returns a recent answer, joins the request of an equal query, or starts one. A request is cancelled when all its
+    /// callers are dropped. `start` must set the `SentTime` that it receives.
     pub fn join(
         &self,
         key: K,
@@ -110,7 +110,8 @@ where
         wanted: Duration,
         start: impl FnOnce(SentTime) -> Flight<T, E> + Send + 'static,
     ) -> SharedAnswer<T, E> {
-        // Dropped after the lock is released, because dropping the last reference to a flight takes the lock.
+        // Declared before the lock, so that it is dropped after the lock. Dropping the last reference to a flight takes
+        // the lock.
         let mut _stale = None;
         let mut previous = None;
         let mut inner = self.inner.lock();
@@ -135,7 +136,7 @@ where
         let guard = FlightGuard { flights: self.clone(), key: key.clone(), id, completed: completed.clone() };
         let asked = sent.clone();
         let flight = async move {
-            // The guard is moved as a whole, so that its `Drop` also runs when the flight is cancelled.
+            // The guard is moved as a whole, so that its `Drop` also runs when the request is cancelled.
             let guard = guard;
             if let Some((completed, until)) = previous {
                 let _ = timeout_at(until, completed.cancelled()).await;
@@ -159,7 +160,7 @@ where
         Either::Right(flight)
     }
 
-    /// Evicts answers that are too old for any later call. Returns whether any entry is left.
+    /// Evicts answers that are too old for any later call. Returns whether an entry is left.
     pub fn sweep(&self, now: Instant) -> bool {
         let mut inner = self.inner.lock();
         inner.by_key.retain(|_, entry| match entry.state {
@@ -169,7 +170,7 @@ where
         !inner.by_key.is_empty()
     }
 
-    /// The time until which a second request waits for the end of the request sent at `sent`.
+    /// Returns the time until which a second request waits for the end of the request sent at `sent`.
     fn join_deadline(&self, sent: &SentTime, wanted: Duration) -> Instant {
         let now = Instant::now();
         let patience = self.age.unwrap_or_default().min(wanted).max(PATIENCE);

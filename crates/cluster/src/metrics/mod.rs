@@ -1,9 +1,9 @@
-//! Client of the three metrics APIs, and of other API groups in their form.
+//! The client of the three metrics APIs, and of other API groups in their form.
 //!
-//! Equal queries in flight share one request. With `--share-metrics`, later queries share recent responses,
-//! and HPAs of one namespace can share one list of its pods (`share`). The number of requests in flight is
-//! bounded per API and in total. Each request is bounded in time and size. A circuit breaker limits the
-//! requests to an API that is down. Errors are the texts that Go's clients print.
+//! Equal queries in flight share one request. With `--share-metrics`, later queries share recent responses, and HPAs of
+//! one namespace can share one list of its pods. The number of requests in flight is bounded per API and in total. Each
+//! request is bounded in time and size. A circuit breaker limits the requests to an API that is down. Error texts are
+//! those of Go's clients.
 
 mod apis;
 pub mod breaker;
@@ -51,25 +51,25 @@ pub struct MetricsOptions {
     pub timeout: Duration,
     /// `--max-metrics-response`: the size limit of one response, in bytes.
     pub max_response: usize,
-    /// Maximum requests in flight per API. Kept below half of `total`.
+    /// Maximum number of requests in flight per API, reduced to less than half of `total`.
     pub per_api: usize,
-    /// Maximum requests in flight in total.
+    /// Maximum number of requests in flight in total.
     pub total: usize,
-    /// Cache lifetime of the discovered version of the custom metrics API: one sync period.
+    /// The cache lifetime of the discovered version of the custom metrics API, usually one sync period.
     pub version_life: Duration,
-    /// Receives the state of the APIs.
+    /// Receives the availability of the metrics APIs.
     pub observer: Option<Arc<dyn ApiObserver>>,
-    /// `--share-metrics`: options for shared responses. `None` shares only requests in flight.
+    /// `--share-metrics`: options of shared responses. `None` shares only requests in flight.
     pub sharing: Option<Sharing>,
 }
 
 /// Receives the availability of the metrics APIs.
 pub trait ApiObserver: std::fmt::Debug + Send + Sync {
-    /// Reports the state of an API. `true` means that several consecutive queries failed, and that the API is
-    /// now queried at a reduced rate. `false` means that it has responded again.
+    /// Called when the availability of an API changes. `true` means that several consecutive queries failed, and that
+    /// the API is now queried at a reduced rate. `false` means that the API has responded again.
     fn down(&self, api: Api, down: bool);
 
-    /// Reports that a query was answered with its last error because its API is down.
+    /// Called when a query was answered with its last error because its API is down.
     fn circuit_open(&self, api: Api);
 }
 
@@ -96,7 +96,7 @@ pub struct ApiMetrics {
 
 #[derive(Debug, Clone)]
 enum FetchMode {
-    /// One request per query. Equal queries join it while it is in flight.
+    /// Equal queries share a request only while the request is in flight.
     Alone(Flights<Query, Answer, QueryError>),
     Shared(Arc<Shares>),
 }
@@ -127,7 +127,7 @@ impl GroupMetrics {
         Self(ApiMetrics { inner: Arc::new(Inner::of_group(clients, mapper, group, options)), mode })
     }
 
-    /// Whether the group fails as a whole, and is queried at a reduced rate.
+    /// Returns whether the group fails as a whole, and is queried at a reduced rate.
     pub fn is_down(&self) -> bool {
         self.0.inner.is_custom_down()
     }
@@ -165,7 +165,7 @@ impl Metrics for ApiMetrics {
 }
 
 impl Inner {
-    /// Sends the request of one query.
+    /// Sends the request of a query.
     async fn fetch(&self, query: &Query, sent: &SentTime) -> Result<Answer, QueryError> {
         self.limited(query, self.request(query, sent)).await.map_err(|unanswered| unanswered.error)
     }
@@ -203,7 +203,7 @@ impl Inner {
     }
 }
 
-/// The error for the callers of a request that panicked.
+/// Returns the error for the callers of a request that panicked.
 fn panicked() -> QueryError {
     QueryError::new(MetricFailureClass::Other, "the metrics request panicked: see the log")
 }

@@ -26,7 +26,7 @@ pub(crate) const CUSTOM_KIND: &str = "MetricValueList";
 /// `kind` of a list of external metrics.
 pub(crate) const EXTERNAL_KIND: &str = "ExternalMetricValueList";
 
-/// The version to use, from discovery. Cached for one sync period.
+/// The version of custom metrics to use, from discovery. The version is cached for `life`.
 #[derive(Debug)]
 pub(super) struct Versions {
     discovery: Client,
@@ -35,14 +35,14 @@ pub(super) struct Versions {
     cache: CachedFetch<Offer, ApiError>,
 }
 
-/// The version of the group that the cluster offers.
+/// The versions of the group that the cluster offers.
 #[derive(Debug, Clone, Copy)]
 enum Offer {
-    /// The first version that the controller supports.
+    /// The first offered version that the controller supports.
     Version(&'static str),
-    /// Only versions that the controller does not support.
+    /// The cluster offers only versions that the controller does not support.
     OtherVersions,
-    /// No version.
+    /// The cluster does not serve the group.
     Nothing,
 }
 
@@ -51,8 +51,8 @@ impl Versions {
         Self { discovery, group, life, cache: CachedFetch::default() }
     }
 
-    /// The first supported version of the group. Concurrent callers share one discovery. If the discovery fails, the
-    /// last offer stays in use.
+    /// Returns the first supported version of the group. Concurrent callers share one discovery. If the discovery
+    /// fails, the last result stays in use.
     async fn choose(&self) -> Result<&'static str, FetchError> {
         let find = async || {
             let offered = mapper::versions(&self.discovery, &self.group).await?;
@@ -111,7 +111,7 @@ pub(super) async fn ask_object(
     let DescribedObject { namespace, group, kind, name } = object;
     let (api, version) = (&*metrics.groups.custom, version(metrics).await?);
     let call = if group.is_empty() && kind == "Namespace" {
-        // Uses the namespace of the HPA and ignores the name in the spec.
+        // The path contains the namespace of the HPA instead of the name in the spec.
         Call::get(["apis", api, version, "namespaces", namespace, "metrics", metric])
             .about(format!("metrics.{api}"), metric)
     } else {
@@ -143,7 +143,7 @@ pub(crate) fn custom_decoder() -> impl FnMut(&[u8]) -> Result<CustomValue, Decod
     move |item| custom_value(item, &mut time)
 }
 
-/// An item of v1beta2. Items of v1beta1 differ in unused fields and in the name of the window.
+/// An item of v1beta2. An item of v1beta1 differs in unused fields and in the name of the window.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireCustom<'a> {
@@ -192,9 +192,9 @@ pub(super) async fn ask_external(
     Ok(Answer::External(items.into()))
 }
 
-/// The name in the path. client-go treats the metric as a resource, and resources are lower case, so adapters serve the
-/// lower-case name. Errors show the name as written. As in Go, each character maps to one character: `İ` becomes `i`,
-/// without the combining dot.
+/// Returns the name of the metric in the path. client-go treats the metric as a resource, and resources are lower case,
+/// so adapters serve the lower-case name. Error texts contain the name as written. As in Go, each character maps to one
+/// character: `İ` becomes `i`, without the combining dot.
 fn lower_case(metric: &str) -> String {
     metric.chars().filter_map(|character| character.to_lowercase().next()).collect()
 }
@@ -234,7 +234,7 @@ pub(super) async fn list<T>(
     Ok(items)
 }
 
-/// Reads a list item by item and checks its kind. The caller keeps the items.
+/// Reads a list item by item into `item` and checks its kind.
 pub(super) async fn read(
     client: &Client,
     call: &Call,
@@ -245,7 +245,7 @@ pub(super) async fn read(
     check_kind(envelope, kind)
 }
 
-/// Checks the kind of a list. Go accepts a missing kind.
+/// Checks the kind of a list. As in Go, a missing kind is accepted.
 pub(crate) fn check_kind(envelope: Envelope, kind: &str) -> Result<(), ApiError> {
     if envelope.kind == kind || envelope.kind.is_empty() {
         return Ok(());
@@ -268,7 +268,7 @@ fn cut(text: &str) -> &str {
     text.char_indices().nth(128).and_then(|(at, _)| text.get(..at)).unwrap_or(text)
 }
 
-/// A quantity, encoded as a string or a number. Absent and `null` are zero, as in Go.
+/// Decodes a quantity from a string or a number. As in Go, a missing quantity and `null` are zero.
 pub(super) fn quantity(raw: Option<&RawValue>) -> Result<Quantity, DecodeError> {
     let raw = raw.map_or("null", RawValue::get);
     let text = match raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
@@ -280,7 +280,7 @@ pub(super) fn quantity(raw: Option<&RawValue>) -> Result<Quantity, DecodeError> 
     Quantity::from_str(&text).map_err(|error| DecodeError::new(error.to_string()))
 }
 
-/// A one-entry cache, because consecutive samples of one scrape have the same time.
+/// A cache of the last parsed time, because consecutive samples usually have the same time.
 #[derive(Debug, Default)]
 pub(super) struct LastTime {
     text: String,
@@ -288,7 +288,7 @@ pub(super) struct LastTime {
 }
 
 impl LastTime {
-    /// Parses a time. Absent, `null` and empty are the zero time.
+    /// Parses a time. A missing or empty text means no time.
     pub(super) fn read(&mut self, text: Option<&str>) -> Result<Option<Timestamp>, DecodeError> {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
         if *self.text != *text {

@@ -1,4 +1,6 @@
-//! The scale subresource of any resource (GET and PUT, never PATCH), and its projection from watched objects.
+//! The scale subresource of any resource (GET and PUT, never PATCH) in autoscaling/v1 and three earlier versions, and
+//! its projection from watched objects. The conversions are those of client-go, `scale/client.go` (`convertToScale`,
+//! `Update`) and `scale/scheme`.
 
 mod projection;
 #[cfg(test)]
@@ -22,14 +24,15 @@ use super::mapper::Mapping;
 
 /// The `apiVersion` of the Scales of all built-in resources and of custom resources.
 pub const SCALE_VERSION: &str = "autoscaling/v1";
-/// The versions whose selector is a map of labels and a text.
+/// The versions of Scale before autoscaling/v1, whose status has a map of labels and a text as selectors.
 const LEGACY_VERSIONS: [&str; 3] = ["extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"];
-/// The name that Go gives to client-go's scheme of Scales.
+/// The name of client-go's scheme of Scales in Go's error texts.
 const SCHEME: &str = "pkg/runtime/scheme.go:111";
-/// Timeout of reading a scale back. The caller has already lost one response and occupies a worker.
+/// Timeout of reading a Scale after the response to a write was lost. The timeout is short, because the caller occupies
+/// a worker.
 const READ_BACK: Duration = Duration::from_secs(5);
 
-/// Reads and writes scales.
+/// Reads and writes Scales.
 #[derive(Debug, Clone)]
 pub struct Scales {
     client: Client,
@@ -47,14 +50,14 @@ pub struct ScaleObject {
     pub spec_replicas: i32,
     /// `status.replicas`.
     pub status_replicas: i32,
-    /// The selector of the status in text form, empty if absent.
+    /// `status.selector` in text form. Empty if absent.
     pub selector: String,
     /// `metadata` as received, for the PUT.
     pub metadata: Box<RawValue>,
 }
 
 impl Scales {
-    /// Creates a client for scales. The server records `field_manager` as the writer of `spec.replicas`.
+    /// Creates a client for Scales. The server records `field_manager` as the writer of `spec.replicas`.
     pub fn new(client: Client, field_manager: impl Into<String>) -> Self {
         Self { client, field_manager: field_manager.into() }
     }
@@ -64,7 +67,7 @@ impl Scales {
         self.client.turn(namespace).await
     }
 
-    /// Reads the scale of an object.
+    /// Reads the Scale of an object.
     pub async fn get(
         &self,
         turn: RatePermit,
@@ -75,7 +78,7 @@ impl Scales {
         decode(&self.client.bytes_in(turn, &get_call(mapping, namespace, name)).await?)
     }
 
-    /// Reads the scale of an object after the response to a write was lost. The timeout is short.
+    /// Reads the Scale of an object after the response to a write was lost, with a short timeout.
     pub async fn read_back(
         &self,
         turn: RatePermit,
@@ -87,8 +90,8 @@ impl Scales {
         decode(&self.client.bytes_in(turn, &call).await?)
     }
 
-    /// Writes `scale`, a scale from an earlier read with a changed `spec_replicas`, in the `scale_version` of
-    /// `mapping`. Returns the scale that the server stored.
+    /// Writes `scale`, a Scale from an earlier read with a changed `spec_replicas`, in the `scale_version` of
+    /// `mapping`. Returns the stored Scale.
     pub async fn put(
         &self,
         turn: RatePermit,
@@ -216,7 +219,7 @@ fn object(
     })
 }
 
-/// The text of a legacy selector. The text field takes precedence over the map, as in Go.
+/// Returns the text form of a legacy selector. As in Go, the text takes precedence over the map.
 fn legacy_selector(status: LegacyStatus) -> Result<String, DecodeError> {
     if let Some(text) = status.target_selector.filter(|text| !text.is_empty()) {
         return Ok(text);
@@ -242,7 +245,7 @@ fn not_registered(kind: &str, api_version: &str) -> String {
     )
 }
 
-/// A Scale cannot be encoded in the version that discovery names, or discovery names none. Nothing was sent.
+/// A Scale cannot be encoded in the version that discovery states, or discovery states no version. Nothing was sent.
 #[derive(Debug, thiserror::Error)]
 enum EncodeError {
     #[error(
@@ -265,7 +268,7 @@ enum EncodeError {
     Json(#[from] serde_json::Error),
 }
 
-/// Encodes a Scale in the version that discovery names for the scale subresource of a resource.
+/// Encodes a Scale in the version that discovery states for the scale subresource of a resource.
 fn encode(mapping: &Mapping, scale: &ScaleObject) -> Result<Vec<u8>, ApiError> {
     write(mapping, scale).map_err(|error| ApiError::Request(error.to_string()))
 }

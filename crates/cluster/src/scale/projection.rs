@@ -1,7 +1,7 @@
-//! Scalable objects from watches, projected to their Scale.
+//! The projection of watched objects to their Scale.
 //!
-//! The projection follows the rules of the API server's scale subresources. An object that does not match the rules has
-//! no [`WireScale`]. Its Scale must be read from the server, which then returns the error.
+//! The projection follows the rules of the API server's scale subresources. An object that violates the rules has no
+//! [`WireScale`]. Its Scale must be read from the server, which then returns the error.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -41,15 +41,15 @@ pub enum Shape {
 /// The scale subresource of one version of a CustomResourceDefinition. Each path is a list of fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// `specReplicasPath`
+    /// `specReplicasPath`, such as `spec` and `replicas`.
     pub replicas: Vec<String>,
-    /// `statusReplicasPath`
+    /// `statusReplicasPath`, such as `status` and `replicas`.
     pub status_replicas: Vec<String>,
     /// `labelSelectorPath`: the path of a selector in text form.
     pub selector: Option<Vec<String>>,
 }
 
-/// One scalable object.
+/// The identity and the Scale of a scalable object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireTarget<'a> {
     /// `metadata.namespace`.
@@ -65,16 +65,16 @@ pub struct WireTarget<'a> {
 /// The fields of a Scale.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WireScale {
-    /// `spec.replicas`
+    /// `spec.replicas`.
     pub replicas: i32,
-    /// `status.replicas`
+    /// `status.replicas`. 0 if absent.
     pub status_replicas: i32,
-    /// `status.selector`
+    /// `status.selector` in text form. Empty if absent.
     pub selector: String,
 }
 
 impl Shape {
-    /// The shape of a built-in resource.
+    /// Returns the shape of a built-in resource. `None` for any other resource.
     pub fn built_in(group: &str, resource: &str) -> Option<Self> {
         match (group, resource) {
             ("apps", "deployments" | "replicasets" | "statefulsets") => Some(Self::Structured),
@@ -96,8 +96,8 @@ impl Watched for Scalable {
         self.mapping.group_resource().into()
     }
 
-    /// Fails only if the metadata is unreadable or has no name. Any other error yields an object without a Scale, so
-    /// that a stale Scale is not used.
+    /// Fails only if the metadata is unreadable or has no name. After any other error, the object has no Scale, so that
+    /// no stale Scale is used.
     fn decode<'a>(&self, object: &'a [u8]) -> Result<WireTarget<'a>, DecodeError> {
         let target = match &self.shape {
             Shape::Structured => built_in::<LabelSelector>(object),
@@ -164,7 +164,7 @@ where
 {
     let Object { metadata, spec, status } = serde_json::from_slice::<Object<'a, S>>(object)?;
     let scale = spec.and_then(|spec| {
-        // A missing selector selects nothing. Its text form is empty.
+        // A missing selector selects nothing and has an empty text form.
         let selector = spec.selector.map(|selector| Selector::from_label_selector(Some(&selector.into())));
         Some(WireScale {
             replicas: spec.replicas?,
@@ -185,8 +185,8 @@ fn custom<'a>(object: &'a [u8], paths: &ScalePaths) -> Result<WireTarget<'a>, De
     Ok(WireTarget { scale: custom_scale(&value, paths), ..unreadable(object)? })
 }
 
-/// The Scale of a custom resource. `None` if the count is missing, or if a count or the selector has another
-/// type, because the server then responds with an error.
+/// Returns the Scale of a custom resource. `None` if `spec.replicas` is missing, or if a count or the selector has an
+/// unexpected type, because the server then responds with an error.
 fn custom_scale(object: &Value, paths: &ScalePaths) -> Option<WireScale> {
     let count = |value: &Value| i32::try_from(value.as_i64()?).ok();
     let selector = match paths.selector.as_deref().map(|path| at(object, path)) {
@@ -212,7 +212,7 @@ fn custom_scale(object: &Value, paths: &ScalePaths) -> Option<WireScale> {
 enum Lookup<'a> {
     Value(&'a Value),
     Missing,
-    /// A value on the path has no fields.
+    /// A value on the path is not an object.
     Obstructed,
 }
 
@@ -231,7 +231,7 @@ fn at<'a>(object: &'a Value, path: &[String]) -> Lookup<'a> {
     Lookup::Value(value)
 }
 
-/// An object reduced to its identity, without a Scale.
+/// Decodes only the identity of an object. The result has no Scale.
 fn unreadable(object: &[u8]) -> Result<WireTarget<'_>, DecodeError> {
     #[derive(Deserialize)]
     struct Identified<'a> {
@@ -247,7 +247,7 @@ fn unreadable(object: &[u8]) -> Result<WireTarget<'_>, DecodeError> {
     })
 }
 
-/// A CustomResourceDefinition. Only the paths of the scale subresource are decoded.
+/// A CustomResourceDefinition, of which only the paths of the scale subresource are decoded.
 #[derive(Deserialize)]
 struct Definition {
     spec: DefinitionSpec,
@@ -280,8 +280,8 @@ struct Paths {
     selector: Option<String>,
 }
 
-/// Reads the paths of the Scale's fields in a custom resource. `None` if no definition contains the paths,
-/// for example because another server serves the resource.
+/// Reads the paths of the Scale's fields in a custom resource. `None` if no definition contains the paths, for example
+/// because an aggregated API server serves the resource.
 pub async fn scale_paths(client: &Client, mapping: &Mapping) -> Result<Option<ScalePaths>, ApiError> {
     let name = format!("{}.{}", mapping.resource, mapping.group);
     let path = ["apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions", &name];
@@ -299,7 +299,7 @@ pub async fn scale_paths(client: &Client, mapping: &Mapping) -> Result<Option<Sc
     }))
 }
 
-/// The fields of a path such as `.spec.replicas`, split as the API server does.
+/// Splits a path such as `.spec.replicas` into its fields, as the API server does.
 fn fields(path: &str) -> Vec<String> {
     path.strip_prefix('.').unwrap_or(path).split('.').map(str::to_owned).collect()
 }

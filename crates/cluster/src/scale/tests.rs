@@ -39,7 +39,7 @@ fn scalable([group, version, resource, kind]: [&str; 4]) -> Scalable {
     Scalable { mapping: Mapping { group, version, resource, kind, namespaced: true, scale_version }, shape }
 }
 
-/// The projected Scale of an object and the Scale of its scale subresource: version, counts and selector.
+/// Returns the resourceVersion and the Scale of an object, first projected, then read from its scale subresource.
 fn both(kind: [&str; 4], object: &Value) -> [(String, WireScale); 2] {
     let clock: SharedClock = Arc::new(VirtualClock::starting_at(Timestamp::UNIX_EPOCH));
     let cluster = Cluster::new(clock);
@@ -195,7 +195,7 @@ fn response(kind: &str, version: &str, status: &Value) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The selector of a response, or the error.
+/// Returns the selector of a response, or the error.
 fn selector(version: &str, status: &Value) -> Result<String, String> {
     let read = decode(&response("Scale", version, status));
     read.map(|scale| scale.selector).map_err(|error| error.to_string())

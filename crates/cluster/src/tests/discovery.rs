@@ -276,7 +276,7 @@ async fn group_that_hangs_opens_its_own_circuit_only() {
         query.await.unwrap().unwrap_err();
     }
     assert!(metrics.is_down() && !other.is_down());
-    // One query is sent. The other query is answered with its stored error within a second.
+    // One query is sent. After a second, the other query fails with its stored error.
     let start = Instant::now();
     let second = async {
         error(&metrics, asked(1)).await;

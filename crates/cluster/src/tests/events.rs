@@ -1,4 +1,4 @@
-//! Event delivery to the embedded cluster.
+//! The delivery of events to the embedded cluster.
 
 use std::time::Duration;
 
@@ -249,7 +249,7 @@ async fn deleted_object_is_removed_after_its_last_events() {
     cluster.faults().add(FaultRule::new(FaultAction::Delay(Duration::from_secs(2))).times(1));
     recorder.record(target(), intent("first"));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // While the first event is in flight, the number of deletions exceeds the queue's space for events.
+    // While the first event is in flight, more deletions arrive than the queue has space for events.
     recorder.record(target(), intent("last"));
     for _ in 0..50 {
         recorder.forget(&target().namespace, &target().name, &target().uid);
@@ -264,7 +264,7 @@ async fn deleted_object_is_removed_after_its_last_events() {
     recorder.forget(&other.namespace, &other.name, &other.uid);
     tokio::task::yield_now().await;
     assert_eq!(recorder.remembered(), 0);
-    // A later object with the same name and UID counts as new.
+    // An object with the same name and UID has no entries any more.
     recorder.record(target(), intent("last"));
     recorder.flush().await;
     assert_eq!(recorder.stats().sent, 4);

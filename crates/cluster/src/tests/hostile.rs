@@ -21,10 +21,10 @@ use crate::mapper::Mapper;
 use crate::metrics::{ApiMetrics, Metrics, MetricsOptions};
 use crate::scale::{ScaleObject, Scales};
 
-/// The response of a server after the head of a request.
+/// A function that sends the response of a server after the head of a request.
 type Script = fn(DuplexStream) -> BoxFuture<'static, io::Result<()>>;
 
-/// Clients of a server that answers every request with `script`, each on a new connection.
+/// Creates clients of a server that answers every request with `script`.
 fn clients_to(script: Script) -> Clients {
     let connector = service_fn(move |_: Uri| {
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
@@ -50,7 +50,7 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfe
 const CHUNK: &str = "1\r\n \r\n";
 const ERROR: &str = "HTTP/1.1 503 No\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// Sends `start`, and then `drop` every second without end.
+/// Sends `start`, then `drop` every second without end.
 async fn trickle(mut to: DuplexStream, start: &str, drop: &str) -> io::Result<()> {
     to.write_all(start.as_bytes()).await?;
     loop {
@@ -59,7 +59,7 @@ async fn trickle(mut to: DuplexStream, start: &str, drop: &str) -> io::Result<()
     }
 }
 
-/// Sends `head`, and then `piece` without end, as fast as it is read.
+/// Sends `head`, then `piece` repeatedly without end, as fast as the client reads.
 async fn flood(mut to: DuplexStream, head: &str, piece: String) -> io::Result<()> {
     to.write_all(head.as_bytes()).await?;
     let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
@@ -120,7 +120,7 @@ async fn endless_response_is_cut_off_at_its_limit() {
     assert_eq!(&*error.message, "the response is larger than 1048576 bytes");
     let scale = read_scale(&clients).await;
     assert_eq!(scale.unwrap_err(), ApiError::TooLarge { limit: 4 << 20 });
-    // An item and the envelope have separate limits.
+    // The size of an item and the size of the envelope are limited separately.
     for (start, limit) in [("{\"items\":[{\"a\":\"", 16 << 20), ("{\"kind\":\"", 1 << 20)] {
         let mut scanner = crate::decode::ItemScanner::default();
         scanner.push(start.as_bytes(), |_| Ok(())).unwrap();
@@ -178,10 +178,10 @@ async fn endless_watch_line_is_an_error() {
     assert_eq!(lines.next().await.unwrap_err(), ApiError::TooLarge { limit: 1 << 20 });
 }
 
-/// The nesting depth of the test inputs. Recursion at `DEEP` levels overflows the stack.
+/// The nesting depth of the test inputs, at which recursion overflows the stack.
 const DEEP: usize = 30_000;
 
-/// Nested arrays and nested objects.
+/// Returns nested arrays and nested objects.
 fn nested() -> [String; 2] {
     let arrays = format!("{}{}", "[".repeat(DEEP), "]".repeat(DEEP));
     let objects = format!("{}1{}", "{\"a\":".repeat(DEEP), "}".repeat(DEEP));
@@ -191,7 +191,7 @@ fn nested() -> [String; 2] {
 #[test]
 fn decoders_do_not_recurse_into_deep_nesting() {
     for deep in nested() {
-        // Each decoder may skip the value, keep it as received, or fail.
+        // Each decoder may skip the value, keep it unchanged, or fail.
         for template in [
             r#"{"metadata":{"name":"a","x":@}}"#,
             r#"{"metadata":{"name":"a","managedFields":@}}"#,
@@ -225,7 +225,7 @@ fn decoders_do_not_recurse_into_deep_nesting() {
             assert!(pushed.is_err() || items <= 4);
             drop(scanner.finish());
         }
-        // A value that is kept as received is kept completely, at any depth.
+        // A value of any depth is kept completely.
         let hpa = decode::hpa(
             r#"{"metadata":{"name":"a","x":@},"spec":{"maxReplicas":1,
                 "scaleTargetRef":{"kind":"K","name":"n"}}}"#

@@ -1,4 +1,4 @@
-//! Tests of the clients against the embedded cluster: over HTTP, in virtual time.
+//! Tests of the clients against the embedded cluster, over HTTP and in virtual time.
 
 mod discovery;
 mod events;
@@ -65,7 +65,7 @@ fn deployments() -> Mapping {
     }
 }
 
-/// The requests so far, as `verb path?query`.
+/// Returns the requests so far, as `verb path?query`.
 fn log(cluster: &Cluster) -> Vec<String> {
     let text = |request: LoggedRequest| match request.query.as_str() {
         "" => format!("{} {}", request.verb, request.path),

@@ -184,7 +184,7 @@ async fn request_is_repeated_ten_times_and_within_its_time_limit() {
     for (rule, seconds, requests) in [
         (busy(429, 2), 20, 11),
         (busy(503, 8), 24, 4),
-        // A wait beyond the time limit is not started.
+        // The request fails at once if the wait exceeds its time limit.
         (busy(503, 31), 0, 1),
         (busy(409, 2), 0, 1),
         (FaultRule::new(FaultAction::Text { code: 503, body: "no".to_owned() }), 0, 1),
@@ -237,7 +237,7 @@ async fn get_is_repeated_on_a_new_connection() {
     cluster.requests().clear();
     let error = scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
     assert_eq!(cluster.requests().len(), 1, "a write may have been applied");
-    // Upstream sends no `fieldManager`, so the text has none.
+    // The text contains no `fieldManager`, because upstream does not send it.
     assert!(error.to_string().ends_with("/scale\": EOF"), "{error}");
 }
 

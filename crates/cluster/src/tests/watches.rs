@@ -13,7 +13,7 @@ use crate::decode::{HpaObject, WirePod};
 use crate::watch::{Deleted, Handle, Hpas, Pods, Restart, Sink, WatchOptions, watch};
 use fake_cluster::{Answer, Exchange, FaultAction, FaultRule, Link, Server, Status};
 
-/// A minimal store: names, swapped when a list is complete.
+/// A minimal store of names, which are replaced when a list is complete.
 #[derive(Debug, Default)]
 struct Names {
     current: BTreeMap<String, bool>,
@@ -252,7 +252,7 @@ async fn missing_permission_is_reported_and_waited_for() {
     assert!(granted.elapsed() <= Duration::from_millis(7_500));
 }
 
-/// Lists three pages. The second page fails once.
+/// Lists three pages, of which the second page fails once.
 async fn list_restarts_after(failure: Status) {
     let cluster = cluster();
     for n in 0..1_200 {
@@ -364,7 +364,7 @@ async fn watches_of_a_server_without_bookmarks_last() {
     assert_eq!(restarts.get(&Restart::Silent), Some(&1), "{restarts:?}");
     assert!(restarts.get(&Restart::Ended).is_some_and(|ended| (2..7).contains(ended)), "{restarts:?}");
     assert!(!handle.status().is_silent(Duration::from_mins(2)));
-    // The first list, and a list after each watch, because none had events.
+    // The loop lists at the start and after each watch, because no watch had events.
     assert_eq!(u64::from(store.lists()), 1 + restarts.values().sum::<u64>(), "{restarts:?}");
 }
 
@@ -405,7 +405,7 @@ async fn watch_from_a_version_that_the_server_has_lost_is_listed_again() {
     assert_eq!(store.names(), "b c d");
     cluster.restore(backup);
     create(&cluster, &["e"]);
-    // The replaced watch and its successor are silent for 90 s each.
+    // The watch and its successor are silent for 90 s each.
     tokio::time::sleep(Duration::from_secs(181)).await;
     assert_eq!((store.names().as_str(), store.lists()), ("a b e", 2));
     create(&cluster, &["f"]);

@@ -1,4 +1,4 @@
-//! The published state of a watch: sync status, age of the last event, last error.
+//! The published state of a watch, such as its sync status, the age of its last event, and its last error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +34,7 @@ struct Inner {
     /// Whether the server sends no bookmarks.
     without_bookmarks: bool,
     last_event: Option<Instant>,
-    /// Start of the current interruption.
+    /// The start of the current interruption.
     down: Option<Instant>,
     restarts: BTreeMap<Restart, u64>,
     skipped: u64,
@@ -47,10 +47,10 @@ struct Inner {
 pub enum Restart {
     /// The server ended the watch, as it does every few minutes.
     Ended,
-    /// Neither an event nor a bookmark arrived for 90 s, or the server did not end the watch at its timeout.
-    /// The connection is considered lost.
+    /// No event and no bookmark arrived for 90 s, or the server did not end the watch at its timeout. The connection is
+    /// considered lost.
     Silent,
-    /// The server does not have the resourceVersion (expired, or not reached yet). All objects are listed again.
+    /// The resourceVersion has expired, or the server has not reached it. All objects are listed again.
     Expired,
     /// The permission is missing.
     Forbidden,
@@ -63,7 +63,7 @@ pub enum Restart {
 }
 
 impl Restart {
-    /// The value of the metric label `reason`.
+    /// Returns the value of the metric label `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ended => "ended",
@@ -90,25 +90,26 @@ impl Restart {
 /// A snapshot of a watch's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchStatus {
-    /// `pods`, `horizontalpodautoscalers.autoscaling`.
+    /// The resource with its group, such as `horizontalpodautoscalers.autoscaling`.
     pub resource: Arc<str>,
     /// The watched namespace. `None` for all namespaces.
     pub namespace: Option<Arc<str>>,
     /// Whether at least one list has been completed.
     pub synced: bool,
-    /// Time since the last event, or since the start of the watch if there was none.
+    /// The time since the last event, bookmark or complete list. Without any of them, the time since the start of the
+    /// watch.
     pub age: Duration,
-    /// Whether the server is expected to send a bookmark about once a minute.
+    /// Whether a bookmark is expected about once a minute.
     pub bookmarks: bool,
     /// The number of restarts by reason.
     pub restarts: BTreeMap<Restart, u64>,
     /// The number of objects that could not be decoded.
     pub skipped: u64,
-    /// The current error. Cleared by the next event.
+    /// The current error, which the next event clears.
     pub error: Option<ApiError>,
 }
 
-/// A resource and its namespace: `pods in namespace shop`.
+/// A resource and its namespace, such as `pods in namespace shop`.
 struct Scope<'a>(&'a str, Option<&'a str>);
 
 impl fmt::Display for Scope<'_> {
@@ -119,19 +120,19 @@ impl fmt::Display for Scope<'_> {
 }
 
 impl WatchStatus {
-    /// The resource and its namespace: `pods in namespace shop`.
+    /// Returns the resource and its namespace, such as `pods in namespace shop`.
     pub fn place(&self) -> String {
         Scope(&self.resource, self.namespace.as_deref()).to_string()
     }
 
-    /// Whether nothing has arrived for longer than `limit` although the server sends bookmarks. `limit` must be
+    /// Returns whether no event has arrived for longer than `limit` although bookmarks are expected. `limit` must be
     /// longer than a minute.
     pub fn is_silent(&self, limit: Duration) -> bool {
         self.bookmarks && self.age > limit
     }
 }
 
-/// All watches of one resource: one for the cluster, or one per namespace. Clones share them.
+/// All watches of one resource, one for the cluster or one per namespace. Clones share the watches.
 #[derive(Debug, Clone)]
 pub struct Informer(Arc<[Handle]>);
 
@@ -141,12 +142,12 @@ impl Informer {
         Self(watches.into_iter().collect())
     }
 
-    /// The individual watches.
+    /// Returns the individual watches.
     pub fn watches(&self) -> impl Iterator<Item = &Handle> {
         self.0.iter()
     }
 
-    /// Whether every watch has completed a list.
+    /// Returns whether every watch has completed a list.
     pub fn is_synced(&self) -> bool {
         self.0.iter().all(Handle::is_synced)
     }
@@ -158,7 +159,8 @@ impl Informer {
         }
     }
 
-    /// The combined state: the oldest event, the sums, and the first error with its namespace.
+    /// Returns the combined state, with the longest age, the sums of the counts, and the first error with its
+    /// namespace.
     pub fn status(&self) -> WatchStatus {
         let mut all = WatchStatus {
             resource: Arc::default(),
@@ -194,7 +196,7 @@ impl Handle {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Whether a list has been completed.
+    /// Returns whether a list has been completed.
     pub fn is_synced(&self) -> bool {
         *self.shared.synced.borrow()
     }
@@ -205,7 +207,7 @@ impl Handle {
         let _ = self.shared.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// The current state.
+    /// Returns the current state.
     pub fn status(&self) -> WatchStatus {
         let inner = self.shared.inner.lock();
         WatchStatus {
@@ -220,13 +222,13 @@ impl Handle {
         }
     }
 
-    /// The resource with its group, as in RBAC rules and error texts.
+    /// Returns the resource with its group, as in RBAC rules and error texts.
     pub(super) fn resource(&self) -> Arc<str> {
         Arc::clone(&self.shared.resource)
     }
 
-    /// Whether the cached view is current: a list was completed, the watch is open or has been closed for
-    /// less than `down`, and the server sent an event within `silence`.
+    /// Returns whether the cached view is current. A list must be complete, the watch must be open or have been closed
+    /// for less than `down`, and the last event must be younger than `silence`.
     pub fn is_current(&self, down: Duration, silence: Duration) -> bool {
         let inner = self.shared.inner.lock();
         self.is_synced()
@@ -234,7 +236,7 @@ impl Handle {
             && inner.last_event.is_some_and(|at| at.elapsed() < silence)
     }
 
-    /// Records that a watch continues at the last resourceVersion.
+    /// Records that a watch has continued at the last resourceVersion.
     pub(super) fn resumed(&self) {
         self.shared.inner.lock().down = None;
     }
@@ -268,9 +270,9 @@ impl Handle {
         self.shared.inner.lock().skipped += 1;
     }
 
-    /// Records an error. Logs it once, and again every minute while it lasts. Logs every expired resourceVersion.
-    /// Before the first list is complete, the error is logged only once, because the startup code logs its wait for the
-    /// list.
+    /// Records an error. Logs the error once, and again every minute while it lasts. Before the first list is complete,
+    /// the error is logged only once, because the startup code logs its wait for the list. Every expired
+    /// resourceVersion is logged.
     pub(super) fn failed(&self, error: &ApiError) {
         let resource = Scope(&self.shared.resource, self.shared.namespace.as_deref());
         let mut inner = self.shared.inner.lock();

@@ -14,22 +14,23 @@ pub trait Watched: Send + Sync + 'static {
     /// The decoded object. May borrow from the wire bytes.
     type Object<'a>;
 
-    /// Path segments of the collection in all namespaces.
+    /// Returns the path segments of the collection in all namespaces.
     fn path(&self) -> Vec<&str>;
-    /// The resource with its group, as in RBAC rules and error texts: `pods`,
+    /// Returns the resource with its group, as in RBAC rules and error texts, such as
     /// `horizontalpodautoscalers.autoscaling`.
     fn name(&self) -> Arc<str>;
-    /// A label selector. Empty selects everything. An object that no longer matches counts as deleted.
+    /// Returns the label selector of the watch. The empty selector selects all objects. The server reports an object
+    /// that no longer matches as deleted.
     fn labels(&self) -> &'static str {
         ""
     }
     /// Decodes one object.
     fn decode<'a>(&self, object: &'a [u8]) -> Result<Self::Object<'a>, DecodeError>;
-    /// `metadata.resourceVersion`.
+    /// Returns `metadata.resourceVersion`.
     fn resource_version<'a>(object: &'a Self::Object<'_>) -> &'a str;
 }
 
-/// `pods`
+/// The resource `pods`.
 #[derive(Debug, Default)]
 pub struct Pods;
 
@@ -53,16 +54,16 @@ impl Watched for Pods {
     }
 }
 
-/// `horizontalpodautoscalers` of autoscaling/v2
+/// The resource `horizontalpodautoscalers` of autoscaling/v2.
 #[derive(Debug, Default)]
 pub struct Hpas {
-    /// Cached parts of HPAs, which save decoding an unchanged spec again.
+    /// The cache of decoded HPAs, with which an unchanged spec is not decoded again.
     pub known: Option<Arc<dyn HpaCache>>,
 }
 
 /// The cache of decoded HPAs.
 pub trait HpaCache: Debug + Send + Sync {
-    /// The cached parts of one HPA.
+    /// Returns the cached parts of one HPA. `None` for an unknown HPA.
     fn known(&self, namespace: &str, name: &str) -> Option<CachedHpa>;
 }
 
@@ -86,9 +87,9 @@ impl Watched for Hpas {
     }
 }
 
-/// The meaning of one line of a watch.
+/// The decoded meaning of one line of a watch.
 pub(crate) enum Line {
-    /// An object or a bookmark, with its resourceVersion. Already applied.
+    /// An object, a deletion or a bookmark, which has been applied, with its resourceVersion.
     Event { resource_version: String, bookmark: bool },
     /// The initial events are complete up to `resource_version`.
     InitialEventsEnd { resource_version: String },
@@ -108,8 +109,8 @@ where
     W: Watched,
     S: for<'a> Sink<W::Object<'a>>,
 {
-    // A sink implements every lifetime of `Object`. `start`, `done` and `delete` do not depend on the
-    // lifetime, so `'static` suffices.
+    // A sink accepts objects of every lifetime. `start`, `done` and `delete` do not depend on the lifetime, so
+    // `'static` suffices.
     pub(super) fn start(&mut self) {
         Sink::<W::Object<'static>>::start(&mut self.sink);
     }
@@ -129,7 +130,7 @@ where
         let resource_version = match &*event.kind {
             "ADDED" | "MODIFIED" => self.apply(event.object),
             "DELETED" | "BOOKMARK" => self.meta(&event),
-            // An event type from a newer server.
+            // A newer server may send other event types.
             _ => None,
         };
         let bookmark = &*event.kind == "BOOKMARK";
@@ -142,7 +143,7 @@ where
         }))
     }
 
-    /// Applies a bookmark or a deletion. Returns its resourceVersion, and whether it ends the initial events.
+    /// Applies a bookmark or a deletion. Returns its resourceVersion, and whether the bookmark ends the initial events.
     fn meta(&mut self, event: &decode::WatchEvent<'_>) -> Option<(String, bool)> {
         let meta = match decode::meta(event.object) {
             Ok(meta) => meta,
@@ -160,8 +161,8 @@ where
         (!meta.resource_version.is_empty()).then_some((meta.resource_version, ends_initial_events))
     }
 
-    /// Decodes an object into the sink and returns its resourceVersion. Reports and skips an object that cannot be
-    /// decoded.
+    /// Decodes an object into the sink. Logs and skips an object that cannot be decoded. Returns the resourceVersion
+    /// and `false`, because an object does not end the initial events.
     pub(super) fn apply(&mut self, object: &[u8]) -> Option<(String, bool)> {
         let error = match self.watched.decode(object) {
             Ok(object) => {

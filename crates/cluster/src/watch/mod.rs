@@ -1,11 +1,11 @@
-//! One list and watch loop per resource. The loop updates a [`Sink`] and recovers from every server failure.
+//! The list and watch loop of a resource. The loop updates a [`Sink`] and recovers from every failure of the server.
 //!
 //! Invariants:
-//! - The sink keeps its previous view until the next list is complete ([`Sink::start`] … [`Sink::done`]).
-//! - An object that cannot be decoded is reported and skipped, and does not end the watch.
-//! - Consecutive failures lead to waits.
+//! - The sink keeps its previous view until the next list is complete, from [`Sink::start`] to [`Sink::done`].
+//! - An object that cannot be decoded is logged and skipped. It does not end the watch.
+//! - The waits between consecutive failures grow.
 //!
-//! The transitions are in `state`. This file does the I/O.
+//! The transitions are in `state`. This file contains the I/O.
 
 mod handle;
 mod intake;
@@ -29,13 +29,13 @@ pub use handle::{Handle, Informer, Restart, WatchStatus};
 pub use intake::{HpaCache, Hpas, Pods, Watched};
 pub(super) use intake::{Intake, Line};
 
-/// Objects per page of a list.
+/// The number of objects per page of a list.
 pub(super) const PAGE: &str = "500";
 /// Timeout of one page.
 pub(super) const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
-/// Maximum size of a page, in bytes. Enough for 500 objects of the maximum size in etcd.
+/// Maximum size of a page, in bytes, which suffices for 500 objects of the maximum size in etcd.
 pub(super) const MAX_PAGE: usize = 1 << 30;
-/// Maximum length of a line of a watch, in bytes. Far above the maximum object size in etcd.
+/// Maximum length of a line of a watch, in bytes, far above the maximum object size in etcd.
 const MAX_LINE: usize = 16 << 20;
 /// Timeout of the response to a watch request.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,20 +44,19 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 const STREAMING_LIST_TIMEOUT: Duration = Duration::from_mins(1);
 /// The minimum `timeoutSeconds` of a watch. The actual value is up to twice as long, to spread watches.
 const SHORTEST_WATCH: Duration = Duration::from_secs(290);
-/// Time from the `timeoutSeconds` of a watch to its end by the client, which then considers the connection
-/// dead.
+/// The time after the `timeoutSeconds` of a watch at which the client ends the watch, because the connection may be
+/// lost.
 const GRACE: Duration = Duration::from_secs(15);
-/// Maximum time without an event or a bookmark. Every watch requests bookmarks. A server that supports bookmarks sends
-/// one about once a minute. After a longer silence the connection may be lost, so the loop opens another watch, and the
-/// cached view does not count as current.
+/// Maximum time without an event or a bookmark. A server that supports bookmarks sends one about once a minute. After a
+/// longer silence the connection may be lost, so the loop opens another watch, and the cached view is not current.
 pub const MAX_SILENCE: Duration = Duration::from_secs(90);
 
 /// The receiver of the objects. No method may block.
 pub trait Sink<T>: Send {
-    /// Starts a list. The objects applied up to [`Sink::done`] replace the previous view. A restarted list
-    /// calls `start` again without `done`.
+    /// Starts a list. The objects applied until [`Sink::done`] replace the previous view. If the list restarts, `start`
+    /// is called again without `done`.
     fn start(&mut self);
-    /// Adds or replaces an object. A list may repeat an object.
+    /// Adds or replaces an object. A list may contain an object twice.
     fn apply(&mut self, object: T);
     /// Removes an object.
     fn delete(&mut self, object: Deleted);
@@ -81,13 +80,13 @@ pub struct Deleted {
 pub struct WatchOptions {
     /// The namespace. `None` watches all namespaces.
     pub namespace: Option<Arc<str>>,
-    /// Whether to start with a streaming list (`sendInitialEvents`). The loop falls back to pages
-    /// automatically.
+    /// Whether to start with a streaming list (`sendInitialEvents`). If the server does not support streaming lists,
+    /// the loop falls back to pages.
     pub streaming_lists: bool,
-    /// Maximum wait of the back-off after failures. The default is half of the default sync period, so that a recovery
-    /// is noticed within one period.
+    /// Maximum wait after failures. The default is half of the default sync period, so that the loop notices a recovery
+    /// within one period.
     pub longest_wait: Duration,
-    /// Spreads waits and watch lengths.
+    /// Spreads the waits and the lengths of watches.
     pub jitter: Jitter,
 }
 
@@ -104,7 +103,7 @@ impl Default for WatchOptions {
 
 /// Watches a resource ([`Pods`], [`Hpas`]) until the returned future is dropped. The future never completes.
 ///
-/// Use a client without a token bucket.
+/// The client should have no token bucket.
 pub fn watch<W, S>(client: Client, options: WatchOptions, sink: S) -> (Handle, BoxFuture<'static, ()>)
 where
     W: Watched + Default,
@@ -140,7 +139,7 @@ struct Watcher<W, S> {
     intake: Intake<W, S>,
     jitter: Jitter,
     handle: Handle,
-    /// Time of the last complete list. `None` while a list is read.
+    /// The time of the last complete list. `None` while a list is read.
     listed: Option<Instant>,
 }
 
@@ -202,7 +201,8 @@ where
                 Outcome::Page { next, resource_version }
             }
             Err(error) => match self.failed(&error) {
-                // A server that refuses a continue token, for example after an upgrade, refuses it every time.
+                // A server that refuses a continue token, for example after an upgrade, always refuses it, so the list
+                // restarts.
                 Outcome::Failed { .. } if !next.is_empty() && error.code() == Some(400) => {
                     Outcome::Expired { view_age: None }
                 }
@@ -351,7 +351,7 @@ where
         }
     }
 
-    /// Time since the last complete list. `None` while a list is read.
+    /// Returns the time since the last complete list. `None` while a list is read.
     fn view_age(&self) -> Option<Duration> {
         self.listed.map(|at| at.elapsed())
     }
@@ -362,7 +362,7 @@ where
     }
 }
 
-/// Whether the error can mean that the server does not support streaming lists.
+/// Returns whether the error can mean that the server does not support streaming lists.
 fn refuses_streaming(error: &ApiError) -> bool {
     match error.code() {
         Some(400 | 422) => true,
@@ -371,8 +371,8 @@ fn refuses_streaming(error: &ApiError) -> bool {
     }
 }
 
-/// Whether the loop must list again because its resourceVersion is too old, or newer than the newest one of the server
-/// (a restored etcd).
+/// Returns whether the loop must list again because its resourceVersion has expired, or is newer than that of the
+/// server after a restore of etcd.
 fn expired(error: &ApiError) -> bool {
     match error {
         ApiError::Status { cause, message, .. } => {

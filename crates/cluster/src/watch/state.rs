@@ -1,4 +1,4 @@
-//! The list and watch loop as a state machine: outcomes in, next states and waits out. No I/O.
+//! The state machine of the list and watch loop. An outcome leads to the next state and to a wait. No I/O.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use super::MAX_SILENCE;
 
 /// The first wait after a failure, before jitter.
 const FIRST_WAIT: Duration = Duration::from_millis(800);
-/// Minimum duration of a watch without events. A shorter watch counts as a failure. The limit is client-go's.
+/// Minimum duration of a watch without events. A shorter watch is a failure. The limit is client-go's.
 const VERY_SHORT: Duration = Duration::from_secs(1);
 /// Maximum wait before a list after an expired or silent watch. The limit is client-go's.
 const LONGEST_RELIST_WAIT: Duration = Duration::from_secs(30);
-/// Age of a complete list from which the next list follows an expired or silent watch without a wait. The limit is
+/// Minimum age of a complete list at which a list after an expired or silent watch starts without a wait. The limit is
 /// client-go's.
 const LASTING_VIEW: Duration = Duration::from_mins(2);
-/// Maximum `Retry-After` that the loop honours.
+/// Maximum `Retry-After` that the loop respects.
 const LONGEST_ASKED_WAIT: Duration = Duration::from_mins(1);
 
-/// The next request.
+/// The next request of the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// Read all objects as the initial events of a watch (`sendInitialEvents`). The watch then continues.
+    /// Read all objects as the initial events of a watch (`sendInitialEvents`), and continue the watch.
     Streaming,
     /// Read all objects page by page. `next` continues the list, or starts it if empty.
     Listing {
-        /// `continue` of the previous page.
+        /// The continue token of the previous page.
         next: String,
     },
-    /// Follow the changes after `resource_version`, up to which the sink is complete.
+    /// Follow the changes after `resource_version`. The sink is complete up to this version.
     Watching {
-        /// The last resourceVersion received.
+        /// The last received resourceVersion.
         resource_version: String,
     },
 }
@@ -40,7 +40,7 @@ pub(super) enum State {
 pub(super) enum Outcome {
     /// A page arrived.
     Page {
-        /// Token that continues the list. Empty after the last page.
+        /// The token that continues the list. Empty after the last page.
         next: String,
         /// The resourceVersion of the list.
         resource_version: String,
@@ -64,20 +64,20 @@ pub(super) enum Outcome {
         /// The number of events received.
         events: u64,
     },
-    /// Neither an event nor a bookmark arrived within [`Machine::max_silence`].
+    /// No event and no bookmark arrived within [`Machine::max_silence`].
     Silent {
         /// Time since the last complete list.
         view_age: Option<Duration>,
     },
     /// The server does not support streaming lists, or ignores the parameters.
     StreamingUnsupported,
-    /// The server does not have the resourceVersion or the continue token: expired (410), refused (400), or not reached
-    /// (a restored etcd).
+    /// The resourceVersion or the continue token has expired (410) or was refused (400), or the server has not reached
+    /// the resourceVersion after a restore of etcd.
     Expired {
         /// Time since the last complete list. `None` while a list is read.
         view_age: Option<Duration>,
     },
-    /// Any other failure.
+    /// The request or the watch failed in another way.
     Failed {
         /// The wait that the server requested.
         retry_after: Option<Duration>,
@@ -92,7 +92,7 @@ pub(super) struct Machine {
     backoff: Backoff,
     relists: Backoff,
     bookmarks: Bookmarks,
-    /// Whether the last watch was silent and its replacement has received nothing.
+    /// Whether the previous watch was silent and the current watch has received no event.
     silent: bool,
     jitter: Jitter,
 }
@@ -101,19 +101,19 @@ pub(super) struct Machine {
 /// and some servers of aggregated APIs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bookmarks {
-    /// No watch has lasted long enough to decide.
+    /// No watch has received a bookmark or has been silent.
     Unknown,
-    /// A bookmark has arrived, so the silence of a later watch is a fault. The bookmark that ends a streaming
-    /// list does not count, because a server without a watch cache sends it too.
+    /// A bookmark has arrived, so silence of a later watch is a fault. The bookmark that ends a streaming list does not
+    /// count, because a server without a watch cache sends it too.
     Sent,
-    /// A watch has been silent for [`MAX_SILENCE`] before the first bookmark. Silence is then the normal state of a
-    /// resource without changes, so the next watches last until the server ends them.
+    /// A watch was silent for [`MAX_SILENCE`] before the first bookmark. Silence then means that the resource has not
+    /// changed, so the next watches last until the server ends them.
     Missing,
 }
 
 impl Machine {
-    /// Creates a machine that starts with a list, or with a streaming list if `streaming` is set. Waits grow
-    /// up to `longest_wait`.
+    /// Creates a machine that starts with a streaming list if `streaming` is set, and otherwise with a list by pages.
+    /// Waits grow up to `longest_wait`.
     pub(super) fn new(streaming: bool, longest_wait: Duration, jitter: Jitter) -> Self {
         let backoff = Backoff::new(FIRST_WAIT, longest_wait);
         let mut machine = Self {
@@ -129,12 +129,12 @@ impl Machine {
         machine
     }
 
-    /// The next request.
+    /// Returns the next request.
     pub(super) fn state(&self) -> &State {
         &self.state
     }
 
-    /// Maximum time without an event or a bookmark in a watch. `None` if the server sends no bookmarks.
+    /// Returns the maximum time without an event or a bookmark in a watch. `None` if the server sends no bookmarks.
     pub(super) fn max_silence(&self) -> Option<Duration> {
         (self.bookmarks != Bookmarks::Missing).then_some(MAX_SILENCE)
     }
@@ -142,8 +142,8 @@ impl Machine {
     /// Applies an outcome. Returns the wait before the request of the new state.
     pub(super) fn step(&mut self, outcome: Outcome) -> Duration {
         match outcome {
-            // A complete list alone resets no back-off. Otherwise, if a server expired every watch, the loop would list
-            // again without a wait.
+            // A complete list does not reset the back-off. Otherwise, if a server expired every watch, the loop would
+            // list again without a wait.
             Outcome::Page { next, resource_version } => {
                 self.state = if next.is_empty() {
                     State::Watching { resource_version }
@@ -168,8 +168,8 @@ impl Machine {
             }
             Outcome::Ended { lasted, events } => {
                 let complete = matches!(self.state, State::Watching { .. });
-                // Without bookmarks, a whole watch without events is the only sign of a version that the server has not
-                // reached.
+                // Without bookmarks, a long watch without events is the only sign of a resourceVersion that the server
+                // has not reached.
                 if complete && self.bookmarks == Bookmarks::Missing && events == 0 && lasted >= MAX_SILENCE {
                     return self.relist(Some(lasted));
                 }
@@ -187,8 +187,8 @@ impl Machine {
             }
             Outcome::Silent { view_age } => match self.bookmarks {
                 Bookmarks::Sent if self.silent => {
-                    // A server sends neither events nor bookmarks to a watch from a resourceVersion that it has not
-                    // reached, as after a restore of etcd. Only a list returns the current one.
+                    // After a restore of etcd, a server may not have reached the resourceVersion of the watch. It then
+                    // sends no events and no bookmarks. Only a list returns the current resourceVersion.
                     self.silent = false;
                     self.relist(view_age)
                 }
@@ -196,8 +196,8 @@ impl Machine {
                     self.silent = true;
                     Duration::ZERO
                 }
-                // The server sends no bookmarks, or has lost the resourceVersion of the watch. A list handles both
-                // cases.
+                // The server sends no bookmarks, or has not reached the resourceVersion of the watch. A list is correct
+                // in both cases.
                 Bookmarks::Unknown | Bookmarks::Missing => {
                     self.bookmarks = Bookmarks::Missing;
                     self.relist(view_age)
@@ -219,9 +219,8 @@ impl Machine {
     }
 
     /// Lists again after a watch. The first list is immediate, because an expired resourceVersion is normal after a
-    /// long pause. Events between a list and the next expiry do not shorten the waits. Otherwise, if a server expired
-    /// each watch after one event, the loop would list again without a wait. As in client-go, only a lasting view
-    /// shortens the waits.
+    /// long pause. As in client-go, waits are reset only if the last list is older than [`LASTING_VIEW`]. If events
+    /// reset the waits, a server that expired each watch after one event would be listed without a wait.
     fn relist(&mut self, view_age: Option<Duration>) -> Duration {
         self.state = self.initial_state();
         if view_age.is_some_and(|age| age >= LASTING_VIEW) {
@@ -235,7 +234,7 @@ impl Machine {
         if self.streaming { State::Streaming } else { State::Listing { next: String::new() } }
     }
 
-    /// The wait after a failure.
+    /// Counts a failure. Returns the wait after it.
     fn back_off(&mut self) -> Duration {
         let wait = self.backoff.fail();
         self.spread(wait)

@@ -47,7 +47,7 @@ impl Rig {
         Ok(token.header.to_str().unwrap().to_owned())
     }
 
-    /// Waits for a refresh in the background.
+    /// Waits until a refresh in the background has ended.
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -71,7 +71,7 @@ async fn token_serves_until_a_fifth_of_its_lifetime_is_left() {
     assert_eq!((rig.token().await.unwrap().as_str(), rig.requests()), ("Bearer one", 1));
     pass(400).await;
     rig.issue("two", 3600);
-    // This request starts a refresh, and does not wait for its end.
+    // This request starts a refresh without waiting for its end.
     assert_eq!(rig.token().await.unwrap(), "Bearer one");
     rig.settle().await;
     assert_eq!((rig.token().await.unwrap().as_str(), rig.requests()), ("Bearer two", 2));

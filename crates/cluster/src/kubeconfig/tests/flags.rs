@@ -1,4 +1,4 @@
-//! Flags that replace settings of the file.
+//! Flags that override settings of the files, and settings that are rejected.
 
 use super::*;
 

@@ -26,7 +26,7 @@ impl Steps {
         self.start + Duration::from_millis(millis)
     }
 
-    /// Sends a query. `None` if it was admitted.
+    /// Sends a query. Returns the error text, or `None` if the query was admitted.
     fn ask(&mut self, name: &str, millis: u64) -> Option<String> {
         match self.circuit.next_action(&query(name), self.at(millis)) {
             BreakerAction::Ask(_) => None,
@@ -34,7 +34,8 @@ impl Steps {
         }
     }
 
-    /// Sends a query that fails at once. Panics if the query was not admitted.
+    /// Sends a query that fails at once. Returns whether the failure opened the circuit. Panics if the query was not
+    /// admitted.
     fn fail(&mut self, name: &str, millis: u64) -> bool {
         let now = self.at(millis);
         let BreakerAction::Ask(number) = self.circuit.next_action(&query(name), now) else {

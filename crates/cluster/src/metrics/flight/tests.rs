@@ -8,7 +8,7 @@ fn flights(age: Option<u64>) -> Test {
     Flights::new(age.map(Duration::from_secs), || "panicked")
 }
 
-/// A request that is sent at once and takes `seconds`. Returns the number of previous requests.
+/// Returns a request that is sent at once and takes `seconds`. Its answer is the number of previous requests.
 fn takes(seconds: u64, count: &Arc<AtomicU32>) -> impl FnOnce(SentTime) -> Flight<u32, &'static str> + use<> {
     let count = Arc::clone(count);
     move |sent| {

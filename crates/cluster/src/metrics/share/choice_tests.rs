@@ -4,7 +4,7 @@ const PERIOD: Duration = Duration::from_secs(15);
 const AGE: Duration = Duration::from_secs(5);
 const LIMIT: usize = 64 << 20;
 
-/// A namespace with HPAs that have queried for a few periods.
+/// A namespace with HPAs that send queries in periods.
 struct Namespace {
     choice: Choice,
     now: Instant,
@@ -13,14 +13,14 @@ struct Namespace {
 }
 
 impl Namespace {
-    /// Creates a namespace of `pods` pods. Each HPA needs `each` of them.
+    /// Creates a namespace of `pods` pods. Each HPA needs `each` pods.
     fn new(pods: usize, each: usize) -> Self {
         let now = Instant::now();
         Self { choice: Choice::new(now, AGE, PERIOD), now, pods, each }
     }
 
-    /// Runs one period in which `hpas` HPAs query, `apart` milliseconds apart. Returns the number of lists by
-    /// selector and of lists of the namespace.
+    /// Runs one period in which `hpas` HPAs send a query each, `apart` milliseconds apart. Returns the number of lists
+    /// by selector and the number of lists of the namespace.
     fn period(&mut self, hpas: u64, apart: u64) -> (u32, u32) {
         let (mut by_selector, mut whole) = (0, 0);
         let mut listed: Option<Instant> = None;
@@ -76,15 +76,15 @@ async fn few_pods_are_not_selected_from_a_list_of_many() {
 
 #[tokio::test(start_paused = true)]
 async fn small_change_of_cost_does_not_change_the_mode() {
-    // Ten concurrent HPAs save nine requests, which cost as much as the other pods of the list.
+    // Ten concurrent HPAs save nine requests. The cost of nine requests equals that of a list of `even` pods.
     let even = usize::try_from(9 * REQUEST / 449).unwrap();
     let mut namespace = Namespace::new(even, 0);
     assert_eq!(namespace.period(10, 10), (10, 0));
-    // With two fifths fewer pods the list is cheaper by more than the threshold.
+    // With two fifths fewer pods, the list is cheaper by more than the threshold.
     namespace.pods = even * 3 / 5;
     namespace.period(10, 10);
     assert_eq!(namespace.period(10, 10), (0, 1));
-    // At the initial number of pods, the mode does not change back.
+    // With the initial number of pods, the mode does not change back.
     namespace.pods = even;
     for _ in 0..3 {
         assert_eq!(namespace.period(10, 10), (0, 1));

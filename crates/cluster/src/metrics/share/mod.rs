@@ -1,12 +1,12 @@
-//! Metrics responses shared between HPAs.
+//! Sharing of metrics responses between HPAs.
 //!
-//! A response answers all equal queries within a maximum age. HPAs of one namespace share one list of all its
-//! pods if one list is cheaper than a list per HPA (`choice`). Each HPA selects its pods by the labels in the
-//! list. The server itself selects by the same labels. If no item has labels, or the server refuses to list
-//! the namespace, the HPAs of the namespace fetch their pods separately for a while.
+//! A response answers all equal queries within a maximum age. HPAs of one namespace share one list of all its pods if
+//! that list is cheaper than a list per HPA ([`Choice`]). The pods of each HPA are selected by the labels in the list.
+//! The server would select by the same labels. If no item has labels, or the server refuses to list the namespace, each
+//! HPA of the namespace lists its own pods for some time.
 //!
-//! Sharing does not change errors. An error that any query would have received is returned to all waiting callers.
-//! After any other error each HPA sends its own query at once.
+//! Sharing does not change errors. All waiting callers receive an error that any query would have received. After any
+//! other error, each HPA sends a separate query at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,22 +36,22 @@ pub struct Sharing {
     pub age: Duration,
     /// The interval between two queries of an HPA: the sync period.
     pub period: Duration,
-    /// The number of pods per namespace.
+    /// Provides the number of pods per namespace.
     pub pods: Arc<dyn NamespacePods>,
 }
 
 /// The number of pods per namespace, which determines the cost of a list.
 pub trait NamespacePods: std::fmt::Debug + Send + Sync {
-    /// The known number of pods in a namespace.
+    /// Returns the known number of pods in a namespace.
     fn count(&self, namespace: &str) -> usize;
 }
 
 #[derive(Debug)]
 pub(super) struct Shares {
     sharing: Sharing,
-    /// Responses of equal queries.
+    /// The responses to queries that are not answered from a list of a namespace.
     queries: Flights<Query, Answer, QueryError>,
-    /// Lists of all pods of a namespace.
+    /// The lists of all pods of a namespace.
     snapshots: Flights<Arc<str>, Arc<Snapshot>, MissingSnapshot>,
     choices: Mutex<BTreeMap<Arc<str>, Choice>>,
     /// Whether an eviction task is running.
@@ -63,7 +63,7 @@ pub(super) struct Shares {
 enum MissingSnapshot {
     /// An error that any query would have received.
     Api(QueryError),
-    /// Each HPA must send its own query.
+    /// Each HPA must send a separate query.
     AskAlone,
 }
 
@@ -78,7 +78,7 @@ impl Shares {
         }
     }
 
-    /// Answers a query with a response to a request that was sent at most `age` and `Sharing::age` ago.
+    /// Answers a query with a response to a request that was sent at most `age` and at most [`Sharing::age`] ago.
     pub(super) async fn fetch(
         self: &Arc<Self>,
         inner: &Arc<Inner>,
@@ -107,8 +107,8 @@ impl Shares {
         Ok(Answer::Resource(usage.all()))
     }
 
-    /// The usage of the pods that a selector matches, selected from the list of the namespace. `None` if the
-    /// query must be sent separately.
+    /// Selects the usage of the pods that a selector matches from the list of the namespace. `None` if the query must
+    /// be sent separately.
     async fn select(
         self: &Arc<Self>,
         inner: &Arc<Inner>,
@@ -130,8 +130,8 @@ impl Shares {
             Ok(snapshot) => {
                 let usage = snapshot.select(&selector);
                 self.with_choice(namespace, |choice| choice.answered(snapshot.bytes_of(usage.len())));
-                // An HPA without any sample is rare. Labels with an unexpected meaning would give the same
-                // empty result.
+                // An HPA without any sample is rare. The result would also be empty if the server did not select by the
+                // labels in the list, so the query is sent separately.
                 let doubtful = usage.is_empty() && !snapshot.is_empty();
                 (!doubtful).then_some(Ok(Answer::Resource(usage)))
             }
@@ -193,13 +193,12 @@ impl Shares {
             return;
         }
         let shares = Arc::downgrade(self);
-        // After a panic in the sweep, the next query starts another task.
+        // If the sweep panics, the next query starts another task.
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP).await;
                 let Some(shares) = shares.upgrade() else { return };
-                // The flag is cleared before the sweep, so that entries added during the sweep start a new
-                // task.
+                // The flag is cleared before the sweep, so that a query during the sweep starts another task.
                 shares.sweeping.store(false, Ordering::Release);
                 if !shares.sweep(Instant::now()) || shares.sweeping.swap(true, Ordering::AcqRel) {
                     return;
@@ -208,7 +207,7 @@ impl Shares {
         });
     }
 
-    /// Evicts stale entries. Returns whether any entry is left.
+    /// Evicts stale entries. Returns whether an entry is left.
     fn sweep(&self, now: Instant) -> bool {
         let queries = self.queries.sweep(now);
         let snapshots = self.snapshots.sweep(now);
@@ -220,19 +219,19 @@ impl Shares {
 
 /// The fixed cost of a request, in bytes of response.
 ///
-/// A list passes the API server and the metrics server, with authentication, authorization, two TLS connections and the
-/// pod lookup. On a kube-apiserver v1.37.1 with an aggregated API, a list costs the API server 0.9 to 1.9 ms of CPU,
-/// plus 1.5 ns for each byte. Decoding costs the controller 1.5 ns per byte. The cost in metrics-server was not
-/// measured. At 10 ns per byte for producing and encoding, as Go's encoder needs, one request is worth about 70 to 140
-/// thousand bytes. The constant is close to the lower bound, because listing too much costs more than listing too
-/// rarely.
+/// A list passes the API server and metrics-server, with authentication, authorization, two TLS connections and the
+/// lookup of pods. On a kube-apiserver v1.37.1 with an aggregated API, a list costs the API server 0.9 to 1.9 ms of
+/// CPU, plus 1.5 ns for each byte. Decoding costs the controller 1.5 ns per byte. The cost in metrics-server was not
+/// measured. If the server needs 10 ns per byte for producing and encoding, as Go's encoder does, one request costs as
+/// much as 70 to 140 thousand bytes. The constant is close to the lower bound, because a list of too many pods costs
+/// more than it saves.
 const REQUEST: u64 = 64 << 10;
 
-/// The assumed size of a pod before the first list, in bytes. A pod with two containers and four labels has
-/// 449 bytes.
+/// The assumed size of a pod before the first list, in bytes. An item with two containers and four labels has 449
+/// bytes.
 const POD: u64 = 512;
 
-/// The first pause after a failed list of the namespace, in which HPAs fetch their pods separately.
+/// The first pause after a failed list of the namespace. During a pause, each HPA lists its own pods.
 const PAUSE: Duration = Duration::from_mins(5);
 const LONGEST_PAUSE: Duration = Duration::from_mins(80);
 
@@ -245,7 +244,7 @@ enum ListMode {
     Namespace,
 }
 
-/// The choice for one namespace.
+/// The choice between one list of a namespace and one list per HPA, by cost. The time is an argument of its methods.
 #[derive(Debug)]
 struct Choice {
     mode: ListMode,
@@ -253,18 +252,18 @@ struct Choice {
     period: Duration,
     asked: Instant,
     period_start: Instant,
-    /// The last time at which the namespace mode would have sent a list.
+    /// The last time in the period at which the mode `Namespace` would have sent a list.
     refreshed: Option<Instant>,
     selectors: Tally,
     namespace: Tally,
-    /// Size of the last list of the namespace, in bytes per pod in the store.
+    /// The size of the last list of the namespace, in bytes per pod.
     per_pod: u64,
-    /// End of the namespace mode's pause.
+    /// The end of the current pause of the mode `Namespace`.
     paused: Option<Instant>,
     backoff: Backoff,
 }
 
-/// The hypothetical cost of one mode in the current period.
+/// The cost of a mode in the current period, which is counted at each query for both modes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     requests: u64,
@@ -276,7 +275,7 @@ impl Tally {
         self.requests.saturating_mul(REQUEST).saturating_add(self.bytes)
     }
 
-    /// Whether the cost is lower by more than a fifth, the threshold for a change of mode.
+    /// Returns whether the cost is lower by more than a fifth, which is the threshold for a change of mode.
     fn is_clearly_below(self, other: Self) -> bool {
         self.cost().saturating_mul(5) < other.cost().saturating_mul(4)
     }
@@ -299,8 +298,8 @@ impl Choice {
         }
     }
 
-    /// Counts a query and returns the mode for it. `pods` is the number of pods in the namespace. `limit` is
-    /// the size limit of a response, in bytes.
+    /// Counts a query. Returns the mode for the query. `pods` is the number of pods in the namespace. `limit` is the
+    /// size limit of a response, in bytes.
     fn asked(&mut self, now: Instant, pods: usize, limit: usize) -> ListMode {
         self.asked = now;
         if now.saturating_duration_since(self.period_start) >= self.period {
@@ -317,8 +316,8 @@ impl Choice {
             self.namespace.requests += 1;
             self.namespace.bytes = self.namespace.bytes.saturating_add(whole);
         }
-        // The costs are compared at every query and not only at the end of a period, because the mode matters
-        // most at a start with many HPAs.
+        // The costs are compared at every query and not only at the end of a period, because the mode matters most when
+        // the queries of many HPAs start together.
         if self.namespace.is_clearly_below(self.selectors) {
             self.mode = ListMode::Namespace;
         }
@@ -328,15 +327,15 @@ impl Choice {
         if has_room && !is_paused { self.mode } else { ListMode::Selectors }
     }
 
-    /// Counts a response with the pods of one HPA. `bytes` is its size.
+    /// Counts a response with the pods of one HPA. `bytes` is the size of the response.
     fn answered(&mut self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.selectors.bytes = self.selectors.bytes.saturating_add(bytes);
     }
 
-    /// Records a list of the namespace, which had `pods` pods in the store.
+    /// Records a list of the namespace. `pods` is the known number of pods in the namespace.
     fn listed(&mut self, bytes: usize, pods: usize) {
-        // A server that has just started returns an empty list.
+        // A metrics server that has just started returns an empty list.
         if bytes > 0 && pods > 0 {
             self.per_pod = u64::try_from(bytes.div_ceil(pods)).unwrap_or(u64::MAX);
         }
@@ -351,7 +350,7 @@ impl Choice {
         self.backoff.failures() == 1
     }
 
-    /// Whether no HPA has queried for two periods.
+    /// Returns whether no HPA has sent a query for two periods.
     fn is_idle(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.asked) > self.period.saturating_mul(2)
     }

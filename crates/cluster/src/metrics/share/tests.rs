@@ -26,7 +26,7 @@ impl NamespacePods for Pods {
     }
 }
 
-/// A cluster, queried with sharing and without.
+/// A cluster, with a client that shares responses and a client that does not.
 struct World {
     cluster: Cluster,
     metrics: Arc<StaticMetrics>,
@@ -58,13 +58,12 @@ impl World {
         Self { cluster, metrics, shared, alone }
     }
 
-    /// The answers to queries that are sent at the same time.
+    /// Returns the answers to queries that are sent at the same time.
     async fn ask(&self, queries: &[Query]) -> Vec<Result<Answer, QueryError>> {
         futures::future::join_all(queries.iter().map(|query| self.shared.fetch(query.clone()))).await
     }
 
-    /// Sends enough queries to make a list of the namespace worthwhile, then waits until the answers are
-    /// evicted.
+    /// Sends enough queries to make a list of the namespace worthwhile. Then waits until the answers are evicted.
     async fn start_sharing(&self, namespace: &str) {
         let queries: Vec<_> = (0..8).map(|n| usage(namespace, &format!("start={n}"))).collect();
         self.ask(&queries).await;
@@ -72,7 +71,7 @@ impl World {
         self.cluster.requests().clear();
     }
 
-    /// The lists of pods so far, as the query strings of the requests.
+    /// Returns the query strings of all requests so far.
     fn lists(&self) -> Vec<String> {
         self.cluster.requests().entries().into_iter().map(|request| request.query).collect()
     }
@@ -98,7 +97,7 @@ fn pod(namespace: &str, name: &str, labels: &Value) -> Value {
         "containers": [{"name": "app", "usage": {"cpu": "100m", "memory": "64Mi"}}]})
 }
 
-/// Three pods for each of `count` apps.
+/// Returns three pods for each of `count` apps.
 fn apps(namespace: &str, count: usize) -> Vec<Value> {
     (0..count * 3)
         .map(|number| pod(namespace, &format!("p{number}"), &json!({"app": format!("a{}", number / 3)})))
@@ -218,8 +217,8 @@ async fn shared_failure_reads_like_a_separate_one() {
             assert!(expected.is_err(), "{fault:?}");
             assert_eq!(answer, expected, "{fault:?}");
         }
-        // An error of the API as a whole costs one list, which is retried after a broken connection. Any other error
-        // leads to a query per HPA.
+        // After an error of the API as a whole, no further list is sent. A broken connection is retried. Any other
+        // error leads to a list per HPA.
         let attempts = if fault == FaultAction::Close { 11 } else { 1 };
         assert_eq!(lists, if is_of_api { attempts } else { 3 }, "{fault:?}");
         // Failures are not kept.
@@ -259,7 +258,7 @@ async fn hpas_query_separately_when_items_have_no_labels() {
         assert_eq!(names(&answer), ["a", "b"]);
     }
     assert_eq!(world.lists().iter().filter(|list| list.is_empty()).count(), 0, "paused since the start");
-    // One pod with labels is enough: the server supports labels, and the other pods have none.
+    // One pod with labels shows that the server supports labels and that the other pods have no labels.
     let items = [pod("shop", "a", &Value::Null), pod("shop", "b", &json!({"app": "b"}))];
     world.metrics.set_resource(Some(json!({ "items": items })));
     tokio::time::sleep(Duration::from_mins(5)).await;

@@ -1,5 +1,5 @@
-//! Decodes the items of a PodMetricsList directly into a [`Snapshot`], without intermediate objects. This is
-//! the general path, for items in any order and form.
+//! Decodes the items of a PodMetricsList directly into a [`Snapshot`], without intermediate objects. Accepts items in
+//! any field order and JSON form.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,8 +22,8 @@ pub(in crate::metrics) struct Reader {
     /// Whether labels are decoded and kept.
     labels: bool,
     words: HashMap<Arc<str>, u32, FixedHasher>,
-    /// The words of the previous item, overwritten by the words of the current item. `words_so_far` counts the words of
-    /// the current item. Consecutive items usually have the same words.
+    /// The words of the previous item, which the words of the current item overwrite one by one. `words_so_far` counts
+    /// the words of the current item. Consecutive items usually have the same words.
     last_words: Vec<u32>,
     words_so_far: usize,
     label_sets: HashMap<Box<str>, u32, FixedHasher>,
@@ -34,7 +34,7 @@ pub(in crate::metrics) struct Reader {
 }
 
 impl Reader {
-    /// Creates a reader for responses that are used as a whole.
+    /// Creates a reader for responses of which all pods are used.
     pub(in crate::metrics) fn without_labels() -> Self {
         Self::default()
     }
@@ -71,7 +71,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Adds a pod after its containers.
+    /// Adds a pod, whose containers have already been added.
     fn pod(
         &mut self,
         name: &str,
@@ -96,7 +96,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The decoded snapshot.
+    /// Returns the decoded snapshot.
     pub(in crate::metrics) fn finish(self) -> Snapshot {
         let mut snapshot = self.snapshot;
         snapshot.by_label.sort_unstable();
@@ -142,7 +142,7 @@ impl Reader {
         Ok(id)
     }
 
-    /// Adds a container after its amounts.
+    /// Adds a container, whose amounts have already been added.
     pub(super) fn container(&mut self, name: &str) {
         let name = self.word(name);
         let amounts_end = compact(self.snapshot.amounts.len());
@@ -170,7 +170,7 @@ impl Reader {
         id
     }
 
-    /// Adds an amount in the common form. `None` for any other text, valid or not.
+    /// Adds an amount in the form of [`plain_amount`]. `None` for any other text, valid or not.
     pub(super) fn plain_amount(&mut self, resource: &str, text: &str) -> Option<()> {
         let (milli, format) = plain_amount(text)?;
         let resource = self.word(resource);
@@ -187,8 +187,8 @@ impl Reader {
     }
 }
 
-/// The milli-units of an amount in the common form: a whole number of at most 18 digits with a usual suffix or none.
-/// `None` for any other text, and if the result is out of range.
+/// Returns the milli-units and the format of an amount in a common form: a whole number of at most 18 digits, with a
+/// usual suffix or none. `None` for any other text, and if the result is out of range.
 pub(super) fn plain_amount(text: &str) -> Option<(i64, Format)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at_checked(digits).filter(|_| (1..=18).contains(&digits))?;
@@ -213,7 +213,7 @@ fn round_up(number: i64, by: i64) -> i64 {
     number / by + i64::from(number % by != 0)
 }
 
-/// The decoded fields of an item. Its containers go directly to the snapshot.
+/// The decoded fields of an item, without its containers, which go directly to the snapshot.
 #[derive(Default)]
 struct DecodedItem<'de> {
     metadata: Metadata<'de>,

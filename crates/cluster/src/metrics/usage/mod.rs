@@ -1,6 +1,7 @@
-//! The pod usage of a namespace from metrics.k8s.io, in compact form, and the selection of pods from it.
+//! The pod usage of a namespace from metrics.k8s.io in compact form, the selection of pods from it, and a fast decoder
+//! for items in Go's output form.
 //!
-//! A pod costs its name and about 90 bytes. Labels are kept in their JSON form, once for all pods with equal
+//! A pod takes about 90 bytes in addition to its name. Labels are kept in their JSON form, once for all pods with equal
 //! labels. Only snapshots from which pods are selected keep labels.
 
 mod decode;
@@ -21,7 +22,7 @@ use crate::call::{Call, SentTime};
 use crate::decode::{ItemScanner, Pairs, Text};
 use crate::error::ApiError;
 
-/// Fixed keys give equal snapshots for equal responses in every run. Crafted collisions cost only
+/// A hasher with fixed keys, which give equal snapshots for equal responses in every run. Crafted collisions cost only
 /// comparisons.
 type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
@@ -34,16 +35,16 @@ pub struct Snapshot {
     samplings: Vec<Sampling>,
     containers: Vec<Container>,
     amounts: Vec<Amount>,
-    /// Names of containers and resources.
+    /// The names of containers and resources.
     words: Vec<Arc<str>>,
     label_sets: Vec<Box<str>>,
     /// The label sets that contain a label, by the label's hash. Sorted.
     by_label: Vec<(u64, u32)>,
-    /// Total length of the items, in bytes.
+    /// The total length of the items, in bytes.
     bytes: usize,
 }
 
-/// One PodMetrics. Its parts start at the end of the previous pod's parts.
+/// A PodMetrics. Its name and containers start where those of the previous pod end.
 #[derive(Debug, Clone, Copy)]
 struct Pod {
     name_end: u32,
@@ -69,7 +70,7 @@ struct Container {
 struct Amount {
     resource: u32,
     format: Format,
-    /// The amount, rounded away from zero as in the first step of every use.
+    /// The amount in milli-units, rounded away from zero, as every use of the amount does first.
     milli: i64,
 }
 
@@ -84,32 +85,32 @@ impl Snapshot {
         Ok(reader.finish())
     }
 
-    /// The number of pods.
+    /// Returns the number of pods.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
 
-    /// Whether there are no pods.
+    /// Returns whether the snapshot has no pods.
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
 
-    /// Total length of the items, in bytes.
+    /// Returns the total length of the items, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The expected length of `pods` items, in bytes.
+    /// Returns the expected length of `pods` items, in bytes.
     pub(super) fn bytes_of(&self, pods: usize) -> usize {
         self.bytes.checked_div(self.len()).unwrap_or(0).saturating_mul(pods)
     }
 
-    /// Whether any pod has labels. A server that omits labels omits them for all pods.
+    /// Returns whether any pod has labels. A server that omits labels omits them for all pods.
     pub(super) fn has_labels(&self) -> bool {
         !self.by_label.is_empty()
     }
 
-    /// The usage of the pods that a selector matches, in the order of the response.
+    /// Returns the usage of the pods that a selector matches, in the order of the response.
     pub fn select(&self, selector: &Selector) -> Arc<[PodUsage]> {
         let mut matched = vec![false; self.label_sets.len()];
         let mut consider = |id: u32| {
@@ -130,7 +131,7 @@ impl Snapshot {
         self.collect(|pod| matched.get(index(pod.labels)).copied().unwrap_or(false))
     }
 
-    /// The usage of all pods, in the order of the response.
+    /// Returns the usage of all pods, in the order of the response.
     pub fn all(&self) -> Arc<[PodUsage]> {
         self.collect(|_| true)
     }
@@ -178,7 +179,7 @@ impl Snapshot {
 struct Labels<'a>(Pairs<'a, Text<'a>>);
 
 impl<'a> Labels<'a> {
-    /// Parses a text that [`Reader`] has validated. The empty text has no labels.
+    /// Parses a text that [`Reader`] has validated.
     fn read(text: &'a str) -> Self {
         Self(serde_json::from_str(text).unwrap_or_default())
     }
@@ -195,8 +196,8 @@ fn label_hash(key: &str, value: &str) -> u64 {
     FixedHasher::default().hash_one((key, value))
 }
 
-/// An index within one response, which has far fewer than 2³² bytes. A larger index is mapped to a
-/// nonexistent index.
+/// Converts an index within one response, which has far fewer than 2³² bytes. A larger index becomes `u32::MAX`, which
+/// does not exist.
 fn compact(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }
@@ -205,12 +206,13 @@ fn index(position: u32) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX)
 }
 
-/// The unread part of an item.
+/// The unread part of an item. Accepts only Go's output form, without spaces between tokens and without escapes in
+/// strings.
 struct Cursor<'a> {
     rest: &'a str,
 }
 
-/// The decoded fields of an item. Its containers are already in the reader.
+/// The decoded fields of an item, without its containers, which are already in the reader.
 #[derive(Default)]
 struct Item<'a> {
     name: &'a str,
@@ -219,7 +221,9 @@ struct Item<'a> {
     window: Option<&'a str>,
 }
 
-/// Reads an item. `None` if it does not have the plain form. The reader may then hold part of its containers.
+/// Reads an item in Go's output form in a third of the time of the general decoder. `None` if the item has another
+/// form. Some containers of the item may then already be in the reader. Accepts no item that the general decoder would
+/// reject.
 fn plain_item<'a>(text: &'a str, reader: &mut Reader) -> Option<Item<'a>> {
     let mut cursor = Cursor { rest: text };
     let mut item = Item::default();
@@ -274,7 +278,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// The members of an object.
+    /// Reads an object. Calls `member` with each key.
     fn object(&mut self, mut member: impl FnMut(&'a str, &mut Self) -> Option<()>) -> Option<()> {
         self.eat(b'{')?;
         if self.eat(b'}').is_some() {
@@ -290,7 +294,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The elements of a list.
+    /// Reads a list. Calls `element` at each element.
     fn list(&mut self, mut element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.eat(b'[')?;
         if self.eat(b']').is_some() {
@@ -304,7 +308,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A string without escapes.
+    /// Reads a string without escapes.
     fn string(&mut self) -> Option<&'a str> {
         self.eat(b'"')?;
         let bytes = self.rest.as_bytes();
@@ -315,7 +319,7 @@ impl<'a> Cursor<'a> {
         Some(text)
     }
 
-    /// An object of strings, in its JSON form.
+    /// Reads an object of strings. Returns its JSON form.
     fn strings(&mut self) -> Option<&'a str> {
         let before = self.rest;
         self.object(|_, cursor| cursor.string().map(|_| ()))?;
@@ -358,9 +362,8 @@ fn call(namespace: &str, selector: &str) -> Call {
         .about("pods.metrics.k8s.io", "")
 }
 
-/// Rewrites the error of a request for all pods of a namespace as if only the selected pods had been
-/// requested, because Go's client prints the URL of a failed request. `None` if the message does not start
-/// with the URL of the request.
+/// Rewrites the error of a request for all pods of a namespace into the error of a request for the selected pods,
+/// because the text contains the URL. `None` if the message does not start with the URL of the request.
 pub(super) fn with_requested_url(message: &str, namespace: &str, selector: &str) -> Option<String> {
     let (all_pods, selected_pods) = (call(namespace, ""), call(namespace, selector));
     let (url, rest) = message.strip_prefix("Get \"")?.split_once('"')?;

@@ -115,7 +115,7 @@ fn decoding_errors_have_the_words_of_go() {
     assert!(error(json!("pod")).contains("a PodMetrics"));
 }
 
-/// Pretty-printed JSON, which only the general path accepts.
+/// Returns pretty-printed JSON, which only the general decoder accepts.
 fn spaced(item: &Value) -> String {
     serde_json::to_string_pretty(item).unwrap()
 }
@@ -174,7 +174,7 @@ proptest! {
         let (plain, general) = (read_one(&item.to_string()), read_one(&spaced(&item)));
         match (plain, general) {
             (Ok(plain), Ok(general)) => prop_assert_eq!(plain, general),
-            // The error texts differ in the position.
+            // The two decoders report different positions in their error texts.
             (Err(_), Err(_)) => {}
             (plain, general) => prop_assert!(false, "{:?} and {:?}", plain, general),
         }
