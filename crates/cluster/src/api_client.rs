@@ -1,8 +1,8 @@
 //! An API client with its token bucket, time limits and retries.
 //!
 //! A request waits for a token, passes the gate, is authenticated, and is sent. The time limit of a request starts when
-//! the request receives its token. Within that limit, the client retries requests like client-go: any request if the
-//! server asks for a retry (429 or 5xx with `Retry-After`), and a GET if its connection breaks (`reconnects`). Each
+//! the request receives its token. Within that limit, the client retries requests like client-go. Any request is
+//! retried after 429 or 5xx with `Retry-After`. A GET is also retried if its connection breaks (`reconnects`). Each
 //! retry takes a token and passes the gate again. Watches and upgrades are not retried.
 
 use std::fmt;
@@ -28,14 +28,14 @@ use super::limit::TokenBucket;
 
 /// Maximum size of an error response, in bytes. The rest is not read.
 const MAX_ERROR_BODY: usize = 1 << 20;
-/// Maximum length of path and query in bytes. The limit is that of the `http` crate.
+/// Maximum length of path and query, in bytes. The limit is that of the `http` crate.
 const MAX_URL: usize = (u16::MAX - 1) as usize;
-/// Maximum retries of a request. The limit is client-go's.
+/// Maximum number of retries of a request. The limit is client-go's.
 const MAX_REPEATS: u32 = 10;
 /// The wait before a GET is retried after its connection broke. The time is client-go's.
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// The header with the user in whose name a request is sent.
+/// The header with the name of the impersonated user.
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// A service that sends requests. The URI of a request is a path, which the service prefixes with the server's URL.
@@ -65,19 +65,19 @@ pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
 /// One attempt to send a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
-    /// The request.
+    /// The request, without its retries.
     pub call: &'a Call,
     /// The host of the server, with the port if the URL names one.
     pub host: &'a Arc<str>,
-    /// The HTTP code. `None` without a response.
+    /// The HTTP code of the response. `None` without a response.
     pub code: Option<u16>,
-    /// The `Date` header of the response.
+    /// The `Date` header of the response. `None` without a response or header.
     pub date: Option<&'a str>,
-    /// Time from sending the request to receiving the response headers.
+    /// The time from sending the request to receiving the headers of the response.
     pub elapsed: Duration,
 }
 
-/// One client with its token bucket. Clones share the bucket and the connections.
+/// A client with its token bucket. Clones share the bucket and the connections.
 #[derive(Clone)]
 pub struct Client {
     pub(super) http: HttpService,
@@ -86,7 +86,7 @@ pub struct Client {
     pub(super) host: Arc<str>,
     pub(super) bucket: Option<TokenBucket>,
     pub(super) user_agent: HeaderValue,
-    /// The user in whose name requests are sent.
+    /// The impersonated user. `None` without impersonation.
     pub(super) impersonated: Option<HeaderValue>,
     pub(super) timeout: Duration,
     /// Whether a GET is retried if its connection breaks. False for callers with a back-off of their own.
@@ -181,10 +181,8 @@ impl Client {
     pub async fn open(&self, call: &Call) -> Result<Response<Incoming>, ApiError> {
         self.take_token(call.namespace()).await;
         let deadline = self.deadline(call);
-        match timeout_at(deadline, self.attempt(call, None)).await {
-            Ok(result) => result.map_err(|failure| failure.error),
-            Err(_) => Err(ApiError::timed_out(call, &self.base)),
-        }
+        let answered = timeout_at(deadline, self.attempt(call, None)).await;
+        answered.map_err(|_| ApiError::timed_out(call, &self.base))?.map_err(|failure| failure.error)
     }
 
     /// Sends a request with the headers of an upgrade. Returns a response with 101 or 2xx, or an error. The time limit
@@ -197,10 +195,8 @@ impl Client {
         self.take_token(call.namespace()).await;
         let mut request = self.request(call)?;
         request.headers_mut().extend(headers);
-        match timeout_at(self.deadline(call), self.send(call, request)).await {
-            Ok(result) => result.map_err(|failure| failure.error),
-            Err(_) => Err(ApiError::timed_out(call, &self.base)),
-        }
+        let answered = timeout_at(self.deadline(call), self.send(call, request)).await;
+        answered.map_err(|_| ApiError::timed_out(call, &self.base))?.map_err(|failure| failure.error)
     }
 
     /// Sends a request and reads its response, within its time limit.
@@ -216,10 +212,9 @@ impl Client {
             let answer = self.repeat(call, turn.write.as_ref(), deadline).await?;
             read(answer).await
         };
-        let result = match timeout_at(deadline, answered).await {
-            Ok(result) => result,
-            Err(_) => Err(ApiError::timed_out(call, &self.base)),
-        };
+        let result = timeout_at(deadline, answered)
+            .await
+            .unwrap_or_else(|_| Err(ApiError::timed_out(call, &self.base)));
         if let Some(observer) = &self.observer
             && !matches!(result, Err(ApiError::Refused(_)))
         {
@@ -367,7 +362,7 @@ impl Client {
 #[derive(Debug)]
 #[must_use]
 pub struct RatePermit {
-    /// Start of the wait for the token.
+    /// The start of the wait for the token.
     since: Instant,
     /// The permission that the gate checks. `None` for a request that needs no permission.
     write: Option<WritePermit>,

@@ -58,7 +58,7 @@ pub fn error_text(body: &[u8]) -> Option<String> {
     (!text.is_empty() && text.len() <= 512 && !text.contains(char::is_control)).then(|| text.to_owned())
 }
 
-/// The lines of a watch.
+/// A reader of the lines of a watch.
 #[derive(Debug)]
 pub struct Lines {
     body: Incoming,

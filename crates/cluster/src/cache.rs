@@ -20,7 +20,7 @@ pub(super) struct CachedFetch<T, E> {
 #[derive(Debug)]
 struct State<T, E> {
     cached: Option<(Instant, T)>,
-    /// The error of the last fetch and its time, if it failed.
+    /// Time and error of the last fetch. `None` if it succeeded.
     failed: Option<(Instant, E)>,
     /// The number of completed fetches.
     fetches: u64,

@@ -41,7 +41,7 @@ pub struct Call {
     pub(super) resource: Arc<str>,
     /// `scale` or `status`. Empty for the object itself.
     subresource: &'static str,
-    /// The name in metrics, instead of the resource.
+    /// The name in metrics, if it differs from the resource.
     counted_as: Option<Arc<str>>,
     /// The object's name in error texts. Empty for a request without a name.
     pub(super) name: String,
@@ -56,7 +56,7 @@ pub struct Call {
     pub(super) dots: Option<&'static str>,
 }
 
-/// The time at which a request was sent. The data in the response is at least as recent. Clones share the time.
+/// The time at which a request was sent. The response describes this time or a later time. Clones share the time.
 #[derive(Debug, Clone, Default)]
 pub struct SentTime(Arc<OnceLock<Instant>>);
 
@@ -91,7 +91,7 @@ impl Call {
     /// Creates the request of a typed client. Error texts and metrics name the object by its path.
     pub(super) fn from_request(method: Method, uri: &Uri, body: Bytes) -> Self {
         let content_type = if body.is_empty() { "" } else { "application/json" };
-        // kube starts each query with an empty parameter.
+        // kube starts each query string with an empty parameter.
         let path = uri.to_string().replacen("?&", "?", 1).trim_end_matches('?').to_owned();
         let call = Self { body, content_type, ..Self::on(method, path) };
         match ObjectPath::parse(uri.path()) {
@@ -128,8 +128,8 @@ impl Call {
         }
     }
 
-    /// Adds a query parameter unless its value is empty. Go sorts parameters by key, so add them in the order
-    /// of their keys.
+    /// Adds a query parameter unless its value is empty. Go sorts parameters by key, so callers must add parameters in
+    /// the order of their keys.
     #[must_use]
     pub fn query(mut self, key: &str, value: &str) -> Self {
         if value.is_empty() {

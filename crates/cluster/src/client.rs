@@ -27,9 +27,9 @@ const DISCOVERY_BURST: u32 = 200;
 /// Options of the clients.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// `--kube-api-qps`: requests per second per client. 0 or less disables the limit.
+    /// `--kube-api-qps`: the number of requests per second and client. 0 or less disables the limit.
     pub qps: f32,
-    /// `--kube-api-burst`: requests per client without a wait.
+    /// `--kube-api-burst`: the number of requests per client without a wait.
     pub burst: u32,
     /// `--status-qps`: status writes per second, above 0. With `None`, the rate starts at `qps` and then follows the
     /// number of HPAs.
@@ -38,14 +38,14 @@ pub struct ClientOptions {
     pub user_agent: String,
     /// The default time limit of a request.
     pub request_timeout: Duration,
-    /// The write gate.
+    /// The gate that all writes pass.
     pub gate: Arc<Gate>,
     /// Receives the attempts and results of all requests.
     pub observer: Option<Arc<dyn RequestObserver>>,
-    /// Time limits of a credential plugin.
+    /// The time limits of a credential plugin.
     pub plugin_limits: PluginLimits,
-    /// The ServiceAccount that the controller acts as. Of the requests to the API server, only the Lease, reviews, and
-    /// the creation and tokens of this ServiceAccount then use the configured credentials.
+    /// The ServiceAccount that the controller acts as. Then only the requests for the Lease, for reviews, and for the
+    /// creation and the tokens of this ServiceAccount use the configured credentials.
     pub service_account: Option<ServiceAccount>,
 }
 
@@ -61,7 +61,7 @@ pub struct ServiceAccount {
 }
 
 impl Default for ClientOptions {
-    /// kube-controller-manager's limits and an open gate.
+    /// Returns options with kube-controller-manager's limits and an open gate.
     fn default() -> Self {
         Self {
             qps: 20.0,
@@ -82,19 +82,19 @@ impl Default for ClientOptions {
 pub struct Clients {
     /// Requests for scale subresources.
     pub scale: Client,
-    /// metrics.k8s.io
+    /// Requests to metrics.k8s.io.
     pub resource_metrics: Client,
-    /// custom.metrics.k8s.io
+    /// Requests to custom.metrics.k8s.io.
     pub custom_metrics: Client,
-    /// external.metrics.k8s.io
+    /// Requests to external.metrics.k8s.io.
     pub external_metrics: Client,
     /// Requests for events and for single objects.
     pub core: Client,
-    /// Status writes. By default the rate follows the number of HPAs.
+    /// Status writes. By default, the rate follows the number of HPAs.
     pub status: Client,
     /// Discovery of groups, versions and resources.
     pub discovery: Client,
-    /// Lists and watches. No token bucket.
+    /// Lists and watches. The client has no token bucket.
     pub watch: Client,
     /// The Lease. The client has no token bucket and separate connections, so that no other request can delay a
     /// renewal.
@@ -102,7 +102,7 @@ pub struct Clients {
     /// Token and access reviews. The client has a separate token bucket, because unauthenticated clients can cause
     /// reviews.
     pub reviews: Client,
-    /// Events about a replica that withholds writes because of another controller. No token bucket.
+    /// Events about a replica that withholds writes because of another controller. The client has no token bucket.
     pub notices: Client,
     /// The objects of the guard against the built-in controller: its certificates, webhook and policies.
     pub guard: Client,
@@ -138,7 +138,7 @@ impl Clients {
 
     /// Replaces the identity for requests to controllers with the user of `config`.
     pub fn with_user(self, config: &kube::Config) -> Result<Self, ClientError> {
-        let source = Arc::new(connect::source(config, PluginLimits::default())?);
+        let source = Arc::new(Source::new(config, PluginLimits::default())?);
         Ok(Self { user: Some(Arc::new(User::new(config.auth_info.clone(), source))), ..self })
     }
 

@@ -22,15 +22,19 @@ use super::call::ObjectPath;
 
 /// The reason for refusing writes. Its text appears in logs but never in a condition, because the server has not
 /// refused the write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Refusal {
     /// `--dry-run` is set, so decisions are computed but not written.
+    #[error("not written: dry run")]
     DryRun,
     /// Another replica is the leader or may be the leader.
+    #[error("not written: this replica is not the leader")]
     NotLeader,
     /// Another controller still acts or may act on the same objects.
+    #[error("not written: another controller still acts on the same objects")]
     TakeOver,
     /// This controller is not in charge of the HPA.
+    #[error("not written: this controller is not in charge of the HPA")]
     NotInCharge,
 }
 
@@ -51,7 +55,7 @@ pub trait Permits: fmt::Debug + Send + Sync + 'static {
     fn permit(&self, namespace: &Arc<str>, name: &Arc<str>) -> WritePermit;
 }
 
-/// The kinds of writes. Some refusals stop only some kinds.
+/// The kinds of writes. Some reasons stop only some kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writes {
     /// Scales, statuses and events of HPAs.
@@ -60,7 +64,7 @@ pub enum Writes {
     Notices,
     /// The leader's checkpoint of histories, which the leader writes even while it withholds other writes.
     Checkpoint,
-    /// The Lease.
+    /// The Lease of leader election.
     Lease,
     /// The creation of the ServiceAccount that the controller acts as, which standbys need too.
     Account,
@@ -77,19 +81,6 @@ impl Writes {
         }
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::DryRun => "not written: dry run",
-            Self::NotLeader => "not written: this replica is not the leader",
-            Self::TakeOver => "not written: another controller still acts on the same objects",
-            Self::NotInCharge => "not written: this controller is not in charge of the HPA",
-        })
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// Verb and resource of a request as in RBAC rules, such as (`update`, `deployments/scale`).
 pub type VerbAndResource = (&'static str, String);

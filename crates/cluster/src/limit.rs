@@ -48,30 +48,20 @@ impl TokenBucket {
     /// Creates a full bucket of `burst` tokens that is refilled at the rate `per_second`. `None` (no limit) unless both
     /// values are above zero. As in client-go, a QPS of zero or less disables the limit.
     pub fn new(per_second: f32, burst: u32) -> Option<Self> {
-        (per_second > 0.0 && burst > 0).then(|| {
-            let (per_second, burst) = (f64::from(per_second), f64::from(burst));
-            let state = State {
-                per_second,
-                burst,
-                tokens: burst,
-                at: Instant::now(),
-                waiting: Rotation::default(),
-                arrived: 0,
-            };
-            Self { state: Arc::new(Mutex::new(state)) }
-        })
+        (per_second > 0.0 && burst > 0).then(|| Self::full(per_second.into(), burst.into()))
+    }
+
+    fn full(per_second: f64, burst: f64) -> Self {
+        let (waiting, at) = (Rotation::default(), Instant::now());
+        let state = State { per_second, burst, tokens: burst, at, waiting, arrived: 0 };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Creates a full bucket with the same rate and burst.
     #[must_use]
     pub fn another(&self) -> Self {
-        let (per_second, burst) = {
-            let state = self.state.lock();
-            (state.per_second, state.burst)
-        };
-        let (waiting, at) = (Rotation::default(), Instant::now());
-        let state = State { per_second, burst, tokens: burst, at, waiting, arrived: 0 };
-        Self { state: Arc::new(Mutex::new(state)) }
+        let state = self.state.lock();
+        Self::full(state.per_second, state.burst)
     }
 
     /// Sets the refill rate to `per_second`, which must be above zero. Raises a lower burst to the tokens of one
@@ -149,8 +139,8 @@ impl State {
     }
 }
 
-/// Returns the rate of status writes per second if `--status-qps` is unset: two per HPA and sync period, at most 500,
-/// and at least `at_least`, the value of `--kube-api-qps`.
+/// Returns the rate of status writes per second if `--status-qps` is unset. The rate is two per HPA and sync period, at
+/// most 500, and at least `at_least`, which is `--kube-api-qps`.
 pub fn status_rate(hpas: usize, period: Duration, at_least: f64) -> f64 {
     let hpas = f64::from(u32::try_from(hpas).unwrap_or(u32::MAX));
     (2.0 * hpas / period.as_secs_f64()).min(MAX_AUTOMATIC_STATUS_RATE).max(at_least)

@@ -17,7 +17,7 @@ pub struct Collection<'a> {
     pub namespace: Option<&'a str>,
     /// The plural name of the resource.
     pub resource: &'a str,
-    /// A field selector. Empty selects everything.
+    /// A field selector. The empty selector selects all objects.
     pub fields: &'a str,
 }
 

@@ -38,7 +38,7 @@ pub struct Mapping {
     pub version: String,
     /// The plural name, as in paths, such as `deployments`.
     pub resource: String,
-    /// The kind, as in discovery.
+    /// The kind in discovery.
     pub kind: String,
     /// Whether the resource is namespaced.
     pub namespaced: bool,
@@ -79,9 +79,9 @@ pub enum MapError {
         autoscaling::go::quote(group)
     )]
     NoMatch {
-        /// The group.
+        /// The API group. Empty for the core group.
         group: String,
-        /// The kind.
+        /// The kind, as in the HPA.
         kind: String,
     },
     /// Discovery failed without a cached result.
@@ -157,7 +157,7 @@ fn scale_version(group: &str, version: &str, scale: &APIResource) -> String {
 fn ordered(group: APIGroup) -> Vec<String> {
     let mut versions: Vec<_> = group.versions.into_iter().map(|version| version.version).collect();
     if let Some(preferred) = group.preferred_version {
-        // The sort is stable: the other versions keep their order.
+        // The sort is stable, so the other versions keep their order.
         versions.sort_by_key(|version| *version != preferred.version);
     }
     versions

@@ -1,5 +1,5 @@
-//! The permissions that requests need, and the reviews of the API server: of the permissions of this process, and of the
-//! tokens and the access of clients.
+//! The permissions that requests need, and reviews by the API server. Reviews concern the permissions of this process,
+//! or the tokens and the access of clients.
 //!
 //! A review is a POST that changes nothing, so the write gate admits it.
 
@@ -165,7 +165,7 @@ pub struct User {
     pub groups: Vec<String>,
     /// The identifier that distinguishes users with the same name over time.
     pub uid: String,
-    /// Additional information from the authenticator.
+    /// Additional attributes from the authenticator.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -176,14 +176,14 @@ pub enum Action {
     ResourceAttributes(ResourceAction),
     /// A request for a path.
     NonResourceAttributes {
-        /// The path.
+        /// The path of the request.
         path: String,
         /// The HTTP method in lower case.
         verb: String,
     },
 }
 
-/// A verb on objects.
+/// A verb, and the objects to which it applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResourceAction {
     /// The verb, such as `get` or `list`.

@@ -71,9 +71,9 @@ pub fn limit_unconfirmed_bytes(connector: &mut HttpConnector, time: Duration) {
     let _ = (connector, time);
 }
 
-/// Returns the folder that contains `.kube`, which is `HOME`. On Windows, it is the first of `HOME`, `HOMEDRIVE` with
-/// `HOMEPATH`, and `USERPROFILE` that contains `.kube\config`, or else the first that is set, as in client-go's
-/// `homedir`.
+/// Returns the folder that contains `.kube`, which is `HOME`. As in client-go's `homedir`, the candidates on Windows
+/// are `HOME`, `HOMEDRIVE` with `HOMEPATH`, and `USERPROFILE`. The first that contains `.kube\config` is used, or else
+/// the first that is set.
 pub fn home(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
     if !cfg!(windows) {
@@ -122,7 +122,7 @@ pub struct ProcessStatistics {
     pub open_files: Option<f64>,
     /// Resident memory, in bytes.
     pub resident_bytes: Option<f64>,
-    /// Start of the process, in seconds since 1970.
+    /// Start of the process, in seconds since the Unix epoch.
     pub start_seconds: Option<f64>,
     /// Virtual memory, in bytes.
     pub virtual_bytes: Option<f64>,
@@ -188,7 +188,7 @@ fn memory() -> Option<(f64, f64)> {
 }
 
 fn open_files() -> Option<f64> {
-    // One entry is the open directory itself.
+    // One entry is the file descriptor of the directory itself.
     let count = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
     Some(count as f64)
 }

@@ -15,14 +15,15 @@ use clock::Clock;
 /// ahead of the header.
 const HALF: SignedDuration = SignedDuration::from_millis(500);
 
-/// Version and clock of the API server.
+/// The version and the clock of the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Server {
     /// `gitVersion`, such as `v1.37.1`.
     pub version: String,
     /// `minor`, such as 37, without the suffix that some providers add. `None` if it is not a number.
     pub minor: Option<u32>,
-    /// The server's clock minus the local one, to about one second. `None` without a `Date` header.
+    /// The time by which the server's clock is ahead of the local clock, to about one second. `None` without a `Date`
+    /// header.
     pub ahead: Option<SignedDuration>,
 }
 

@@ -19,7 +19,7 @@ use super::limit::status_rate;
 /// Timeout of reading one HPA. The timeout is short, because the caller has lost a response or must act soon.
 const READ: Duration = Duration::from_secs(5);
 
-/// Writes statuses.
+/// Writes the statuses of HPAs.
 #[derive(Debug, Clone)]
 pub struct Statuses {
     client: Client,
@@ -27,7 +27,7 @@ pub struct Statuses {
     following: Option<Following>,
 }
 
-/// Options for a rate limit that follows the number of HPAs.
+/// Options of a rate limit that follows the number of HPAs.
 #[derive(Debug, Clone, Copy)]
 pub struct Following {
     /// The sync period of each HPA.

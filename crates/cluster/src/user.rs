@@ -23,15 +23,15 @@ use tokio_rustls::client::TlsStream;
 
 use super::connect::{Shown, Source, read_token};
 
-/// An error in the preparation of credentials for a controller.
+/// The credentials for a controller are unusable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
-    /// Impersonation would send the credentials of the wrong user.
+    /// Impersonation is configured, which controllers do not support.
     #[error(
         "--as does not work for requests to a controller, which would receive your own credentials: omit --as"
     )]
     Impersonation,
-    /// The user has no suitable credentials.
+    /// The user has neither a token nor a client certificate.
     #[error(
         "the kubeconfig user has neither a token nor a client certificate, and a controller accepts nothing else"
     )]
@@ -104,14 +104,14 @@ pub enum Trust {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected certificate {shown}: expected {pinned}")]
 pub struct WrongCertificate {
-    /// The presented certificate.
+    /// The fingerprint of the presented certificate.
     pub shown: Fingerprint,
-    /// The expected certificate.
+    /// The fingerprint of the expected certificate.
     pub pinned: Fingerprint,
 }
 
 impl WrongCertificate {
-    /// Extracts the error from a failed handshake. `None` if another error ended it.
+    /// Extracts the error from a failed handshake. `None` if the handshake failed for another reason.
     pub fn in_handshake(error: &io::Error) -> Option<Self> {
         match error.get_ref()?.downcast_ref()? {
             rustls::Error::Other(rustls::OtherError(error)) => error.downcast_ref().copied(),
@@ -240,8 +240,8 @@ impl Credentials {
         Ok(Some(Self { authorization: Some(header), identity: None }))
     }
 
-    /// Opens TLS on a connection to a controller. The first call consumes the client certificate, so a second
-    /// call would send none.
+    /// Opens TLS on a connection to a controller. The first call consumes the client certificate, so a second call
+    /// sends no certificate.
     ///
     /// # Errors
     /// The handshake failed, or the client certificate is unusable.

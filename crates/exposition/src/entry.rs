@@ -14,7 +14,7 @@ pub(crate) enum MetricType {
     Summary,
 }
 
-/// A range of bytes of an entry.
+/// A range of bytes in an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: usize,
@@ -69,7 +69,7 @@ pub struct Series<'a> {
     pub(crate) metric_type: MetricType,
     /// The line on which the entry starts, from 1.
     pub line: usize,
-    /// The value.
+    /// The value on the page, which may be NaN or infinite.
     pub value: f64,
     /// The timestamp on the page, in milliseconds since the Unix epoch. Usually absent.
     pub timestamp: Option<i64>,

@@ -1,6 +1,6 @@
 //! The text formats: their content types, their numbers as Go reads and prints them, and the errors of pages.
 
-/// A text format.
+/// The text format of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' text format, version 0.0.4.
@@ -34,7 +34,7 @@ pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     let first = signless.bytes().next()?;
     let value: f64 = text.parse().ok()?;
     if first.is_ascii_alphabetic() {
-        // Go has no signed NaN.
+        // Go does not accept a sign before NaN.
         return (value.is_infinite() || text.len() == signless.len()).then_some(value);
     }
     value.is_finite().then_some(value)
@@ -96,7 +96,7 @@ pub enum PageError {
     TooManyLabels {
         /// The number of the line, from 1.
         line: usize,
-        /// The limit.
+        /// The maximum number of labels.
         limit: usize,
     },
     /// Too many series have the name and labels of the selector. Contains the limit.
@@ -110,7 +110,7 @@ pub enum PageError {
     Syntax {
         /// The number of the line, from 1.
         line: usize,
-        /// The syntax error.
+        /// The kind of the error.
         error: SyntaxError,
         /// The start of the line up to the error, at most 64 bytes.
         at: String,

@@ -21,7 +21,7 @@ const START: &[u8] = b"container_start_time_seconds";
 const NANOSECONDS: f64 = 1e9;
 const NANOSECONDS_PER_MILLISECOND: i64 = 1_000_000;
 
-/// The reason why a page of a kubelet is refused.
+/// The reason why the page of a kubelet is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletError {
     /// The page is invalid or too large.
@@ -35,9 +35,9 @@ pub enum KubeletError {
 /// The identity of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKey {
-    /// The namespace.
+    /// The namespace of the pod.
     pub namespace: Box<str>,
-    /// The name.
+    /// The name of the pod.
     pub name: Box<str>,
 }
 
@@ -281,8 +281,8 @@ impl Storage {
     }
 
     /// Returns the usage of a pod, like [`Self::usage`]. Also `None` if two scrapes have returned the same counters of
-    /// a container, and no earlier counters are known. metrics-server would average the CPU usage of such a container
-    /// over the longest possible time, with a result close to 0.
+    /// a container, and no earlier counters are known. For such a container, metrics-server returns a CPU usage close
+    /// to 0.
     pub fn measured(&self, pod: &PodKey) -> Option<PodUsage> {
         let previous = self.previous.get(pod)?;
         previous.0.iter().all(|(_, point)| point.time.is_some()).then(|| self.usage(pod)).flatten()

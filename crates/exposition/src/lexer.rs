@@ -13,7 +13,7 @@ use crate::format::Format;
 #[derive(Debug)]
 pub(crate) struct Incomplete;
 
-/// The tokens that the lexer expects next.
+/// The part of an entry that the lexer expects next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Start,

@@ -1,7 +1,7 @@
 //! Reads lines in the form that exporters write, without a lexer.
 //!
 //! [`Lines::read`] accepts a part of the grammar, with the same result as [`crate::entry::read`]. All other lines,
-//! valid or not, fall back to [`crate::entry::read`]. Lines of one family share most of their labels, so labels at the
+//! valid or not, fall back to [`crate::entry::read`]. Lines of one family share most of their labels. Labels at the
 //! start of a line that equal those of the previous line are not read again.
 
 use memchr::{memchr, memchr2};
@@ -29,9 +29,9 @@ pub(crate) struct Lines<'b> {
 }
 
 impl<'b> Lines<'b> {
-    /// Reads the line at the start of `bytes`. Returns its entry, and its length with the line break. `None` for an
-    /// incomplete line, and for a line that needs tokens. `labels` must be unchanged since the last call, or
-    /// [`Self::forget`] must be called.
+    /// Reads the line at the start of `bytes`. Returns the entry, and the length of the line with its line break.
+    /// `None` for an incomplete line, and for a line that needs tokens. `labels` must be unchanged since the last call,
+    /// or [`Self::forget`] must be called.
     pub(crate) fn read(
         &mut self,
         bytes: &'b [u8],

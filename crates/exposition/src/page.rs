@@ -52,7 +52,7 @@ impl<F: FnMut(Series<'_>) -> Result<(), PageError>> Receiver for Each<F> {
     }
 }
 
-/// A page that arrives in pieces of any size.
+/// A reader of a page that arrives in pieces of any size.
 ///
 /// Memory contains at most one incomplete entry, which is shorter than 1.5 times the limit of a line plus 16 KiB. A
 /// page is only valid as a whole. If [`Self::push`] or [`Self::finish`] fails, the caller must drop all series of the

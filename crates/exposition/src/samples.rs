@@ -28,7 +28,7 @@ pub struct SeriesSelector {
 pub struct Sample {
     /// The labels, without the name of the series.
     pub labels: LabelsHash,
-    /// The value.
+    /// The value, which may be NaN or infinite.
     pub value: f64,
     /// The timestamp on the page, in milliseconds since the Unix epoch.
     pub timestamp: Option<i64>,
@@ -133,9 +133,9 @@ impl Found {
 /// A hash of a set of labels. The order of the labels is irrelevant. As in Prometheus, a label with an empty value is
 /// equivalent to a missing label.
 ///
-/// The hash replaces the labels, which may be 64 KiB for each series. Among the 1,000 series that a scrape keeps for
-/// each selector by default, two different series have the same hash with a probability of 1,000² / 2¹²⁹, less than 2
-/// in 10³³. Such a collision would invalidate the samples of one selector, or one rate, of one pod.
+/// The hash replaces the labels, which may be 64 KiB for each series. By default, a scrape keeps 1,000 series per
+/// selector. The probability of equal hashes of two of these series is 1,000² / 2¹²⁹, less than 2 in 10³³. Such a
+/// collision would invalidate the samples of one selector, or one rate, of one pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelsHash([u64; 2]);
 

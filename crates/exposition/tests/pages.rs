@@ -7,7 +7,7 @@ use exposition::{
 };
 use proptest::prelude::*;
 
-/// Name, labels, value and timestamp of a series.
+/// The name, labels, bits of the value, and timestamp of a series.
 type Read = (Vec<u8>, Vec<(Vec<u8>, String)>, u64, Option<i64>);
 
 fn read(format: Format, limits: Limits, pieces: &[&[u8]]) -> Result<Vec<Read>, PageError> {

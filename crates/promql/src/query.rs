@@ -163,7 +163,7 @@ impl Query {
         if text.len() > MAX_TEXT || parser::parse(&text).as_ref() != Ok(&expression) {
             return Err(QueryError::Unprintable);
         }
-        // A time in days is printed in full, which may exceed the limit of digits.
+        // The printed text may contain longer numbers, for example for a time in days.
         check_numbers(&text)?;
         Ok(Self { text })
     }

@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The wait after a failed attempt while no token is valid.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// No token of a ServiceAccount is available.
+/// No token of a ServiceAccount could be created.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("failed to create a token of ServiceAccount {account} (--use-service-account-credentials): {error}")]
 pub struct AccountError {
@@ -45,7 +45,7 @@ pub struct AccountError {
     pub(crate) error: Box<ApiError>,
 }
 
-/// A ServiceAccount to act as.
+/// A ServiceAccount that the controller acts as.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// The client that requests tokens, with the configured credentials.
@@ -131,8 +131,8 @@ impl Account {
         self.state.lock().failed.as_ref().filter(|(at, _)| now < *at + RETRY).map(|(_, error)| error.clone())
     }
 
-    /// Requests a token. If another attempt has completed since `attempts_before`, returns the result of that
-    /// attempt instead, even if it is an error.
+    /// Requests a token. If another attempt has completed since `attempts_before` was read, returns the result of that
+    /// attempt instead, even an error.
     async fn renew(self: Arc<Self>, attempts_before: u64) -> Result<Arc<Token>, AccountError> {
         let _turn = self.turn.lock().await;
         {
@@ -202,7 +202,7 @@ impl Account {
         let account = ServiceAccount { metadata, ..ServiceAccount::default() };
         let accounts = self.client.namespaced(&self.namespace);
         match accounts.create(&PostParams::default(), &account).await.map_err(ApiError::from) {
-            // Another replica created the account first.
+            // Another replica has created the account in the meantime.
             Err(error) if error.code() == Some(409) => Ok(()),
             answer => answer.map(drop),
         }

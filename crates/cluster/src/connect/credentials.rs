@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use clock::SystemClock;
 use http::header::{AUTHORIZATION, HeaderValue};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt};
 
 use super::account::{Account, AccountError, Token};
-use super::exec::{Issued, Plugin, PluginError};
+use super::exec::{Issued, Plugin, PluginError, PluginLimits};
 use super::tls_files::{Certified, REREAD};
 
 /// An error in the authentication of a request.
@@ -34,15 +35,15 @@ pub enum CredentialError {
     /// The token file is unreadable.
     #[error("cannot read the token file {}: {reason}", .path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         reason: String,
     },
     /// The token file is empty.
     #[error("the token file {} is empty", .path.display())]
     Empty {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// The credential plugin failed.
@@ -63,12 +64,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Selects the source in client-go's order: user and password, a token file, a token, and last the plugin. `plugin`
-    /// creates the plugin.
-    pub(super) fn new(
-        config: &kube::Config,
-        plugin: impl FnOnce() -> Plugin,
-    ) -> Result<Self, CredentialError> {
+    /// Selects the source in client-go's order: user and password, a token file, a token, and last the plugin.
+    pub(crate) fn new(config: &kube::Config, limits: PluginLimits) -> Result<Self, CredentialError> {
         let user: &AuthInfo = &config.auth_info;
         if config.cluster_url.scheme_str() != Some("https") {
             return Ok(Self::Nothing);
@@ -85,10 +82,12 @@ impl Source {
             return Ok(Self::Header(header));
         }
         let has_certificate = user.client_certificate.is_some() || user.client_certificate_data.is_some();
-        if user.exec.is_some() && !has_certificate {
-            return Ok(Self::Plugin(Arc::new(plugin())));
-        }
-        Ok(Self::Nothing)
+        Ok(match &user.exec {
+            Some(exec) if !has_certificate => {
+                Self::Plugin(Arc::new(Plugin::new(exec.clone(), limits, Arc::new(SystemClock))))
+            }
+            _ => Self::Nothing,
+        })
     }
 }
 

@@ -34,52 +34,52 @@ pub enum PluginError {
         "the credential plugin {command} needs a terminal (interactiveMode: Always), but standard input is not a terminal: run concertina in a terminal"
     )]
     NoTerminal {
-        /// The program.
+        /// `command` of the kubeconfig.
         command: String,
     },
     /// The program does not exist.
     #[error("the credential plugin {command} is not installed or not on the PATH{}", hinted(.hint.as_deref()))]
     NotFound {
-        /// The program.
+        /// `command` of the kubeconfig.
         command: String,
-        /// `installHint` of the kubeconfig.
+        /// `installHint` of the kubeconfig, as one line.
         hint: Option<String>,
     },
     /// The program could not be run.
     #[error("the credential plugin {command} cannot be run: {reason}")]
     NotRun {
-        /// The program.
+        /// `command` of the kubeconfig.
         command: String,
-        /// The cause.
+        /// The error of the operating system.
         reason: String,
     },
     /// The plugin exceeded its time limit.
     #[error("the credential plugin {command} did not exit within {} s and was stopped: run the plugin by hand to see what it waits for", .limit.as_secs())]
     TimedOut {
-        /// The program.
+        /// `command` of the kubeconfig.
         command: String,
-        /// The time limit.
+        /// The exceeded time limit.
         limit: Duration,
     },
-    /// The plugin returned a failure.
+    /// The plugin exited with a failure.
     #[error("the credential plugin {command} failed ({status}): see its output on standard error")]
     Failed {
-        /// The program.
+        /// `command` of the kubeconfig.
         command: String,
-        /// The exit status.
+        /// The exit status, such as `exit status: 1`.
         status: String,
     },
     /// The output is unusable. The error text omits the output, which may be secret.
     #[error("the credential plugin {command} did not print usable credentials: {problem}")]
     Output {
-        /// The program.
+        /// `command` of the kubeconfig.
         command: String,
-        /// The problem with the output.
+        /// The text of the problem.
         problem: String,
     },
 }
 
-/// The problem with the output of a plugin.
+/// A problem with the output of a plugin.
 #[derive(Debug, thiserror::Error)]
 enum OutputError {
     #[error("the output exceeds {MAX_OUTPUT} bytes")]
@@ -105,9 +105,9 @@ fn hinted(hint: Option<&str>) -> String {
 /// Time limits of a plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct PluginLimits {
-    /// Time limit without a terminal.
+    /// The time limit without a terminal.
     pub alone: Duration,
-    /// Time limit with a terminal, where a user may need time to log in.
+    /// The time limit with a terminal, where a user may need time to log in.
     pub interactive: Duration,
 }
 
@@ -188,8 +188,8 @@ impl Plugin {
         (!last.is_refused && !is_expired).then(|| Arc::clone(issued))
     }
 
-    /// Runs the plugin. If another run has completed since `runs_before`, returns the result of that run
-    /// instead, even if it is an error.
+    /// Runs the plugin. If another run has completed since `runs_before` was read, returns the result of that run
+    /// instead, even an error.
     async fn renew(&self, runs_before: u64) -> Result<Arc<Issued>, PluginError> {
         let _turn = self.turn.lock().await;
         if self.runs.load(Ordering::Acquire) != runs_before {

@@ -26,12 +26,11 @@ use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt};
 
 use self::credentials::Authorized;
-use self::exec::{Identity, Plugin};
+use self::exec::Identity;
 use self::proxy::{Proxy, Stream, through};
 use self::tls_files::{Certified, Contents};
 use super::api_client::HttpService;
 use crate::platform;
-use clock::SystemClock;
 
 pub(super) use self::account::Account;
 pub use self::account::AccountError;
@@ -71,7 +70,7 @@ pub enum ClientError {
     UserAgent(String),
 }
 
-/// Lifetime of an idle connection.
+/// The lifetime of an idle connection.
 const IDLE: Duration = Duration::from_mins(1);
 
 /// Maximum number of idle connections, twice the default number of concurrent status writes. Additional connections,
@@ -85,7 +84,7 @@ const READ_AHEAD: usize = 32 * 1024;
 
 /// Opens the TLS files of a configuration.
 pub(super) fn tls_files(config: &kube::Config) -> Result<Arc<TlsFiles>, TlsFileError> {
-    // An error means that a provider is already installed, which is sufficient.
+    // An error means that a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     TlsFiles::open(config)
 }
@@ -97,28 +96,8 @@ pub(super) fn over_network(
     files: &Arc<TlsFiles>,
     limits: PluginLimits,
 ) -> Result<(HttpService, Arc<Source>), ClientError> {
-    let source = Arc::new(source(config, limits)?);
-    let mut config = config.clone();
-    // The plugin's token and certificate are added per request.
-    config.auth_info.exec = None;
-    let proxy = proxy(&config)?;
-    let make = move |contents: &Contents, identity: Option<&Identity>| {
-        let mut config = config.clone();
-        contents.apply(&mut config);
-        if let Some(identity) = identity {
-            config.auth_info.client_certificate_data = Some(STANDARD.encode(&identity.certificate));
-            config.auth_info.client_key_data = Some(STANDARD.encode(&identity.key).into());
-        }
-        transport(&config, proxy.as_ref())
-    };
-    let certified = Certified::new(Arc::clone(files), Box::new(make))?;
-    Ok((BoxCloneSyncService::new(Authorized { source: Arc::clone(&source), certified }), source))
-}
-
-/// Creates the source of a configuration's credentials.
-pub(super) fn source(config: &kube::Config, limits: PluginLimits) -> Result<Source, CredentialError> {
-    let exec = config.auth_info.exec.clone().unwrap_or_default();
-    Source::new(config, || Plugin::new(exec, limits, Arc::new(SystemClock)))
+    let source = Arc::new(Source::new(config, limits)?);
+    Ok((authorized(config, files, Arc::clone(&source))?, source))
 }
 
 /// Builds the service for a configuration's server in which tokens of a ServiceAccount replace the credentials of the
@@ -131,17 +110,33 @@ pub(super) fn as_account(
     if config.cluster_url.scheme_str() != Some("https") {
         return Ok(None);
     }
-    let config = config.clone();
+    authorized(config, files, Arc::new(Source::Account(Arc::new(account())))).map(Some)
+}
+
+fn authorized(
+    config: &kube::Config,
+    files: &Arc<TlsFiles>,
+    source: Arc<Source>,
+) -> Result<HttpService, ClientError> {
+    let mut config = config.clone();
+    // The plugin's token and certificate are added per request.
+    config.auth_info.exec = None;
     let proxy = proxy(&config)?;
-    let source = Arc::new(Source::Account(Arc::new(account())));
-    let make = move |contents: &Contents, _: Option<&Identity>| {
+    let is_account = matches!(*source, Source::Account(_));
+    let make = move |contents: &Contents, identity: Option<&Identity>| {
         let mut config = config.clone();
         contents.apply(&mut config);
-        config.auth_info = AuthInfo::default();
+        if is_account {
+            config.auth_info = AuthInfo::default();
+        }
+        if let Some(identity) = identity {
+            config.auth_info.client_certificate_data = Some(STANDARD.encode(&identity.certificate));
+            config.auth_info.client_key_data = Some(STANDARD.encode(&identity.key).into());
+        }
         transport(&config, proxy.as_ref())
     };
     let certified = Certified::new(Arc::clone(files), Box::new(make))?;
-    Ok(Some(BoxCloneSyncService::new(Authorized { source, certified })))
+    Ok(BoxCloneSyncService::new(Authorized { source, certified }))
 }
 
 fn proxy(config: &kube::Config) -> Result<Option<Proxy>, ProxyError> {
@@ -156,7 +151,8 @@ fn transport(config: &kube::Config, proxy: Option<&Proxy>) -> Result<HttpService
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
-    // An unresponsive peer is detected within 30 s: 15 s of silence and three probes, or 30 s of unacknowledged bytes.
+    // An unresponsive peer is detected within 30 s, by keepalive (15 s of silence and three probes) or by
+    // unacknowledged bytes.
     http.set_keepalive(Some(Duration::from_secs(15)));
     http.set_keepalive_interval(Some(Duration::from_secs(5)));
     http.set_keepalive_retries(Some(3));

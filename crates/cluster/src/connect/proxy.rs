@@ -33,7 +33,7 @@ pub struct ProxyError {
 /// The protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// HTTP, over TCP or TLS.
+    /// HTTP over TCP or TLS.
     Http,
     /// SOCKS 5. The proxy resolves the name of the server.
     Socks5,
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 #[derive(Debug, Clone)]
 pub(super) struct Proxy {
     pub(super) kind: Kind,
-    /// Scheme (`http` or `https`), host and port to dial.
+    /// The scheme (`http` or `https`), the host and the port to dial.
     pub(super) address: Uri,
     /// The URL with user and password, which `Debug` omits.
     intercept: Intercept,
@@ -195,7 +195,7 @@ pub(super) struct Stream<IO> {
 }
 
 impl<IO> Stream<IO> {
-    /// Creates a stream to the server, direct or tunnelled.
+    /// Creates a stream to the server, directly or through a tunnel.
     pub(super) fn to_server(io: IO) -> Self {
         Self { io, to_proxy: false }
     }

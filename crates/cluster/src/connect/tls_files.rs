@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::exec::Identity;
 use super::{ClientError, HttpService};
 
-/// The interval between reads of a file with credentials: client-go's minute minus its ten seconds of leeway.
+/// The interval between reads of a file with credentials. As in client-go, the interval is a minute minus ten seconds.
 pub(super) const REREAD: Duration = Duration::from_secs(50);
 
 /// An unusable TLS file.
@@ -29,30 +29,30 @@ pub enum TlsFileError {
     /// The file is unreadable.
     #[error("cannot read {}: {reason}", .path.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         reason: String,
     },
     /// The file of the certificate authority contains no valid certificate.
     #[error("{} contains no valid PEM certificate: {reason}", .path.display())]
     Authority {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The cause.
+        /// The error of the TLS library.
         reason: String,
     },
     /// The certificates and the key do not form usable TLS settings.
     #[error("cannot use {files}: {reason}")]
     Unusable {
-        /// The files, separated by commas.
+        /// The paths of the files, separated by commas.
         files: String,
-        /// The cause.
+        /// The error of the TLS library.
         reason: String,
     },
 }
 
-/// The contents of the TLS files. `None` for a value that is not in a file.
+/// The contents of the TLS files. `None` for a value without a file.
 #[derive(Default, PartialEq, Eq)]
 pub(super) struct Contents {
     authority: Option<Vec<u8>>,
@@ -73,7 +73,7 @@ pub(crate) struct TlsFiles {
 struct State {
     contents: Arc<Contents>,
     read: Instant,
-    /// The error of the last attempt.
+    /// The error of the last read. `None` if it succeeded.
     error: Option<TlsFileError>,
 }
 

@@ -47,7 +47,7 @@ pub struct CachedHpa {
     pub spec_raw: Arc<RawValue>,
     /// `spec`, decoded.
     pub spec: Arc<Spec>,
-    /// The status of the last write.
+    /// The status of the last write. `None` if it is unknown.
     pub status: Option<Arc<Status>>,
 }
 
@@ -56,7 +56,7 @@ pub fn hpa(object: &[u8]) -> Result<HpaObject, DecodeError> {
     decode_cached_hpa(object, |_, _| None)
 }
 
-/// Decodes an HPA of autoscaling/v2. `known` returns the cached parts by namespace and name.
+/// Decodes an HPA of autoscaling/v2. `known` returns the cached parts of an HPA by namespace and name.
 pub fn decode_cached_hpa(
     object: &[u8],
     known: impl FnOnce(&str, &str) -> Option<CachedHpa>,

@@ -34,7 +34,7 @@ pub(crate) struct ListMeta {
     pub(crate) r#continue: String,
 }
 
-/// Splits a list into its items.
+/// A scanner that splits a list into its items.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent fact about the previous byte")]
 pub(crate) struct ItemScanner {
@@ -44,7 +44,7 @@ pub(crate) struct ItemScanner {
     envelope: Vec<u8>,
     /// The number of open brackets in the envelope.
     depth: usize,
-    /// Whether the scanner is in a string of the envelope, or in an item that is a string.
+    /// Whether the scanner is within a string of the envelope, or within an item that is a string.
     in_string: bool,
     escaped: bool,
     /// Whether the next string at depth 1 of the envelope is a key.
@@ -55,10 +55,10 @@ pub(crate) struct ItemScanner {
     items_next: bool,
 }
 
-/// The state of the scanner.
+/// The position of the scanner in the list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Position {
-    /// Outside of the items.
+    /// Outside of the array of items.
     #[default]
     Envelope,
     /// In the array of items, before an item or the closing bracket.

@@ -148,7 +148,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Pairs<'a, V> {
     }
 }
 
-/// The identity of an object.
+/// The identity of an object, from its metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Meta {
     /// `metadata.namespace`.
@@ -219,7 +219,7 @@ pub fn meta_of(metadata: &RawValue) -> Result<Meta, DecodeError> {
 pub struct WatchEvent<'a> {
     /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`. Newer servers may send other types.
     pub kind: Text<'a>,
-    /// The object's bytes.
+    /// The JSON of the object.
     pub object: &'a [u8],
 }
 

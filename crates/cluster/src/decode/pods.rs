@@ -21,7 +21,7 @@ pub struct WirePod<'a> {
     pub uid: Cow<'a, str>,
     /// `metadata.resourceVersion`.
     pub resource_version: Cow<'a, str>,
-    /// `metadata.labels`, in the order of the wire.
+    /// `metadata.labels`, in wire order.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub terminating: bool,

@@ -20,7 +20,7 @@ pub(super) const MAX_ERROR_TEXT: usize = 2048;
 /// Maximum size of an error text from a server, in bytes. The text becomes part of conditions and events. Go's client
 /// has no limit. The texts of regular servers are far shorter.
 pub(super) const MAX_MESSAGE: usize = 16 << 10;
-/// Maximum size of a reason, in bytes.
+/// Maximum size of a `reason` of a Status, in bytes.
 const MAX_REASON: usize = 256;
 
 /// Truncates an external text to `limit` bytes, at a character boundary.
@@ -29,7 +29,7 @@ pub(super) fn cut(mut text: String, limit: usize) -> String {
     text
 }
 
-/// The error of a request without a usable response. `Display` is the text of Go's client.
+/// The error of a request. `Display` is the text of Go's client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// The server responded with an error.
@@ -48,12 +48,12 @@ pub enum ApiError {
         /// Whether the response was not a Status, so that reason and text are derived from the code.
         generic: bool,
     },
-    /// One side refused the other's certificate. The server did not receive the request.
+    /// The client or the server refused the certificate of its peer. The server did not receive the request.
     #[error("{op} \"{url}\": {message}")]
     Certificate {
-        /// The method in Go's form: `Get`, `Put`.
+        /// The method in Go's form, such as `Get`.
         op: String,
-        /// The whole URL.
+        /// The URL of the request, without `fieldManager`.
         url: String,
         /// The problem with the certificate, as Go prints it.
         message: String,
@@ -61,9 +61,9 @@ pub enum ApiError {
     /// The connection failed. The server did not receive the request.
     #[error("{op} \"{url}\": {message}")]
     Connect {
-        /// The method in Go's form: `Get`, `Put`.
+        /// The method in Go's form, such as `Get`.
         op: String,
-        /// The whole URL.
+        /// The URL of the request, without `fieldManager`.
         url: String,
         /// The cause, as Go prints it.
         message: String,
@@ -71,9 +71,9 @@ pub enum ApiError {
     /// The connection failed while the request was in flight.
     #[error("{op} \"{url}\": {message}")]
     Transport {
-        /// The method in Go's form: `Get`, `Put`.
+        /// The method in Go's form, such as `Get`.
         op: String,
-        /// The whole URL.
+        /// The URL of the request, without `fieldManager`.
         url: String,
         /// The cause, as Go prints it.
         message: String,
@@ -81,12 +81,12 @@ pub enum ApiError {
     /// The request exceeded its time limit.
     #[error("{op} \"{url}\": context deadline exceeded")]
     Timeout {
-        /// The method in Go's form: `Get`, `Put`.
+        /// The method in Go's form, such as `Get`.
         op: String,
-        /// The whole URL.
+        /// The URL of the request, without `fieldManager`.
         url: String,
     },
-    /// The response ended early.
+    /// The response ended before it was complete.
     #[error("unexpected error when reading response body. Please retry. Original error: {0}")]
     Body(String),
     /// The response exceeds the size limit.

@@ -61,7 +61,7 @@ pub struct Correlated {
     pub combined: bool,
 }
 
-/// The object of an event.
+/// The identity of the object of an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ObjectKey {
     pub(super) namespace: Arc<str>,
@@ -69,7 +69,7 @@ pub(super) struct ObjectKey {
     pub(super) uid: Arc<str>,
 }
 
-/// Object, type and reason. Events with equal keys are similar.
+/// The object, type and reason of an event. Events with equal keys are similar.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupKey {
     object: ObjectKey,
@@ -83,7 +83,7 @@ struct Digest(u64);
 
 impl Digest {
     fn new(message: &str) -> Self {
-        // Fixed keys make correlation reproducible across runs.
+        // The hasher has fixed keys, so that correlation is reproducible.
         let mut hasher = DefaultHasher::new();
         message.hash(&mut hasher);
         Self(hasher.finish())
@@ -172,7 +172,7 @@ impl Correlator {
         if new { Verdict::Create(event) } else { Verdict::Update(event) }
     }
 
-    /// Removes a deleted object.
+    /// Removes the entries of a deleted object.
     pub(super) fn forget(&mut self, object: &ObjectKey) {
         // The lowest possible keys of the object come first in the maps.
         let kind = EventKind::Normal;

@@ -59,7 +59,7 @@ pub struct EventOptions {
     pub name_part: &'static str,
     /// Maximum number of queued events. Further events are dropped.
     pub queue: usize,
-    /// Maximum attempts per event.
+    /// Maximum number of attempts per event.
     pub tries: u32,
     /// The wait between two attempts.
     pub wait: Duration,
@@ -92,7 +92,7 @@ pub struct EventStats {
     pub sent: u64,
     /// Events dropped by correlation because one object had too many of their type.
     pub spam: u64,
-    /// Events dropped because the queue was full, or had too many events of their HPA.
+    /// Events dropped because the queue was full or had too many events of the same HPA.
     pub overflow: u64,
     /// Events rejected by the server, or not delivered after all attempts.
     pub failed: u64,
@@ -107,11 +107,11 @@ struct Counters {
     overflow: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
-    /// Number of queued events.
+    /// The number of queued events.
     queued: AtomicUsize,
-    /// Total size of the queued messages, in bytes.
+    /// The total size of the queued messages, in bytes.
     waiting: AtomicUsize,
-    /// Number of queued events by HPA. HPAs without queued events have no entry.
+    /// The number of queued events by HPA. HPAs without queued events have no entry.
     waiting_by_hpa: Mutex<BTreeMap<ObjectKey, usize>>,
     /// The number of entries in the correlator.
     remembered: AtomicUsize,
@@ -146,7 +146,7 @@ impl Counters {
     }
 }
 
-/// Queues events without blocking. Clones share the queue.
+/// The sending end of the event queue. Queueing never blocks. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Message>,

@@ -175,7 +175,7 @@ impl Sender {
         }
         let (last_name, part) = (&mut self.last_name, self.delivery.options.name_part);
         let name = || {
-            // Two events at the same time must not share a name.
+            // Two events with equal times must have different names.
             let next = last_name.checked_add(Duration::from_nanos(1)).unwrap_or(*at);
             *last_name = next.max(*at);
             event_name(target, part, *last_name)
@@ -239,7 +239,7 @@ impl Delivery {
             let turn = self.client.turn(call.namespace()).await.for_write(permit.clone());
             match self.client.bytes_in(turn, &call).await {
                 Ok(_) => return Ok(()),
-                // Events expire after an hour, so the event to update may no longer exist.
+                // The server deletes events after an hour, so the event to update may no longer exist.
                 Err(error) if !create && error.is_not_found() => create = true,
                 // The event exists, because a previous attempt with an unknown outcome has succeeded.
                 Err(ApiError::Status { code: 409, .. }) if create && tries > 1 => return Ok(()),

@@ -151,12 +151,12 @@ pub enum Share {
     /// A namespace may hold all permits.
     All,
     /// A namespace gets another permit only while more permits are free than the namespace holds. A single busy
-    /// namespace holds at most half of the permits, rounded up. As permits return, each of `n` busy namespaces
-    /// approaches a share of 1 / (`n` + 1), and a share of the same size stays free for other namespaces.
+    /// namespace holds at most half of the permits, rounded up. As permits return, the share of each of `n` busy
+    /// namespaces approaches 1 / (`n` + 1). A share of the same size stays free for other namespaces.
     AsFree,
 }
 
-/// A semaphore whose waiters take turns by namespace, and in order of arrival within a namespace.
+/// A semaphore at which namespaces take turns. Callers of one namespace receive permits in order of arrival.
 #[derive(Debug)]
 pub struct FairSemaphore {
     share: Share,
@@ -198,7 +198,7 @@ impl FairSemaphore {
             number
         };
         let waiter = Waiter { semaphore: self, namespace, number };
-        // The sender is dropped only after a grant.
+        // The sender is dropped only after it has sent a grant.
         let _ = granted.await;
         std::mem::forget(waiter);
         FairPermit { semaphore: Arc::clone(self), namespace: Arc::clone(namespace) }
@@ -214,7 +214,7 @@ impl State {
             let Some((namespace, _, grant)) = self.waiting.pop_where(accepts) else { return };
             self.free -= 1;
             *self.held.entry(namespace).or_default() += 1;
-            // A waiter is removed under the lock before its receiver is dropped, so the grant always arrives.
+            // A waiter leaves the queue under the lock before its receiver is dropped, so the grant always arrives.
             let _ = grant.send(());
         }
     }

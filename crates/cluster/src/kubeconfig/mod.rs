@@ -33,17 +33,17 @@ pub enum KubeconfigError {
     /// The file is unreadable.
     #[error("cannot read kubeconfig {}: {source}: check {origin} and the permissions of the file", .path.display())]
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The source of the path, such as `--kubeconfig` or `KUBECONFIG`.
         origin: &'static str,
-        /// The cause.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The file is not a kubeconfig.
     #[error("kubeconfig {} is not valid{at}: correct the file, or recreate it with kubectl config", .path.display())]
     NotValid {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The position (` at line L, column C`) or the problem after `: `. Empty if neither is known.
         at: String,
@@ -51,9 +51,9 @@ pub enum KubeconfigError {
     /// No context is selected, or the files do not contain the selected context, cluster or user.
     #[error("kubeconfig {files}: {problem}: {advice}")]
     Context {
-        /// The files.
+        /// The files that were read.
         files: Files,
-        /// The problem.
+        /// The text of the problem.
         problem: String,
         /// The remedy, with the available names.
         advice: String,
@@ -61,7 +61,7 @@ pub enum KubeconfigError {
     /// Settings contradict each other, or are not supported.
     #[error("kubeconfig {files}: {context}{problem}")]
     Settings {
-        /// The files.
+        /// The files that were read.
         files: Files,
         /// The context of the settings, as `context "NAME": `. Empty without a context.
         context: String,
@@ -71,11 +71,11 @@ pub enum KubeconfigError {
     /// A certificate, key or authority in or next to the files is unusable.
     #[error("kubeconfig {files}: {context}{problem}: renew the credentials of this context")]
     Credentials {
-        /// The files.
+        /// The files that were read.
         files: Files,
         /// The context of the credentials, as `context "NAME": `. Empty without a context.
         context: String,
-        /// The problem.
+        /// The text of the problem.
         problem: String,
     },
     /// The address of the API server is invalid.
@@ -85,7 +85,7 @@ pub enum KubeconfigError {
     Server {
         /// The source of the address, such as `--master`.
         origin: String,
-        /// The address.
+        /// The invalid address.
         server: String,
     },
     /// Neither flag is set and this process does not run in a pod.
@@ -130,15 +130,15 @@ pub fn load(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<kube::Con
 /// The connection that the user of an interactive command selected.
 #[derive(Debug, Clone)]
 pub struct UserConfig {
-    /// The client configuration.
+    /// The configuration of the clients.
     pub config: kube::Config,
     /// The namespace from `--namespace`, the context or the pod, in this order. Otherwise `default`.
     pub namespace: String,
     /// The context's name. `None` in a pod, or with only `--server`.
     pub context: Option<String>,
-    /// The server's address, for display.
+    /// The server's address without a slash at its end, for display.
     pub server: String,
-    /// `--request-timeout`. [`Duration::MAX`] disables the limit.
+    /// `--request-timeout`. [`Duration::MAX`] means no limit. `None` if the flag is not set.
     pub request_timeout: Option<Duration>,
 }
 
@@ -149,12 +149,12 @@ pub fn load_for_user(options: &ClusterOptions) -> Result<UserConfig, KubeconfigE
     Environment {
         kubeconfig: std::env::var_os("KUBECONFIG"),
         home: platform::home(variable),
-        pod: Pod::here(variable),
+        pod: Pod::with(Path::new(FOLDER), variable),
     }
     .load(options)
 }
 
-/// The inputs other than flags, as in kubectl.
+/// The inputs of kubectl other than flags.
 #[derive(Debug, Default)]
 struct Environment {
     kubeconfig: Option<OsString>,
@@ -222,11 +222,7 @@ struct Pod {
 }
 
 impl Pod {
-    /// Returns the pod, if this process runs in a pod with a token for the API server.
-    fn here(variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
-        Self::with(Path::new(FOLDER), variable)
-    }
-
+    /// Returns the pod, if this process runs in a pod with a token for the API server in `folder`.
     fn with(folder: &Path, variable: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let variable = |name| variable(name).filter(|value| !value.is_empty());
         let (host, port) = (variable("KUBERNETES_SERVICE_HOST")?, variable("KUBERNETES_SERVICE_PORT")?);

@@ -60,7 +60,7 @@ pub(super) struct Source {
     breaker: Breaker<Query, QueryError>,
 }
 
-/// An error in the request of a query.
+/// An error of the request for a query.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     #[error(transparent)]
@@ -106,7 +106,7 @@ impl FetchError {
     }
 }
 
-/// A query without an answer.
+/// The error of a query.
 #[derive(Debug)]
 pub(super) struct FailedQuery {
     pub(super) error: QueryError,
@@ -119,7 +119,7 @@ impl Source {
         Self {
             client: client.clone(),
             permits: Arc::new(FairSemaphore::new(permits, Share::AsFree)),
-            breaker: Breaker::new(),
+            breaker: Breaker::default(),
         }
     }
 }

@@ -8,8 +8,8 @@
 //! circuit.
 //!
 //! Two rules bound the delay of queries after a recovery. First, a query that arrives during an attempt waits at most a
-//! second for the end of the attempt, and is sent if the API has responded. Second, a stored error expires after a
-//! minute. Otherwise, a query that always follows a failing query within the same second would never be sent.
+//! second for its end. If the API has responded, the query is sent. Second, a stored error expires after a minute.
+//! Otherwise, a query that always follows a failing query within the same second would never be sent.
 //!
 //!
 //! The type of a query is a parameter, so that other sources of metrics can use the breaker.
@@ -25,7 +25,7 @@ use crate::cache::Lru;
 
 /// The number of consecutive failures that opens the circuit.
 const FAILURES: u32 = 5;
-/// The interval between two attempts while the circuit is open, and the maximum wait for an attempt.
+/// The interval between two attempts while the circuit is open. Also the maximum wait for the end of an attempt.
 const PROBE: Duration = Duration::from_secs(1);
 /// The lifetime of a stored error.
 const HOLDS: Duration = Duration::from_mins(1);
@@ -55,7 +55,7 @@ impl StoredText for QueryError {
     }
 }
 
-/// The circuit of one API.
+/// The circuit breaker of one API.
 #[derive(Debug)]
 pub struct Breaker<Q, E> {
     circuit: Mutex<Circuit<Q, E>>,
@@ -159,7 +159,7 @@ impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Circuit<Q, E> {
 pub enum AttemptResult<'a, E> {
     /// The API responded, with an answer or an error about this query.
     Answered,
-    /// The API failed.
+    /// The API failed, with the error of the query.
     Failed(&'a E),
     /// The request did not reach the API, or the result is unknown.
     Unknown,
@@ -187,16 +187,11 @@ pub struct Attempt<'a, Q, E> {
 
 impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Default for Breaker<Q, E> {
     fn default() -> Self {
-        Self::new()
+        Self { circuit: Mutex::new(Circuit::new(KEPT)), ended: Notify::new() }
     }
 }
 
 impl<Q: StoredText + Ord + Clone, E: StoredText + Clone> Breaker<Q, E> {
-    /// Creates a breaker with a closed circuit.
-    pub fn new() -> Self {
-        Self { circuit: Mutex::new(Circuit::new(KEPT)), ended: Notify::new() }
-    }
-
     /// Admits a query, or fails with the stored error of the query.
     pub async fn enter<'a>(&'a self, query: &'a Q) -> Result<Attempt<'a, Q, E>, E> {
         let next_action = self.circuit.lock().next_action(query, Instant::now());

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::SentTime;
 
-/// A request that resolves to its answer.
+/// A request, as a future of its answer.
 pub type Flight<T, E> = BoxFuture<'static, Result<T, E>>;
 
 /// An available answer, or the request that fetches it.
@@ -141,7 +141,7 @@ where
             if let Some((completed, until)) = previous {
                 let _ = timeout_at(until, completed.cancelled()).await;
             }
-            // A panic would propagate to all callers, including callers that join during its delivery.
+            // Without `catch_unwind`, a panic would reach all callers.
             let request = AssertUnwindSafe(async move { start(asked).await });
             let result = request.catch_unwind().await.unwrap_or_else(|_| {
                 tracing::error!("metrics request panicked; its callers receive an error");

@@ -87,7 +87,7 @@ impl Default for MetricsOptions {
     }
 }
 
-/// The metrics APIs of a cluster. Clones share their state.
+/// The client of the metrics APIs of a cluster. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct ApiMetrics {
     inner: Arc<Inner>,
@@ -109,7 +109,7 @@ impl ApiMetrics {
     }
 }
 
-/// The metrics of one API group that serves custom and external metrics in place of the default groups. Clones share
+/// The client of one API group that serves custom and external metrics in place of the default groups. Clones share
 /// their state.
 #[derive(Debug, Clone)]
 pub struct GroupMetrics(ApiMetrics);

@@ -21,7 +21,7 @@ use crate::watch::Watched;
 /// A scalable resource to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scalable {
-    /// The resource.
+    /// The watched resource.
     pub mapping: Mapping,
     /// The location of the Scale's fields in the resource's objects.
     pub shape: Shape,
@@ -30,11 +30,11 @@ pub struct Scalable {
 /// The location of the Scale's fields in an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
-    /// `spec.selector` is a LabelSelector: Deployment, ReplicaSet, StatefulSet.
+    /// `spec.selector` is a LabelSelector, as in a Deployment, ReplicaSet or StatefulSet.
     Structured,
-    /// `spec.selector` is a map of labels: ReplicationController.
+    /// `spec.selector` is a map of labels, as in a ReplicationController.
     Labels,
-    /// Paths from a CustomResourceDefinition.
+    /// The fields are at the paths of a CustomResourceDefinition.
     Custom(ScalePaths),
 }
 

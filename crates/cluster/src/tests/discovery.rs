@@ -1,4 +1,4 @@
-//! Discovery of resources by the mapper, and API groups in the form of the default metrics groups.
+//! Tests of the discovery of resources by the mapper, and of API groups in the form of the default metrics groups.
 
 use std::time::Duration;
 

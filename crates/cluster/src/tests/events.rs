@@ -1,4 +1,4 @@
-//! The delivery of events to the embedded cluster.
+//! Tests of the delivery of events to the embedded cluster.
 
 use std::time::Duration;
 

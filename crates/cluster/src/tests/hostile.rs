@@ -1,4 +1,4 @@
-//! Servers with endless, trickling or deeply nested responses.
+//! Tests of servers with endless, very slow or deeply nested responses.
 
 use std::future::ready;
 use std::io;
@@ -46,7 +46,7 @@ async fn read_scale(clients: &Clients) -> Result<ScaleObject, ApiError> {
 }
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
-/// One byte of a body.
+/// A chunk with one byte of a body.
 const CHUNK: &str = "1\r\n \r\n";
 const ERROR: &str = "HTTP/1.1 503 No\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n";
 
@@ -87,7 +87,7 @@ async fn trickling_response_ends_at_the_requests_time_limit() {
     let scripts: [Script; 3] = [
         |to| trickle(to, HEAD, CHUNK).boxed(),
         |to| trickle(to, ERROR, CHUNK).boxed(),
-        // The head itself never ends.
+        // The head of the response never ends.
         |to| trickle(to, "HTTP/1.1 200 OK\r\nx-", "y").boxed(),
     ];
     for (n, script) in scripts.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The three metrics APIs against the embedded cluster.
+//! Tests of the three metrics APIs against the embedded cluster.
 
 use std::time::Duration;
 

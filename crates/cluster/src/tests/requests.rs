@@ -1,4 +1,4 @@
-//! Scale and status requests, errors, the gate, and time limits.
+//! Tests of scale and status requests, errors, the gate, and time limits.
 
 use std::time::Duration;
 
@@ -215,7 +215,7 @@ async fn repeated_write_passes_the_gate_again() {
         let error =
             scales.put(turn(&scales).await, &deployments(), "default", "web", &scale).await.unwrap_err();
         assert_eq!((cluster.requests().len(), start.elapsed().as_secs()), (4, 6), "{code}");
-        // A first attempt with a 503 may have been applied.
+        // The first attempt may have been applied if its response is a 503.
         assert_eq!((error.is_refused(), error.outcome_unknown()), (!is_unknown, is_unknown), "{error:?}");
     }
 }
@@ -277,7 +277,7 @@ async fn response_above_the_limit_is_an_error() {
 
 #[tokio::test]
 async fn refused_connection_reads_as_in_go() {
-    // A free port without a listener.
+    // The listener is closed at once, so the port refuses connections.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
     let clients = Clients::new(&config, &ClientOptions::default()).unwrap();
@@ -318,6 +318,6 @@ async fn reviews_of_made_up_tokens_have_a_rate() {
         async move { permission::token(&client, &format!("token-{number}"), None).await.unwrap() }
     });
     assert!(futures::future::join_all(made_up).await.iter().all(Option::is_none));
-    // A burst of 30, then 20 per second.
+    // The first 30 requests are a burst, and 20 requests per second follow.
     assert!((9_990..10_100).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
 }

@@ -1,4 +1,4 @@
-//! The list and watch loop against server failures.
+//! Tests of the list and watch loop against failures of the server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -386,7 +386,7 @@ async fn watch_without_bookmarks_that_the_server_does_not_end_is_replaced() {
     tokio::time::sleep(Duration::from_mins(2)).await;
     cluster.faults().add(FaultRule::new(FaultAction::WatchHang).times(1));
     create(&cluster, &["b"]);
-    // The time limit of the watch is 290 to 580 s, plus 15 s of grace.
+    // The client ends the watch after 290 to 580 s, plus 15 s.
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(store.names(), "a b");
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::error::ApiError;
 
-/// Minimum interval between two log lines about a persisting error.
+/// Minimum interval between two log lines about a persistent error.
 const REMIND: Duration = Duration::from_mins(1);
 
 /// Read access to the state of one watch. Clones share the state.
@@ -52,7 +52,7 @@ pub enum Restart {
     Silent,
     /// The resourceVersion has expired, or the server has not reached it. All objects are listed again.
     Expired,
-    /// The permission is missing.
+    /// The permission to list or watch is missing.
     Forbidden,
     /// The server responded with another error.
     Refused,
@@ -227,8 +227,8 @@ impl Handle {
         Arc::clone(&self.shared.resource)
     }
 
-    /// Returns whether the cached view is current. A list must be complete, the watch must be open or have been closed
-    /// for less than `down`, and the last event must be younger than `silence`.
+    /// Returns whether the cached view is current. A list must be complete, the last event must be younger than
+    /// `silence`, and an interruption must be shorter than `down`.
     pub fn is_current(&self, down: Duration, silence: Duration) -> bool {
         let inner = self.shared.inner.lock();
         self.is_synced()

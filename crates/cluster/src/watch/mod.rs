@@ -1,6 +1,6 @@
 //! The list and watch loop of a resource. The loop updates a [`Sink`] and recovers from every failure of the server.
 //!
-//! Invariants:
+//! The loop has the following invariants:
 //! - The sink keeps its previous view until the next list is complete, from [`Sink::start`] to [`Sink::done`].
 //! - An object that cannot be decoded is logged and skipped. It does not end the watch.
 //! - The waits between consecutive failures grow.
@@ -51,7 +51,7 @@ const GRACE: Duration = Duration::from_secs(15);
 /// longer silence the connection may be lost, so the loop opens another watch, and the cached view is not current.
 pub const MAX_SILENCE: Duration = Duration::from_secs(90);
 
-/// The receiver of the objects. No method may block.
+/// The receiver of the objects of a watch. No method may block.
 pub trait Sink<T>: Send {
     /// Starts a list. The objects applied until [`Sink::done`] replace the previous view. If the list restarts, `start`
     /// is called again without `done`.
@@ -172,6 +172,20 @@ where
         Call::get(segments).about(&*self.handle.resource(), "")
     }
 
+    /// Returns the request of a watch after `resource_version`, or of a streaming list if it is `None`.
+    fn watch_call(&self, resource_version: Option<&str>, length: Duration) -> Call {
+        let if_streaming = |value| if resource_version.is_none() { value } else { "" };
+        self.call()
+            .query("allowWatchBookmarks", "true")
+            .query("labelSelector", self.intake.watched.labels())
+            .query("resourceVersion", resource_version.unwrap_or_default())
+            .query("resourceVersionMatch", if_streaming("NotOlderThan"))
+            .query("sendInitialEvents", if_streaming("true"))
+            .query("timeoutSeconds", &length.as_secs().to_string())
+            .query("watch", "true")
+            .within(OPEN_TIMEOUT)
+    }
+
     async fn page(&mut self, next: &str) -> Outcome {
         if next.is_empty() {
             self.start_list();
@@ -225,16 +239,8 @@ where
     /// Reads all objects as the initial events of a watch, then follows the changes.
     async fn stream(&mut self) -> Outcome {
         self.start_list();
-        let seconds = self.watch_length();
-        let call = self
-            .call()
-            .query("allowWatchBookmarks", "true")
-            .query("labelSelector", self.intake.watched.labels())
-            .query("resourceVersionMatch", "NotOlderThan")
-            .query("sendInitialEvents", "true")
-            .query("timeoutSeconds", &seconds.as_secs().to_string())
-            .query("watch", "true")
-            .within(OPEN_TIMEOUT);
+        let length = self.watch_length();
+        let call = self.watch_call(None, length);
         let opened = Instant::now();
         let answer = match self.client.open(&call).await {
             Ok(answer) => answer,
@@ -269,7 +275,7 @@ where
                 Ok(Line::InitialEventsEnd { resource_version }) => {
                     self.listed();
                     self.machine.step(Outcome::Listed { resource_version });
-                    return self.read(lines, opened, seconds).await;
+                    return self.read(lines, opened, length).await;
                 }
                 Ok(Line::Event { .. } | Line::Skipped) => {}
                 Err(error) if refuses_streaming(&error) => return Outcome::StreamingUnsupported,
@@ -280,20 +286,13 @@ where
 
     /// Follows the changes after a resourceVersion.
     async fn follow(&mut self, resource_version: &str) -> Outcome {
-        let seconds = self.watch_length();
-        let call = self
-            .call()
-            .query("allowWatchBookmarks", "true")
-            .query("labelSelector", self.intake.watched.labels())
-            .query("resourceVersion", resource_version)
-            .query("timeoutSeconds", &seconds.as_secs().to_string())
-            .query("watch", "true")
-            .within(OPEN_TIMEOUT);
+        let length = self.watch_length();
+        let call = self.watch_call(Some(resource_version), length);
         let opened = Instant::now();
         match self.client.open(&call).await {
             Ok(answer) => {
                 self.handle.resumed();
-                self.read(Lines::new(answer.into_body(), MAX_LINE), opened, seconds).await
+                self.read(Lines::new(answer.into_body(), MAX_LINE), opened, length).await
             }
             Err(error) => self.failed(&error),
         }

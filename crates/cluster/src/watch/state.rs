@@ -61,7 +61,7 @@ pub(super) enum Outcome {
     Ended {
         /// The duration of the watch.
         lasted: Duration,
-        /// The number of events received.
+        /// The number of received events.
         events: u64,
     },
     /// No event and no bookmark arrived within [`Machine::max_silence`].
@@ -71,8 +71,8 @@ pub(super) enum Outcome {
     },
     /// The server does not support streaming lists, or ignores the parameters.
     StreamingUnsupported,
-    /// The resourceVersion or the continue token has expired (410) or was refused (400), or the server has not reached
-    /// the resourceVersion after a restore of etcd.
+    /// The resourceVersion or the continue token has expired (410) or was refused (400). Or the server has not reached
+    /// the resourceVersion, as after a restore of etcd.
     Expired {
         /// Time since the last complete list. `None` while a list is read.
         view_age: Option<Duration>,

@@ -11,7 +11,7 @@ fn error(text: &str) -> QueryError {
     QueryError::new(MetricFailureClass::Other, text)
 }
 
-/// A circuit that is driven step by step.
+/// A circuit with a start time, for steps at given milliseconds.
 struct Steps {
     circuit: Circuit<Query, QueryError>,
     start: Instant,
@@ -159,7 +159,7 @@ async fn open(breaker: &Breaker<Query, QueryError>, names: &[&str]) {
 
 #[tokio::test(start_paused = true)]
 async fn query_waits_for_an_attempt_and_proceeds_if_it_succeeds() {
-    let breaker = Breaker::new();
+    let breaker = Breaker::default();
     open(&breaker, &["a", "b", "c"]).await;
     tokio::time::advance(PROBE).await;
     let (a, b, c) = (query("a"), query("b"), query("c"));
@@ -174,7 +174,7 @@ async fn query_waits_for_an_attempt_and_proceeds_if_it_succeeds() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_wait_ends_with_the_attempt_or_after_a_second() {
-    let breaker = Breaker::new();
+    let breaker = Breaker::default();
     open(&breaker, &["a", "b"]).await;
     let (a, b) = (query("a"), query("b"));
     for abandoned in [true, false] {
@@ -195,7 +195,7 @@ async fn failed_wait_ends_with_the_attempt_or_after_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn queued_query_fails_at_start_when_the_circuit_opened_meanwhile() {
-    let breaker = Breaker::new();
+    let breaker = Breaker::default();
     let (a, new) = (query("a"), query("new"));
     let (mut queued, mut first) = (breaker.enter(&a).await.unwrap(), breaker.enter(&new).await.unwrap());
     open(&breaker, &["a"]).await;

@@ -32,9 +32,9 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Options of sharing.
 #[derive(Debug, Clone)]
 pub struct Sharing {
-    /// `--metric-snapshot-age`: the maximum time between the request of a shared response and the query.
+    /// `--metric-snapshot-age`: the maximum time from the request of a shared response to the query.
     pub age: Duration,
-    /// The interval between two queries of an HPA: the sync period.
+    /// The sync period, which is the interval between two queries of an HPA.
     pub period: Duration,
     /// Provides the number of pods per namespace.
     pub pods: Arc<dyn NamespacePods>,
@@ -54,7 +54,7 @@ pub(super) struct Shares {
     /// The lists of all pods of a namespace.
     snapshots: Flights<Arc<str>, Arc<Snapshot>, MissingSnapshot>,
     choices: Mutex<BTreeMap<Arc<str>, Choice>>,
-    /// Whether an eviction task is running.
+    /// Whether the eviction task is running.
     sweeping: AtomicBool,
 }
 
@@ -217,14 +217,13 @@ impl Shares {
     }
 }
 
-/// The fixed cost of a request, in bytes of response.
+/// The fixed cost of a request, as the number of response bytes with the same cost.
 ///
 /// A list passes the API server and metrics-server, with authentication, authorization, two TLS connections and the
-/// lookup of pods. On a kube-apiserver v1.37.1 with an aggregated API, a list costs the API server 0.9 to 1.9 ms of
-/// CPU, plus 1.5 ns for each byte. Decoding costs the controller 1.5 ns per byte. The cost in metrics-server was not
-/// measured. If the server needs 10 ns per byte for producing and encoding, as Go's encoder does, one request costs as
-/// much as 70 to 140 thousand bytes. The constant is close to the lower bound, because a list of too many pods costs
-/// more than it saves.
+/// lookup of pods. On a kube-apiserver v1.37.1 with an aggregated API, a list costs 0.9 to 1.9 ms of CPU time, plus 1.5
+/// ns per byte. Decoding costs the controller 1.5 ns per byte. The cost in metrics-server was not measured. Go's
+/// encoder needs about 10 ns per byte. At this rate, one request costs the same as 70 to 140 thousand bytes. The
+/// constant is close to the lower bound, because a list of too many pods costs more than it saves.
 const REQUEST: u64 = 64 << 10;
 
 /// The assumed size of a pod before the first list, in bytes. An item with two containers and four labels has 449
@@ -316,8 +315,8 @@ impl Choice {
             self.namespace.requests += 1;
             self.namespace.bytes = self.namespace.bytes.saturating_add(whole);
         }
-        // The costs are compared at every query and not only at the end of a period, because the mode matters most when
-        // the queries of many HPAs start together.
+        // The costs are compared at every query, because the mode matters most when the queries of many HPAs start
+        // together.
         if self.namespace.is_clearly_below(self.selectors) {
             self.mode = ListMode::Namespace;
         }

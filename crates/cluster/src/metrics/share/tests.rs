@@ -16,7 +16,7 @@ use fake_cluster::{Cluster, FaultAction, FaultRule, Status};
 const AGE: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// The same number of pods in every namespace.
+/// Reports the same number of pods for every namespace.
 #[derive(Debug)]
 struct Pods(AtomicUsize);
 
@@ -221,7 +221,7 @@ async fn shared_failure_reads_like_a_separate_one() {
         // error leads to a list per HPA.
         let attempts = if fault == FaultAction::Close { 11 } else { 1 };
         assert_eq!(lists, if is_of_api { attempts } else { 3 }, "{fault:?}");
-        // Failures are not kept.
+        // Errors are not shared with later queries.
         world.cluster.faults().clear();
         assert!(world.ask(&queries).await.iter().all(Result::is_ok), "{fault:?}");
     }

@@ -187,8 +187,8 @@ impl Reader {
     }
 }
 
-/// Returns the milli-units and the format of an amount in a common form: a whole number of at most 18 digits, with a
-/// usual suffix or none. `None` for any other text, and if the result is out of range.
+/// Returns the milli-units and the format of an amount in a common form. This form is a whole number of at most 18
+/// digits, with a common suffix or no suffix. `None` for any other text, and if the result is out of range.
 pub(super) fn plain_amount(text: &str) -> Option<(i64, Format)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, suffix) = text.split_at_checked(digits).filter(|_| (1..=18).contains(&digits))?;

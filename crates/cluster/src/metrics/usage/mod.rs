@@ -1,5 +1,5 @@
-//! The pod usage of a namespace from metrics.k8s.io in compact form, the selection of pods from it, and a fast decoder
-//! for items in Go's output form.
+//! The pod usage of a namespace from metrics.k8s.io in compact form, and the selection of pods from it. Also a fast
+//! decoder of items in Go's output form.
 //!
 //! A pod takes about 90 bytes in addition to its name. Labels are kept in their JSON form, once for all pods with equal
 //! labels. Only snapshots from which pods are selected keep labels.
@@ -38,7 +38,7 @@ pub struct Snapshot {
     /// The names of containers and resources.
     words: Vec<Arc<str>>,
     label_sets: Vec<Box<str>>,
-    /// The label sets that contain a label, by the label's hash. Sorted.
+    /// Sorted pairs of the hash of a label and the index of a label set that contains the label.
     by_label: Vec<(u64, u32)>,
     /// The total length of the items, in bytes.
     bytes: usize,
@@ -187,7 +187,7 @@ impl<'a> Labels<'a> {
 
 impl selector::Labels for Labels<'_> {
     fn value(&self, key: &str) -> Option<&str> {
-        // The last of several equal keys wins, as in Go.
+        // As in Go, the last of several equal keys wins.
         self.0.0.iter().rev().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
     }
 }
@@ -362,8 +362,8 @@ fn call(namespace: &str, selector: &str) -> Call {
         .about("pods.metrics.k8s.io", "")
 }
 
-/// Rewrites the error of a request for all pods of a namespace into the error of a request for the selected pods,
-/// because the text contains the URL. `None` if the message does not start with the URL of the request.
+/// Replaces the URL in the error of a request for all pods of a namespace by the URL of a request for the selected
+/// pods. `None` if the message does not start with the URL of the request.
 pub(super) fn with_requested_url(message: &str, namespace: &str, selector: &str) -> Option<String> {
     let (all_pods, selected_pods) = (call(namespace, ""), call(namespace, selector));
     let (url, rest) = message.strip_prefix("Get \"")?.split_once('"')?;
