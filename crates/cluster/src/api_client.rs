@@ -169,9 +169,9 @@ impl Client {
                 if read > call.limit {
                     return Err(ApiError::TooLarge { limit: call.limit });
                 }
-                scanner.push(&piece, &mut item).map_err(ApiError::Decode)?;
+                scanner.push(&piece, &mut item)?;
             }
-            scanner.finish().map_err(ApiError::Decode)
+            Ok(scanner.finish()?)
         })
         .await
     }

@@ -186,7 +186,7 @@ impl Call {
         self
     }
 
-    /// Records the send time in `sent`. The wait for a token ends before the send time.
+    /// Makes the client record the send time in `sent`, after the wait for a token.
     #[must_use]
     pub(super) fn recording(mut self, sent: &SentTime) -> Self {
         self.sent = sent.clone();

@@ -44,8 +44,8 @@ pub struct ClientOptions {
     pub observer: Option<Arc<dyn RequestObserver>>,
     /// The time limits of a credential plugin.
     pub plugin_limits: PluginLimits,
-    /// The ServiceAccount that the controller acts as. Then only the requests for the Lease, for reviews, and for the
-    /// creation and the tokens of this ServiceAccount use the configured credentials.
+    /// The ServiceAccount that the controller acts as. If set, only the requests for the Lease, for reviews, and for
+    /// the creation and the tokens of this ServiceAccount use the configured credentials.
     pub service_account: Option<ServiceAccount>,
 }
 

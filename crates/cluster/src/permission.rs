@@ -232,13 +232,6 @@ pub async fn token(client: &Client, token: &str, audience: Option<&str>) -> Resu
 
 /// Returns the decision of the API server's authorizers about `action` of `user`.
 pub async fn access(client: &Client, user: &User, action: &Action) -> Result<Verdict, ApiError> {
-    let review = SubjectAccessReview { spec: access_spec(user, action), ..SubjectAccessReview::default() };
-    let review =
-        client.within(REVIEW_TIMEOUT).cluster_scoped().create(&PostParams::default(), &review).await?;
-    Ok(review.status.unwrap_or_default())
-}
-
-fn access_spec(user: &User, action: &Action) -> SubjectAccessReviewSpec {
     let User { name, groups, uid, extra } = user.clone();
     let mut spec = SubjectAccessReviewSpec {
         user: Some(name),
@@ -263,5 +256,8 @@ fn access_spec(user: &User, action: &Action) -> SubjectAccessReviewSpec {
             spec.non_resource_attributes = Some(NonResourceAttributes { path: Some(path), verb: Some(verb) });
         }
     }
-    spec
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let review =
+        client.within(REVIEW_TIMEOUT).cluster_scoped().create(&PostParams::default(), &review).await?;
+    Ok(review.status.unwrap_or_default())
 }

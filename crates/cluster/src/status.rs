@@ -102,22 +102,13 @@ impl Statuses {
         status: &Status,
     ) -> Result<String, ApiError> {
         let body = target.body(status)?;
-        let path = [
-            "apis",
-            "autoscaling",
-            "v2",
-            "namespaces",
-            target.namespace,
-            "horizontalpodautoscalers",
-            target.name,
-            "status",
-        ];
+        let path = collection(target.namespace).into_iter().chain([target.name, "status"]);
         let call = Call::send(Method::PUT, path, "application/json", body)
             .query("fieldManager", &self.field_manager)
             .about("horizontalpodautoscalers.autoscaling", target.name)
             .subresource("status");
         let answer = self.client.bytes_in(turn, &call).await?;
-        Ok(meta(&answer).map_err(ApiError::Decode)?.resource_version)
+        Ok(meta(&answer)?.resource_version)
     }
 
     /// Reads the current HPA after a status write that failed or has an unknown outcome. `None` if the HPA was deleted.
@@ -134,13 +125,16 @@ pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option
         #[serde(borrow, default)]
         items: Vec<&'a RawValue>,
     }
-    let path = ["apis", "autoscaling", "v2", "namespaces", namespace, "horizontalpodautoscalers"];
-    let call = Call::get(path)
+    let call = Call::get(collection(namespace))
         .query("fieldSelector", &format!("metadata.name={name}"))
         .about("horizontalpodautoscalers.autoscaling", "")
         .within(READ);
     let bytes = client.bytes(&call).await?;
     let list: List<'_> = serde_json::from_slice(&bytes).map_err(|error| ApiError::Decode(error.into()))?;
     let first = list.items.first().map(|item| hpa(item.get().as_bytes()));
-    first.transpose().map_err(ApiError::Decode)
+    Ok(first.transpose()?)
+}
+
+fn collection(namespace: &str) -> [&str; 6] {
+    ["apis", "autoscaling", "v2", "namespaces", namespace, "horizontalpodautoscalers"]
 }

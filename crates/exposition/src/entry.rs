@@ -300,20 +300,23 @@ impl Parser<'_, '_, '_> {
 
     /// Reads the value, the timestamp and the exemplar of a series.
     fn value(&mut self, name: Span, series: Span, token: Token) -> Result<Entry, Failure> {
-        let value = self.number(token)?;
-        let mut timestamp = None;
-        let mut token = self.lexer.token()?;
-        if token == Token::Timestamp {
-            timestamp = Some(self.timestamp()?);
-            token = self.lexer.token()?;
-        }
-        match token {
+        let (value, timestamp, next) = self.value_and_timestamp(token)?;
+        match next {
             Token::LineBreak => {}
             Token::Comment => self.exemplar()?,
             Token::End => return Err(SyntaxError::MissingEof.into()),
             _ => return Err(SyntaxError::LineEnd.into()),
         }
         Ok(Entry::Series { name, series, value, timestamp })
+    }
+
+    /// Reads a value and an optional timestamp. Also returns the next token.
+    fn value_and_timestamp(&mut self, token: Token) -> Result<(f64, Option<i64>, Token), Failure> {
+        let value = self.number(token)?;
+        match self.lexer.token()? {
+            Token::Timestamp => Ok((value, Some(self.timestamp()?), self.lexer.token()?)),
+            next => Ok((value, None, next)),
+        }
     }
 
     fn timestamp(&mut self) -> Result<i64, Failure> {
@@ -336,13 +339,7 @@ impl Parser<'_, '_, '_> {
         self.labels(Some(none))?;
         self.labels.truncate(kept);
         let token = self.lexer.token()?;
-        self.number(token)?;
-        let mut token = self.lexer.token()?;
-        if token == Token::Timestamp {
-            self.timestamp()?;
-            token = self.lexer.token()?;
-        }
-        match token {
+        match self.value_and_timestamp(token)?.2 {
             Token::LineBreak => Ok(()),
             Token::End => Err(SyntaxError::MissingEof.into()),
             _ => Err(SyntaxError::LineEnd.into()),

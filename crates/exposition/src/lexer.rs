@@ -95,6 +95,10 @@ impl<'a> Lexer<'a> {
     /// Reads the next token. Skips blanks in the format of Prometheus.
     pub(crate) fn token(&mut self) -> Lexed {
         loop {
+            self.start = self.at;
+            if self.at >= self.bytes.len() {
+                return if self.complete { Ok(Token::End) } else { Err(Incomplete) };
+            }
             let token = match self.format {
                 Format::Prometheus => self.prometheus()?,
                 Format::OpenMetrics => self.openmetrics()?,
@@ -199,10 +203,6 @@ impl<'a> Lexer<'a> {
     }
 
     fn prometheus(&mut self) -> Lexed {
-        self.start = self.at;
-        if self.at >= self.bytes.len() {
-            return if self.complete { Ok(Token::End) } else { Err(Incomplete) };
-        }
         let byte = self.current()?;
         if is_blank(byte) && self.state != State::MetadataText {
             return self.blank();
@@ -296,10 +296,6 @@ impl<'a> Lexer<'a> {
     }
 
     fn openmetrics(&mut self) -> Lexed {
-        self.start = self.at;
-        if self.at >= self.bytes.len() {
-            return if self.complete { Ok(Token::End) } else { Err(Incomplete) };
-        }
         match (self.state, self.current()?) {
             (State::Start, b'#') => {
                 if self.advance()? != b' ' {

@@ -90,7 +90,7 @@ impl Account {
         };
         let now = Instant::now();
         match current.filter(|token| now < token.expires) {
-            Some(token) if now < token.renew || self.is_pausing(now) => Ok(token),
+            Some(token) if now < token.renew || self.failed_within(PAUSE, now).is_some() => Ok(token),
             Some(token) => {
                 if self.turn.try_lock().is_ok() {
                     // If the task panics, the next request starts another refresh.
@@ -99,7 +99,7 @@ impl Account {
                 Ok(token)
             }
             None => {
-                if let Some(error) = self.just_failed(now) {
+                if let Some(error) = self.failed_within(RETRY, now) {
                     return Err(CredentialError::Account(error));
                 }
                 // The attempt runs in a separate task, so that the next caller can use its result if this caller is
@@ -122,13 +122,9 @@ impl Account {
         }
     }
 
-    fn is_pausing(&self, now: Instant) -> bool {
-        self.state.lock().failed.as_ref().is_some_and(|(at, _)| now < *at + PAUSE)
-    }
-
-    /// Returns the error of the last attempt, if the attempt failed less than [`RETRY`] ago.
-    fn just_failed(&self, now: Instant) -> Option<AccountError> {
-        self.state.lock().failed.as_ref().filter(|(at, _)| now < *at + RETRY).map(|(_, error)| error.clone())
+    /// Returns the error of the last attempt, if the attempt failed less than `time` ago.
+    fn failed_within(&self, time: Duration, now: Instant) -> Option<AccountError> {
+        self.state.lock().failed.as_ref().filter(|(at, _)| now < *at + time).map(|(_, error)| error.clone())
     }
 
     /// Requests a token. If another attempt has completed since `attempts_before` was read, returns the result of that

@@ -275,6 +275,12 @@ impl ApiError {
     }
 }
 
+impl From<DecodeError> for ApiError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
 /// Returns client-go's reason and text for an error response that is not a Status.
 fn generic(call: &Call, code: u16, text: String) -> (&'static str, String) {
     let (reason, mut message) = match code {
@@ -352,7 +358,7 @@ struct Cause {
 }
 
 impl Status {
-    /// Returns whether the Status reports a failure. Old servers omit the kind.
+    /// Returns whether the Status reports a failure. Early versions of the API server omit the kind.
     pub(super) fn is_failure(&self) -> bool {
         (self.kind.is_empty() || self.kind == "Status") && self.result == "Failure"
     }

@@ -18,7 +18,7 @@ use crate::cache::Lru;
 pub(super) const CACHE: usize = 4096;
 /// The number of different messages of one object, type and reason from which on they are combined into one event.
 const MAX_SIMILAR: usize = 10;
-/// Maximum time between similar messages. After a longer pause, their number starts at zero.
+/// Maximum time between similar messages. After a longer pause, the count of different messages restarts.
 const SIMILAR_FOR: Duration = Duration::from_mins(10);
 /// Maximum burst of events per object and type.
 const BURST: f64 = 25.0;

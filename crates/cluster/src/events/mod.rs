@@ -5,7 +5,7 @@ mod sender;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use autoscaling::event::EventIntent;
@@ -102,11 +102,7 @@ pub struct EventStats {
 
 #[derive(Debug, Default)]
 struct Counters {
-    sent: AtomicU64,
-    spam: AtomicU64,
-    overflow: AtomicU64,
-    failed: AtomicU64,
-    refused: AtomicU64,
+    stats: Mutex<EventStats>,
     /// The number of queued events.
     queued: AtomicUsize,
     /// The total size of the queued messages, in bytes.
@@ -191,7 +187,7 @@ impl Recorder {
         let size = intent.message.len();
         let object = target.object();
         if !self.counters.add_waiting(&object) {
-            self.counters.overflow.fetch_add(1, Ordering::Relaxed);
+            self.counters.stats.lock().overflow += 1;
             tracing::debug!(
                 namespace = &*target.namespace,
                 name = &*target.name,
@@ -207,7 +203,7 @@ impl Recorder {
             self.counters.queued.fetch_sub(1, Ordering::Relaxed);
             self.counters.waiting.fetch_sub(size, Ordering::Relaxed);
             self.counters.remove_waiting(&object);
-            self.counters.overflow.fetch_add(1, Ordering::Relaxed);
+            self.counters.stats.lock().overflow += 1;
             tracing::debug!("dropped an event: the queue is full");
         }
     }
@@ -235,13 +231,6 @@ impl Recorder {
 
     /// Returns the results of all events so far.
     pub fn stats(&self) -> EventStats {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        EventStats {
-            sent: read(&self.counters.sent),
-            spam: read(&self.counters.spam),
-            overflow: read(&self.counters.overflow),
-            failed: read(&self.counters.failed),
-            refused: read(&self.counters.refused),
-        }
+        *self.counters.stats.lock()
     }
 }

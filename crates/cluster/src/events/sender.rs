@@ -170,7 +170,7 @@ impl Sender {
         if gate.and_then(|gate| gate.refusal()) == Some(Refusal::TakeOver)
             || permit.as_ref().is_some_and(|permit| !permit.0.may_write())
         {
-            self.counters.refused.fetch_add(1, Ordering::Relaxed);
+            self.counters.stats.lock().refused += 1;
             return None;
         }
         let (last_name, part) = (&mut self.last_name, self.delivery.options.name_part);
@@ -184,7 +184,7 @@ impl Sender {
         self.count_remembered();
         match verdict {
             Verdict::Drop => {
-                self.counters.spam.fetch_add(1, Ordering::Relaxed);
+                self.counters.stats.lock().spam += 1;
                 None
             }
             Verdict::Create(event) => Some((true, event, permit)),
@@ -196,9 +196,9 @@ impl Sender {
         let Delivered { number, namespace, result, target, reason } = delivered;
         self.busy.remove(&namespace);
         self.unfinished.remove(&number);
-        let counter = match result {
-            Ok(()) => &self.counters.sent,
-            Err(error) if error.is_refused() => &self.counters.refused,
+        match result {
+            Ok(()) => self.counters.stats.lock().sent += 1,
+            Err(error) if error.is_refused() => self.counters.stats.lock().refused += 1,
             Err(error) => {
                 let quiet = error.is_namespace_terminating() || error.is_not_found();
                 if quiet {
@@ -209,10 +209,9 @@ impl Sender {
                         "failed to send an event, dropping it"
                     );
                 }
-                &self.counters.failed
+                self.counters.stats.lock().failed += 1;
             }
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -75,7 +75,7 @@ impl Scales {
         namespace: &str,
         name: &str,
     ) -> Result<ScaleObject, ApiError> {
-        decode(&self.client.bytes_in(turn, &get_call(mapping, namespace, name)).await?)
+        Ok(decode(&self.client.bytes_in(turn, &get_call(mapping, namespace, name)).await?)?)
     }
 
     /// Reads the Scale of an object after the response to a write was lost, with a short timeout.
@@ -87,7 +87,7 @@ impl Scales {
         name: &str,
     ) -> Result<ScaleObject, ApiError> {
         let call = get_call(mapping, namespace, name).within(READ_BACK);
-        decode(&self.client.bytes_in(turn, &call).await?)
+        Ok(decode(&self.client.bytes_in(turn, &call).await?)?)
     }
 
     /// Writes `scale`, a Scale from an earlier read with a changed `spec_replicas`, in the `scale_version` of
@@ -105,7 +105,7 @@ impl Scales {
             .query("fieldManager", &self.field_manager)
             .about(mapping.resource.as_str(), name)
             .subresource("scale");
-        decode(&self.client.bytes_in(turn, &call).await?)
+        Ok(decode(&self.client.bytes_in(turn, &call).await?)?)
     }
 }
 
@@ -176,11 +176,7 @@ struct Body<'a, S> {
 }
 
 /// Decodes a response of a scale subresource.
-fn decode(body: &[u8]) -> Result<ScaleObject, ApiError> {
-    read(body).map_err(ApiError::Decode)
-}
-
-fn read(body: &[u8]) -> Result<ScaleObject, DecodeError> {
+fn decode(body: &[u8]) -> Result<ScaleObject, DecodeError> {
     let TypeMeta { kind, api_version } = serde_json::from_slice(body)?;
     if kind == "Scale" && api_version == SCALE_VERSION {
         let wire: Wire<'_, Status> = serde_json::from_slice(body)?;

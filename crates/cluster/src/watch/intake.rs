@@ -120,7 +120,7 @@ where
     }
 
     pub(crate) fn line(&mut self, line: &BytesMut) -> Result<Line, ApiError> {
-        let event = decode::watch_event(line).map_err(ApiError::Decode)?;
+        let event = decode::watch_event(line)?;
         if &*event.kind == "ERROR" {
             return Err(match serde_json::from_slice::<Status>(event.object) {
                 Ok(status) => status.into_error(500, None),

@@ -130,8 +130,8 @@ impl Shares {
             Ok(snapshot) => {
                 let usage = snapshot.select(&selector);
                 self.with_choice(namespace, |choice| choice.answered(snapshot.bytes_of(usage.len())));
-                // An HPA without any sample is rare. The result would also be empty if the server did not select by the
-                // labels in the list, so the query is sent separately.
+                // An empty result is rare. The server may select by labels other than those in the list, so the query
+                // is sent separately.
                 let doubtful = usage.is_empty() && !snapshot.is_empty();
                 (!doubtful).then_some(Ok(Answer::Resource(usage)))
             }

@@ -79,9 +79,9 @@ impl Snapshot {
     pub fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, ApiError> {
         let (mut scanner, mut reader) = (ItemScanner::default(), Reader::with_labels());
         for piece in pieces {
-            scanner.push(piece, |item| reader.item(item)).map_err(ApiError::Decode)?;
+            scanner.push(piece, |item| reader.item(item))?;
         }
-        values::check_kind(scanner.finish().map_err(ApiError::Decode)?, KIND)?;
+        values::check_kind(scanner.finish()?, KIND)?;
         Ok(reader.finish())
     }
 
@@ -245,7 +245,7 @@ fn plain_item<'a>(text: &'a str, reader: &mut Reader) -> Option<Item<'a>> {
             "window" => item.window = Some(cursor.string()?),
             "containers" if !containers => {
                 containers = true;
-                cursor.list(|cursor| container(cursor, reader))?;
+                cursor.sequence(*b"[]", |cursor| container(cursor, reader))?;
             }
             "metadata" | "containers" => return None,
             _ => cursor.skip()?,
@@ -280,30 +280,27 @@ impl<'a> Cursor<'a> {
 
     /// Reads an object. Calls `member` with each key.
     fn object(&mut self, mut member: impl FnMut(&'a str, &mut Self) -> Option<()>) -> Option<()> {
-        self.eat(b'{')?;
-        if self.eat(b'}').is_some() {
-            return Some(());
-        }
-        loop {
-            let key = self.string()?;
-            self.eat(b':')?;
-            member(key, self)?;
-            if self.eat(b',').is_none() {
-                return self.eat(b'}');
-            }
-        }
+        self.sequence(*b"{}", |cursor| {
+            let key = cursor.string()?;
+            cursor.eat(b':')?;
+            member(key, cursor)
+        })
     }
 
-    /// Reads a list. Calls `element` at each element.
-    fn list(&mut self, mut element: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
-        self.eat(b'[')?;
-        if self.eat(b']').is_some() {
+    /// Reads the parts of an object or a list, which are separated by commas.
+    fn sequence(
+        &mut self,
+        [start, end]: [u8; 2],
+        mut part: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
+        self.eat(start)?;
+        if self.eat(end).is_some() {
             return Some(());
         }
         loop {
-            element(self)?;
+            part(self)?;
             if self.eat(b',').is_none() {
-                return self.eat(b']');
+                return self.eat(end);
             }
         }
     }
