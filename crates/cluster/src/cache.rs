@@ -43,7 +43,8 @@ impl<T, E> Default for CachedFetch<T, E> {
 }
 
 impl<T: Clone, E: Clone> CachedFetch<T, E> {
-    /// Returns the cached value if it is younger than `life`. Otherwise fetches a value, or waits for the fetch in flight.
+    /// Returns the cached value if its age is below `life`. Otherwise fetches a value, or waits for the fetch in
+    /// flight.
     pub(super) async fn get(
         &self,
         life: Duration,
@@ -82,7 +83,7 @@ impl<T: Clone, E: Clone> CachedFetch<T, E> {
         }
     }
 
-    /// Returns the cached value, of any age, while a fetch is in flight or if the last fetch failed less than `pause` ago.
+    /// Returns the cached value, of any age, while a fetch is in flight, or less than `pause` after a failed fetch.
     pub(super) fn meanwhile(&self, pause: Duration) -> Option<T> {
         let state = self.state.lock();
         let paused = state.failed.as_ref().is_some_and(|(at, _)| at.elapsed() < pause);

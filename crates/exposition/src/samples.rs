@@ -133,8 +133,8 @@ impl Found {
 /// A hash of a set of labels. The order of the labels is irrelevant. As in Prometheus, a label with an empty value is
 /// equivalent to a missing label.
 ///
-/// The hash replaces the labels, which may be 64 KiB for each series. By default, a scrape keeps 1,000 series per
-/// selector. The probability of equal hashes of two of these series is 1,000² / 2¹²⁹, less than 2 in 10³³. Such a
+/// The hash replaces the labels, which may be 64 KiB for each series. A scrape keeps 1,000 series per selector by
+/// default. The probability of equal hashes of two of these series is 1,000² / 2¹²⁹, less than 2 in 10³³. Such a
 /// collision would invalidate the samples of one selector, or one rate, of one pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelsHash([u64; 2]);

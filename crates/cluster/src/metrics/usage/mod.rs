@@ -206,8 +206,7 @@ fn index(position: u32) -> usize {
     usize::try_from(position).unwrap_or(usize::MAX)
 }
 
-/// The unread part of an item. Accepts only Go's output form, without spaces between tokens and without escapes in
-/// strings.
+/// The unread part of an item. Accepts only Go's output form, with no spaces between tokens and no escapes in strings.
 struct Cursor<'a> {
     rest: &'a str,
 }
