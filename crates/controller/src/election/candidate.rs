@@ -1,6 +1,5 @@
 //! Runs a candidate: acquires, renews and releases the Lease.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +7,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::leases::{LeaseWatch, Leases};
+use super::leases::{Lease, LeaseWatch, Leases};
 use super::machine::{Action, Elector, Input, Outcome};
-use super::record::Lease;
-use super::state::{CandidateExit, Holder, LeaderState, LeaseLife, LostReason};
-use super::{Heartbeat, JITTER, Timing};
+use super::{CandidateExit, Heartbeat, Holder, JITTER, LeaderState, LeaseLife, LostReason, Timing};
 use clock::{Jitter, SharedClock};
 use cluster::error::ApiError;
 use cluster::gate::Gate;
@@ -40,6 +37,7 @@ pub struct Parts {
 }
 
 /// A candidate of the election.
+#[derive(Debug)]
 pub struct Candidate {
     parts: Parts,
     elector: Elector,
@@ -50,19 +48,13 @@ pub struct Candidate {
     life: LeaseLife,
 }
 
-impl fmt::Debug for Candidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Candidate").field("elector", &self.elector).finish_non_exhaustive()
-    }
-}
-
 impl Candidate {
     /// Creates a candidate and its state. Closes the gate until the candidate leads.
     pub fn new(parts: Parts) -> (Self, watch::Receiver<LeaderState>) {
         parts.gate.leads_until(Instant::now());
         let elector = Elector::new(parts.identity.as_str(), parts.timing.lease);
         let (leader_state, receiver) = watch::channel(LeaderState::Standby(None));
-        // A standby retries within this time.
+        // A standby retries to acquire the Lease within this time.
         let life = LeaseLife::new(parts.timing.retry.mul_f64(1.0 + JITTER));
         (Self { parts, elector, leader_state, watching: None, watch_delivers: true, life }, receiver)
     }
@@ -99,7 +91,7 @@ impl Candidate {
             let known = self.elector.lease().cloned();
             let (outcome, started) = self.attempt().await;
             if !std::mem::take(&mut self.watch_delivers) && known.as_ref() != self.elector.lease() {
-                // The leader renews more often than standbys read. A hung watch would delay the next leader.
+                // The watch did not deliver a change that the read found. A hanging watch would delay the next leader.
                 tracing::debug!(
                     lease = self.parts.leases.key(),
                     "replacing a watch that delivers no changes"

@@ -1,5 +1,5 @@
-//! One Lease of coordination.k8s.io for leader election: read, create, replace and watch, with a separate
-//! client.
+//! One Lease of coordination.k8s.io for leader election: its record, and its client, which reads, creates, replaces and
+//! watches it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use k8s_openapi::api::coordination::v1 as wire;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{self as wire, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
-use kube::api::{ObjectMeta, PostParams, WatchEvent, WatchParams};
+use kube::api::{PostParams, WatchEvent, WatchParams};
 use tokio::time::{Instant, timeout_at};
 
 use super::Peer;
-use super::record::{Lease, Record};
 use cluster::client::Client;
 use cluster::decode::DecodeError;
 use cluster::error::ApiError;
@@ -22,6 +23,104 @@ use cluster::typed;
 /// Seconds after which the server ends a watch. The client ends the watch after an additional grace period.
 const WATCH: u32 = 300;
 const GRACE: Duration = Duration::from_secs(15);
+
+/// `spec` of a Lease of coordination.k8s.io/v1, as leader election uses it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Record {
+    /// The holder. Empty after a release.
+    pub holder: String,
+    /// Seconds from the last renewal to the expiry.
+    pub lease_duration_seconds: i32,
+    /// Time at which the holder acquired the Lease.
+    pub acquire_time: Option<Timestamp>,
+    /// Time of the holder's last renewal, by the holder's clock. Other candidates must not rely on it.
+    pub renew_time: Option<Timestamp>,
+    /// Number of changes of the holder.
+    pub transitions: i32,
+}
+
+impl From<LeaseSpec> for Record {
+    fn from(spec: LeaseSpec) -> Self {
+        Self {
+            holder: spec.holder_identity.unwrap_or_default(),
+            lease_duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
+            acquire_time: spec.acquire_time.map(|time| time.0),
+            renew_time: spec.renew_time.map(|time| time.0),
+            transitions: spec.lease_transitions.unwrap_or_default(),
+        }
+    }
+}
+
+impl From<Record> for LeaseSpec {
+    fn from(record: Record) -> Self {
+        Self {
+            holder_identity: Some(record.holder),
+            lease_duration_seconds: Some(record.lease_duration_seconds),
+            acquire_time: record.acquire_time.map(MicroTime),
+            renew_time: record.renew_time.map(MicroTime),
+            lease_transitions: Some(record.transitions),
+            ..Self::default()
+        }
+    }
+}
+
+impl Record {
+    /// The lease duration.
+    pub fn length(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.lease_duration_seconds).unwrap_or(0))
+    }
+
+    /// Whether the Lease has a holder, expired or not.
+    pub fn is_held(&self) -> bool {
+        !self.holder.is_empty()
+    }
+}
+
+/// A record with the metadata of its object.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Lease {
+    /// The record.
+    pub record: Record,
+    /// `metadata` as received. A write sends it back. Its `resourceVersion` names the version that the write
+    /// replaces, so that only one of two concurrent writes succeeds.
+    pub metadata: ObjectMeta,
+}
+
+impl From<wire::Lease> for Lease {
+    fn from(lease: wire::Lease) -> Self {
+        Self { record: lease.spec.unwrap_or_default().into(), metadata: lease.metadata }
+    }
+}
+
+/// The annotation of a Lease with the address and port on which its holder serves.
+const SERVING_ADDRESS: &str = "concertina.dev/serving-address";
+/// The annotation of a Lease with the fingerprint of its holder's serving certificate.
+const SERVING_CERTIFICATE: &str = "concertina.dev/serving-certificate";
+
+impl Lease {
+    /// The serving address of the holder, from the annotations.
+    pub fn peer(&self) -> Option<Peer> {
+        let annotations = self.metadata.annotations.as_ref()?;
+        let address = annotations.get(SERVING_ADDRESS)?.parse().ok()?;
+        let certificate = annotations.get(SERVING_CERTIFICATE)?.parse().ok()?;
+        Some(Peer { address, certificate })
+    }
+
+    /// The metadata with the annotations of `peer`, or without them if it is `None`. Other annotations stay.
+    pub fn metadata_with(&self, peer: Option<Peer>) -> ObjectMeta {
+        let mut metadata = self.metadata.clone();
+        let mut annotations = metadata.annotations.take().unwrap_or_default();
+        if let Some(Peer { address, certificate }) = peer {
+            annotations.insert(SERVING_ADDRESS.to_owned(), address.to_string());
+            annotations.insert(SERVING_CERTIFICATE.to_owned(), certificate.to_string());
+        } else {
+            annotations.remove(SERVING_ADDRESS);
+            annotations.remove(SERVING_CERTIFICATE);
+        }
+        metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+        metadata
+    }
+}
 
 /// Returns the address of this replica for other replicas, if they can reach it.
 pub type Advertised = Arc<dyn Fn() -> Option<Peer> + Send + Sync>;
@@ -43,8 +142,8 @@ impl fmt::Debug for Leases {
 }
 
 impl Leases {
-    /// Creates a client of the Lease with the given name. `timeout` limits each request, so that a request
-    /// that hangs leaves time for another.
+    /// Creates a client of the Lease with the given name. `timeout` limits each request, so that there is time for another
+    /// request after one that hangs.
     pub fn new(client: &Client, namespace: &str, name: &str, timeout: Duration) -> Self {
         Self {
             client: client.within(timeout),
@@ -130,5 +229,67 @@ impl LeaseWatch {
                 WatchEvent::Error(_) => return Err(ended()),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use cluster::user::Fingerprint;
+
+    #[test]
+    fn record_is_serialized_like_client_go() {
+        let record = Record {
+            holder: "node-1_abc".to_owned(),
+            lease_duration_seconds: 15,
+            acquire_time: Some("2026-01-02T03:04:05Z".parse().unwrap()),
+            renew_time: Some("2026-01-02T03:04:05.123456789Z".parse().unwrap()),
+            transitions: 2,
+        };
+        assert_eq!(
+            serde_json::to_value(LeaseSpec::from(record)).unwrap(),
+            json!({
+                "holderIdentity": "node-1_abc",
+                "leaseDurationSeconds": 15,
+                "acquireTime": "2026-01-02T03:04:05.000000Z",
+                "renewTime": "2026-01-02T03:04:05.123456Z",
+                "leaseTransitions": 2,
+            })
+        );
+        let released = serde_json::to_value(LeaseSpec::from(Record::default())).unwrap();
+        assert_eq!(released, json!({"holderIdentity": "", "leaseDurationSeconds": 0, "leaseTransitions": 0}));
+    }
+
+    #[test]
+    fn metadata_contains_the_serving_address_and_keeps_other_annotations() {
+        let lease_with = |metadata| Lease { metadata, ..Lease::default() };
+        let parsed = |metadata| lease_with(serde_json::from_value(metadata).unwrap());
+        let mut peers = ["10.0.0.1:10257", "[fd00::1]:10257"].map(|address| Peer {
+            address: address.parse().unwrap(),
+            certificate: Fingerprint::from_der(address.as_bytes()),
+        });
+        let lease = parsed(json!({"annotations": {"a": "b"}, "name": "concertina", "resourceVersion": "7"}));
+        assert_eq!(lease.peer(), None);
+        for peer in peers {
+            let annotated = lease_with(lease.metadata_with(Some(peer)));
+            assert_eq!(annotated.peer(), Some(peer));
+            // The annotations are replaced, then removed.
+            peers.reverse();
+            assert_eq!(lease_with(annotated.metadata_with(Some(peers[0]))).peer(), Some(peers[0]));
+            assert_eq!(annotated.metadata_with(None), lease.metadata);
+        }
+        let bare = parsed(json!({"name": "concertina"}));
+        assert_eq!(bare.metadata_with(None), bare.metadata);
+        let broken = json!({SERVING_ADDRESS: "x", SERVING_CERTIFICATE: "y"});
+        assert_eq!(parsed(json!({"annotations": broken})).peer(), None);
+    }
+
+    #[test]
+    fn missing_fields_equal_a_lease_without_a_holder() {
+        let record = Record::from(LeaseSpec::default());
+        assert!(!record.is_held());
+        assert_eq!(record.length(), Duration::ZERO);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::record::{Lease, Record};
+use super::leases::{Lease, Record};
 
 /// One candidate.
 #[derive(Debug, Clone)]
@@ -111,7 +111,7 @@ impl Elector {
     pub fn step(&mut self, input: Input, now: Instant, wall: Timestamp) -> Action {
         let (phase, next) = match (self.phase, input) {
             (_, Input::Start) => self.start_attempt(now, wall),
-            // A read returns the writes that other candidates made in between.
+            // The read returns a write of another candidate that caused the failure.
             (Phase::Renewing, Input::Failed | Input::Absent | Input::Found(_)) => {
                 (Phase::Reading, Action::Read)
             }

@@ -1,21 +1,18 @@
 //! Leader election on a Lease, by client-go's rules.
 //!
-//! `machine` decides without I/O. `candidate` reads, writes and waits. The leader may write until its renew
-//! deadline and not longer: with each renewal the candidate extends the deadline of the [write
-//! gate](cluster::gate). The leader's own clock therefore stops a suspended process, or a process with a
-//! renewal that hangs, before another candidate can acquire the Lease.
+//! `machine` decides without I/O. `candidate` reads, writes and waits. The leader may write only until its renew
+//! deadline: with each renewal, the candidate extends the deadline of the [write gate](cluster::gate). The gate uses the
+//! clock of the leader, so it closes for a suspended process, or during a renewal that hangs, before another candidate
+//! can acquire the Lease.
 //!
-//! A candidate on a separate thread also stops if the other threads hang ([`Heartbeat`]), because another replica can
-//! then do their work.
+//! A candidate on a separate thread also stops if the other threads hang ([`Heartbeat`]), so that another replica can do
+//! their work.
 
 mod candidate;
 pub mod leases;
 pub mod machine;
-pub mod record;
-mod state;
 
 pub use self::candidate::{Candidate, Parts};
-pub use self::state::{CandidateExit, Holder, LeaderState, LeaseLife, LostReason};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,13 +44,9 @@ fn random_uuid() -> Result<String, IdentityError> {
     let mut bytes = [0_u8; 16];
     rustls::crypto::ring::default_provider().secure_random.fill(&mut bytes).map_err(|_| IdentityError)?;
     let number = u128::from_be_bytes(bytes) & !(0xf000 << 64 | 0xc000 << 48) | 0x4000 << 64 | 0x8000 << 48;
-    let hex = format!("{number:032x}");
-    let mut text = String::with_capacity(36);
-    for (at, digit) in hex.chars().enumerate() {
-        if matches!(at, 8 | 12 | 16 | 20) {
-            text.push('-');
-        }
-        text.push(digit);
+    let mut text = format!("{number:032x}");
+    for at in [8, 13, 18, 23] {
+        text.insert(at, '-');
     }
     Ok(text)
 }
@@ -63,7 +56,7 @@ fn random_uuid() -> Result<String, IdentityError> {
 pub struct Heartbeat(Arc<Mutex<Instant>>);
 
 impl Heartbeat {
-    /// Creates a heartbeat that has just beaten.
+    /// Creates a heartbeat at the current time.
     #[expect(clippy::new_without_default, reason = "the value depends on the time")]
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(Instant::now())))
@@ -87,6 +80,113 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The fingerprint of the replica's certificate. A server with another certificate is rejected.
     pub certificate: Fingerprint,
+}
+
+/// The state of a candidate, for the rest of its process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeaderState {
+    /// The candidate does not lead. `None` if the Lease is free or was not observed.
+    Standby(Option<Holder>),
+    /// The candidate leads.
+    Leader {
+        /// The previous holder.
+        after: Option<String>,
+        /// Time since another candidate renewed or released the Lease, if one did.
+        since_others: Option<Duration>,
+        /// Number of changes of the holder.
+        term: i32,
+    },
+}
+
+/// Whether any replica leads, as this replica sees the Lease. Clones share one state.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseLife {
+    /// The end of the Lease by its last observation. `None` before the first one.
+    until: Arc<Mutex<Option<Instant>>>,
+    grace: Duration,
+}
+
+impl LeaseLife {
+    /// Creates the state before the first observation. `grace`: the time within which a standby acquires an expired Lease.
+    /// [`Self::is_live`] stays true during this time, so a failover does not interrupt it.
+    pub fn new(grace: Duration) -> Self {
+        Self { until: Arc::default(), grace }
+    }
+
+    /// Whether a replica holds the Lease, or the Lease ended less than the grace period ago.
+    pub fn is_live(&self) -> bool {
+        self.until.lock().is_some_and(|until| Instant::now() < until + self.grace)
+    }
+
+    /// Records an observation of the Lease. `until`: the end of the Lease, `None` without an observation.
+    pub fn observe(&self, until: Option<Instant>) {
+        *self.until.lock() = until;
+    }
+}
+
+/// The holder of the Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The holder's identity.
+    pub identity: String,
+    /// Number of changes of the holder when this holder acquired the Lease. Each new holder of the same Lease object
+    /// has a higher number.
+    pub term: i32,
+    /// The holder's serving address, if the holder publishes one.
+    pub peer: Option<Peer>,
+}
+
+impl LeaderState {
+    fn has_same_holder(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Standby(one), Self::Standby(other)) => {
+                one.as_ref().map(|holder| &holder.identity) == other.as_ref().map(|holder| &holder.identity)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The end of a candidacy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CandidateExit {
+    /// The candidacy ended on request, before the candidate led.
+    NeverLed,
+    /// The candidacy ended on request, and the Lease was released.
+    Released,
+    /// The candidacy ended on request. The release failed, so the Lease must expire.
+    NotReleased,
+    /// The candidate lost the Lease, so everything must stop.
+    Lost(LostReason),
+}
+
+/// The reason why a leader lost the Lease.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LostReason {
+    /// Another candidate holds the Lease.
+    #[error("{holder} holds the Lease {lease}")]
+    Held {
+        /// The identity of the holder.
+        holder: String,
+        /// `namespace/name` of the Lease.
+        lease: String,
+    },
+    /// No renewal succeeded within the renew deadline.
+    #[error("failed to renew the Lease {lease} for {deadline:?}")]
+    NotRenewed {
+        /// `namespace/name` of the Lease.
+        lease: String,
+        /// The renew deadline.
+        deadline: Duration,
+    },
+    /// The work that the Lease protects sends no heartbeats.
+    #[error("stopped renewing the Lease {lease}: the process has hung for {silence:?}; report this bug")]
+    Unresponsive {
+        /// `namespace/name` of the Lease.
+        lease: String,
+        /// Time since the last heartbeat.
+        silence: Duration,
+    },
 }
 
 /// Maximum random part of client-go's wait between two attempts to acquire, as a multiple of the retry
@@ -119,7 +219,7 @@ pub enum TimingError {
     /// A leader must stop before another candidate may start.
     #[error("the lease duration must be greater than --leader-elect-renew-deadline")]
     Lease,
-    /// A Lease counts whole seconds.
+    /// The duration of a Lease is in whole seconds.
     #[error("the lease duration must be at least 1s")]
     TooShort,
     /// The renew deadline must leave time for more than one attempt.
@@ -148,8 +248,7 @@ impl Timing {
         Ok(())
     }
 
-    /// Time limit of one request for the Lease. After a request that hangs, the deadline leaves time for
-    /// another.
+    /// Time limit of one request for the Lease. The renew deadline leaves time for a second request after one that hangs.
     pub fn request(&self) -> Duration {
         self.renew_deadline / 2
     }

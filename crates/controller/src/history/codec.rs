@@ -1,4 +1,4 @@
-//! Encodes a history as bytes: compact, exact to the nanosecond, and validated when it is decoded.
+//! Encodes histories as bytes, compactly and exact to the nanosecond. Decoding validates the bytes.
 //!
 //! The encoding is a version byte and `StoredHistory`, followed by `StoredPolicy` if a scaling policy needs the metrics
 //! of earlier syncs. Syncs are a period apart, so each time is stored as the change of its distance to the previous
@@ -22,12 +22,12 @@ use crate::reconcile::KeptHistory;
 const VERSION: u8 = 2;
 /// The format version with the metrics of earlier syncs.
 const VERSION_WITH_POLICY: u8 = 3;
-/// Maximum number of stored metrics. Further metrics count as not read before.
+/// Maximum number of stored metrics. Further metrics are omitted, as if no earlier sync had read them.
 const METRICS: usize = 64;
 /// Maximum bytes of the key of a stored metric.
 const MAX_KEY: usize = 512;
-/// Maximum bytes of an encoded history. A history with all allowed entries has at most 35 KB, and
-/// its metrics have at most 70 KB.
+/// Maximum bytes of an encoded history. A history with all allowed entries has at most 35 KB, and its metrics have at
+/// most 70 KB.
 const MAX_BYTES: usize = 128 << 10;
 
 /// The reason why bytes are not a valid history. The caller can ignore the bytes and rebuild the history.
@@ -145,7 +145,7 @@ pub fn encode(kept: &KeptHistory) -> Vec<u8> {
     codec::append(&(stored, stored_policy), vec![VERSION_WITH_POLICY])
 }
 
-/// Decodes an output of [`encode`]. Fails for any other bytes, and beyond the bounds of a history.
+/// Decodes an output of [`encode`]. Fails for other bytes, and for a history with too many entries.
 pub fn decode(bytes: &[u8]) -> Result<KeptHistory, HistoryError> {
     if bytes.len() > MAX_BYTES {
         return Err(HistoryError::TooLarge(bytes.len()));

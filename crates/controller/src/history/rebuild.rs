@@ -1,8 +1,8 @@
 //! Rebuilds lost histories from the status of an HPA and its events.
 //!
 //! Every controller of HPAs, including the built-in one, writes `status.lastScaleTime` and sends `SuccessfulRescale`
-//! events. The rates of `behavior` therefore hold across a restart, and across a change from one controller to another.
-//! Events live for an hour, which is longer than the maximum `periodSeconds`.
+//! events. The rates of `behavior` therefore also apply after a restart, and after a change from one controller to
+//! another. By default, the API server keeps events for an hour, which is longer than the maximum `periodSeconds`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,11 +33,10 @@ pub enum EventsError {
     /// The list failed.
     #[error("{0}")]
     Api(#[from] ApiError),
-    /// Listing is not allowed. The check of permissions reports this as well.
+    /// Listing is not allowed. The permission check at startup also reports this.
     #[error("not allowed to list events")]
     NotAllowed,
-    /// Reading exceeded its time limit. The limit exists because a new leader starts its syncs after the
-    /// read.
+    /// The list exceeded its time limit. A new leader must not wait longer before its first sync.
     #[error("listing events did not finish within {0:?}")]
     Late(Duration),
 }
@@ -60,7 +59,7 @@ impl Rescales {
         rescales.map(|(at, to)| ObservedRescale { at: *at, to: *to }).collect()
     }
 
-    /// Adds the rescales of `others`.
+    /// Adds the rescales of other HPAs.
     pub fn extend(&mut self, others: Self) {
         self.by_uid.extend(others.by_uid);
         self.doubtful.extend(others.doubtful);
@@ -112,7 +111,7 @@ pub async fn read(
         Ok(())
     };
     let all = async {
-        // Check first, because audit logs record refused requests.
+        // Check the permission first, because audit logs record refused requests.
         let permission = Permission { namespace: namespace.map(str::to_owned), ..event_list_permission() };
         if let Ok(false) = allowed(client, &permission, "", "list").await {
             return Err(EventsError::NotAllowed);
@@ -140,7 +139,7 @@ struct RescaleEvent<'a> {
     micro_time: Option<Timestamp>,
     #[serde(default)]
     count: Option<i64>,
-    /// Only its presence matters.
+    /// Only the presence of the field matters.
     #[serde(default)]
     series: Option<IgnoredAny>,
 }
@@ -178,9 +177,6 @@ fn new_size(message: &str) -> Option<i32> {
     size.parse().ok().filter(|size| *size >= 0)
 }
 
-#[cfg(test)]
-mod tests;
-
 /// The permission to read rescale events in all namespaces.
 pub fn event_list_permission() -> Permission {
     Permission {
@@ -190,3 +186,6 @@ pub fn event_list_permission() -> Permission {
         ..row("", "events", &["list"])
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
-//! Fetches the metrics of a plan without holding a worker: several queries at once, each query once. The
-//! evaluation of the metrics takes turns with other tasks.
+//! Fetches the metrics of a plan without holding a worker. Each distinct query is sent once, and several queries are in
+//! flight at the same time. The evaluation of the metrics yields to other tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -14,13 +14,12 @@ use futures::stream::{self, Stream, StreamExt};
 use policies::spec::MetricRule;
 use tokio::time::Instant;
 
-use super::Controller;
 use super::observe::ForeignRescale;
 use super::policy_inputs::PolicyInputs;
 use super::sources::{
     Arrival, Readings, SourceReading, SyncMetrics, is_of_source, pod_targets, without_sources,
 };
-use super::worker_pool::WorkerPermit;
+use super::{Controller, WorkerPermit};
 use crate::store::{HpaRecord, Key};
 use cluster::metrics::Metrics;
 use jiff::Timestamp;
@@ -28,8 +27,8 @@ use jiff::Timestamp;
 /// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot fill the metrics APIs.
 const AT_ONCE: usize = 8;
 
-/// Maximum approximate bytes of the answers that a sync keeps. Beyond this size, the sync evaluates the metrics that
-/// have answers, and drops these answers.
+/// Approximate maximum size in bytes of the answers that a sync keeps. Beyond this size, the sync evaluates the metrics
+/// that have answers, and drops the answers.
 const MAX_KEPT_BYTES: usize = 4 << 20;
 
 /// The answer to one query.
@@ -40,29 +39,29 @@ pub(super) struct GatheredAnswer {
     took: Duration,
 }
 
-/// The answers to a plan, and the duration of each.
-#[derive(Debug, Default)]
+/// The answers to the queries of a plan.
+#[derive(Debug)]
 pub(super) struct Gathered {
-    /// Answers by the index of the metric in the spec. `None` without a query, and for a metric that was
-    /// evaluated already because the answers were large.
+    /// Answers by the index of the metric in the spec. `None` for a metric without a query, and for a metric that was
+    /// evaluated early because the answers were large.
     pub(super) answers: Vec<Option<Result<Answer, QueryError>>>,
-    /// Durations by the same index.
+    /// The time from the start of the fetch to the answer, by the index of the metric.
     pub(super) took: Vec<Duration>,
     /// Whether all answers were kept.
     pub(super) is_complete: bool,
-    /// Approximate bytes of the kept answers.
+    /// Approximate size of the kept answers, in bytes.
     pub(super) kept_bytes: usize,
-    /// The readings of sources.
+    /// The readings from metric sources.
     pub(super) readings: Vec<SourceReading>,
-    /// The arrival of the newest number of a source.
+    /// The arrival of the newest value from a source.
     pub(super) arrival: Option<Arrival>,
     /// The indices of the metrics that sources answered instead of metrics APIs.
     pub(super) of_sources: BTreeSet<usize>,
 }
 
 impl Gathered {
-    /// Creates the state without answers, for an HPA with `metrics` metrics.
-    pub(super) fn new(metrics: usize) -> Self {
+    /// Creates a result without answers, for an HPA with `metrics` metrics.
+    fn new(metrics: usize) -> Self {
         Self {
             answers: vec![None; metrics],
             took: vec![Duration::ZERO; metrics],
@@ -74,8 +73,8 @@ impl Gathered {
         }
     }
 
-    /// Adds an answer. Returns true if the kept answers exceed their limit.
-    pub(super) fn add(&mut self, gathered: GatheredAnswer) -> bool {
+    /// Adds an answer. Returns true if the kept answers exceed [`MAX_KEPT_BYTES`].
+    fn add(&mut self, gathered: GatheredAnswer) -> bool {
         let GatheredAnswer { indices, answer, took } = gathered;
         self.kept_bytes = self.kept_bytes.saturating_add(bytes(&answer));
         for index in indices {
@@ -87,8 +86,7 @@ impl Gathered {
         self.kept_bytes > MAX_KEPT_BYTES
     }
 
-    /// Takes the kept answers.
-    pub(super) fn take_answers(&mut self) -> Vec<Option<Result<Answer, QueryError>>> {
+    fn take_answers(&mut self) -> Vec<Option<Result<Answer, QueryError>>> {
         (self.is_complete, self.kept_bytes) = (false, 0);
         let empty = vec![None; self.answers.len()];
         std::mem::replace(&mut self.answers, empty)
@@ -96,8 +94,8 @@ impl Gathered {
 }
 
 /// Fetches all queries of a plan. Returns the answers in the order of their arrival. Equal queries share one answer, so
-/// that all resources of all containers are from the same instant. `max_age` limits the age of shared responses.
-pub(super) fn gather<'a>(
+/// that all resources of all containers have values of the same instant. `max_age` limits the age of shared responses.
+fn gather<'a>(
     plan: &'a Plan,
     source: &'a Arc<dyn Metrics>,
     max_age: Duration,
@@ -125,7 +123,7 @@ fn resources(metrics: &[MetricSource]) -> BTreeSet<Arc<str>> {
     metrics.iter().filter_map(resource).collect()
 }
 
-/// The approximate size of an answer.
+/// The approximate size of an answer, in bytes.
 fn bytes(answer: &Result<Answer, QueryError>) -> usize {
     match answer {
         Ok(Answer::Resource(pods)) => pods.len().saturating_mul(256),
@@ -136,7 +134,7 @@ fn bytes(answer: &Result<Answer, QueryError>) -> usize {
 }
 
 impl Controller {
-    /// The metrics of an HPA whose policy names their origins, and the readings that they record. `None` if the
+    /// The metrics of an HPA whose policy names their origins, and the readings that the queries record. `None` if the
     /// metrics APIs answer all queries.
     fn sync_metrics(
         &self,
@@ -166,7 +164,8 @@ impl Controller {
         Some((Arc::new(metrics), readings))
     }
 
-    /// The pods that the metrics of a plan concern.
+    /// The pods from before a foreign rescale if they are known, otherwise the pods of the target. Empty if the plan has
+    /// no Scale or reads no metrics.
     pub(super) fn pods_of(&self, plan: &Plan, key: &Key, before: Option<&ForeignRescale>) -> Vec<Arc<Pod>> {
         match (plan.scale(), before) {
             (Some(_), Some(ForeignRescale { pods: Some(pods), .. })) => pods.clone(),
@@ -175,8 +174,8 @@ impl Controller {
         }
     }
 
-    /// Fetches the metrics without holding a worker, so that a dead adapter delays only the HPAs that query
-    /// it. If the answers are large, evaluates the metrics that have answers and drops these answers.
+    /// Fetches the metrics without holding a worker, so that an unresponsive adapter delays only the HPAs that query it.
+    /// If the answers are large, evaluates the metrics that have answers and drops the answers.
     pub(super) async fn gather(
         &self,
         evaluation: &mut Evaluation<'_>,
@@ -187,13 +186,13 @@ impl Controller {
         permit: &mut WorkerPermit,
     ) -> Gathered {
         if plan.queries().next().is_none() {
-            return Gathered { is_complete: true, ..Gathered::default() };
+            return Gathered::new(0);
         }
         permit.release();
         let mut gathered = Gathered::new(record.spec.metrics.len());
-        let sources = self.sync_metrics(plan, record, inputs.origins(), before);
+        let sources = self.sync_metrics(plan, record, inputs.origins, before);
         let metrics = sources.as_ref().map_or(&self.metrics, |(metrics, _)| metrics);
-        if let (Some(_), Some(rules)) = (&sources, inputs.origins()) {
+        if let (Some(_), Some(rules)) = (&sources, inputs.origins) {
             let of_sources = plan.queries().filter(|(_, query)| is_of_source(rules, query));
             gathered.of_sources = of_sources.map(|(index, _)| index).collect();
         }
@@ -210,7 +209,7 @@ impl Controller {
         if let Some((_, readings)) = &sources {
             let noted = std::mem::take(&mut *readings.lock());
             (gathered.readings, gathered.arrival) = (noted.readings, noted.arrival);
-        } else if let Some(rules) = inputs.origins() {
+        } else if let Some(rules) = inputs.origins {
             gathered.readings = without_sources(plan, rules);
         }
         permit.acquire(&record.key.namespace).await;
@@ -218,15 +217,15 @@ impl Controller {
     }
 }
 
-/// The number of pods after which an evaluation lets other tasks run, summed over its metrics. Ten thousand
-/// take about 2 ms.
+/// Number of evaluated pods, summed over the metrics, after which an evaluation yields to other tasks. The evaluation of
+/// ten thousand pods takes about 2 ms.
 const PODS_PER_TURN: usize = 10_000;
 
-/// The cost of a metric in addition to its pods, in pods.
+/// The fixed cost of the evaluation of a metric, expressed as a number of pods.
 const METRIC_COST: usize = 20;
 
-/// Evaluates the metrics that have an answer. Other tasks run in between, so that a sync with many metrics and
-/// pods delays no other.
+/// Evaluates the metrics that have an answer. Yields to other tasks in between, so that a sync with many metrics and pods
+/// does not delay other syncs.
 pub(super) async fn evaluate_metrics(
     evaluation: &mut Evaluation<'_>,
     answers: &Answers<'_>,
@@ -267,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// Evaluates failing metrics. Returns the number of turns of another task in the meantime.
+    /// Evaluates failing metrics. Returns the number of times that another task ran during the evaluation.
     async fn turns_of_another_task(metrics: usize) -> usize {
         let metric = json!({"type": "External", "external": {
             "metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "10"},

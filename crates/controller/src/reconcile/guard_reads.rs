@@ -1,6 +1,6 @@
 //! Reads for guards of a scaling policy: the target's rollout, the owners of its pods, and the pods that cannot be
-//! scheduled. A sync sends only the requests that the guards of its HPA need, as lists, because the controller's role
-//! permits lists of targets.
+//! scheduled. A sync sends only the requests that the guards of its HPA need. All of them are lists, because the
+//! controller's role permits listing targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,15 +14,14 @@ use policies::steps::PolicyEffect;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Controller;
-use super::worker_pool::WorkerPermit;
+use super::{Controller, WorkerPermit};
 use crate::policy::Resolved;
 use crate::store::HpaRecord;
 use cluster::error::ApiError;
 use cluster::list::{Collection, each, each_labelled};
 use cluster::mapper::MapError;
 
-/// The result of the reads. The default contains no reads. A guard without its read has no effect.
+/// The results of the reads. A guard without a result has no effect.
 #[derive(Debug, Default)]
 pub(super) struct GuardReads {
     /// The rollout of the target.
@@ -30,7 +29,7 @@ pub(super) struct GuardReads {
     /// The number of pods that the scheduler cannot place.
     pub(super) unschedulable: i32,
     /// The names of the pods that the target does not control.
-    others: Arc<BTreeSet<String>>,
+    pub(super) others: Arc<BTreeSet<String>>,
     failures: Vec<GuardReadError>,
 }
 
@@ -87,12 +86,8 @@ impl OwnerReference {
 }
 
 impl GuardReads {
-    pub(super) fn others(&self) -> Arc<BTreeSet<String>> {
-        Arc::clone(&self.others)
-    }
-
-    /// Adds the guards that have no effect to the problems of a policy.
-    pub(super) fn report(&mut self, effect: &mut PolicyEffect) {
+    /// Adds the failed reads to the problems of a policy, because the affected guards have no effect.
+    pub(super) fn report(&self, effect: &mut PolicyEffect) {
         for failure in &self.failures {
             if !effect.problems.is_empty() {
                 effect.problems.push_str("; ");
@@ -156,7 +151,7 @@ impl Controller {
     async fn read_rollout(&self, record: &HpaRecord) -> Result<Option<Rollout>, GuardReadError> {
         const GUARD: &str = "rollout";
         let target = &record.spec.target;
-        // The Scale was read, so the reference is valid.
+        // The Scale of the target was read, so the reference is valid.
         let group = target_group(target).unwrap_or_default();
         match (group, target.kind.as_str()) {
             ("apps", "Deployment" | "StatefulSet") | ("argoproj.io", "Rollout") => {}
@@ -187,9 +182,9 @@ impl Controller {
         Ok(rollout)
     }
 
-    /// The names of the pods that another object controls instead of the target, and of the pods without a
-    /// controller. Omits the pods of unknown ReplicaSets. If the target's kind may control other workloads, omits all
-    /// pods with a controller.
+    /// Returns the names of the pods that the target does not control: pods of another controller, and pods without a
+    /// controller. Omits a pod whose ReplicaSet is not in the list. If the kind of the target is unknown, omits every
+    /// pod with a controller, because the target may own that controller.
     async fn read_others(
         &self,
         record: &HpaRecord,
@@ -213,7 +208,7 @@ impl Controller {
             None => true,
             Some(owner) if owner.is(group, target) => false,
             Some(owner) if has_replica_sets && owner.group() == "apps" && owner.kind == "ReplicaSet" => {
-                // A ReplicaSet without an owner is not the target's.
+                // A ReplicaSet without an owner does not belong to the target.
                 sets.get(&owner.name).is_some_and(|of: &Option<OwnerReference>| {
                     of.as_ref().is_none_or(|of| !of.is(group, target))
                 })

@@ -1,6 +1,6 @@
-//! Histories of all HPAs, by UID. An HPA that is recreated under its name starts with an empty history.
+//! The histories of all HPAs, by UID. An HPA that is recreated under its name starts with an empty history.
 //!
-//! Every history has the number of its last change, so that a replica with a copy fetches only changes.
+//! Every history has the number of its last change, so that a standby with a copy fetches only changes.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Place;
@@ -23,7 +23,7 @@ use clock::Anchor;
 pub struct Histories {
     /// Identifies the process. Change numbers are comparable only within one process.
     epoch: u64,
-    /// Whether the restore of the histories from before the start of this process has started.
+    /// Whether the restore of earlier histories has started.
     has_past: AtomicBool,
     inner: Mutex<Inner>,
 }
@@ -35,7 +35,7 @@ struct Inner {
     by_change: BTreeMap<u64, Arc<str>>,
     /// The last assigned change number.
     last: u64,
-    /// The first reading of the clock, or the first after its last jump.
+    /// The first reading of the clock, or the first reading after its last jump.
     anchor: Option<Anchor>,
     /// Sum of all jumps of the clock.
     set: SignedDuration,
@@ -44,7 +44,7 @@ struct Inner {
 /// A reading of the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
-    /// The time of day.
+    /// The time of day, uncorrected.
     pub at: Timestamp,
     /// Sum of all jumps of the clock before this reading.
     pub set: SignedDuration,
@@ -59,7 +59,7 @@ struct Entry {
 /// The history of an HPA and of its scaling policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeptHistory {
-    /// The history of the algorithm.
+    /// Recommendations and rescales, as the HPA algorithm uses them.
     pub history: Arc<History>,
     /// The metrics of earlier syncs. `None` if no rule of a policy needs them.
     pub policy: Option<Arc<PolicyHistory>>,
@@ -72,7 +72,7 @@ impl From<History> for KeptHistory {
 }
 
 impl KeptHistory {
-    /// Moves all times.
+    /// Shifts all times.
     pub fn shift(&mut self, by: SignedDuration) {
         Arc::make_mut(&mut self.history).shift(by);
         if let Some(policy) = &mut self.policy {
@@ -80,7 +80,7 @@ impl KeptHistory {
         }
     }
 
-    /// Converts the history of a process that did not shut down cleanly ([`History::inherit`]).
+    /// Marks the history of a process that did not shut down cleanly as taken over at `now` ([`History::inherit`]).
     #[must_use]
     pub fn inherit(self, now: Timestamp) -> Self {
         let history = Arc::unwrap_or_clone(self.history).inherit(now);
@@ -91,7 +91,7 @@ impl KeptHistory {
 /// The state of a copy of the histories. The text form is `epoch.change`, with the epoch in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Revision {
-    /// The process from which the copy comes.
+    /// The epoch of the copied process.
     pub epoch: u64,
     /// The last change in the copy.
     pub change: u64,
@@ -100,7 +100,7 @@ pub struct Revision {
 /// Changes of the histories, in the order of their numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
-    /// Whether this is the start of a full copy, which replaces the receiver's copy.
+    /// Whether a full copy starts here, which replaces the receiver's copy.
     pub full: bool,
     /// The state of the copy after these changes.
     pub upto: Revision,
@@ -110,7 +110,7 @@ pub struct Changed {
     pub histories: Vec<(Arc<str>, KeptHistory)>,
 }
 
-/// A rescale by another process.
+/// A rescale by another process, derived from the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchedRescale {
     /// `status.lastScaleTime`, in whole seconds.
@@ -144,8 +144,8 @@ impl Histories {
         inner.by_uid.get(uid).and_then(|entry| entry.kept.policy.clone()).unwrap_or_default()
     }
 
-    /// Replaces the metrics of earlier syncs with the metrics of a sync that decided at `moment`. `policy`: `None` if
-    /// no rule of a policy needs the metrics.
+    /// Replaces the metrics of earlier syncs with the metrics of a sync that decided at `moment`. `None` drops the metrics,
+    /// because no rule of a policy needs them.
     pub fn commit_policy(&self, uid: &Arc<str>, policy: Option<PolicyHistory>, moment: ClockReading) {
         let (set, is_known) = {
             let inner = self.inner.lock();
@@ -166,7 +166,7 @@ impl Histories {
         });
     }
 
-    /// Marks the start of the restore, which does not cover HPAs that appear later.
+    /// Marks the start of the restore. The restore does not cover HPAs that appear later.
     pub fn start_restore(&self) {
         self.has_past.store(true, Ordering::Relaxed);
     }
@@ -198,9 +198,8 @@ impl Histories {
         }
     }
 
-    /// Converts a reading of the clock. A jump is a deviation from the monotonic clock that is larger than any
-    /// correction of a running clock. It shifts all histories by the same amount, so that windows and periods keep
-    /// their length.
+    /// Checks a reading of the wall clock for a jump: a deviation from the monotonic clock that is larger than the usual
+    /// corrections. A jump shifts all histories by the same amount, so that windows and periods keep their length.
     pub fn correct_clock(&self, at: Timestamp) -> ClockReading {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -212,7 +211,7 @@ impl Histories {
             inner.by_change.clear();
             for (uid, entry) in &mut inner.by_uid {
                 entry.kept.shift(by);
-                // Every copy now needs all histories again.
+                // Every standby must fetch all histories again.
                 inner.last += 1;
                 entry.change = inner.last;
                 inner.by_change.insert(entry.change, Arc::clone(uid));
@@ -232,11 +231,11 @@ impl Histories {
 
     /// Records a rescale that the watch shows, unless the history already contains it.
     pub fn remember(&self, uid: &Arc<str>, behavior: &Behavior, rescale: WatchedRescale, now: Timestamp) {
-        // A standby takes no other readings of its clock.
+        // A standby runs no syncs, so nothing else checks its clock for jumps.
         self.correct_clock(now);
         let WatchedRescale { at, from, to } = rescale;
-        // The writer's clock may be ahead of this one. Otherwise, the rescale would count until this clock has caught
-        // up.
+        // The clock of the writer may be ahead. Without this limit, the rescale would affect rates until this clock has
+        // caught up.
         let at = at.min(now);
         self.change(uid, |history| {
             let events = if to > from { &history.scale_ups } else { &history.scale_downs };
@@ -245,7 +244,7 @@ impl Histories {
             if missing == 0 {
                 return false;
             }
-            // Record only the part of the change in this second that the history lacks.
+            // Record only the part of this second's change that the history lacks.
             let missing = i32::try_from(missing).unwrap_or(i32::MAX);
             let (from, to) = if to > from { (0, missing) } else { (missing, 0) };
             let mut changes = Changes::rescaled(behavior, from, to, at);
@@ -258,8 +257,8 @@ impl Histories {
         });
     }
 
-    /// Takes over the history of another process. Keeps what only this process has, such as rescales from the watch and
-    /// a pending write.
+    /// Takes over the recorded history of another process. Keeps the entries that only this process has, such as rescales
+    /// from the watch and a pending write.
     pub fn inherit(&self, uid: &Arc<str>, recorded: impl Into<KeptHistory>) {
         let KeptHistory { history: recorded, policy } = recorded.into();
         let mut recorded = Arc::unwrap_or_clone(recorded);
@@ -325,7 +324,7 @@ impl Histories {
         self.inner.lock().by_uid.is_empty()
     }
 
-    /// Changes the algorithm's part of one history ([`Self::change_kept`]).
+    /// Changes [`KeptHistory::history`] of one HPA.
     fn change(&self, uid: &Arc<str>, change: impl FnOnce(&mut History) -> bool) {
         self.change_kept(uid, |kept| change(Arc::make_mut(&mut kept.history)));
     }
@@ -363,13 +362,13 @@ impl Histories {
     }
 }
 
-/// Number of pods by which the events within the given second change the count. A status has whole seconds.
+/// Number of pods that the events of the given second added or removed. `lastScaleTime` has whole seconds.
 fn total(events: &[ScaleEvent], second: Timestamp) -> u64 {
     let same = events.iter().filter(|event| event.at.as_second() == second.as_second());
     same.map(|event| u64::try_from(event.change).unwrap_or(0)).sum()
 }
 
-/// Adds the events of `ours` that `theirs` lacks within the same second.
+/// Adds the changes of `ours` to `theirs`, except for those that `theirs` contains in the same second.
 fn add_missing(theirs: &mut History, direction: Direction, ours: &[ScaleEvent]) {
     for event in ours {
         let recorded = match direction {
@@ -379,7 +378,7 @@ fn add_missing(theirs: &mut History, direction: Direction, ours: &[ScaleEvent]) 
         let missing = total(ours, event.at).saturating_sub(total(recorded, event.at));
         let change = event.change.min(i32::try_from(missing).unwrap_or(i32::MAX));
         if change > 0 {
-            // The added event replaces no outdated event.
+            // With this bound, the added event replaces no event as outdated.
             let added =
                 AddedEntry { entry: ScaleEvent { change, ..*event }, outdated_before: Timestamp::MIN };
             theirs.commit(&Changes { scale_event: Some((direction, added)), ..Changes::default() });

@@ -1,4 +1,4 @@
-//! Feeds the watches into the stores and the queue.
+//! Applies the objects from the watches to the stores and the queue.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct HpaIntake {
 }
 
 impl HpaIntake {
-    /// Creates the intake of a controller for the HPAs of a namespace, or of all. The lists must cover the same
+    /// Creates the intake for the HPAs of one namespace, or of all namespaces with `None`. The watch must cover the same
     /// namespaces.
     pub fn new(controller: Arc<Controller>, namespace: Option<Arc<str>>) -> Self {
         Self { controller, namespace, outside: None }
@@ -33,7 +33,7 @@ impl HpaIntake {
 
 impl Controller {
     /// Applies an HPA that was read after a failed status write, or after a write that the watch has not delivered.
-    /// This repairs lost and late events, and shows writes that the server has lost.
+    /// The read replaces lost and late events, and detects writes that the server has lost.
     pub(super) fn apply_fresh(&self, stale: &HpaRecord, object: HpaObject) {
         let record = HpaRecord::from(object);
         let charges = self.hpas.charges();
@@ -92,12 +92,12 @@ impl Controller {
         self.count();
     }
 
-    /// Takes over the policy in the annotation of an HPA. Returns whether it changed.
+    /// Applies the policy in the annotation of an HPA. Returns whether the policy changed.
     fn take_policy(&self, new: &HpaRecord, update: &Update) -> bool {
         if update.change == Change::Unchanged {
             return false;
         }
-        // The policy may have ended while no controller ran.
+        // The policy may have ended while no controller ran. Its condition is then still in the status.
         let shows_condition = update.change == Change::New && policy::find(&new.status.conditions).is_some();
         self.policies.apply_hpa(new, shows_condition)
     }
@@ -109,9 +109,8 @@ impl Controller {
         self.statuses.expect(hpas);
     }
 
-    /// Handles an HPA that appears after the restore of the history and was scaled before. The list of the
-    /// restore may have lacked this HPA. The size of its last rescale is unknown, so its rates count as used
-    /// up at that time. A newly created HPA has no past.
+    /// Derives a history for an HPA that appears after the restore of histories and was scaled before. The size of its
+    /// last rescale is unknown, so its rates count as used up at that time. A new HPA has no `lastScaleTime`.
     fn inherit_last_rescale(&self, new: &HpaRecord) {
         if self.histories.has_past() && new.spec.behavior.is_some() && new.status.last_scale_time.is_some() {
             let history = History::rebuilt(&new.status, &[], self.period, self.clock.now());
@@ -231,12 +230,13 @@ pub struct PodIntake {
 }
 
 impl PodIntake {
-    /// Creates the intake of a store for the pods of a namespace, or of all. The lists must cover the same namespaces.
+    /// Creates the intake for the pods of one namespace, or of all namespaces with `None`. The watch must cover the same
+    /// namespaces.
     pub fn new(pods: Arc<Pods>, namespace: Option<Arc<str>>) -> Self {
         Self { pods, namespace, addresses: None, listed: None }
     }
 
-    /// Also keeps the addresses of pods.
+    /// Also applies the pods to `addresses`, if given.
     #[must_use]
     pub fn with_addresses(self, addresses: Option<Arc<Addresses>>) -> Self {
         Self { addresses, ..self }

@@ -1,5 +1,5 @@
-//! Observers of concluded syncs and of the watch, such as the record of decisions, a simulation, and `why`. Shadow mode
-//! has a separate interface.
+//! Interfaces for observers of concluded syncs and of the watch, such as the record of decisions, a simulation, and
+//! `why`, and for the comparison in shadow mode.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Handles a concluded sync.
     fn concluded(&self, sync: &ConcludedSync<'_>);
 
-    /// Handles the same sync with the rest of its inputs, right after [`Self::concluded`]. For observers that
-    /// replay the sync.
+    /// Handles the same sync with its plan and its history, right after [`Self::concluded`]. An observer that replays
+    /// syncs needs these inputs.
     fn evaluated(&self, sync: &ConcludedSync<'_>, plan: &Plan, history: &History) {
         let _ = (sync, plan, history);
     }
@@ -38,7 +38,7 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
         let _ = key;
     }
 
-    /// Handles the deletion of an HPA, or its replacement by another HPA of the same name.
+    /// Handles the deletion of an HPA, or its replacement by another HPA with the same name.
     fn forgotten(&self, key: &Key, uid: &str) {
         let _ = (key, uid);
     }
@@ -81,7 +81,8 @@ pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
     /// Returns the foreign rescale to compare with the next sync of an HPA, if there is one.
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale>;
 
-    /// Returns the metrics as the other controller just read them. `None` if the sync decides from its own metrics.
+    /// Returns the answers from which the other controller just decided, as its status shows them. `None` if the sync
+    /// decides from its own answers.
     fn foreign_metrics(
         &self,
         hpa: &HpaRecord,
@@ -94,8 +95,8 @@ pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
     fn compared(&self, sync: &ComparedSync<'_>);
 }
 
-/// A target before another controller's rescale. From this state, a sync makes the decision that this controller
-/// would have made in place of the other.
+/// A rescale by another controller, with the state of the target before it. From that state, a sync makes the decision
+/// that this controller would have made instead.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForeignRescale {
     /// Time of the observation of the rescale.
@@ -122,7 +123,8 @@ pub struct ComparedSync<'a> {
 }
 
 impl ForeignRescale {
-    /// Records the other controller's rescale in place of this controller's, as the other controller does itself.
+    /// Replaces the scale event of this controller's decision with the other controller's rescale, because only that
+    /// rescale was written.
     pub(super) fn remember(&self, spec: &Spec, changes: &mut Changes) {
         if let Some(behavior) = &spec.behavior {
             changes.scale_event = Changes::rescaled(behavior, self.from, self.to, self.seen).scale_event;

@@ -1,5 +1,5 @@
-//! Scaling policies in a sync: removes pods of other owners and ignored containers from the inputs, keeps the windows
-//! of `burst`, and concludes the policy. A sync without such a rule evaluates the inputs unchanged.
+//! Applies scaling policies to a sync: removes pods of other owners and ignored containers from the inputs, keeps the
+//! windows of `burst`, and publishes the effect of the policy. Without such a rule, the inputs of a sync stay unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::store::{HpaRecord, Key};
 #[derive(Debug, Default)]
 pub(super) struct PolicyInputs<'a> {
     metrics: &'a [MetricSource],
-    /// `metrics`: the origins of the numbers.
-    origins: Option<&'a Arc<[MetricRule]>>,
+    /// The origins of the metrics. `None` if the metrics APIs answer all queries.
+    pub(super) origins: Option<&'a Arc<[MetricRule]>>,
     /// `syncPeriodSeconds`.
     sync_period: Option<Duration>,
     /// `corrections.ignoreContainersWithoutRequest`.
@@ -40,7 +40,7 @@ pub(super) struct PolicyInputs<'a> {
 }
 
 impl<'a> PolicyInputs<'a> {
-    /// The rules of a policy for an HPA. `others`: the pods of other owners.
+    /// Selects the rules of a policy for an HPA. `others`: the names of the pods that the target does not control.
     pub(super) fn new(policy: Option<&'a Resolved>, hpa: &'a Spec, others: Arc<BTreeSet<String>>) -> Self {
         let corrections = policy.map(|policy| &policy.rules.policy.spec.corrections);
         let containers = corrections.and_then(|rules| rules.ignore_containers_without_request.as_deref());
@@ -50,14 +50,8 @@ impl<'a> PolicyInputs<'a> {
         Self { metrics: &hpa.metrics, origins, sync_period, containers, others, ..Self::default() }
     }
 
-    /// The origins of the metrics. `None` if the metrics APIs answer all queries.
-    pub(super) fn origins(&self) -> Option<&'a Arc<[MetricRule]>> {
-        self.origins
-    }
-
-    /// The maximum time between the request for a shared response and its use: half of the policy's period, by the
-    /// same rule as for the controller's period. Otherwise an HPA with a short period would use the same response in
-    /// several syncs.
+    /// The maximum time between the request for a shared response and its use: half of the policy's period. With older
+    /// responses, an HPA with a short period would use the same response in several syncs.
     pub(super) fn max_age(&self) -> Duration {
         self.sync_period.map_or(Duration::MAX, |period| period / 2)
     }
@@ -75,7 +69,7 @@ impl<'a> PolicyInputs<'a> {
         counted
     }
 
-    /// The inputs of a metric, if they differ from the given ones.
+    /// Returns the corrected answer and pods of a metric. `None` if the policy does not change them.
     pub(super) fn replace(
         &mut self,
         index: usize,
@@ -101,7 +95,7 @@ impl<'a> PolicyInputs<'a> {
         counted.map(|answer| (answer, pods.to_vec()))
     }
 
-    /// The answer without ignored samples. `None` if no sample is ignored.
+    /// Returns the answer without the samples of ignored pods. `None` if it contains no such samples.
     fn counted(&self, answer: &Answer, metric: &MetricSource) -> Option<Answer> {
         let counts = |pod: &str| !self.others.contains(pod);
         match (answer, metric) {
@@ -126,9 +120,9 @@ impl<'a> PolicyInputs<'a> {
 pub(super) struct ConcludedPolicy<'a> {
     pub(super) resolved: &'a Resolved,
     pub(super) effect: &'a PolicyEffect,
-    /// The time from which the next sync may decide differently.
+    /// The next time at which the rules may change the decision.
     pub(super) next_edge: Option<Timestamp>,
-    /// The arrival of the newest number of a source.
+    /// The arrival of the newest value from a source.
     pub(super) arrival: Option<Arrival>,
 }
 
@@ -139,8 +133,8 @@ impl Controller {
         if self.comparator_of(&hpa.key).is_some() { None } else { self.policies.applicable(hpa) }
     }
 
-    /// Adds condition, events and metrics of the policy, and plans the sync at the next change of its rules. `policy`:
-    /// `None` after the end of the last policy of the HPA.
+    /// Adds the condition and the events of the policy to the conclusion, updates the policy's metrics, and schedules the
+    /// sync at the next change of its rules. `policy`: `None` after the end of the last policy of the HPA.
     pub(super) fn conclude_policy(
         &self,
         hpa: &Hpa<'_>,
@@ -172,8 +166,8 @@ impl Controller {
     }
 }
 
-/// The windows of HPAs whose policy sets `burst`, by UID. They do not outlive the process: after a failover, each HPA
-/// starts in panic mode, so its count does not fall until samples cover a whole stable window.
+/// The windows of HPAs whose policy sets `burst`, by UID. Another process does not take them over: after a failover, each
+/// HPA starts in panic mode, so its count does not fall until samples cover a whole stable window.
 #[derive(Debug, Default)]
 pub struct Bursts(Mutex<BTreeMap<Arc<str>, Arc<BurstState>>>);
 

@@ -1,21 +1,25 @@
 //! Resolves the Scale of a target: from a watch if the watch has it, otherwise from the API server. Writes a Scale by
-//! PUT with the `resourceVersion` that was read, and retries on conflict.
+//! PUT with the `resourceVersion` that was read, and retries on conflict. Claims the selectors of Scales, to find HPAs
+//! that control the same pods.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use autoscaling::failure::ScaleFailureClass;
-use autoscaling::{Hpa, Scale, ScaleFailure, WriteOutcome, target_group};
+use autoscaling::selector::Selector;
+use autoscaling::spec::Spec;
+use autoscaling::status::{CrossVersionObjectReference, Status};
+use autoscaling::{Hpa, Overlap, Scale, ScaleFailure, WriteOutcome, plan, target_group};
 
-use super::Controller;
-use super::worker_pool::WorkerPermit;
+use super::{Controller, Next, WorkerPermit, view};
 use crate::store::Key;
 use cluster::client::RatePermit;
 use cluster::error::ApiError;
 use cluster::gate::WritePermit;
 use cluster::mapper::{MapError, Mapping};
-use cluster::scale::{ScaleObject, Scales};
+use cluster::scale::ScaleObject;
 
 /// The Scale of a target and its source.
 #[derive(Debug)]
@@ -41,13 +45,7 @@ impl Controller {
         hpa: &Hpa<'_>,
         permit: &mut WorkerPermit,
     ) -> ResolvedScale {
-        self.scale_of(
-            key,
-            hpa,
-            ScaleTokens { controller: self, key, charge: None, permit: Some(permit) },
-            true,
-        )
-        .await
+        self.scale_of(key, hpa, Some(permit), true).await
     }
 
     /// Returns the Scale from the API server, by the first of the target's mappings that succeeds. If all
@@ -58,14 +56,14 @@ impl Controller {
         hpa: &Hpa<'_>,
         permit: Option<&mut WorkerPermit>,
     ) -> ResolvedScale {
-        self.scale_of(key, hpa, ScaleTokens { controller: self, key, charge: None, permit }, false).await
+        self.scale_of(key, hpa, permit, false).await
     }
 
     async fn scale_of(
         &self,
         key: &Key,
         hpa: &Hpa<'_>,
-        mut tokens: ScaleTokens<'_>,
+        permit: Option<&mut WorkerPermit>,
         may_be_cached: bool,
     ) -> ResolvedScale {
         let reference = &hpa.spec.target;
@@ -92,6 +90,7 @@ impl Controller {
         {
             return ResolvedScale { scale: Ok(scale), target: None, cached: true };
         }
+        let mut tokens = ScaleTokens { controller: self, key, charge: None, permit };
         let mut first_error = None;
         for (index, mapping) in mappings.iter().enumerate() {
             let error = match self.read_at(key, hpa, tokens.next().await, mapping, index == 0).await {
@@ -109,7 +108,7 @@ impl Controller {
         ResolvedScale { scale: Err(failure), target: None, cached: false }
     }
 
-    /// Reads the Scale by one mapping. `watched`: whether a watch covers this mapping.
+    /// Reads the Scale through one mapping. `watched`: whether a watch covers this mapping.
     async fn read_at(
         &self,
         key: &Key,
@@ -148,7 +147,7 @@ impl Controller {
         permit: &mut WorkerPermit,
     ) -> WriteOutcome {
         let tokens = ScaleTokens { controller: self, key, charge, permit: Some(permit) };
-        let (outcome, version) = rescale(&self.scales, tokens, target, to).await;
+        let (outcome, version) = rescale(tokens, target, to).await;
         if let Some(targets) = &self.targets {
             match (&outcome, version) {
                 (WriteOutcome::Done, Some(version)) => targets.observe_version(key, &version),
@@ -159,19 +158,81 @@ impl Controller {
         outcome
     }
 
-    fn unwatch(&self, key: &Key) {
+    pub(super) fn unwatch(&self, key: &Key) {
         if let Some(targets) = &self.targets {
             targets.release(key);
         }
     }
+
+    /// Reads the Scale of an HPA's target and claims its selector, as a sync of the HPA would, but decides nothing. A
+    /// caller that decides for one HPA uses this to find the other HPAs that control the same pods.
+    pub async fn claim(&self, key: &Key) {
+        if let Some(record) = self.hpas.get(key) {
+            let hpa = view(&record, None);
+            let ResolvedScale { scale, .. } = self.fetch_scale(key, &hpa, None).await;
+            plan(&hpa, scale, |selector| self.overlap(key, selector), &self.settings);
+        }
+    }
+
+    /// Claims the selector of an HPA out of scope that may share pods with HPAs in scope. For any other key without an
+    /// HPA, drops the state.
+    pub(super) async fn claim_outside(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
+        let Some(target) = self.neighbour(key) else {
+            self.forget_key(key);
+            return Next::Gone;
+        };
+        let spec =
+            Spec { target, min_replicas: None, max_replicas: 1, metrics: Box::default(), behavior: None };
+        let status = Status::default();
+        let hpa = Hpa {
+            namespace: &key.namespace,
+            name: &key.name,
+            generation: None,
+            spec: &spec,
+            status: &status,
+        };
+        let resolved = self.cached_scale(key, &hpa, permit).await;
+        // A target without replicas has no pods to share. The built-in controller claims nothing for it either.
+        if let Some(scale) = resolved.scale.ok().filter(|scale| scale.replicas > 0) {
+            self.overlap(key, &scale.selector);
+        }
+        if self.is_gone(key) {
+            self.forget_key(key);
+            return Next::Gone;
+        }
+        Next::Period
+    }
+
+    /// The target of an HPA out of scope that may share pods with HPAs in scope.
+    fn neighbour(&self, key: &Key) -> Option<CrossVersionObjectReference> {
+        self.hpas.charges()?.neighbour(key)
+    }
+
+    fn is_gone(&self, key: &Key) -> bool {
+        self.hpas.get(key).is_none() && self.neighbour(key).is_none()
+    }
+
+    pub(super) fn overlap(&self, key: &Key, selector: &Arc<Selector>) -> Overlap {
+        let sharing = self.overlap.claim(key, selector, &self.pods);
+        // Check after the claim, because a deletion first removes the HPA and then releases its claim.
+        if self.is_gone(key) {
+            self.overlap.release(key, &self.pods);
+            return Overlap::Deleted;
+        }
+        if sharing.len() > 1 {
+            Overlap::Shared(sharing.iter().map(ToString::to_string).collect())
+        } else {
+            Overlap::None
+        }
+    }
 }
 
-/// The tokens of a sync for requests of Scales.
+/// Acquires the tokens of the rate limit for a sync's requests to the scale subresource.
 #[derive(Debug)]
-pub(super) struct ScaleTokens<'a> {
+struct ScaleTokens<'a> {
     controller: &'a Controller,
-    pub(super) key: &'a Key,
-    /// The permission of writes. `None` for reads, or if all HPAs are in scope.
+    key: &'a Key,
+    /// The permission for writes. `None` for reads, or if all HPAs are in scope.
     charge: Option<&'a WritePermit>,
     /// The worker of the sync, if it has one.
     permit: Option<&'a mut WorkerPermit>,
@@ -179,7 +240,7 @@ pub(super) struct ScaleTokens<'a> {
 
 impl ScaleTokens<'_> {
     /// Waits for a token. A sync that must wait releases its worker, and the queue bounds the number of such syncs.
-    pub(super) async fn next(&mut self) -> RatePermit {
+    async fn next(&mut self) -> RatePermit {
         let Self { controller, key, charge, permit } = self;
         let mut token = pin!(controller.scales.turn(&key.namespace));
         let token = if let Poll::Ready(token) = futures::poll!(&mut token) {
@@ -200,32 +261,27 @@ impl ScaleTokens<'_> {
 
 /// Maximum attempts, as in upstream's retry on conflict.
 const TRIES: u32 = 5;
-/// Pause between two attempts. Upstream adds a random part of up to a tenth, which has no consequences here.
+/// Pause between two attempts. Upstream adds up to a tenth at random, which makes no difference here.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// The target of a write, as read.
+/// The target of a write, and its Scale as read.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) mapping: Mapping,
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) object: ScaleObject,
+    mapping: Mapping,
+    namespace: String,
+    name: String,
+    object: ScaleObject,
 }
 
 /// Writes a count. On conflict, reads the Scale again and writes the same count again. Returns the `resourceVersion` of
 /// the target after the write, if known.
 ///
 /// A write with a lost response may have been applied. The client retries it only if the server requests a retry (429
-/// or 5xx with `Retry-After`). Otherwise the Scale is read back, and its content determines the outcome. If the outcome
-/// stays unknown, because the request may still arrive, the write counts as failed. The next sync then reconciles the
-/// history.
-pub(super) async fn rescale(
-    scales: &Scales,
-    mut tokens: ScaleTokens<'_>,
-    target: Target,
-    to: i32,
-) -> (WriteOutcome, Option<String>) {
-    let (key, Target { mapping, namespace, name, mut object }) = (tokens.key, target);
+/// or 5xx with `Retry-After`). Otherwise the Scale is read back, and its content determines the outcome. The outcome
+/// stays unknown if the request may still arrive. The next sync then reconciles the history.
+async fn rescale(mut tokens: ScaleTokens<'_>, target: Target, to: i32) -> (WriteOutcome, Option<String>) {
+    let (key, scales) = (tokens.key, &tokens.controller.scales);
+    let Target { mapping, namespace, name, mut object } = target;
     let mut attempt = 1;
     loop {
         object.spec_replicas = to;
@@ -234,7 +290,7 @@ pub(super) async fn rescale(
             Err(error) if error.is_refused() => return (WriteOutcome::Withheld, None),
             Err(error) if error.outcome_unknown() => {
                 let target = Target { mapping, namespace, name, object };
-                return read_back(scales, tokens, &target, &error).await;
+                return read_back(tokens, &target, &error).await;
             }
             Err(error) => error,
         };
@@ -244,22 +300,21 @@ pub(super) async fn rescale(
         tokio::time::sleep(WAIT).await;
         match scales.get(tokens.next().await, &mapping, &namespace, &name).await {
             Ok(latest) => object = latest,
-            // As upstream, the next attempt writes the previous version and reports its conflict.
+            // As in upstream, the next attempt sends the previous version again and reports the conflict.
             Err(error) => tracing::warn!(hpa = %key, %error, "failed to read the scale after a conflict"),
         }
         attempt += 1;
     }
 }
 
-/// Determines the outcome of a write with a lost response. The same count from another writer is treated as an
-/// applied write.
+/// Determines the outcome of a write with a lost response. If another client has written the same count, the write is
+/// treated as applied.
 async fn read_back(
-    scales: &Scales,
     mut tokens: ScaleTokens<'_>,
     sent: &Target,
     lost: &ApiError,
 ) -> (WriteOutcome, Option<String>) {
-    let key = tokens.key;
+    let (key, scales) = (tokens.key, &tokens.controller.scales);
     let found = scales.read_back(tokens.next().await, &sent.mapping, &sent.namespace, &sent.name).await;
     match found {
         Ok(found) if found.uid == sent.object.uid && found.spec_replicas == sent.object.spec_replicas => {

@@ -1,20 +1,20 @@
 //! Assigns every HPA an offset in the sync period.
 //!
 //! The offsets depend only on the set of HPAs, so they are equal in every replica and after every restart. Namespaces
-//! are ordered by a hash. Each namespace has a slot of the period as large as its share of all HPAs, so that the syncs
-//! are spread evenly over the period. Within its slot, the HPAs of a small namespace lie close together, ordered by a
-//! hash of their names, so that one list of metrics serves all of them. Offsets lie on ticks with several syncs each,
+//! are ordered by a hash. The slot of each namespace in the period is proportional to its share of all HPAs, so that the
+//! syncs are spread evenly over the period. The HPAs of a small namespace are close together in their slot, ordered by a
+//! hash of their names, so that one list of metrics serves all of them. Offsets are on ticks with several syncs each,
 //! because a batch of equal work costs less than the same work with pauses.
 //!
 //! A simulated controller can disable the offsets. Each HPA then keeps the phase of its first sync.
 //!
-//! The creation and deletion of HPAs moves the offsets of others a little. Due times follow by at most a twentieth of a
-//! period per period, so that no sync moves far at once.
+//! The creation and deletion of HPAs moves the offsets of other HPAs slightly. A due time follows its offset by at most a
+//! twentieth of a period per period, so that no sync moves far at once.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio::time::Instant;
 
@@ -23,19 +23,17 @@ use crate::store::Key;
 /// Binary logarithm of the number of hash groups of namespaces. The namespaces of one group share a slot.
 const GROUP_BITS: u32 = 10;
 const GROUPS: usize = 1 << GROUP_BITS;
-/// Minimum average distance between HPAs of one namespace: 50 ms, in nanoseconds. A namespace with many HPAs
-/// exceeds the window.
+/// Minimum average distance between the HPAs of a group of namespaces: 50 ms, in nanoseconds. A group with many HPAs
+/// therefore exceeds its window.
 const MIN_SPACING: u64 = 50_000_000;
-/// Share of a metrics list's lifetime over which the HPAs that share the list are spread. The rest is for
-/// late syncs.
+/// Fraction of the lifetime of a shared metrics list over which its HPAs are spread. The rest is a reserve for late syncs.
 const WINDOW: (u32, u32) = (3, 5);
 /// Maximum window of a small namespace, as a divisor of the period.
 const WINDOW_OF_PERIOD: u32 = 5;
 /// Divisor of the period, for three values: the maximum move of a due time towards its offset per period, the maximum
 /// distance between two ticks, and the minimum pause after a sync.
 const STEP: u64 = 20;
-/// Maximum distance between two ticks: 500 ms, in nanoseconds. An offset that moves to a tick is early by less than
-/// this distance.
+/// Maximum distance between two ticks: 500 ms, in nanoseconds. An offset is rounded down to a tick.
 const TICK: u64 = 500_000_000;
 /// Maximum average number of syncs per tick. Above this number, the number of ticks doubles.
 const SYNCS_PER_TICK: u64 = 64;
@@ -43,7 +41,7 @@ const SYNCS_PER_TICK: u64 = 64;
 /// The offsets of all HPAs.
 #[derive(Debug)]
 pub struct SyncSchedule {
-    /// The period in nanoseconds, like every value computed from it.
+    /// The period in nanoseconds. Every value computed from it is also in nanoseconds.
     period: u64,
     /// The offsets. With `None`, every HPA keeps the phase of its first sync.
     offsets: Option<Offsets>,
@@ -53,7 +51,7 @@ pub struct SyncSchedule {
 struct Offsets {
     window: u64,
     started: Instant,
-    /// Offset in the period at the time `started`.
+    /// Offset of `started` in the period.
     passed: u64,
     /// Number of HPAs by group.
     groups: Mutex<Vec<u64>>,
@@ -84,8 +82,8 @@ impl SyncSchedule {
         Self { period: length, offsets: Some(offsets) }
     }
 
-    /// Creates phases without offsets. Every HPA is due a period after its last due time, at first a period
-    /// after its first sync.
+    /// Creates a schedule without offsets. An HPA is due one period after its previous due time, and the first time one
+    /// period after the start of its first sync.
     pub fn from_first_syncs(period: Duration) -> Self {
         Self { period: nanos(period).max(1), offsets: None }
     }
@@ -102,16 +100,16 @@ impl SyncSchedule {
 
     fn count(&self, key: &Key, change: impl FnOnce(&mut u64)) {
         if let Some(offsets) = &self.offsets
-            && let Some(count) = offsets.groups().get_mut(Hashes::new(key).group)
+            && let Some(count) = offsets.groups.lock().get_mut(Hashes::new(key).group)
         {
             change(count);
         }
     }
 
-    /// Returns the next due time of an HPA with a sync that started at `started` and has just ended. `due`: the due
-    /// time of that sync, if it ran by its offset. A due time in the past or too close to this sync is skipped. The
-    /// next due time is at least half a period after the start, and at least a twentieth of a period after the end, so
-    /// that the watch has delivered the writes of this sync.
+    /// Returns the next due time of an HPA after a sync that started at `started` and has just ended. `due`: the due
+    /// time of that sync, if it was a periodic one. Skips due times in the past or too close to the sync. The next due
+    /// time is at least half a period after the start, and at least a twentieth of a period after the end, so that the
+    /// watch has delivered the writes of the sync.
     pub fn next(&self, key: &Key, due: Option<Instant>, started: Instant) -> Instant {
         let earliest = later(started, self.period / 2).max(later(Instant::now(), self.period / STEP));
         let first = match (&self.offsets, due) {
@@ -149,7 +147,7 @@ impl Offsets {
     fn offset_of(&self, key: &Key, period: u64) -> u64 {
         let Hashes { group, inside } = Hashes::new(key);
         let (before, here, all) = {
-            let groups = self.groups();
+            let groups = self.groups.lock();
             // Use slices, because their sums vectorize. This code runs at every sync.
             let (before, rest) = groups.split_at_checked(group).unwrap_or((&groups, &[]));
             let here = rest.first().copied().unwrap_or(0);
@@ -163,14 +161,10 @@ impl Offsets {
         let offset = part(period, before, all) + fraction(window, inside);
         offset - offset % tick(period, all)
     }
-
-    fn groups(&self) -> MutexGuard<'_, Vec<u64>> {
-        self.groups.lock()
-    }
 }
 
-/// Returns the distance between two ticks with `all` HPAs. The distance changes by factors of two, so that it
-/// is stable while HPAs are created and deleted.
+/// Returns the distance between two ticks with `all` HPAs. The distance changes only by factors of two, so that it is
+/// stable while HPAs are created and deleted.
 fn tick(period: u64, all: u64) -> u64 {
     let even = part(period, SYNCS_PER_TICK, all);
     let mut tick = TICK.min(period / STEP).max(1);
@@ -184,7 +178,7 @@ impl Hashes {
     fn new(key: &Key) -> Self {
         let namespace = hash(&[&key.namespace]);
         let group = usize::try_from(namespace >> (u64::BITS - GROUP_BITS)).unwrap_or_default();
-        // No name contains a slash.
+        // The slash separates unambiguously, because it occurs in no name.
         Self { group, inside: hash(&[&key.namespace, "/", &key.name]) }
     }
 }
@@ -195,7 +189,7 @@ fn hash(parts: &[&str]) -> u64 {
     digest.as_ref().first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
-/// Forward distance from one offset to another.
+/// Returns the forward distance from one offset to another, across the end of the period if necessary.
 fn ahead(from: u64, to: u64, period: u64) -> u64 {
     (to % period + period - from) % period
 }
@@ -210,7 +204,7 @@ fn fraction(whole: u64, parts: u64) -> u64 {
     u64::try_from((u128::from(whole) * u128::from(parts)) >> u64::BITS).unwrap_or(u64::MAX)
 }
 
-/// Converts a duration to nanoseconds, at most 292 years, so that the sum of two values fits.
+/// Converts a duration to nanoseconds, at most 292 years, so that the sum of two values does not overflow.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX / 2)
 }

@@ -1,4 +1,7 @@
-//! The metrics of a sync for which the HPA's policy names origins. All other metrics come from the metrics APIs.
+//! Reads the metrics for which the HPA's policy names origins. All other metrics come from the metrics APIs.
+//!
+//! A query for resource metrics covers cpu and memory of all containers, so one rule of the policy that names kubelets
+//! applies to all resources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,31 +11,27 @@ use autoscaling::Plan;
 use autoscaling::failure::MetricFailureClass;
 use autoscaling::pod::{Phase, Pod};
 use autoscaling::quantity::{Format, Quantity};
-use autoscaling::query::{Answer, CustomValue, ExternalValue, Query, QueryError};
+use autoscaling::query::{Answer, CustomValue, ExternalValue, PodUsage, Query, QueryError};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 pub use policies::reading::{NO_SOURCES, SourceReading, SourceValue};
 use policies::spec::{MetricOrigin, MetricRule};
-use sources::{Failure, Form, PodTarget, Reading, Sources, Target, Values, described, name_of};
+use sources::{Failure, Form, PodTarget, Reading, SourceError, Sources, Target, Values, described, name_of};
 use tokio::time::Instant;
 
-use super::node_usage;
+use super::adapters::Adapters;
 use crate::store::{Addresses, Key};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Client;
 use cluster::metrics::Metrics;
 
-mod adapters;
-
-pub(crate) use self::adapters::Adapters;
-
 /// Maximum number of readings that a sync keeps. An HPA can have thousands of metrics.
 const MAX_READINGS: usize = 100;
-/// Maximum number of pods in a reading, the first ones by name.
-const MAX_VALUES: usize = 10;
+/// Maximum number of pods in a reading. The first pods by name are kept.
+pub(super) const MAX_VALUES: usize = 10;
 
 /// The sources of `--metric-sources`, the addresses of pods, and the API groups of metrics adapters.
 #[derive(Debug, Clone)]
@@ -44,32 +43,30 @@ pub struct SourceReader {
     pub(crate) secrets: Client,
 }
 
-/// The readings of a process without `--metric-sources`, for the queries that the policy directs to a source.
+/// Returns the readings of a process without `--metric-sources`, one for each query that the policy directs to a source.
 pub(super) fn without_sources(plan: &Plan, rules: &[MetricRule]) -> Vec<SourceReading> {
-    let mut readings = Vec::new();
-    for (_, query) in plan.queries() {
-        let rule = match query {
-            Query::Resource { .. } => node_usage::rule(rules),
-            query => rule_of(rules, query).map(|(rule, _)| rule),
-        };
-        if readings.len() < MAX_READINGS
-            && let Some(rule) = rule
-        {
-            readings.push(SourceReading {
-                metric: rule.metric.to_string(),
-                source: described(&rule.origin),
-                age_seconds: None,
-                numbers: 0,
-                values: Vec::new(),
-                reason: Some(NO_SOURCES.to_owned()),
-                problem: Some("--metric-sources is not set, so the metrics API answers".to_owned()),
-            });
-        }
-    }
-    readings
+    let rules = plan.queries().filter_map(|(_, query)| source_rule(rules, query));
+    let problem = "--metric-sources is not set, so the metrics API answers";
+    let reading = |rule: &MetricRule| {
+        failed_reading(rule, described(&rule.origin), NO_SOURCES.to_owned(), problem.to_owned())
+    };
+    rules.take(MAX_READINGS).map(reading).collect()
 }
 
-/// The rule for a query, and the form of its number.
+/// The reading of a metric without a value.
+fn failed_reading(rule: &MetricRule, source: String, reason: String, problem: String) -> SourceReading {
+    SourceReading {
+        metric: rule.metric.to_string(),
+        source,
+        age_seconds: None,
+        numbers: 0,
+        values: Vec::new(),
+        reason: Some(reason),
+        problem: Some(problem),
+    }
+}
+
+/// Finds the rule for a query of a metric that is not a resource, and the form of its value.
 fn rule_of<'a>(rules: &'a [MetricRule], query: &Query) -> Option<(&'a MetricRule, Form)> {
     let (name, form) = match query {
         Query::Resource { .. } => return None,
@@ -79,26 +76,30 @@ fn rule_of<'a>(rules: &'a [MetricRule], query: &Query) -> Option<(&'a MetricRule
     MetricRule::find(rules, name).map(|rule| (rule, form))
 }
 
-/// Whether a source answers a query instead of a metrics API.
-pub(super) fn is_of_source(rules: &[MetricRule], query: &Query) -> bool {
+fn source_rule<'a>(rules: &'a [MetricRule], query: &Query) -> Option<&'a MetricRule> {
     match query {
-        Query::Resource { .. } => node_usage::rule(rules).is_some(),
-        query => rule_of(rules, query).is_some(),
+        Query::Resource { .. } => kubelet_rule(rules),
+        query => rule_of(rules, query).map(|(rule, _)| rule),
     }
 }
 
-/// The readings of a sync from sources so far, shared with its queries.
+/// Whether a source answers a query instead of a metrics API.
+pub(super) fn is_of_source(rules: &[MetricRule], query: &Query) -> bool {
+    source_rule(rules, query).is_some()
+}
+
+/// The readings of one sync. Its queries add them.
 pub(super) type Readings = Arc<Mutex<SyncReadings>>;
 
-/// The readings of a sync from sources.
+/// The readings of one sync from sources.
 #[derive(Debug, Default)]
 pub(super) struct SyncReadings {
     pub(super) readings: Vec<SourceReading>,
-    /// The arrival of the newest number.
+    /// The arrival of the newest value.
     pub(super) arrival: Option<Arrival>,
 }
 
-/// The arrival of a number.
+/// The time of the request that returned a value, and the interval at which the source updates its values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
     at: Instant,
@@ -106,13 +107,8 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// A number that was requested at `at`.
-    pub(super) const fn new(at: Instant, interval: Duration) -> Self {
-        Self { at, interval }
-    }
-
     /// The due time of the sync that follows a sync started at `started`: one period later. If the source updates its
-    /// numbers about once per period, the sync is due one period after the newest number instead, but at least half a
+    /// values about once per period, the sync is due one period after the newest value instead, but at least half a
     /// period after `started`.
     pub(super) fn next_sync(arrival: Option<Self>, started: Instant, period: Duration) -> Instant {
         let at_place = clock::after(started, period);
@@ -125,7 +121,7 @@ impl Arrival {
     }
 }
 
-/// The origins of the metrics of one sync.
+/// Answers the queries of one sync from the origins that the policy names.
 #[derive(Debug)]
 pub(super) struct SyncMetrics {
     pub(super) apis: Arc<dyn Metrics>,
@@ -154,12 +150,12 @@ pub(super) fn pod_targets(addresses: &Addresses, namespace: &str, pods: &[Arc<Po
 
 impl Metrics for SyncMetrics {
     fn fetch_within(&self, query: Query, age: Duration) -> BoxFuture<'_, Result<Answer, QueryError>> {
-        if matches!(query, Query::Resource { .. }) && node_usage::rule(&self.rules).is_some() {
+        if matches!(query, Query::Resource { .. }) && kubelet_rule(&self.rules).is_some() {
             return self.node_usage().boxed();
         }
         match rule_of(&self.rules, &query) {
             Some((rule, form)) => match &rule.origin {
-                MetricOrigin::ApiGroup(group) => self.ask_group(rule, group, query, age).boxed(),
+                MetricOrigin::ApiGroup(group) => self.read_group(rule, group, query, age).boxed(),
                 _ => self.read(rule, form, query).boxed(),
             },
             None => self.apis.fetch_within(query, age),
@@ -207,27 +203,16 @@ impl SyncMetrics {
         }
     }
 
-    /// Records a metric without numbers.
-    fn failed(&self, rule: &MetricRule, failure: Failure) -> QueryError {
+    /// Records a failed read, and returns the error for the query.
+    pub(super) fn failed(&self, rule: &MetricRule, failure: Failure) -> QueryError {
         self.telemetry.source_failed(failure.label(&rule.origin), failure.error.reason());
         let message = failure.to_string();
         self.note_failure(rule, failure.error.reason(), failure.source, failure.error.to_string());
         QueryError::new(MetricFailureClass::Other, message)
     }
 
-    fn note_failure(&self, rule: &MetricRule, reason: &str, source: String, problem: String) {
-        self.note(
-            None,
-            SourceReading {
-                metric: rule.metric.to_string(),
-                source,
-                age_seconds: None,
-                numbers: 0,
-                values: Vec::new(),
-                reason: Some(reason.to_owned()),
-                problem: Some(problem),
-            },
-        );
+    pub(super) fn note_failure(&self, rule: &MetricRule, reason: &str, source: String, problem: String) {
+        self.note(None, failed_reading(rule, source, reason.to_owned(), problem));
     }
 
     pub(super) fn note(&self, arrival: Option<Arrival>, reading: SourceReading) {
@@ -242,19 +227,19 @@ impl SyncMetrics {
         }
     }
 
-    /// The time of a number of the given age.
+    /// The time of day of a value with the given age.
     fn time(&self, age: Duration) -> Timestamp {
         let now = self.clock.now();
         now.checked_sub(age).unwrap_or(now)
     }
 }
 
-/// The numbers that a reading keeps.
-pub(super) fn shown(values: &BTreeMap<Arc<str>, f64>) -> Vec<SourceValue> {
+/// The values that a reading keeps.
+fn shown(values: &BTreeMap<Arc<str>, f64>) -> Vec<SourceValue> {
     values.iter().take(MAX_VALUES).map(|(pod, value)| number(Some(pod), *value)).collect()
 }
 
-fn number(pod: Option<&str>, value: f64) -> SourceValue {
+pub(super) fn number(pod: Option<&str>, value: f64) -> SourceValue {
     SourceValue { pod: pod.map(str::to_owned), value }
 }
 
@@ -277,10 +262,83 @@ fn answer(values: Values, query: &Query, at: Timestamp) -> Answer {
     }
 }
 
-/// The nearest quantity in nano-units. The quantities of metrics APIs have the same resolution.
+/// Returns the nearest quantity in nano-units. The quantities of metrics APIs have the same resolution.
 #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, and sources return finite numbers")]
 fn quantity(value: f64) -> Quantity {
     Quantity::from_nanos((value * 1e9).round() as i128, Format::DecimalSi)
+}
+
+/// The first rule that names kubelets.
+fn kubelet_rule(rules: &[MetricRule]) -> Option<&MetricRule> {
+    rules.iter().find(|rule| rule.origin == MetricOrigin::Kubelet)
+}
+
+/// The lowest `maxAgeSeconds` of the rules that name kubelets.
+fn max_age_seconds(rules: &[MetricRule]) -> Option<u32> {
+    let rules = rules.iter().filter(|rule| rule.origin == MetricOrigin::Kubelet);
+    rules.filter_map(|rule| rule.max_age_seconds).min()
+}
+
+impl SyncMetrics {
+    /// The usage of the pods of the target, as metrics.k8s.io would return it.
+    async fn node_usage(&self) -> Result<Answer, QueryError> {
+        let target =
+            Target { namespace: &self.key.namespace, name: &self.target, pods: &self.pods, secrets: None };
+        let limit = max_age_seconds(&self.rules);
+        let source = name_of(&MetricOrigin::Kubelet);
+        match self.reader.sources.usage(limit, &target, self.clock.now()).await {
+            Err(error) => {
+                self.telemetry.source_failed(source, error.reason());
+                for resource in &self.resources {
+                    self.note(None, reading(resource, None, &[], Some((None, &error))));
+                }
+                let message = format!("{}: {error}", described(&MetricOrigin::Kubelet));
+                Err(QueryError::new(MetricFailureClass::Other, message))
+            }
+            Ok(usage) => {
+                let age = usage.oldest.elapsed();
+                self.telemetry.source_age(source, age);
+                if let Some((_, error)) = &usage.missing {
+                    self.telemetry.source_failed(source, error.reason());
+                }
+                let arrival = Arrival { at: usage.scraped, interval: usage.interval };
+                let missing = usage.missing.as_ref().map(|(pod, error)| (Some(&**pod), error));
+                for resource in &self.resources {
+                    let reading = reading(resource, Some(age.as_secs_f64()), &usage.pods, missing);
+                    self.note(Some(arrival), reading);
+                }
+                Ok(Answer::Resource(usage.pods.into()))
+            }
+        }
+    }
+}
+
+/// The reading of one resource: cores or bytes by pod.
+fn reading(
+    resource: &Arc<str>,
+    age_seconds: Option<f64>,
+    pods: &[PodUsage],
+    problem: Option<(Option<&str>, &SourceError)>,
+) -> SourceReading {
+    let value = |pod: &PodUsage| {
+        let containers = pod.containers.iter();
+        let amounts: Vec<f64> =
+            containers.filter_map(|container| Some(container.usage.get(resource)?.as_f64())).collect();
+        (!amounts.is_empty()).then(|| (Arc::clone(&pod.pod), amounts.iter().sum()))
+    };
+    let values: BTreeMap<Arc<str>, f64> = pods.iter().filter_map(value).collect();
+    SourceReading {
+        metric: resource.to_string(),
+        source: described(&MetricOrigin::Kubelet),
+        age_seconds: age_seconds.filter(|_| !values.is_empty()),
+        numbers: values.len(),
+        values: shown(&values),
+        reason: problem.map(|(_, error)| error.reason().to_owned()),
+        problem: problem.map(|(pod, error)| match pod {
+            Some(pod) => format!("pod {pod}: {error}"),
+            None => error.to_string(),
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use autoscaling::history::History;
 use autoscaling::pod::Pod;
 use autoscaling::{
-    Answers, Decision, ErrorLabel, Evaluation, Hpa, Plan, Scale, ScaleFailure, Verdict, WriteOutcome,
-    conclude, plan,
+    Answers, Decision, ErrorLabel, Evaluation, Plan, Scale, ScaleFailure, Verdict, WriteOutcome, conclude,
+    plan,
 };
 use policies::burst::BurstState;
 use policies::history::PolicyHistory;
@@ -16,16 +16,14 @@ use policies::steps::PolicyEffect;
 use policies::{Earlier, TargetState, ready_pods};
 use tokio::time::Instant;
 
-use super::Controller;
 use super::gather::{Gathered, evaluate_metrics};
 use super::guard_reads::GuardReads;
 use super::histories::ClockReading;
 use super::observe::{ComparedSync, ConcludedSync, ForeignRescale};
 use super::policy_inputs::{ConcludedPolicy, PolicyInputs};
-use super::publish::{Writes, failed};
-use super::report::log;
+use super::report::{Writes, failed, log};
 use super::scale::{ResolvedScale, Target};
-use super::worker_pool::WorkerPermit;
+use super::{Controller, Next, WorkerPermit, view};
 use crate::handover::charges::ChargePermits;
 use crate::policy::{Applicable, Resolved};
 use crate::store::{HpaRecord, Key, Staleness};
@@ -53,31 +51,18 @@ struct Remembered {
     burst: Option<BurstState>,
 }
 
-/// The state of a key after its sync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
-    /// The key is due again one period later.
-    Period,
-    /// The HPA was deleted, was replaced or left the scope. This sync does not make the key due again.
-    Gone,
-}
-
 impl Controller {
     /// Syncs one HPA. The permit is released during longer waits, such as those for metrics or for a token of the rate
     /// limit, and when the sync sends the status.
     pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
-        // Decoded large specs take much memory, so these HPAs wait for each other. The HPA may change meanwhile.
-        let is_large = self.hpas.get(key).is_some_and(|record| record.packed.is_some());
-        let large = is_large.then(|| self.workers.large.acquire(&key.namespace));
-        let _large = match large {
-            Some(large) => {
-                permit.release();
-                let large = large.await;
-                permit.acquire(&key.namespace).await;
-                Some(large)
-            }
-            None => None,
-        };
+        // A decoded large spec takes much memory, so few syncs with large specs run at the same time. The HPA may change
+        // during the wait.
+        let mut _large = None;
+        if self.hpas.get(key).is_some_and(|record| record.packed.is_some()) {
+            permit.release();
+            _large = Some(self.workers.large.acquire(&key.namespace).await);
+            permit.acquire(&key.namespace).await;
+        }
         if self.stale_guard && self.is_stale(key).await {
             self.telemetry.stale_skip();
             return Next::Period;
@@ -93,8 +78,8 @@ impl Controller {
             }
         };
         let started = Instant::now();
-        // Request the write permit before any read. Otherwise this instance could take charge after a read, and then
-        // write a decision from that read.
+        // Request the permission before any read. Otherwise this instance could take charge of the HPA after a read, and
+        // then write a decision from that stale read.
         let charge = self.charge(key);
         let applicable = self.applicable_policy(&record);
         let policy = match &applicable {
@@ -108,7 +93,7 @@ impl Controller {
         let hpa = view(&record, policy);
         let before = self.comparator_of(key).and_then(|comparator| comparator.before(&record));
         let (record, before) = (&*record, before.as_ref());
-        // Boxed, because the future is large, and has completed before the writes.
+        // Boxed, because the future is large and not needed during the writes.
         let decided = Box::pin(self.decide(record, policy, before, permit));
         let Some(decided) = self.decisions_end.run_until_cancelled(decided).await else {
             tracing::debug!(hpa = %key, "abandoned a sync before its decision: shutting down");
@@ -135,7 +120,7 @@ impl Controller {
         let answers = Answers { metrics: answers, pods: &pods };
         self.count_ages(&answers, &of_sources, at);
         let outcome = self.rescale(key, &decision, target, charge.as_ref(), permit).await;
-        // Derive the end from the time of the decision, so that a clock jump in between has no effect.
+        // Derived from the time of the decision, so that a clock jump during the write has no effect.
         let ended = at.checked_add(decided.elapsed()).unwrap_or(at);
         let mut conclusion = conclude(&hpa, decision, &outcome, settings, ended);
         if let Some((effect, (resolved, metrics))) = effect.as_mut().zip(policy.zip(metrics.as_ref())) {
@@ -189,25 +174,24 @@ impl Controller {
         let writes = Writes { moment, charge, permit, metrics };
         let status_written = self.finish(record, &outcome, &conclusion, writes).await;
         if !self.is_there(record) {
-            // The HPA was deleted during the sync. State recorded since then would otherwise never be
-            // dropped.
+            // The HPA was deleted during the sync. Later state would otherwise never be dropped.
             self.forget(&record.key, &record.uid);
         }
-        // A plan without queries measures no time.
+        // A plan without queries has no durations.
         let took = took.into_iter().chain(iter::repeat(Duration::ZERO));
         for (computation, took) in conclusion.computations.iter().zip(took) {
             self.telemetry.computed(&computation.metric_type, computation.action, computation.error, took);
         }
         self.count_failures(&conclusion);
-        // As in upstream, a failed status write is the result of a sync that computed a count.
+        // As in upstream, a failed status write counts as an error only if the sync computed a count.
         let decided = conclusion.explanation.desired.is_some() && !failed(&outcome);
         let error = if decided && !status_written { ErrorLabel::Internal } else { conclusion.error };
         self.telemetry.reconciled(conclusion.action, error, started.elapsed());
         Next::Period
     }
 
-    /// Whether the watch has not delivered this controller's last status write of an HPA. Reads the HPA if the watch
-    /// may never deliver the write.
+    /// Whether the stored HPA lacks this controller's last status write. Reads the HPA if the watch may never deliver
+    /// the write.
     async fn is_stale(&self, key: &Key) -> bool {
         let staleness = || self.hpas.staleness(key, self.period);
         if staleness() == Some(Staleness::Late)
@@ -224,8 +208,8 @@ impl Controller {
         Some(ChargePermits(Arc::clone(charges)).permit(&key.namespace, &key.name))
     }
 
-    /// Reads the Scale and decides. Writes nothing, so the future can be dropped at any time. `None` as in
-    /// [`Self::evaluate`].
+    /// Reads the Scale and decides. Writes nothing, so the future can be dropped at any time. Returns `None` if the HPA
+    /// was deleted or replaced.
     async fn decide(
         &self,
         record: &HpaRecord,
@@ -237,8 +221,7 @@ impl Controller {
         let ResolvedScale { scale, mut target, cached } = self.cached_scale(key, &hpa, permit).await;
         let mut evaluated = self.evaluate(record, policy, before, scale, None, permit).await?;
         if cached && before.is_none() && matches!(evaluated.decision.verdict(), Verdict::Rescale { .. }) {
-            // A write needs a fresh Scale. If the fresh Scale differs from the cached one, the sync decides
-            // again.
+            // A write needs a fresh Scale. If it differs from the cached Scale, the sync decides again.
             let fresh = self.fetch_scale(key, &hpa, Some(permit)).await;
             target = fresh.target;
             if fresh.scale.as_ref().ok() != evaluated.plan.scale() {
@@ -249,9 +232,8 @@ impl Controller {
         Some((evaluated, target))
     }
 
-    /// Plans, gathers and decides. `earlier`: the previous evaluation of this sync. Its answers are reused if
-    /// the plans have the same queries. `None` if the HPA was deleted, or replaced by an HPA that is due by
-    /// itself.
+    /// Plans, gathers and decides. `earlier`: the previous evaluation of this sync. Its answers are reused if the plans
+    /// have the same queries. Returns `None` if the HPA was deleted or replaced, because a replacement has its own sync.
     async fn evaluate(
         &self,
         record: &HpaRecord,
@@ -271,11 +253,11 @@ impl Controller {
         let (earlier, reads) = earlier.map_or((None, None), |Evaluated { gathered, plan, reads, .. }| {
             (Some((gathered, plan)), Some(reads))
         });
-        let mut reads = match reads {
+        let reads = match reads {
             Some(reads) => reads,
             None => self.read_for_guards(record, policy, &plan, permit).await,
         };
-        let mut inputs = PolicyInputs::new(policy, &record.spec, reads.others());
+        let mut inputs = PolicyInputs::new(policy, &record.spec, Arc::clone(&reads.others));
         let gathered = match earlier {
             Some((gathered, earlier)) if gathered.is_complete && earlier.queries().eq(plan.queries()) => {
                 gathered
@@ -335,25 +317,14 @@ impl Controller {
             (Verdict::Rescale { to, .. }, Some(target)) => {
                 self.write_scale(key, target, *to, charge, permit).await
             }
-            // Another controller has rescaled the target.
+            // The sync is compared with a rescale by another controller.
             (Verdict::Rescale { .. }, None) => WriteOutcome::Withheld,
             _ => WriteOutcome::NotNeeded,
         }
     }
 
-    /// Whether an HPA is still in the store and was not replaced by another HPA of its name.
+    /// Whether an HPA is still in the store and was not replaced by another HPA with the same name.
     pub(super) fn is_there(&self, record: &HpaRecord) -> bool {
         self.hpas.get(&record.key).is_some_and(|current| current.uid == record.uid)
-    }
-}
-
-/// Returns the core's view of a stored HPA, with the bounds of its policy.
-pub(super) fn view<'a>(record: &'a HpaRecord, policy: Option<&'a Resolved>) -> Hpa<'a> {
-    Hpa {
-        namespace: &record.key.namespace,
-        name: &record.key.name,
-        generation: record.generation,
-        spec: policy.map_or(&record.spec, |policy| &policy.spec),
-        status: &record.status,
     }
 }

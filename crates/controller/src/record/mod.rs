@@ -5,21 +5,21 @@
 //! full record drops its oldest entry. An entry takes at most 64 KiB, and the entries of an HPA take at most 512 KiB.
 //! Metrics beyond these limits are only counted. An entry contains all metrics, unless they take too many bytes.
 
+mod convert;
 mod pages;
 mod ring;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod text;
 pub mod wire;
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use autoscaling::explanation::{Explanation, MetricExplanation, MetricReading, Subject, UnlistedMetrics};
 use parking_lot::Mutex;
-use steps::{MetricBody, MetricFrame, split_metric};
-use text::MAX_TEXT;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use self::pages::{Answer, Comparisons, Decisions, DecisionsRequest, Page};
 use self::ring::{Entry, Ring, Scratch};
@@ -51,7 +51,7 @@ impl Record {
 
     /// The decisions of an HPA, newest first.
     pub fn decisions(&self, uid: &str) -> Vec<DecisionEntry> {
-        // Decode outside the lock, because syncs wait for it.
+        // Decode outside of the lock, because syncs wait for the lock.
         let entries: Vec<Entry> = self
             .state
             .lock()
@@ -98,84 +98,78 @@ impl Observer for Record {
     fn forgotten(&self, _: &Key, uid: &str) {
         let mut state = self.state.lock();
         state.by_uid.remove(uid);
-        // Free the memory after a cluster-wide cleanup.
+        // Free the memory after the deletion of most HPAs.
         if state.by_uid.len() < state.by_uid.capacity() / 4 {
             state.by_uid.shrink_to_fit();
         }
     }
 }
 
-/// Maximum bytes of the metrics in an entry. Three metrics of any content fit.
-const MAX_METRIC_BYTES: usize = 48 << 10;
+/// Maximum bytes of a text in a record. Longer texts are cut, because messages of other servers must not fill the memory.
+const MAX_TEXT: usize = 1024;
 
-/// Bytes of the numbers of a metric.
-const NUMBERS: usize = 100;
+/// Endings of the texts in most records, each encoded as one byte. The first ending is empty. The second one marks a cut
+/// text.
+const ENDINGS: [&str; 12] = [
+    "",
+    "…",
+    " resource utilization (percentage of request)",
+    "Resource",
+    "External",
+    "Object",
+    "Pods",
+    "cpu",
+    "memory",
+    "SuccessfulRescale",
+    "FailedGetResourceMetric",
+    "FailedComputeMetricsReplicas",
+];
 
-/// Bytes of the numbers of a listed pod.
-const POD_NUMBERS: usize = 24;
+/// A text, encoded as an index into [`ENDINGS`] and the bytes before that ending.
+#[derive(Debug)]
+struct Text<'a>(Cow<'a, str>);
 
-/// The metrics of an entry, and the number of omitted metrics.
-struct Selection<'a> {
-    /// The index of each metric in the explanation, and its two parts, in the order of the spec.
-    kept: Vec<(usize, MetricFrame<'a>, MetricBody<'a>)>,
-    unlisted: Option<UnlistedMetrics>,
-}
-
-/// Selects the metrics that the sentence of the decision quotes, and then the first others that fit.
-fn select(explanation: &Explanation) -> Selection<'_> {
-    let metrics = &explanation.metrics;
-    let mut kept = BTreeMap::new();
-    let mut bytes = 0;
-    for index in quoted(explanation).into_iter().flatten().chain(0..metrics.len()) {
-        let Some(metric) = metrics.get(index).filter(|_| !kept.contains_key(&index)) else { continue };
-        let (frame, body) = split_metric(metric);
-        bytes += size(metric, &body);
-        if bytes > MAX_METRIC_BYTES {
-            break;
-        }
-        kept.insert(index, (frame, body));
-    }
-    let mut unlisted = explanation.unlisted.unwrap_or_default();
-    if kept.len() < metrics.len() {
-        for (index, metric) in metrics.iter().enumerate() {
-            match metric {
-                _ if kept.contains_key(&index) => {}
-                MetricExplanation::Valid(_) => unlisted.valid = unlisted.valid.saturating_add(1),
-                MetricExplanation::Failed(_) => unlisted.failed = unlisted.failed.saturating_add(1),
-            }
-        }
-    }
-    Selection {
-        kept: kept.into_iter().map(|(index, (frame, body))| (index, frame, body)).collect(),
-        unlisted: (unlisted != UnlistedMetrics::default()).then_some(unlisted),
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
     }
 }
 
-/// The winner, the first failure and the best proposal.
-fn quoted(explanation: &Explanation) -> [Option<usize>; 3] {
-    let metrics = &explanation.metrics;
-    let readings =
-        metrics.iter().enumerate().filter_map(|(index, metric)| Some((index, metric.reading()?.proposal)));
-    [
-        explanation.winner,
-        metrics.iter().position(|metric| metric.reading().is_none()),
-        readings.max_by_key(|(_, proposal)| *proposal).map(|(index, _)| index),
-    ]
+impl<'a> From<&'a Arc<str>> for Text<'a> {
+    fn from(text: &'a Arc<str>) -> Self {
+        Self::from(&**text)
+    }
 }
 
-/// The maximum size of a metric in both parts.
-fn size(metric: &MetricExplanation, body: &MetricBody<'_>) -> usize {
-    let text = |text: &str| text.len().min(MAX_TEXT);
-    let Subject { kind, name, container, object } = metric.subject();
-    let optional = [container, object].into_iter().flatten();
-    let subject = text(kind) + text(name) + optional.map(|each| text(each)).sum::<usize>();
-    let rest = match (metric, body) {
-        (MetricExplanation::Valid(MetricReading { name, .. }), MetricBody::Valid(reading)) => {
-            let pods = reading.pods.iter().map(|pod| pod.name.len() + POD_NUMBERS);
-            text(name) + pods.sum::<usize>()
-        }
-        (MetricExplanation::Failed(failed), _) => text(&failed.reason) + text(&failed.error),
-        (MetricExplanation::Valid(_), MetricBody::Failed(..)) => 0,
-    };
-    NUMBERS + subject + rest
+impl From<Text<'_>> for String {
+    fn from(text: Text<'_>) -> Self {
+        text.0.into_owned()
+    }
+}
+
+impl From<Text<'_>> for Arc<str> {
+    fn from(text: Text<'_>) -> Self {
+        text.0.into()
+    }
+}
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let cut = self.0.get(..self.0.floor_char_boundary(MAX_TEXT)).unwrap_or(&self.0);
+        let (ending, stem) = if cut.len() < self.0.len() {
+            (1, cut)
+        } else {
+            let mut usual = ENDINGS.iter().enumerate().skip(2);
+            usual.find_map(|(code, ending)| Some((code, cut.strip_suffix(ending)?))).unwrap_or((0, cut))
+        };
+        (ending, stem).serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text<'_> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (ending, stem) = <(usize, &str)>::deserialize(from)?;
+        let ending = ENDINGS.get(ending).ok_or_else(|| D::Error::custom("unknown ending"))?;
+        Ok(Self([stem, ending].concat().into()))
+    }
 }

@@ -21,8 +21,8 @@ use crate::store::{HpaRecord, Key};
 /// Maximum number of HPAs on a page.
 const PAGE: usize = 500;
 
-/// The size of a record in bytes above which its response is large. A usual record takes some kilobytes, and
-/// the response about eight times the bytes of the record.
+/// The size of a record in bytes above which its response is large. A usual record takes a few kilobytes. Its response
+/// takes about eight times as many bytes.
 const LARGE_RECORD: usize = 64 << 10;
 
 /// The record of one controller, with its flags, histories and HPAs.
@@ -85,7 +85,7 @@ impl Answer {
     fn json(status: StatusCode, body: &impl Serialize) -> Self {
         match serde_json::to_vec(body) {
             Ok(json) => Self { status, json: json.into() },
-            // Unreachable: every key is a string.
+            // Unreachable, because every key is a string.
             Err(_) => Self { status: StatusCode::INTERNAL_SERVER_ERROR, json: Bytes::from_static(b"{}") },
         }
     }
@@ -103,7 +103,7 @@ impl Decisions {
         Self { comparisons, ..self }
     }
 
-    /// The record.
+    /// The record of decisions that these pages serve.
     pub fn record(&self) -> &Record {
         &self.record
     }
@@ -116,7 +116,7 @@ impl Decisions {
         }
     }
 
-    /// Responds with the record of one HPA. There is at most one large response at a time.
+    /// Responds with the record of one HPA. At most one large response is in flight at a time.
     fn one(&self, key: &Key) -> Answer {
         let name = &key.name;
         let hpa = self.controller.hpas.get(key);

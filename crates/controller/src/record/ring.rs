@@ -1,13 +1,16 @@
 //! The last decisions of one HPA, in compact form.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use autoscaling::explanation::{DecisionPath, Explanation, LimitingStep, MetricExplanation};
+use autoscaling::explanation::{
+    DecisionPath, Explanation, LimitingStep, MetricExplanation, MetricReading, Subject, UnlistedMetrics,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::steps::{Ago, Body, Frame, Split, join, split};
+use super::MAX_TEXT;
+use super::steps::{Ago, Body, Frame, MetricBody, Selection, Split, join, split, split_metric};
 use super::wire::{DecisionEntry, DecisionResult, Outcome, PolicyEntry, RatioRange};
 use crate::codec::{append, take};
 use crate::reconcile::ConcludedSync;
@@ -15,6 +18,15 @@ use policies::steps::{PolicyEffect, StepReason};
 
 /// Maximum bytes of the entries of one HPA. An entry takes at most 64 KiB.
 const MAX_BYTES: usize = 512 << 10;
+
+/// Maximum bytes of the metrics in an entry. Three metrics of any content fit.
+const MAX_METRIC_BYTES: usize = 48 << 10;
+
+/// Maximum bytes of the numbers of a metric.
+const NUMBERS: usize = 100;
+
+/// Maximum bytes of the numbers of a listed pod.
+const POD_NUMBERS: usize = 24;
 
 /// The last decisions of one HPA.
 #[derive(Debug, Default)]
@@ -25,7 +37,7 @@ pub(super) struct Ring {
     entries: VecDeque<Entry>,
 }
 
-/// One decision, or several consecutive ones that differ only in noise.
+/// One decision, or several consecutive decisions that differ only in noise.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     /// The parts that usually change only with the spec, shared between entries.
@@ -100,7 +112,7 @@ impl Ring {
     pub(super) fn add(&mut self, sync: &ConcludedSync<'_>, capacity: usize, scratch: &mut Scratch) {
         let merge_key = MergeKey::new(sync);
         let alike = self.newest == Some(merge_key) && merge_key.is_steady();
-        let Split { frame, body, metrics } = split(sync);
+        let Split { frame, body, metrics } = split(sync, select(&sync.conclusion.explanation));
         scratch.frame = encoded(&frame, &mut scratch.frame);
         if let Some(newest) = self.entries.back_mut().filter(|_| alike)
             && *newest.frame == *scratch.frame
@@ -123,8 +135,7 @@ impl Ring {
         }
         let shared = self.entries.iter().rev().find(|entry| *entry.frame == *scratch.frame);
         let frame = shared.map_or_else(|| Arc::from(&*scratch.frame), |entry| Arc::clone(&entry.frame));
-        // Reserve little: most HPAs have few entries, and space for `capacity` entries would dominate their
-        // cost.
+        // Most HPAs have few entries, so space for `capacity` entries would take more memory than the entries.
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(self.entries.len().clamp(1, 4));
         }
@@ -232,6 +243,65 @@ impl Header {
     }
 }
 
+/// Selects the metrics that the sentence of the decision quotes, and then the first other metrics that fit.
+fn select(explanation: &Explanation) -> Selection<'_> {
+    let metrics = &explanation.metrics;
+    let mut kept = BTreeMap::new();
+    let mut bytes = 0;
+    for index in quoted(explanation).into_iter().flatten().chain(0..metrics.len()) {
+        let Some(metric) = metrics.get(index).filter(|_| !kept.contains_key(&index)) else { continue };
+        let (frame, body) = split_metric(metric);
+        bytes += size(metric, &body);
+        if bytes > MAX_METRIC_BYTES {
+            break;
+        }
+        kept.insert(index, (frame, body));
+    }
+    let mut unlisted = explanation.unlisted.unwrap_or_default();
+    if kept.len() < metrics.len() {
+        for (index, metric) in metrics.iter().enumerate() {
+            match metric {
+                _ if kept.contains_key(&index) => {}
+                MetricExplanation::Valid(_) => unlisted.valid = unlisted.valid.saturating_add(1),
+                MetricExplanation::Failed(_) => unlisted.failed = unlisted.failed.saturating_add(1),
+            }
+        }
+    }
+    Selection {
+        kept: kept.into_iter().map(|(index, (frame, body))| (index, frame, body)).collect(),
+        unlisted: (unlisted != UnlistedMetrics::default()).then_some(unlisted),
+    }
+}
+
+/// The indices of the winner, the first failed metric, and the metric with the highest proposal.
+fn quoted(explanation: &Explanation) -> [Option<usize>; 3] {
+    let metrics = &explanation.metrics;
+    let readings =
+        metrics.iter().enumerate().filter_map(|(index, metric)| Some((index, metric.reading()?.proposal)));
+    [
+        explanation.winner,
+        metrics.iter().position(|metric| metric.reading().is_none()),
+        readings.max_by_key(|(_, proposal)| *proposal).map(|(index, _)| index),
+    ]
+}
+
+/// The maximum size of a metric in an entry, in bytes.
+fn size(metric: &MetricExplanation, body: &MetricBody<'_>) -> usize {
+    let text = |text: &str| text.len().min(MAX_TEXT);
+    let Subject { kind, name, container, object } = metric.subject();
+    let optional = [container, object].into_iter().flatten();
+    let subject = text(kind) + text(name) + optional.map(|each| text(each)).sum::<usize>();
+    let rest = match (metric, body) {
+        (MetricExplanation::Valid(MetricReading { name, .. }), MetricBody::Valid(reading)) => {
+            let pods = reading.pods.iter().map(|pod| pod.name.len() + POD_NUMBERS);
+            text(name) + pods.sum::<usize>()
+        }
+        (MetricExplanation::Failed(failed), _) => text(&failed.reason) + text(&failed.error),
+        (MetricExplanation::Valid(_), MetricBody::Failed(..)) => 0,
+    };
+    NUMBERS + subject + rest
+}
+
 /// The bit of a reason in a set.
 fn bit(reason: StepReason) -> u32 {
     let index = StepReason::ALL.iter().position(|other| *other == reason).unwrap_or_default();
@@ -247,7 +317,7 @@ fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timest
     }
 }
 
-/// The encoding of a value in a buffer that is reused.
+/// Encodes a value into a buffer that is reused.
 fn encoded(value: &impl Serialize, buffer: &mut Vec<u8>) -> Vec<u8> {
     buffer.clear();
     append(value, std::mem::take(buffer))

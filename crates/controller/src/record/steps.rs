@@ -16,15 +16,13 @@ use autoscaling::spec::PolicyKind;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::text::Text;
+use super::Text;
 use super::wire::{ActionTaken, Outcome};
-use super::{Selection, select};
-use crate::reconcile::ConcludedSync;
-use crate::reconcile::SourceReading;
+use crate::reconcile::{ConcludedSync, SourceReading};
 use policies::steps::PolicyEffect;
 
-/// Maximum number of policies in an entry. Further policies are left out, and those that determine the count
-/// come first.
+/// Maximum number of policies in an entry. Policies that determine the count have priority, and further policies are left
+/// out.
 const MAX_POLICIES: usize = 100;
 
 /// The parts of a sync that usually change only with the spec.
@@ -148,6 +146,13 @@ impl Ago {
     }
 }
 
+/// The metrics of an entry, and the number of omitted metrics.
+pub(super) struct Selection<'a> {
+    /// The index of each metric in the explanation, and its two parts, in the order of the spec.
+    pub(super) kept: Vec<(usize, MetricFrame<'a>, MetricBody<'a>)>,
+    pub(super) unlisted: Option<UnlistedMetrics>,
+}
+
 /// A sync in its two parts.
 pub(super) struct Split<'a> {
     pub(super) frame: Frame<'a>,
@@ -156,9 +161,8 @@ pub(super) struct Split<'a> {
     pub(super) metrics: Vec<usize>,
 }
 
-/// Divides a sync into its two parts. Of each metric's pods, it keeps the same part as
-/// [`Explanation::condensed`]. It keeps all metrics that fit into an entry.
-pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> Split<'a> {
+/// Divides a sync into its two parts, with the metrics of `selection`.
+pub(super) fn split<'a>(sync: &ConcludedSync<'a>, selection: Selection<'a>) -> Split<'a> {
     let conclusion = sync.conclusion;
     let Explanation {
         path,
@@ -177,7 +181,7 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> Split<'a> {
         failure,
         failure_class,
     } = &conclusion.explanation;
-    let Selection { kept, unlisted } = select(&conclusion.explanation);
+    let Selection { kept, unlisted } = selection;
     let winner = winner.and_then(|winner| kept.binary_search_by_key(&winner, |(index, ..)| *index).ok());
     let mut metrics = Vec::with_capacity(kept.len());
     let (metric_frames, metric_bodies) = kept
@@ -224,7 +228,7 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>) -> Split<'a> {
     Split { frame, body, metrics }
 }
 
-/// The policies of an entry: all of them in order, or those that determine the count and the first others.
+/// The policies of an entry: all of them in order, or those that determine the count, then the first other policies.
 fn kept_policies(step: &LimitStep) -> impl Iterator<Item = &PolicyUse> {
     let decides = |policy: &&PolicyUse| Some(policy.allows) == step.rate_allows;
     let mut policies: Vec<&PolicyUse> = step.policies.iter().collect();
@@ -271,6 +275,7 @@ pub(super) fn join(frame: Frame<'_>, steps: Steps<'_>, at: Timestamp) -> Explana
     }
 }
 
+/// Divides a metric into its two parts. Keeps the same pods as [`Explanation::condensed`].
 pub(super) fn split_metric(metric: &MetricExplanation) -> (MetricFrame<'_>, MetricBody<'_>) {
     let reading = match metric {
         MetricExplanation::Valid(reading) => reading,

@@ -16,8 +16,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
-use super::Record;
 use super::wire::{ActionTaken, DecisionEntry, DecisionList, Outcome};
+use super::{Record, Text};
+use crate::codec::{append, take};
 use crate::reconcile::{ConcludedSync, Observer};
 use crate::store::{HpaRecord, Key};
 
@@ -461,4 +462,35 @@ fn documented_example_is_a_decision_list() {
         entry.explanation.limiting_step().map(LimitingStep::as_str),
         entry.result.limiting_step.as_deref()
     );
+}
+
+fn round_trip(text: &str) -> String {
+    let bytes = append(&Text::from(text), Vec::new());
+    take::<Text<'_>>(&bytes).unwrap().0.into()
+}
+
+#[test]
+fn long_text_is_cut_between_two_characters() {
+    let text = format!("x{}", "ü".repeat(1000));
+    assert_eq!(round_trip(&text).strip_suffix('…').unwrap(), &text[..1023]);
+    let text = "x".repeat(1024);
+    assert_eq!(round_trip(&text), text);
+}
+
+#[test]
+fn usual_texts_are_short() {
+    for text in
+        ["Resource", "ContainerResource", "cpu", "cpu resource utilization (percentage of request)", ""]
+    {
+        let bytes = append(&Text::from(text), Vec::new());
+        assert!(bytes.len() <= 11, "{text}: {}", bytes.len());
+        assert_eq!(round_trip(text), text);
+    }
+}
+
+#[test]
+fn invalid_text_is_refused() {
+    for bytes in [&[12, 0][..], &[0, 9, b'x'], &[0, 1, 0xff]] {
+        assert!(take::<Text<'_>>(bytes).is_err());
+    }
 }

@@ -14,8 +14,6 @@ use crate::reconcile::SourceReading;
 use policies::next::NextChange;
 use policies::steps::{PolicyEffect, Step, StepReason};
 
-mod convert;
-
 /// `apiVersion` of every response.
 pub const API_VERSION: &str = "concertina/v1";
 /// `kind` of the record of one HPA.
@@ -158,7 +156,8 @@ pub enum EmulatedVersion {
     V1_37,
 }
 
-/// The history of an HPA: recent recommendations and recent scale events, in the order of their slots.
+/// The history of an HPA: recent recommendations and recent scale events. A new entry may take the place of an outdated
+/// one, so the entries are not always sorted by time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct History {
@@ -178,13 +177,13 @@ pub struct History {
     /// A rescale with a lost response, which the next sync reconciles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<PendingWrite>,
-    /// Time at which the history was taken over from another process, or rebuilt. The next sync looks up
-    /// missing rescales.
+    /// Time at which the history was taken over from another process, or rebuilt. The next sync checks for rescales that
+    /// the history lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Timestamp>,
 }
 
-/// One decision, or several consecutive ones that differ only in noise.
+/// One decision, or several consecutive decisions that differ only in noise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionEntry {

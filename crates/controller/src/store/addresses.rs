@@ -1,4 +1,4 @@
-//! The addresses and ports of pods, for the scraper. Kept only with `--metric-sources`.
+//! The addresses and ports of pods, for scraping. Kept only with `--metric-sources`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use cluster::decode::{WireContainer, WirePod};
 /// Maximum number of ports that are kept per pod.
 const MAX_PORTS: usize = 100;
 
-/// By namespace and name.
+/// Addresses by namespace and name of the pod.
 type ByNamespace = BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<PodAddress>>>;
 
 /// The addresses of pods. A pod without an address has no entry.
@@ -32,7 +32,7 @@ struct Port {
 }
 
 impl Addresses {
-    /// The address of a pod.
+    /// Returns the address of a pod.
     pub fn get(&self, namespace: &str, pod: &str) -> Option<Arc<PodAddress>> {
         self.by_namespace.read().get(namespace)?.get(pod).cloned()
     }
@@ -62,7 +62,7 @@ impl Addresses {
         remove(&mut self.by_namespace.write(), namespace, pod);
     }
 
-    /// Drops the pods of a namespace, or of all, that a list did not contain.
+    /// Drops the pods of a namespace, or of all namespaces, that a list did not contain.
     pub(crate) fn retain(&self, namespace: Option<&str>, listed: &BTreeSet<(Arc<str>, Arc<str>)>) {
         self.by_namespace.write().retain(|of, pods| {
             if namespace.is_none_or(|namespace| namespace == &**of) {
@@ -90,7 +90,7 @@ fn address_of(pod: &WirePod<'_>) -> Option<PodAddress> {
     Some(PodAddress { ip, is_of_node: pod.ip == pod.host_ip, node, ports })
 }
 
-/// The TCP ports of a container. Empty if the ports cannot be read, so the container has no port to scrape.
+/// The TCP ports of a container. Empty if the ports cannot be decoded.
 fn ports_of(container: &WireContainer<'_>) -> Vec<(Option<Box<str>>, u16)> {
     let ports = container.ports.and_then(|ports| serde_json::from_slice::<Option<Vec<Port>>>(ports).ok());
     let ports = ports.flatten().unwrap_or_default().into_iter();

@@ -1,61 +1,16 @@
-//! The HPAs of the watched namespaces, or only those in scope, with their unmodified metadata.
-
-mod fresh;
+//! The HPAs of the watched namespaces, or only those in scope, with their unmodified metadata. The store also applies HPAs
+//! that were read outside of the watch, because a status write failed or the watch has not delivered it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use autoscaling::spec::Spec;
 use autoscaling::status::Status;
-use jiff::Timestamp;
 use parking_lot::RwLock;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-pub use self::fresh::Staleness;
-use super::packed::PackedHpa;
-use super::{Key, OpenLists, within};
+use super::{HpaRecord, Key, OpenLists, within};
 use crate::handover::charges::Charges;
-
-/// One HPA as received.
-#[derive(Debug, Clone)]
-pub struct HpaRecord {
-    /// Namespace and name.
-    pub key: Key,
-    /// `metadata.uid`.
-    pub uid: Arc<str>,
-    /// `metadata.generation`. Servers before 1.37 set none.
-    pub generation: Option<i64>,
-    /// `metadata.resourceVersion`.
-    pub resource_version: String,
-    /// `metadata`, byte for byte. A status PUT must send all of it, or the server deletes the missing parts.
-    pub metadata: Box<RawValue>,
-    /// `spec`, byte for byte; `null` if it is packed.
-    pub spec_raw: Arc<RawValue>,
-    /// `spec`, decoded; without metrics if it is packed.
-    pub spec: Arc<Spec>,
-    /// `spec` and the metrics of `status`, if `spec` is large.
-    pub packed: Option<PackedHpa>,
-    /// `status`, decoded; without metrics if it is packed.
-    pub status: Arc<Status>,
-    /// Writers of `status`, from `managedFields`.
-    pub status_writers: Vec<StatusWriter>,
-}
-
-/// A field manager that wrote the status of an HPA, and the time of its last write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StatusWriter {
-    /// The field manager.
-    pub manager: Arc<str>,
-    /// Time of the manager's last write, by the server's clock, in whole seconds.
-    pub at: Timestamp,
-}
-
-impl From<(String, Timestamp)> for StatusWriter {
-    fn from((manager, at): (String, Timestamp)) -> Self {
-        Self { manager: manager.into(), at }
-    }
-}
 
 /// The effect of a new record or of a list on one HPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,9 +45,18 @@ pub struct Update {
     pub old: Option<Arc<HpaRecord>>,
     /// The current record. `None` after a deletion.
     pub new: Option<Arc<HpaRecord>>,
-    /// Whether our last status write of the HPA is missing in a list that started after the write, or in a later read,
-    /// as after a restore of etcd.
+    /// Whether our last status write is missing in a list that started after the write, or in a later read. The server has
+    /// then lost the write, as after a restore of etcd.
     pub lost_write: bool,
+}
+
+/// The reason why the stored record of an HPA is older than our last write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Staleness {
+    /// The watch should deliver the write soon.
+    Awaited,
+    /// The watch may never deliver the write, so the HPA should be read.
+    Late,
 }
 
 /// The HPAs from the watches.
@@ -121,7 +85,7 @@ struct CachedHpa {
     acknowledged: Option<String>,
     /// The last status that this controller sent.
     sent: Option<Arc<Status>>,
-    /// Whether the record was read outside of the watch, and the watch has not delivered the HPA since.
+    /// Whether the record was read outside of the watch, and the watch has not delivered the HPA since then.
     is_read: bool,
 }
 
@@ -162,7 +126,7 @@ impl Hpas {
         self.charges.as_ref()
     }
 
-    /// Starts a list of a namespace, or of all. Readers keep the previous content until [`Self::finish`].
+    /// Starts a list of a namespace, or of all namespaces. Readers see the previous content until [`Self::finish`].
     /// Drops an unfinished list of the same scope.
     pub fn begin(&self, namespace: Option<&str>) {
         let mut state = self.state.write();
@@ -176,12 +140,12 @@ impl Hpas {
     }
 
     /// Applies an HPA that was listed, added or changed. Returns `None` while a list is collected, because
-    /// the end of the list reports its changes. Also returns `None` for an event of an object that
+    /// [`Self::finish`] reports the changes of the list. Also returns `None` for an event of an object that
     /// [`Self::apply_fresh`] has replaced.
     pub fn apply(&self, record: HpaRecord) -> Option<Update> {
         let mut state = self.state.write();
         if state.listed.covers(&record.key.namespace) {
-            // Most listed records are unchanged. They share the stored record's content.
+            // Most listed records are unchanged, so the stored record is kept.
             let cached = state.cached.get(&record.key).map(|cached| &cached.record);
             let record =
                 cached.filter(|cached| cached.is_same(&record)).map_or_else(|| Arc::new(record), Arc::clone);
@@ -195,8 +159,8 @@ impl Hpas {
         (!replaced).then(|| state.put(Arc::new(record)))
     }
 
-    /// Applies the deletion of the HPA with the given UID and returns its record. The event may be late, so
-    /// another HPA of the same name stays.
+    /// Applies the deletion of the HPA with the given UID and returns its record. An HPA of the same name with another UID
+    /// stays, because the event may be late.
     pub fn delete(&self, key: &Key, uid: &str) -> Option<Arc<HpaRecord>> {
         let mut state = self.state.write();
         if state.listed.covers(&key.namespace) {
@@ -228,9 +192,9 @@ impl Hpas {
         let listed = listing.extract_if(.., |key, _| within(&key.namespace, namespace));
         let listed: Vec<_> = listed.collect();
         for (key, record) in listed {
-            // Lists are consistent, because they request no version. A late event can be older than our write. A list
-            // that started after the write cannot be older, unless the server has lost the write. Without this check,
-            // the HPA would be stale until the server's versions have caught up.
+            // A list requests no version, so it is consistent. A list that started after our write lacks the write only
+            // if the server has lost it. Without this check, the HPA would be stale until the versions of the server
+            // have caught up.
             let wrote = state.cached.get_mut(&key).map(|cached| &mut cached.wrote);
             let lost =
                 wrote.and_then(|wrote| wrote.take_if(|wrote| wrote.listing && wrote.is_missing(&record)));
@@ -283,9 +247,40 @@ impl Hpas {
         self.len() == 0
     }
 
-    /// Whether a list was ever finished.
+    /// Whether at least one list has finished.
     pub fn is_synced(&self) -> bool {
         self.state.read().synced
+    }
+
+    /// Applies an HPA that was read after our last write. The stored object must have the given UID, because only the
+    /// watch may add an HPA. Ignores a read that is not newer than the stored record, unless the read lacks our write,
+    /// which the server has then lost. Older events from the watch make the HPA stale until the watch has caught up. While
+    /// a list is collected, the record is not applied, because the list will contain it.
+    pub fn apply_fresh(&self, uid: &str, record: HpaRecord) -> Option<Update> {
+        let mut state = self.state.write();
+        let listing = state.listed.covers(&record.key.namespace);
+        let cached = state.cached.get_mut(&record.key)?;
+        let newer = is_older(&cached.record.resource_version, &record.resource_version);
+        let lost_write = cached.wrote.as_ref().is_some_and(|wrote| wrote.is_missing(&record));
+        if !(newer || lost_write) || *cached.record.uid != *uid {
+            return None;
+        }
+        let (key, version) = (record.key.clone(), record.resource_version.clone());
+        let update = (!listing).then(|| Update { lost_write, ..state.put(Arc::new(record)) });
+        if let Some(cached) = state.cached.get_mut(&key) {
+            cached.wrote = Some(Wrote::new(version));
+            cached.is_read = true;
+        }
+        update
+    }
+
+    /// Whether the stored record of an HPA is older than our last write. `period`: the sync period.
+    pub fn staleness(&self, key: &Key, period: Duration) -> Option<Staleness> {
+        let state = self.state.read();
+        let cached = state.cached.get(key)?;
+        let wrote = cached.wrote.as_ref().filter(|wrote| wrote.is_missing(&cached.record))?;
+        let is_late = cached.is_read || wrote.at.elapsed() > period + period / 2;
+        Some(if is_late { Staleness::Late } else { Staleness::Awaited })
     }
 
     /// Records a status before its write, because the watch may deliver the status before the response arrives. Does
@@ -314,12 +309,7 @@ impl Hpas {
 }
 
 impl HpaRecord {
-    /// Whether both records are the same version of the same object.
-    fn is_same(&self, other: &Self) -> bool {
-        self.uid == other.uid && self.resource_version == other.resource_version
-    }
-
-    /// The change from an earlier record of the same name.
+    /// Classifies the change from an earlier record of the same name.
     fn change_since(&self, old: &Self) -> Change {
         if old.uid != self.uid {
             return Change::Recreated { old_uid: Arc::clone(&old.uid) };

@@ -1,9 +1,9 @@
 //! The controller's copy of the cluster: pods and their addresses, HPAs, targets, and HPAs that share pods.
 //!
-//! The watches write. The syncs read, record their writes, and claim selectors. Every method takes `&self`. The locks
-//! are internal. They are held for one lookup or one change, and never across an `await`. A list that replaces the
-//! content is collected separately until `finish`, so that readers of a namespace never see a part of it. A list covers
-//! the whole cluster or one namespace. Several namespaces may be listed at the same time.
+//! The watches write. The syncs read, record their writes, and claim selectors. Every method takes `&self`, and locks
+//! for one lookup or one change, never across an `await`. The objects of a list are collected separately until `finish`,
+//! so that readers of a namespace never see a part of the list. A list covers the whole cluster or one namespace. Several
+//! namespaces may be listed at the same time.
 //!
 //! Memory follows the cluster: shared values are reference-counted and freed with their last user.
 
@@ -12,25 +12,22 @@ use std::fmt;
 use std::sync::Arc;
 
 mod addresses;
+mod hpa_record;
 mod hpas;
-mod input;
 mod intern;
 mod namespace;
-mod overlap;
-mod packed;
 mod pods;
 mod targets;
 #[cfg(test)]
 mod tests;
 
 pub use addresses::Addresses;
+pub(crate) use hpa_record::PackedJson;
+pub use hpa_record::{HpaRecord, LARGE_SPEC, PackedHpa, StatusWriter};
 pub(crate) use hpas::is_older;
-pub use hpas::{Change, HpaRecord, Hpas, Staleness, StatusWriter, Update};
-pub use input::{ContainerInput, PodInput};
-pub use overlap::Overlap;
-pub(crate) use packed::PackedJson;
-pub use packed::{LARGE_SPEC, PackedHpa};
-pub use pods::{Pods, Stats};
+pub use hpas::{Change, Hpas, Staleness, Update};
+pub use intern::{ContainerInput, PodInput};
+pub use pods::{Overlap, Pods, Stats};
 pub use targets::{Target, TargetInput, Targets};
 
 /// Namespace and name of an object.
@@ -55,15 +52,16 @@ impl fmt::Display for Key {
     }
 }
 
-/// The lists in progress: one of everything, or separate lists of some namespaces.
+/// The scopes of the lists in progress.
 #[derive(Debug, Default)]
 struct OpenLists {
+    /// Whether a list of all namespaces is in progress.
     everything: bool,
     namespaces: BTreeSet<Arc<str>>,
 }
 
 impl OpenLists {
-    /// Starts a list of a namespace, or of all.
+    /// Starts a list of a namespace, or of all namespaces with `None`.
     fn start(&mut self, namespace: Option<&str>) {
         match namespace {
             Some(namespace) => {
@@ -73,7 +71,7 @@ impl OpenLists {
         }
     }
 
-    /// Ends a list. Returns whether it was in progress.
+    /// Ends a list. Returns whether the list was in progress.
     fn end(&mut self, namespace: Option<&str>) -> bool {
         match namespace {
             Some(namespace) => self.namespaces.remove(namespace),
@@ -81,13 +79,12 @@ impl OpenLists {
         }
     }
 
-    /// Whether a list in progress covers this namespace.
     fn covers(&self, namespace: &str) -> bool {
         self.everything || self.namespaces.contains(namespace)
     }
 }
 
-/// Whether an object of a namespace is in the scope of a list.
+/// Whether an object of a namespace is in the scope of a list. `None` is the whole cluster.
 fn within(namespace: &str, scope: Option<&str>) -> bool {
     scope.is_none_or(|scope| scope == namespace)
 }

@@ -1,9 +1,9 @@
 //! The pods of one namespace, by name and by label set.
 //!
-//! Selectors are matched against label sets instead of pods, because the pods of one ReplicaSet share one set. The
-//! store keeps the matching sets of a *watched* selector up to date. Each pair of a set and a watched selector is
-//! evaluated at most once, when the later of the two is added. A new set is evaluated only with the selectors that
-//! require one of its labels, and with those that require no single label.
+//! Selectors are matched against label sets instead of pods, because the pods of one ReplicaSet share one set. For a
+//! *watched* selector, the store keeps the matching sets up to date. Each pair of a set and a watched selector is
+//! evaluated at most once, when the later of the two is added. A new set is evaluated only against the selectors that
+//! require one of its labels, and against those that require no particular label.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -14,8 +14,7 @@ use std::sync::Arc;
 use autoscaling::pod::{LabelSet, Pod, PodRequests};
 use autoscaling::selector::Selector;
 
-use super::input::{self, Labels, PodInput, Requests};
-use super::intern::{Id, Strings, Table};
+use super::intern::{self, Id, Labels, PodInput, Requests, Strings, Table};
 
 /// Identifies a watched selector within its namespace.
 pub(super) type SelectorId = u64;
@@ -28,7 +27,8 @@ pub(super) struct Namespace {
     groups: BTreeMap<Id, Group>,
     watched: BTreeMap<SelectorId, Watched>,
     watched_ids: BTreeMap<Arc<Selector>, SelectorId>,
-    /// The watched selectors by the digest of their required label, `None` without one.
+    /// The watched selectors by the digest of a label that they require. `None` if a selector requires no particular
+    /// label.
     by_label: BTreeSet<(Option<u64>, SelectorId)>,
     last_watched: SelectorId,
 }
@@ -52,20 +52,21 @@ struct Group {
 #[derive(Debug)]
 struct Watched {
     selector: Arc<Selector>,
-    /// Uses a vector, because most selectors match one set, for which a `BTreeSet` would be ten times too
-    /// large.
+    /// A vector, because most selectors match one set. A `BTreeSet` of one set takes ten times the memory.
     groups: Vec<Id>,
     users: usize,
 }
 
 impl Namespace {
-    /// Creates the entry of a pod, which holds its references. An unchanged pod keeps its record.
+    /// Creates the entry of a pod and acquires its references. An unchanged pod keeps its record.
     pub(super) fn entry(&mut self, input: &PodInput<'_>, strings: &mut Strings) -> Entry {
         let labels = self.acquire_labels(&Labels::new(input), strings);
         let requests = self.acquire_requests(&Requests::new(input), strings);
         let current = self.pods.get(input.name);
         let unchanged = current.filter(|current| {
-            current.labels == labels && current.requests == requests && input::same_state(input, &current.pod)
+            current.labels == labels
+                && current.requests == requests
+                && intern::same_state(input, &current.pod)
         });
         if let Some(current) = unchanged {
             return current.clone();
@@ -73,7 +74,7 @@ impl Namespace {
         let name = current.map_or_else(|| input.name.into(), |current| Arc::clone(&current.pod.name));
         let label_set = self.label_sets.get(labels).cloned().unwrap_or_default();
         let request_set = self.requests.get(requests).cloned().unwrap_or_default();
-        Entry { pod: Arc::new(input::record(input, name, label_set, request_set)), labels, requests }
+        Entry { pod: Arc::new(intern::record(input, name, label_set, request_set)), labels, requests }
     }
 
     /// Publishes an entry to readers. Replaces the entry of the same name.
@@ -152,12 +153,12 @@ impl Namespace {
                 }
             }
         }
-        // Each group is already sorted, so this merges runs.
+        // Each group is already sorted, so this sort only merges runs.
         pods.sort_by(|one, other| one.name.cmp(&other.name));
         pods
     }
 
-    /// Keeps the matches of a selector up to date. Each call needs a later call of [`Self::unwatch`].
+    /// Keeps the matches of a selector up to date until a matching call of [`Self::unwatch`].
     pub(super) fn watch(&mut self, selector: &Arc<Selector>) -> SelectorId {
         if let Some(id) = self.watched_ids.get(selector)
             && let Some(watched) = self.watched.get_mut(id)
@@ -212,7 +213,6 @@ impl Namespace {
             .collect()
     }
 
-    /// Whether the namespace holds no state.
     pub(super) fn is_empty(&self) -> bool {
         self.pods.is_empty() && self.label_sets.len() == 0 && self.watched.is_empty()
     }
@@ -254,7 +254,7 @@ impl Namespace {
         set
     }
 
-    /// Returns the watched selectors that may match a label set: all that match it, and few others.
+    /// Returns the watched selectors that may match a label set: all selectors that match it, and few that do not.
     fn candidates(&self, labels: &LabelSet) -> impl Iterator<Item = SelectorId> {
         let digests = labels.iter().map(|label| Some(digest(label))).chain([None]);
         digests.flat_map(|digest| {
@@ -287,7 +287,7 @@ fn required_label(selector: &Selector) -> Option<u64> {
     selector.required_label().map(digest)
 }
 
-/// A digest of a label. A collision adds a candidate.
+/// Returns the digest of a label. A collision only adds a candidate.
 fn digest(label: (&str, &str)) -> u64 {
     let mut hasher = DefaultHasher::new();
     label.hash(&mut hasher);

@@ -1,16 +1,19 @@
-//! The pods of the watched namespaces, as compact records.
+//! The pods of the watched namespaces, as compact records, and the HPAs that share pods.
+//!
+//! Every HPA that reaches its metrics stores its selector in [`Overlap`]. HPAs of one namespace with equal selectors share
+//! one watched selector in [`Pods`], which keeps the matching label sets up to date. A claim reads only the label sets of
+//! its selector, and never other namespaces, other pods or all HPAs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use autoscaling::pod::Pod;
 use autoscaling::selector::Selector;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
-use super::input::PodInput;
-use super::intern::Strings;
+use super::intern::{PodInput, Strings};
 use super::namespace::{Entry, Namespace, SelectorId};
-use super::{OpenLists, within};
+use super::{Key, OpenLists, within};
 
 /// The pods from the watches.
 #[derive(Debug, Default)]
@@ -23,7 +26,7 @@ struct State {
     namespaces: BTreeMap<Arc<str>, Namespace>,
     strings: Strings,
     listed: OpenLists,
-    /// Entries of the lists in progress. The entries already hold their references in `namespaces`.
+    /// Entries of the lists in progress. The references of the entries into the tables of `namespaces` are acquired.
     listing: Listing,
     synced: bool,
 }
@@ -53,7 +56,7 @@ impl Pods {
         Self::default()
     }
 
-    /// Starts a list of a namespace, or of all. Readers keep the previous content until [`Self::finish`].
+    /// Starts a list of a namespace, or of all namespaces. Readers see the previous content until [`Self::finish`].
     /// Drops an unfinished list of the same scope.
     pub fn begin(&self, namespace: Option<&str>) {
         let mut state = self.state.write();
@@ -85,7 +88,7 @@ impl Pods {
         }
     }
 
-    /// Applies a deletion.
+    /// Removes a pod that was deleted.
     pub fn delete(&self, namespace: &str, name: &str) {
         let state = &mut *self.state.write();
         let State { namespaces, strings, listed, listing, .. } = state;
@@ -115,8 +118,7 @@ impl Pods {
         let namespaces: Vec<_> =
             self.state.read().namespaces.keys().filter(|name| within(name, namespace)).cloned().collect();
         for name in namespaces {
-            // Lock each namespace separately, so that readers of other namespaces do not wait for the whole
-            // cluster.
+            // Lock for one namespace at a time, so that readers do not wait for the whole cluster.
             let state = &mut *self.state.write();
             let Some(namespace) = state.namespaces.get_mut(&name) else {
                 continue;
@@ -150,7 +152,7 @@ impl Pods {
         self.len() == 0
     }
 
-    /// Whether a list was ever finished.
+    /// Whether at least one list has finished.
     pub fn is_synced(&self) -> bool {
         self.state.read().synced
     }
@@ -208,5 +210,114 @@ impl State {
                 self.namespaces.remove(&name);
             }
         }
+    }
+}
+
+/// The stored selector of each HPA. Every call must pass the same [`Pods`].
+#[derive(Debug, Default)]
+pub struct Overlap {
+    namespaces: Mutex<BTreeMap<Arc<str>, Claims>>,
+}
+
+#[derive(Debug, Default)]
+struct Claims {
+    by_hpa: BTreeMap<Arc<str>, Claim>,
+    /// A flat set, because most selectors have one HPA. A nested set of one HPA takes ten times the memory.
+    by_selector: BTreeSet<(SelectorId, Arc<str>)>,
+}
+
+#[derive(Debug)]
+struct Claim {
+    selector: Arc<Selector>,
+    id: SelectorId,
+}
+
+impl Overlap {
+    /// Creates an index without selectors.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stores the selector of an HPA. Returns the HPAs of its namespace with a stored selector that matches one of the
+    /// same pods, sorted and including the given HPA. Empty if the selector matches no pods.
+    ///
+    /// The HPA may be deleted concurrently. After a claim, the caller must check that [`super::Hpas`] still contains the
+    /// HPA, and otherwise release the claim. A deletion first removes the HPA from the store and then releases its claim,
+    /// so no claim is left behind.
+    pub fn claim(&self, hpa: &Key, selector: &Arc<Selector>, pods: &Pods) -> Vec<Key> {
+        let mut namespaces = self.namespaces.lock();
+        let claims = namespaces.entry(Arc::clone(&hpa.namespace)).or_default();
+        let id = match claims.by_hpa.get(&hpa.name) {
+            Some(claim) if claim.selector == *selector => claim.id,
+            _ => {
+                // Watch the new selector before the old one is released, so that their common state is kept.
+                let id = pods.watch(&hpa.namespace, selector);
+                claims.remove(hpa, pods);
+                claims.by_hpa.insert(Arc::clone(&hpa.name), Claim { selector: Arc::clone(selector), id });
+                claims.by_selector.insert((id, Arc::clone(&hpa.name)));
+                id
+            }
+        };
+        claims.sharing(&hpa.namespace, id, pods)
+    }
+
+    /// Returns the HPAs of the last [`Self::claim`], with the current pods. Empty if the HPA has no stored
+    /// selector.
+    pub fn sharing(&self, hpa: &Key, pods: &Pods) -> Vec<Key> {
+        let namespaces = self.namespaces.lock();
+        let claims = namespaces.get(&hpa.namespace);
+        let claim = claims.and_then(|claims| Some((claims, claims.by_hpa.get(&hpa.name)?)));
+        claim.map(|(claims, claim)| claims.sharing(&hpa.namespace, claim.id, pods)).unwrap_or_default()
+    }
+
+    /// The stored selector of an HPA.
+    pub fn selector(&self, hpa: &Key) -> Option<Arc<Selector>> {
+        let namespaces = self.namespaces.lock();
+        namespaces.get(&hpa.namespace)?.by_hpa.get(&hpa.name).map(|claim| Arc::clone(&claim.selector))
+    }
+
+    /// Drops the stored selector of an HPA, if it has one.
+    pub fn release(&self, hpa: &Key, pods: &Pods) {
+        let mut namespaces = self.namespaces.lock();
+        let Some(claims) = namespaces.get_mut(&hpa.namespace) else {
+            return;
+        };
+        claims.remove(hpa, pods);
+        if claims.by_hpa.is_empty() {
+            namespaces.remove(&hpa.namespace);
+        }
+    }
+
+    /// Number of HPAs with a stored selector.
+    pub fn len(&self) -> usize {
+        self.namespaces.lock().values().map(|claims| claims.by_hpa.len()).sum()
+    }
+
+    /// Whether no HPA has a stored selector.
+    pub fn is_empty(&self) -> bool {
+        self.namespaces.lock().is_empty()
+    }
+}
+
+impl Claims {
+    /// Returns the HPAs with a selector that matches a pod of the given selector, by name.
+    fn sharing(&self, namespace: &Arc<str>, id: SelectorId, pods: &Pods) -> Vec<Key> {
+        let sharing = pods.sharing(namespace, id);
+        let names: BTreeSet<_> = sharing.iter().flat_map(|id| self.names(*id)).collect();
+        names.into_iter().map(|name| Key::new(Arc::clone(namespace), Arc::clone(name))).collect()
+    }
+
+    fn remove(&mut self, hpa: &Key, pods: &Pods) {
+        let Some(claim) = self.by_hpa.remove(&hpa.name) else {
+            return;
+        };
+        self.by_selector.remove(&(claim.id, Arc::clone(&hpa.name)));
+        pods.unwatch(&hpa.namespace, claim.id);
+    }
+
+    /// Returns the HPAs with the given selector.
+    fn names(&self, id: SelectorId) -> impl Iterator<Item = &Arc<str>> {
+        let from = (id, Arc::<str>::default());
+        self.by_selector.range(from..).take_while(move |(other, _)| *other == id).map(|(_, name)| name)
     }
 }

@@ -46,8 +46,8 @@ struct State {
     cached: ByName<CachedTarget>,
     /// Objects of the list in progress.
     listing: Option<ByName<CachedTarget>>,
-    /// Per object, the version after the last read or write outside of the watch. The watch may have delivered it
-    /// since.
+    /// Per object, the version after the last read or write outside of the watch. The watch may have delivered that
+    /// version in the meantime.
     ahead: ByName<WatchLag>,
 }
 
@@ -57,7 +57,7 @@ struct CachedTarget {
     scale: Option<Target>,
 }
 
-/// The lead of the cluster over the watch for one object.
+/// The last known state of one object in the cluster, which may be ahead of the watch.
 #[derive(Debug)]
 enum WatchLag {
     /// The object has at least this `resourceVersion`.
@@ -72,7 +72,7 @@ impl Targets {
         Self::default()
     }
 
-    /// Starts a list. Readers keep the previous content until [`Self::finish`]. Drops an unfinished list.
+    /// Starts a list. Readers see the previous content until [`Self::finish`]. Drops an unfinished list.
     pub fn begin(&self) {
         self.state.write().listing = Some(BTreeMap::new());
     }
@@ -92,7 +92,7 @@ impl Targets {
         put(objects, object.namespace, object.name, new);
     }
 
-    /// Applies a deletion.
+    /// Removes an object that was deleted.
     pub fn delete(&self, namespace: &str, name: &str) {
         let mut state = self.state.write();
         let State { cached, listing, .. } = &mut *state;
@@ -107,8 +107,8 @@ impl Targets {
         }
     }
 
-    /// Returns the Scale of an object. `None` if the object is not in the store, does not contain its Scale,
-    /// or has a newer version in the cluster than in the watch.
+    /// Returns the Scale of an object. `None` if the object is not in the store, does not contain its Scale, or may be
+    /// newer in the cluster than in the watch.
     pub fn get(&self, namespace: &str, name: &str) -> Option<Target> {
         let state = self.state.read();
         let cached = state.cached.get(namespace)?.get(name)?;
@@ -119,8 +119,8 @@ impl Targets {
         }
     }
 
-    /// Records a version at which an object was read or written. Older versions from the watch then no longer
-    /// count.
+    /// Records the version at which an object was read or written. [`Self::get`] then ignores older versions from the
+    /// watch.
     pub fn observe_version(&self, namespace: &str, name: &str, resource_version: &str) {
         let mut state = self.state.write();
         let cached = state.cached.get(namespace).and_then(|named| named.get(name));
@@ -131,7 +131,8 @@ impl Targets {
         }
     }
 
-    /// Records a write with an unknown outcome. The watch no longer counts until the object is read again.
+    /// Records a write with an unknown outcome. [`Self::get`] ignores the object until the next
+    /// [`Self::observe_version`].
     pub fn mark_unknown(&self, namespace: &str, name: &str) {
         put(&mut self.state.write().ahead, namespace, name, WatchLag::Unknown);
     }
@@ -225,7 +226,7 @@ mod tests {
         // A list from a server that lags behind makes the object stale again.
         targets.apply(&object("web", "9", 3));
         assert_eq!(replicas(&targets, "web"), None);
-        // After a restore of etcd, versions are smaller, and a read returns a smaller version.
+        // After a restore of etcd, a read returns a lower version.
         targets.observe_version("shop", "web", "7");
         assert_eq!(replicas(&targets, "web"), Some(3));
     }

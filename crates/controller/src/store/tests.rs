@@ -180,7 +180,7 @@ fn hpas_share_pods_that_exist_now() {
     assert_eq!(claim(&overlap, &pods, "three", "tier=x"), ["one", "three", "two"]);
     pods.delete("shop", "web-1");
     assert_eq!(claim(&overlap, &pods, "three", "tier=x"), ["three", "two"]);
-    // Equal selectors share one entry. Namespaces are separate.
+    // Equal selectors share one watched selector. Namespaces are independent.
     assert_eq!(claim(&overlap, &pods, "four", "app=b"), ["four", "three", "two"]);
     assert_eq!(pods.stats().selectors, 3);
     let elsewhere = overlap.claim(&Key::new("bank", "two"), &selector("app=b"), &pods);
@@ -189,7 +189,7 @@ fn hpas_share_pods_that_exist_now() {
     assert_eq!(claim(&overlap, &pods, "two", "app=b"), ["four", "two"]);
 }
 
-/// One step of the churn. Names and selectors are small numbers, so that steps collide.
+/// One step of the churn. Names and selectors come from small sets, so that steps affect the same objects.
 #[derive(Debug, Clone)]
 enum Step {
     Apply(u8, u8, LabelPairs, i64),

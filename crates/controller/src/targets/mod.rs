@@ -1,10 +1,9 @@
 //! Watches the targets of HPAs, so that a sync needs no request for its target.
 //!
 //! Each scalable resource that an HPA refers to is watched in the watched namespaces, from the first sync that refers
-//! to it until no HPA has referred to it for ten minutes. A sync takes the Scale from the watch if the API server would
-//! return the same Scale: the watch is connected, and has delivered every version that this controller has read or
-//! written. Any other Scale is read from the server. Errors also come from the server, which provides their texts.
-//! Every Scale is read before it is written.
+//! to it until no HPA has referred to it for ten minutes. A sync takes the Scale from the watch if the watch is connected
+//! and has delivered every version that this controller has read or written. Otherwise the sync reads the Scale from the
+//! API server, which also provides the texts of errors. Every Scale is read before it is written.
 
 mod view;
 
@@ -77,8 +76,8 @@ struct State {
 #[derive(Debug)]
 struct SharedView {
     view: Arc<View>,
-    by: usize,
-    /// Time since which no HPA uses the view.
+    users: usize,
+    /// Time at which the last HPA stopped using the view. `None` while the view is in use.
     unused: Option<Instant>,
 }
 
@@ -137,7 +136,7 @@ impl Targets {
         self.with_target(hpa, |view, name| view.objects.mark_unknown(&hpa.namespace, name));
     }
 
-    /// Drops the record of reads and writes of an HPA's target that does not exist.
+    /// Drops the recorded version of an HPA's target that does not exist.
     pub fn forget(&self, hpa: &Key) {
         self.with_target(hpa, |view, name| view.objects.forget(&hpa.namespace, name));
     }
@@ -175,11 +174,11 @@ impl Targets {
         if watchable
             && let Some(reference) = state.references.get(hpa)
             && *reference.name == *name
-            && reference.view.scope().is_of(mapping)
+            && reference.view.scope.is_of(mapping)
         {
             return Some(Arc::clone(&reference.view));
         }
-        // Add the new reference first. A watch that the previous reference also uses then continues.
+        // Add the new reference before the old one is released, so that a watch that both use continues.
         let view = watchable.then(|| self.start(&mut state, hpa, mapping));
         let new = view.clone().map(|view| Reference { view, name: name.into() });
         let old = match new {
@@ -212,9 +211,9 @@ impl Targets {
                 }
             };
             self.tasks.spawn_until(&stop, format!("watch of {}", view.resource()), watching);
-            SharedView { view, by: 0, unused: None }
+            SharedView { view, users: 0, unused: None }
         });
-        used.by += 1;
+        used.users += 1;
         used.unused = None;
         Arc::clone(&used.view)
     }
@@ -228,11 +227,10 @@ impl Targets {
 
 impl State {
     fn release(&mut self, hpa: &Key, reference: &Reference) {
-        let scope = reference.view.scope();
         reference.view.objects.forget(&hpa.namespace, &reference.name);
-        if let Some(used) = self.views.get_mut(scope) {
-            used.by -= 1;
-            used.unused = (used.by == 0).then(Instant::now);
+        if let Some(used) = self.views.get_mut(&reference.view.scope) {
+            used.users -= 1;
+            used.unused = (used.users == 0).then(Instant::now);
         }
     }
 }
@@ -243,7 +241,7 @@ fn has_projection(mapping: &Mapping) -> bool {
     mapping.scale_version.as_deref() == Some(SCALE_VERSION)
 }
 
-/// Returns after the removal of a view that has been unused for [`MIN_UNUSED`].
+/// Removes a view once it has been unused for [`MIN_UNUSED`], and then returns.
 async fn remove_unused(state: Arc<Mutex<State>>, scope: WatchScope) {
     loop {
         tokio::time::sleep(UNUSED_CHECK).await;

@@ -1,6 +1,5 @@
 //! One watched resource: decides whether a watch is possible and whether its content is current.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use cluster::permission::{Permission, allowed};
 use cluster::scale::{Scalable, Shape, WireTarget, scale_paths};
 use cluster::watch::{Deleted, Handle, MAX_SILENCE, Sink, WatchOptions, watch_of};
 
-/// Maximum time without a connection in which the content still counts. A server that ends a watch accepts
-/// the next watch at once.
+/// Maximum time without a connection for which the content is still current. A server that ends a watch accepts the next
+/// watch at once.
 const MAX_DISCONNECTED: Duration = Duration::from_secs(5);
 /// Interval between checks for permissions and for a changed definition.
 const RECHECK: Duration = Duration::from_mins(1);
@@ -30,7 +29,7 @@ const ERROR_RETRY: Duration = Duration::from_secs(15);
 /// The objects of one resource in one scope.
 #[derive(Debug)]
 pub(super) struct View {
-    scope: WatchScope,
+    pub(super) scope: WatchScope,
     mapping: Mapping,
     pub(super) objects: Arc<Targets>,
     /// Handle of the running watch, if there is one.
@@ -55,10 +54,6 @@ impl View {
         Self { scope, mapping, objects: Arc::default(), handle: Mutex::default() }
     }
 
-    pub(super) fn scope(&self) -> &WatchScope {
-        &self.scope
-    }
-
     /// The name of the resource in RBAC rules.
     pub(super) fn resource(&self) -> Arc<str> {
         self.mapping.group_resource().into()
@@ -74,7 +69,7 @@ impl View {
         self.objects.get(namespace, name)
     }
 
-    /// Watches the resource whenever a watch is possible. Never returns.
+    /// Watches the resource whenever a watch is possible. Does not return. `number` varies the jitter.
     pub(super) async fn run(self: Arc<Self>, context: Arc<WatchContext>, number: u64) {
         let mut reported = None;
         loop {
@@ -145,13 +140,13 @@ impl View {
         let scalable = Scalable { mapping: self.mapping.clone(), shape: shape.clone() };
         let intake = Intake(Arc::clone(&self.objects));
         let (handle, watching) = watch_of(scalable, context.watch.clone(), options, intake);
-        self.set_handle(Some(handle.clone()));
+        *self.handle.lock() = Some(handle.clone());
         let ended = tokio::select! {
             biased;
             ended = self.until_obstacle(&context.discovery, &handle, &shape) => ended,
             () = watching => None,
         };
-        self.set_handle(None);
+        *self.handle.lock() = None;
         ended
     }
 
@@ -172,13 +167,10 @@ impl View {
         }
     }
 
-    fn set_handle(&self, handle: Option<Handle>) {
-        *self.handle.lock() = handle;
-    }
-
     fn log_obstacle(&self, obstacle: &Obstacle, warn: bool) {
         let resource = self.mapping.group_resource();
-        let scope = InNamespace(self.scope.namespace.as_deref());
+        let scope = self.scope.namespace.as_ref().map(|namespace| format!(" in namespace {namespace}"));
+        let scope = scope.unwrap_or_default();
         let reason = match obstacle {
             Obstacle::Forbidden(verbs) => {
                 format!("not allowed to {} {resource}{scope}", verbs.join(", "))
@@ -214,23 +206,14 @@ async fn missing(client: &Client, permission: &Permission, name: &str) -> Vec<&'
         match allowed(client, permission, name, verb).await {
             Ok(true) => {}
             Ok(false) => missing.push(*verb),
-            // The request itself will show whether it is allowed.
+            // If the check fails, the watch itself shows whether it is allowed.
             Err(error) => tracing::debug!(%error, "failed to check permissions"),
         }
     }
     missing
 }
 
-/// ` in namespace shop`, or an empty text.
-struct InNamespace<'a>(Option<&'a str>);
-
-impl fmt::Display for InNamespace<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |namespace| write!(f, " in namespace {namespace}"))
-    }
-}
-
-/// Feeds the watch into the store.
+/// Applies the objects from the watch to the store.
 struct Intake(Arc<Targets>);
 
 impl Sink<WireTarget<'_>> for Intake {

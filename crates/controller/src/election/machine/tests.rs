@@ -28,7 +28,7 @@ fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
 /// A server with one Lease that responds to an elector.
 struct Server {
     lease: Option<Lease>,
-    /// Number of future writes that fail, each by a conflict or a failure.
+    /// Number of writes that fail from now on.
     failures: u32,
     writes: u32,
 }
@@ -98,7 +98,7 @@ async fn free_lease_is_acquired_at_once() {
 async fn foreign_lease_is_acquired_after_its_length_without_a_change() {
     let (mut server, mut me) = (Server::with(Some(lease("other", 0, "1"))), elector());
     let start = Instant::now();
-    // By its own times the Lease expired years ago, but these times do not count.
+    // By its `renewTime` the Lease expired years ago, but that time does not count.
     assert_eq!(server.attempt(&mut me, start, 1_000_000_000), Outcome::Held);
     assert_eq!(me.holder(), Some("other"));
     assert_eq!(me.expires(), Some(start + LENGTH));

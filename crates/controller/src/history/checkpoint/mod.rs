@@ -1,15 +1,13 @@
 //! Stores histories in ConfigMaps next to the Lease, so that a restart of all replicas loses nothing
 //! (`--history-checkpoint`).
 //!
-//! The leader writes changes, each ConfigMap at most every [`EVERY`], and writes all ConfigMaps once more at shutdown.
-//! That last write contains a mark: no change follows it, so the next leader reads exact histories. A checkpoint
-//! without the mark comes from a leader that crashed. It may lack the last changes, so the next leader marks its
-//! histories as taken over (`History::inherit`). The next leader clears the mark before its first sync. An invalid
-//! ConfigMap or history is skipped, and the affected histories are rebuilt.
+//! The leader writes changed ConfigMaps at intervals of [`EVERY`], and all ConfigMaps in use once more at shutdown. The
+//! last write contains a mark. No change follows the mark, so the next leader reads exact histories. A checkpoint without
+//! the mark comes from a leader that crashed, and may lack the last changes. The next leader then marks the restored
+//! histories as taken over (`History::inherit`). It clears the mark before its first sync. It skips an invalid ConfigMap
+//! or history, and rebuilds the affected histories.
 
-mod arrange;
-mod format;
-mod place;
+mod shards;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +18,8 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-pub use self::arrange::MOST_SHARDS;
-use self::arrange::{Arrangement, Candidate, arrange, fnv1a};
-pub use self::format::{Entry, Shard, ShardError};
-pub use self::place::CheckpointPlace;
+use self::shards::{Arrangement, Candidate, arrange, fnv1a};
+pub use self::shards::{CheckpointPlace, Entry, MOST_SHARDS, Shard, ShardError};
 use crate::history::codec;
 use crate::reconcile::{Controller, Histories, KeptHistory, Revision};
 use crate::telemetry::metrics::Metrics as Telemetry;
@@ -32,7 +28,7 @@ use cluster::client::Clients;
 use cluster::error::ApiError;
 use cluster::typed::{ConfigMap, ConfigMaps};
 
-/// Interval between two writes of a ConfigMap.
+/// Interval between two saves.
 pub const EVERY: Duration = Duration::from_secs(15);
 /// First pause after failed writes.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -89,7 +85,7 @@ enum Content {
     OwnSide(u64),
 }
 
-/// A checkpoint with its running task.
+/// The running task that writes a checkpoint.
 #[derive(Debug)]
 pub struct Running {
     /// Reports to the task whether the shutdown is clean.
@@ -98,7 +94,7 @@ pub struct Running {
 }
 
 impl Checkpoint {
-    /// Creates a checkpoint that has not been read.
+    /// Creates the checkpoint at a location, without reading it.
     pub fn new(
         clients: &Clients,
         location: &CheckpointPlace,
@@ -119,7 +115,7 @@ impl Checkpoint {
         }
     }
 
-    /// Reads the valid shards of the previous leader. Invalid ones are logged.
+    /// Reads the valid shards of the previous leader within a time limit. Logs invalid shards.
     pub async fn read(&mut self, within: Duration) -> Vec<Shard> {
         let maps = &self.maps;
         let reads = self.shards.iter().map(|shard| maps.get(&shard.name));
@@ -145,7 +141,7 @@ impl Checkpoint {
             let content = object.content.take();
             shard_map.object = Some(object);
             let shard = match content {
-                // The shard is empty as deployed, or was cleared.
+                // The ConfigMap was deployed empty, or was cleared.
                 None => continue,
                 Some(bytes) if bytes.is_empty() => continue,
                 Some(bytes) => Shard::decode(&bytes),
@@ -288,13 +284,10 @@ impl Checkpoint {
         }
         self.telemetry.checkpoint(size, left_out);
         self.log_result(error.as_ref());
-        match error {
-            None => {
-                self.saved = Some(revision);
-                Ok(())
-            }
-            Some(error) => Err(error),
+        if error.is_none() {
+            self.saved = Some(revision);
         }
+        error.map_or(Ok(()), Err)
     }
 
     /// Writes one ConfigMap. On a conflict, reads the ConfigMap again for its `resourceVersion` and replaces the
@@ -332,7 +325,7 @@ impl Checkpoint {
         result
     }
 
-    /// Logs the first of several failures, and the recovery.
+    /// Logs the first of consecutive failures, and the recovery.
     fn log_result(&mut self, error: Option<&ApiError>) {
         let namespace = self.maps.namespace();
         match error {
@@ -367,7 +360,7 @@ impl Checkpoint {
 }
 
 impl Running {
-    /// Writes the last checkpoint. `in_order`: whether all syncs have ended.
+    /// Writes the last checkpoint and stops. `in_order`: whether all syncs have ended.
     pub async fn finish(self, in_order: bool) {
         // An error means that the task has already stopped.
         let _ = self.finish.send(in_order);
@@ -391,35 +384,6 @@ async fn candidates(histories: &Histories) -> Vec<Candidate> {
         tokio::task::yield_now().await;
     }
     candidates
-}
-
-/// The reason why an entry is not used.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum EntryError {
-    /// The history cannot be decoded.
-    #[error(transparent)]
-    History(#[from] codec::HistoryError),
-    /// The history is from the future, so one of the clocks is wrong.
-    #[error("the newest entry of the history, at {0}, is in the future")]
-    Future(Timestamp),
-}
-
-/// Decodes one history.
-pub(super) fn read_entry(entry: &Entry, now: Timestamp) -> Result<KeptHistory, EntryError> {
-    let kept = codec::decode(&entry.history)?;
-    let KeptHistory { history, policy } = &kept;
-    let latest = now.checked_add(TOLERANCE).unwrap_or(Timestamp::MAX);
-    let times = history.recommendations.iter().map(|recommendation| recommendation.at);
-    let events = history.scale_ups.iter().chain(&history.scale_downs).map(|event| event.at);
-    let doubts = [history.unknown_up, history.unknown_down, history.unsettled.map(|unsettled| unsettled.at)];
-    let metrics = policy.iter().flat_map(|policy| policy.metrics.values());
-    let policy_times =
-        metrics.flat_map(|metric| [metric.failing.map(|(since, _)| since), metric.last_nonzero]);
-    let doubts = doubts.into_iter().chain(policy_times).flatten();
-    match times.chain(events).chain(doubts).max() {
-        Some(newest) if newest > latest => Err(EntryError::Future(newest)),
-        _ => Ok(kept),
-    }
 }
 
 #[cfg(test)]

@@ -10,11 +10,10 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::standby_history::{Handover, StandbyHistory, uids};
 use super::transport::{PeerTransport, TransportError};
 use super::wire::{Part, PartError};
-use crate::election::Peer;
-use crate::election::{Holder, LeaderState};
+use super::{Handover, StandbyHistory, uids};
+use crate::election::{Holder, LeaderState, Peer};
 use crate::page::HISTORY;
 use crate::reconcile::Controller;
 use crate::telemetry::metrics::{Metrics as Telemetry, Pull};
@@ -63,7 +62,7 @@ pub struct Follower {
     /// Time at which the copy was last up to date.
     copied: Arc<Mutex<Option<Instant>>>,
     backoff: Backoff,
-    /// Whether the completed copy was logged and no warning followed.
+    /// Whether the completion of the copy was logged, and no warning followed.
     announced: bool,
     swept: Instant,
 }
@@ -112,11 +111,8 @@ impl Follower {
     pub async fn run(&mut self) {
         loop {
             let leader = self.leader().await;
-            if self
-                .source
-                .as_ref()
-                .is_none_or(|source| source.term != leader.term || source.identity != leader.identity)
-            {
+            let is_same = |source: &Leader| source.term == leader.term && source.identity == leader.identity;
+            if !self.source.as_ref().is_some_and(is_same) {
                 self.copy.reset();
                 self.backoff.reset();
                 self.announced = false;
@@ -126,7 +122,7 @@ impl Follower {
             let another = async move {
                 let is_another =
                     |leader_state: &LeaderState| Leader::from_state(leader_state).as_ref() != Some(&leader);
-                // An error means that the candidate has ended. The process will end soon.
+                // An error means that the candidate has stopped. The process then also stops.
                 if leader_state.wait_for(is_another).await.is_err() {
                     std::future::pending::<()>().await;
                 }
@@ -165,7 +161,7 @@ impl Follower {
         let leader = leader_state.wait_for(|leader_state| Leader::from_state(leader_state).is_some()).await;
         match leader.ok().and_then(|leader_state| Leader::from_state(&leader_state)) {
             Some(leader) => leader,
-            // The candidate has ended.
+            // The candidate has stopped.
             None => std::future::pending().await,
         }
     }

@@ -52,7 +52,7 @@ pub struct Source {
 /// A standby that copies.
 #[derive(Debug, Clone, Copy)]
 struct Standby {
-    asked: Instant,
+    last_request: Instant,
     /// Whether the standby has confirmed the last state.
     has_all: bool,
 }
@@ -110,12 +110,12 @@ impl Source {
         self.phase.send_replace(Phase::Concluded);
         while self.is_awaited() {
             changes.mark_unchanged();
-            // Always open: this struct owns the sender.
+            // The channel stays open, because this struct owns the sender.
             let _ = changes.changed().await;
         }
     }
 
-    /// Creates the page. Only a process with leader election has a source.
+    /// Creates the page. `None` without leader election.
     pub fn page(source: Option<Arc<Self>>) -> HeldPage {
         Arc::new(move |query| {
             let (source, query) = (source.clone(), query.map(str::to_owned));
@@ -157,7 +157,7 @@ impl Source {
         }
         let is_concluded = phase == Phase::Concluded;
         let now = self.controller.clock_reading().at;
-        let mut writer = Writer::new();
+        let mut writer = Writer::default();
         let mut changed = self.controller.histories.changed_since(query.since, AT_ONCE);
         loop {
             writer.add(&changed);
@@ -184,7 +184,7 @@ impl Source {
         let mut standbys = self.standbys.lock();
         standbys.retain(|_, standby| standby.is_recent(now));
         if standbys.len() < STANDBYS || standbys.contains_key(name) {
-            standbys.insert(name.clone(), Standby { asked: now, has_all });
+            standbys.insert(name.clone(), Standby { last_request: now, has_all });
         }
         drop(standbys);
         if has_all {
@@ -206,7 +206,7 @@ fn standby_reply() -> Reply {
 
 impl Standby {
     fn is_recent(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.asked) <= RECENT
+        now.saturating_duration_since(self.last_request) <= RECENT
     }
 }
 

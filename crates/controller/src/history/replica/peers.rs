@@ -1,12 +1,11 @@
 //! HTTPS requests from one replica to the secure port of another, with a token for this purpose or the client
-//! certificate of the API client. The token of the API client stays with the API server: another server that
-//! received it could act as the controller.
+//! certificate of the API client. The token of the API client is sent only to the API server, because a server that
+//! receives it could act as the controller.
 //!
 //! The Lease holds the leader's address and certificate fingerprint, and only the leader may write the Lease.
 //! The certificate is therefore pinned: a peer with another certificate receives no request and no
 //! credentials. Replicas connect directly, without a proxy.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -32,7 +31,7 @@ use cluster::error::ApiError;
 use cluster::user::{Credentials, Trust, User, UserError, WrongCertificate};
 
 /// Maximum size of a response, in bytes. Regular responses are far smaller.
-pub const LARGEST: usize = 16 << 20;
+const LARGEST: usize = 16 << 20;
 /// Maximum size of an error response that is read, in bytes.
 const LARGEST_ERROR: usize = 16 << 10;
 /// The interval between DNS lookups of the API server until one succeeds.
@@ -57,16 +56,11 @@ pub struct Peers {
 }
 
 /// A connection to a replica.
+#[derive(Debug)]
 struct Connection {
     peer: Peer,
     sender: SendRequest<Empty<Bytes>>,
     _driver: AbortOnDropHandle<()>,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
-    }
 }
 
 impl Peers {
@@ -101,7 +95,7 @@ impl Peers {
             return;
         }
         let resolved = Arc::downgrade(&self.resolved);
-        // A panic leaves the address unknown: other replicas then copy no histories from this one.
+        // After a panic, the address stays unknown, and other replicas copy no histories from this replica.
         tokio::spawn(async move {
             loop {
                 let found = tokio::net::lookup_host((host.as_str(), port)).await;

@@ -21,12 +21,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::follow::{Follower, Parts};
-use super::standby_history::Handover;
 use super::transport::{PeerTransport, ServedPages, TransportError};
-use super::wire::Writer;
+use super::wire::{Part, Writer};
+use super::{Handover, Source};
 use crate::assembly;
-use crate::election::Peer;
-use crate::election::{Holder, LeaderState};
+use crate::election::{Holder, LeaderState, Peer};
 use crate::handover::machine::State;
 use crate::handover::scope::Scope;
 use crate::history::codec;
@@ -185,7 +184,7 @@ fn answer(histories: &[(&str, i32)], change: u64, full: bool, more: bool, last: 
     let histories = histories.map(|(uid, history)| (uid, KeptHistory { history, policy: None }));
     let changed = Changed { full, upto, more, histories: histories.collect() };
     LeaderReply::Answers(Box::new(move |now| {
-        let mut writer = Writer::new();
+        let mut writer = Writer::default();
         writer.add(&changed);
         writer.finish(now, upto, more, last)
     }))

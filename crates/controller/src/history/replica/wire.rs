@@ -74,7 +74,7 @@ struct Head {
     count: u32,
 }
 
-/// A response under construction.
+/// A response under construction, initially without histories.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     histories: Vec<u8>,
@@ -83,11 +83,6 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Creates a response without histories.
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
     /// Whether the response has reached [`ENOUGH`].
     pub(super) fn is_full(&self) -> bool {
         self.histories.len() >= ENOUGH
@@ -144,7 +139,7 @@ pub fn again(bytes: &[u8]) -> Option<Vec<u8>> {
         .iter()
         .map(|(uid, bytes)| Some((Arc::clone(uid), codec::decode(bytes).ok()?)))
         .collect::<Option<_>>()?;
-    let mut writer = Writer::new();
+    let mut writer = Writer::default();
     writer.add(&Changed { full: part.full, upto: part.upto, more: part.more, histories });
     Some(writer.finish(part.now, part.upto, part.more, part.last))
 }
@@ -165,7 +160,7 @@ mod tests {
         let upto = Revision { epoch: u64::MAX, change: 9 };
         let histories =
             [("one", 1), ("other", 2)].map(|(uid, change)| (Arc::from(uid), history(change).into()));
-        let mut writer = Writer::new();
+        let mut writer = Writer::default();
         writer.add(&Changed { full: true, upto, more: false, histories: histories.into() });
         writer.finish(NOW, upto, false, true)
     }

@@ -19,7 +19,7 @@ fn uids(changed: &Changed) -> Vec<&str> {
     changed.histories.iter().map(|(uid, _)| &**uid).collect()
 }
 
-/// Creates a policy with a period of ten minutes in both directions.
+/// Creates a `behavior` with a policy of ten minutes in both directions.
 fn behavior() -> Behavior {
     let policy = ScalingPolicy { kind: PolicyKind::Pods, value: 4, period_seconds: 600 };
     let rules = ScalingRules { policies: [policy].into(), ..ScalingRules::default() };
@@ -34,7 +34,7 @@ fn event(time: &str, change: i32) -> ScaleEvent {
     ScaleEvent::new(at(time), change)
 }
 
-/// Creates a rescale from the watch, within a second that is over.
+/// Creates the event of a rescale from the watch, for a second that has ended.
 fn observed(time: &str, change: i32) -> ScaleEvent {
     ScaleEvent { earliest: Some(at(time)), ..event(&format!("{time}.999999999"), change) }
 }
@@ -54,7 +54,7 @@ async fn clock_jump_keeps_the_age_of_every_entry() {
     tokio::time::advance(Duration::from_secs(30)).await;
     let ahead = histories.correct_clock(at("02:00") + SignedDuration::from_hours(5));
     assert_eq!(age(ahead), SignedDuration::from_mins(1));
-    // A jump makes every copy stale.
+    // After a jump, every copy is stale.
     let copied = histories.revision();
     let again = histories.correct_clock(ahead.at - SignedDuration::from_hours(5));
     assert_eq!(uids(&histories.changed_since(Some(copied), 9)), ["a"]);

@@ -1,10 +1,10 @@
 //! The due keys that can be handed out, in two lanes with turns by namespace, and the keys that were recently handed
 //! out as fresh keys.
 //!
-//! A turn of a namespace has several periodic keys, so that few namespaces are in progress at once and the HPAs of a
-//! namespace share their metrics. Fresh keys come first, but only one per namespace and round while periodic keys are
-//! due. A round ends when every namespace with periodic keys has had its turn. Changes of HPAs therefore cannot
-//! increase a namespace's share of the hand-outs.
+//! In one turn, a namespace hands out several periodic keys. Few namespaces are then in progress at the same time, and
+//! the HPAs of a namespace share their metrics. Fresh keys come first, but while periodic keys are due, only one per
+//! namespace and round. A round ends when every namespace with periodic keys has had its turn. Changes of HPAs therefore
+//! cannot increase the share of a namespace in the hand-outs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -169,9 +169,9 @@ impl Drop for TokenWait<'_> {
     }
 }
 
-/// First minimum interval between a hand-out of a fresh key and its next hand-out for a change. Each further
-/// interval with a change is twice as long, so that HPAs that are edited in a loop use few of the tokens of
-/// all HPAs. An interval without a change ends the sequence.
+/// Minimum interval between a hand-out of a fresh key and its next hand-out for a change. Each further interval with a
+/// change is twice as long, so that HPAs that are edited in a loop use few of the shared tokens. An interval without a
+/// change ends the sequence.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum interval.
 const MAX_INTERVAL: Duration = Duration::from_secs(8);
@@ -192,7 +192,7 @@ struct Interval {
 }
 
 impl Recent {
-    /// Records a hand-out. The HPA's current state counts as synced. `fresh`: whether an interval starts.
+    /// Records a hand-out, which covers all changes so far. `fresh`: whether an interval starts.
     pub(super) fn handed_out(&mut self, key: &Key, now: Instant, fresh: bool) {
         if fresh {
             let length = self.by_key.get(key).map_or(FIRST_INTERVAL, |interval| interval.length);
@@ -202,7 +202,7 @@ impl Recent {
         }
     }
 
-    /// Records a change of a key for the end of its interval. False if the key is in no interval.
+    /// Records a change of a key for the end of its interval. Returns false if the key is in no interval.
     pub(super) fn defer_change(&mut self, key: &Key) -> bool {
         let Some(interval) = self.by_key.get_mut(key) else { return false };
         interval.changed = true;

@@ -2,20 +2,20 @@
 //!
 //! The semantics are those of client-go's delaying queue:
 //! - A key waits at most once. The earlier of two times wins.
-//! - An immediate add keeps the waiting time, so that the periodic sync remains due.
+//! - An immediate add keeps a later due time, so that the periodic sync remains due.
 //! - A key is never handed out twice at once. A key that is added while in progress is due again after
 //!   [`Queue::done`].
 //! - Of several due keys of a namespace, the key with the earliest due time comes first.
 //!
 //! Three rules are specific to this queue:
 //! - Namespaces take turns.
-//! - Keys that are added at once, for example because their HPA is new or has changed, come before periodic keys, up to
-//!   the share of their namespace (`lanes`).
+//! - Keys that are added without a delay, for example because their HPA is new or has changed, come before periodic
+//!   keys, up to the share of their namespace (`lanes`).
 //! - A key is handed out for a change at most once a second, and up to eight times less often if it changes
 //!   continuously (`lanes`). A change within such an interval is due at its end.
 //!
-//! The queue has no background task. Instead, calls first move the keys that have become due, in the order of their due
-//! times.
+//! The queue has no background task. Instead, each call first moves the keys that have become due, in the order of their
+//! due times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::telemetry::metrics::Workqueue;
 
 mod lanes;
 
-/// A work queue of HPAs. All methods take `&self`. Any number of workers may wait in [`Self::get`].
+/// A work queue of HPAs. Any number of workers may wait in [`Self::wait`].
 #[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
@@ -61,7 +61,7 @@ struct State {
 /// The reason why a key is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// The key was added at once, for example because the HPA is new or has changed.
+    /// The key was added without a delay, for example because the HPA is new or has changed.
     Fresh,
     /// The due time was reached.
     Periodic,
@@ -96,41 +96,29 @@ impl Queue {
         Self { state: Mutex::default(), changed: Notify::new(), fresh_added: Notify::new(), metrics }
     }
 
-    /// Makes a key due now. If the key is already due, moves it to the fresh keys. A waiting time of the key stays.
+    /// Makes a key due now. If the key is already due, moves it to the fresh keys. A later due time of the key stays.
     pub fn add(&self, key: &Key) {
         let now = Instant::now();
-        let mut state = self.up_to(now);
-        if state.shut_down {
-            return;
+        if let Some(mut state) = self.open(now) {
+            self.make_due(&mut state, key.clone(), Lane::Fresh, now);
         }
-        self.make_due(&mut state, key.clone(), Lane::Fresh, now);
     }
 
     /// Makes a key due because its HPA is new or has changed: now, or at the end of the interval since its last
     /// hand-out as a fresh key.
     pub fn add_changed(&self, key: &Key) {
         let now = Instant::now();
-        let mut state = self.up_to(now);
-        if state.shut_down {
-            return;
-        }
-        if !state.recent.defer_change(key) {
+        if let Some(mut state) = self.open(now)
+            && !state.recent.defer_change(key)
+        {
             self.make_due(&mut state, key.clone(), Lane::Fresh, now);
         }
-    }
-
-    /// Makes a key due after a delay. Does nothing if the key already waits for an earlier time.
-    pub fn add_after(&self, key: &Key, delay: Duration) {
-        self.add_at(key, clock::after(Instant::now(), delay));
     }
 
     /// Makes a key due at an instant. Does nothing if the key already waits for an earlier instant.
     pub fn add_at(&self, key: &Key, at: Instant) {
         let now = Instant::now();
-        let mut state = self.up_to(now);
-        if state.shut_down {
-            return;
-        }
+        let Some(mut state) = self.open(now) else { return };
         self.metrics.retried();
         if at <= now {
             self.make_due(&mut state, key.clone(), Lane::Periodic, at);
@@ -149,16 +137,6 @@ impl Queue {
         if state.waiting.first_key_value().is_some_and(|(first, _)| *first == position) {
             self.changed.notify_one();
         }
-    }
-
-    /// Waits until a key is due and hands the key out. `None` once the queue is shut down.
-    pub async fn get(&self) -> Option<Due> {
-        while self.wait().await {
-            if let Some(due) = self.take() {
-                return Some(due);
-            }
-        }
-        None
     }
 
     /// Waits until a key is due and keeps it in the queue, for a caller that needs another resource before
@@ -217,10 +195,7 @@ impl Queue {
 
     fn take_next(&self, pop: impl FnOnce(&mut Lanes) -> Option<Key>) -> Option<Due> {
         let now = Instant::now();
-        let mut state = self.up_to(now);
-        if state.shut_down {
-            return None;
-        }
+        let mut state = self.open(now)?;
         let key = pop(&mut state.lanes)?;
         let waited = state.dirty.remove(&key);
         state.recent.handed_out(&key, now, waited.is_some_and(|waited| waited.lane == Lane::Fresh));
@@ -228,7 +203,7 @@ impl Queue {
         let lateness = waited.map_or(Duration::ZERO, |waited| now.duration_since(waited.position.0));
         self.metrics.depth(state.dirty.len());
         self.metrics.handed_out(lateness);
-        // This worker no longer waits at the queue, so another worker must wake up.
+        // The notification woke only this worker, so another worker must be woken for the next key.
         if state.lanes.is_ready() || state.next().is_some() {
             self.changed.notify_one();
         }
@@ -238,8 +213,8 @@ impl Queue {
         Some(Due { key, lateness, at: waited.and_then(|waited| waited.at) })
     }
 
-    /// Restarts the due time of all due keys when this process starts to act after another one. All of these
-    /// keys become periodic, so that keys added from now on come first.
+    /// Sets the due time of all due keys to now, when this process starts to act. All due keys become periodic, so that
+    /// keys that are added later come first.
     pub fn begin(&self) {
         let now = Instant::now();
         let mut state = self.up_to(now);
@@ -311,6 +286,11 @@ impl Queue {
         self.metrics.depth(state.dirty.len());
         let running = state.processing.values().map(|since| now.duration_since(*since));
         self.metrics.running(running.clone().sum(), running.max().unwrap_or_default());
+    }
+
+    /// Returns the state as of [`Self::up_to`], unless the queue is shut down.
+    fn open(&self, now: Instant) -> Option<MutexGuard<'_, State>> {
+        Some(self.up_to(now)).filter(|state| !state.shut_down)
     }
 
     /// Returns the state after moving the keys that have become due.

@@ -1,5 +1,3 @@
-mod workers;
-
 mod fairness;
 
 use std::collections::BTreeSet;
@@ -11,6 +9,22 @@ use tokio::time::{advance, timeout};
 use super::lanes::KEYS_PER_TURN;
 use super::*;
 use crate::telemetry::metrics::Metrics;
+
+impl Queue {
+    fn add_after(&self, key: &Key, delay: Duration) {
+        self.add_at(key, clock::after(Instant::now(), delay));
+    }
+
+    /// Waits until a key is due and takes it. `None` once the queue is shut down.
+    async fn get(&self) -> Option<Due> {
+        while self.wait().await {
+            if let Some(due) = self.take() {
+                return Some(due);
+            }
+        }
+        None
+    }
+}
 
 const PERIOD: Duration = Duration::from_secs(15);
 
@@ -69,7 +83,7 @@ async fn immediate_add_keeps_the_periodic_sync_due() {
     queue.add(&key("a"));
     let due = queue.get().await.unwrap();
     assert_eq!(start.elapsed(), secs(4));
-    // Add the key again as after every sync. The waiting time is earlier.
+    // A sync adds its key again, but the first due time of the key is earlier.
     queue.add_after(&due.key, PERIOD);
     queue.done(&due.key);
     queue.get().await.unwrap();
@@ -269,8 +283,7 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Compares the queue with a model: per key its waiting time, whether it is due, and whether it is in
-    /// progress.
+    /// Compares the queue with a model that contains the due time of each key, and whether it is due or in progress.
     #[test]
     fn keys_follow_the_model_under_any_order_of_calls(
         steps in proptest::collection::vec(steps(), 1..80)

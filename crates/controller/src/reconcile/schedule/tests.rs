@@ -37,7 +37,7 @@ fn offsets(phases: &SyncSchedule, keys: &[Key]) -> Vec<f64> {
 
 /// Syncs in the busiest second of a period, as a multiple of the mean.
 fn busiest(offsets: &[f64]) -> f64 {
-    // Move in steps of a tenth of a second, across the end of the period.
+    // The second moves in steps of 0.1 s, also across the end of the period.
     let within = |from: f64| {
         let to = from + 1.0;
         offsets.iter().filter(|at| (from..to).contains(*at) || (from..to).contains(&(**at + 15.0))).count()
@@ -47,7 +47,7 @@ fn busiest(offsets: &[f64]) -> f64 {
     f64::from(u32::try_from(most).unwrap()) / mean
 }
 
-/// Number of metrics lists in one period, if each list serves for 5 s.
+/// Number of metrics lists of each namespace in one period, if each list is used for 5 s.
 fn lists(keys: &[Key], offsets: &[f64]) -> BTreeMap<String, usize> {
     let mut by_namespace = BTreeMap::<_, Vec<f64>>::new();
     for (key, at) in keys.iter().zip(offsets) {
@@ -96,7 +96,7 @@ async fn small_namespaces_share_one_list_each() {
 
 #[tokio::test(start_paused = true)]
 async fn ticks_are_closer_with_more_hpas() {
-    // A tick every 500 ms, above 64 syncs per tick every 250 ms, and so on.
+    // Ticks are 500 ms apart. The distance is halved if there are more than 64 syncs per tick.
     for (hpas, apart) in [(10, 500_000_000), (1_920, 500_000_000), (1_921, 250_000_000), (15_360, 62_500_000)]
     {
         let keys = keys(hpas / 10 + 1, 10);

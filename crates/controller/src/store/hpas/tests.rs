@@ -1,5 +1,5 @@
-use std::time::Duration;
-
+use autoscaling::spec::Spec;
+use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use super::*;
@@ -47,7 +47,7 @@ fn generation_change_is_a_spec_change() {
     assert_eq!(apply(&hpas, record("web", "u1", Some(1), "10", 5)), Some(Change::Unchanged));
     assert_eq!(apply(&hpas, record("web", "u1", Some(1), "11", 5)), Some(Change::StatusOnly));
     assert_eq!(apply(&hpas, record("web", "u1", Some(2), "12", 6)), Some(Change::SpecChanged));
-    // A changed spec under the same generation comes from defaulting by the server, not from a user.
+    // A spec that differs at the same generation comes from defaulting by the server, not from a user.
     assert_eq!(apply(&hpas, record("web", "u1", Some(2), "13", 7)), Some(Change::StatusOnly));
 }
 
@@ -81,7 +81,7 @@ fn late_events_of_a_replaced_hpa_are_ignored() {
     assert_eq!(*hpas.get(&key).unwrap().uid, *"u2");
     assert_eq!(apply(&hpas, record("web", "u2", Some(1), "14", 5)), Some(Change::Unchanged));
 
-    // The same applies while a list is collected.
+    // A late deletion is also ignored while a list is collected.
     hpas.begin(None);
     hpas.apply(record("web", "u2", Some(1), "14", 5));
     assert!(hpas.delete(&key, "u1").is_none());
@@ -147,7 +147,7 @@ fn list_of_one_namespace_leaves_others_unchanged() {
     hpas.begin(Some("bank"));
     assert_eq!(apply(&hpas, of("shop", "web")), None);
     assert_eq!(apply(&hpas, of("bank", "web")), None);
-    // A restarted list drops its own records only.
+    // A restarted list drops only the records of its own namespace.
     hpas.begin(Some("bank"));
     assert_eq!(hpas.finish(Some("shop")).len(), 2);
     assert_eq!(hpas.keys(), [Key::new("bank", "old"), Key::new("shop", "web")]);

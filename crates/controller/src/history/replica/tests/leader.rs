@@ -2,21 +2,21 @@
 
 use super::*;
 
-/// A request to the leader's side of a rig, and its response.
-async fn respond(source: &Arc<super::super::Source>, query: &str) -> (u16, Vec<u8>) {
-    let reply = super::super::Source::page(Some(Arc::clone(source)))(Some(query)).await;
+/// Sends a request to a leader. Returns the status and the body of the response.
+async fn respond(source: &Arc<Source>, query: &str) -> (u16, Vec<u8>) {
+    let reply = Source::page(Some(Arc::clone(source)))(Some(query)).await;
     (reply.status.as_u16(), reply.body)
 }
 
-fn part(answer: &(u16, Vec<u8>)) -> super::super::wire::Part {
+fn part(answer: &(u16, Vec<u8>)) -> Part {
     assert_eq!(answer.0, 200);
-    super::super::wire::Part::read(&answer.1).unwrap()
+    Part::read(&answer.1).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn clock_jump_of_the_leader_keeps_the_copied_ages() {
     let Harness { controller, clock, .. } = rig([LeaderReply::Fails]);
-    let source = super::super::Source::new(Arc::clone(&controller));
+    let source = Source::new(Arc::clone(&controller));
     source.leads();
     controller.histories.correct_clock(clock.now());
     controller.histories.seed(&"known".into(), history(1));
@@ -31,7 +31,7 @@ async fn clock_jump_of_the_leader_keeps_the_copied_ages() {
 #[tokio::test(start_paused = true)]
 async fn leader_holds_back_empty_responses_until_it_concludes() {
     let controller = rig([LeaderReply::Fails]).controller;
-    let source = super::super::Source::new(Arc::clone(&controller));
+    let source = Source::new(Arc::clone(&controller));
     assert_eq!(respond(&source, "").await.0, 503);
     source.leads();
     controller.histories.seed(&"known".into(), history(1));
@@ -69,10 +69,10 @@ async fn leader_holds_back_empty_responses_until_it_concludes() {
     assert_eq!(started.elapsed(), Duration::from_millis(1100));
 }
 
-/// A connection to the leader of this test. A cut loses the leader's responses.
+/// A connection to a leader. After a cut, the responses are lost.
 #[derive(Debug)]
 struct LeaderConnection {
-    source: Arc<super::super::Source>,
+    source: Arc<Source>,
     is_cut: AtomicBool,
 }
 
@@ -100,7 +100,7 @@ async fn handover_that_times_out_is_incomplete() {
     {
         let leader = rig([LeaderReply::Fails]).controller;
         leader.histories.seed(&"known".into(), history(1));
-        let source = super::super::Source::new(Arc::clone(&leader));
+        let source = Source::new(Arc::clone(&leader));
         source.leads();
         let line = Arc::new(LeaderConnection { source: Arc::clone(&source), is_cut: AtomicBool::new(false) });
         let mut standby = rig([LeaderReply::Fails]);
@@ -141,7 +141,7 @@ async fn leader_learns_what_its_standby_refused() {
         charges
     });
     leads.lead(false);
-    let source = super::super::Source::new(Arc::clone(&leader));
+    let source = Source::new(Arc::clone(&leader));
     source.leads();
     standby.follower = Follower::new(Parts {
         link: Arc::new(LeaderConnection { source, is_cut: AtomicBool::new(false) }),
@@ -170,7 +170,7 @@ async fn leader_learns_what_its_standby_refused() {
 #[tokio::test(start_paused = true)]
 async fn leader_waits_for_recent_standbys_only() {
     let controller = rig([LeaderReply::Fails]).controller;
-    let source = super::super::Source::new(Arc::clone(&controller));
+    let source = Source::new(Arc::clone(&controller));
     source.leads();
     respond(&source, "standby=b").await;
     tokio::time::sleep(Duration::from_millis(3100)).await;
@@ -178,7 +178,7 @@ async fn leader_waits_for_recent_standbys_only() {
     source.conclude().await;
     assert_eq!(started.elapsed(), Duration::ZERO);
 
-    let source = super::super::Source::new(controller);
+    let source = Source::new(controller);
     source.leads();
     let upto = part(&respond(&source, "").await).upto;
     let asking = {
@@ -194,7 +194,7 @@ async fn leader_waits_for_recent_standbys_only() {
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_histories_arrive_in_small_parts() {
     let controller = rig([LeaderReply::Fails]).controller;
-    let source = super::super::Source::new(Arc::clone(&controller));
+    let source = Source::new(Arc::clone(&controller));
     source.leads();
     let at = |second: i64| Timestamp::from_second(second * 3).unwrap();
     let entries = (0..200).map(|second| ScaleEvent::new(at(second), i32::MAX));

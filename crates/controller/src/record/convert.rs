@@ -1,10 +1,10 @@
-//! Conversions between the types of the response and those of the decision.
+//! Conversions between the types of the `/decisions` response and those of the core.
 
 use autoscaling::history;
 use autoscaling::settings::{Settings, Version};
 use autoscaling::{Action, WriteOutcome};
 
-use super::{ActionTaken, EmulatedVersion, FeatureGates, History, Outcome, SettingsInfo};
+use super::wire::{ActionTaken, EmulatedVersion, FeatureGates, History, Outcome, SettingsInfo};
 
 impl From<&Settings> for SettingsInfo {
     fn from(settings: &Settings) -> Self {

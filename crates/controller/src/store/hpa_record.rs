@@ -1,8 +1,7 @@
-//! Large HPAs. The store compresses their long lists.
+//! One HPA as received. The metrics of a large HPA are compressed.
 //!
-//! A spec with tens of thousands of metrics takes several times the memory of its JSON when it is decoded. The same
-//! applies to the status with the values of these metrics. Both are decoded only for the duration of a sync. Usual
-//! specs are far smaller.
+//! A decoded spec with tens of thousands of metrics takes several times the memory of its JSON, and so does a status with
+//! the values of these metrics. They are therefore decoded only for the duration of a sync. Usual specs are far smaller.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -12,12 +11,53 @@ use autoscaling::status::{MetricStatus, Status};
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
+use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use super::HpaRecord;
+use super::Key;
 
 /// Minimum size of the JSON of a spec that is compressed, in bytes.
 pub const LARGE_SPEC: usize = 256 << 10;
+
+/// One HPA as received.
+#[derive(Debug, Clone)]
+pub struct HpaRecord {
+    /// Namespace and name.
+    pub key: Key,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.generation`. API servers before 1.37 set none.
+    pub generation: Option<i64>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata`, byte for byte. A status PUT must send all of it, or the server deletes the missing parts.
+    pub metadata: Box<RawValue>,
+    /// `spec`, byte for byte; `null` if it is packed.
+    pub spec_raw: Arc<RawValue>,
+    /// `spec`, decoded; without metrics if it is packed.
+    pub spec: Arc<Spec>,
+    /// `spec` and the metrics of `status`, if `spec` is large.
+    pub packed: Option<PackedHpa>,
+    /// `status`, decoded; without metrics if it is packed.
+    pub status: Arc<Status>,
+    /// Writers of `status`, from `managedFields`.
+    pub status_writers: Vec<StatusWriter>,
+}
+
+/// A field manager that wrote the status of an HPA, and the time of its last write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusWriter {
+    /// The field manager.
+    pub manager: Arc<str>,
+    /// Time of the manager's last write, by the server's clock, in whole seconds.
+    pub at: Timestamp,
+}
+
+impl From<(String, Timestamp)> for StatusWriter {
+    fn from((manager, at): (String, Timestamp)) -> Self {
+        Self { manager: manager.into(), at }
+    }
+}
 
 /// The parts of a large HPA that its record lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +100,8 @@ impl PackedHpa {
 }
 
 impl HpaRecord {
-    /// Compresses spec and status if the spec is large. The record keeps both without metrics.
+    /// Compresses the spec, and the metrics of the status, if the spec has at least [`LARGE_SPEC`] bytes. The record keeps
+    /// spec and status without metrics.
     #[must_use]
     pub fn pack(mut self) -> Self {
         if self.spec_raw.get().len() < LARGE_SPEC {
@@ -91,7 +132,7 @@ impl HpaRecord {
         self
     }
 
-    /// The record with its whole spec and status.
+    /// Returns the record with its whole spec and status.
     ///
     /// # Errors
     /// The compressed parts are damaged.
@@ -103,13 +144,18 @@ impl HpaRecord {
         Ok(Arc::new(Self { packed: None, spec_raw: spec_raw.into(), spec, status, ..(**self).clone() }))
     }
 
-    /// The status with its metrics.
+    /// Returns the status with its metrics.
     ///
     /// # Errors
     /// The compressed parts are damaged.
     pub fn whole_status(&self) -> io::Result<Arc<Status>> {
         let Some(packed) = &self.packed else { return Ok(Arc::clone(&self.status)) };
         Ok(Arc::new(Status { current_metrics: packed.metrics()?, ..(*self.status).clone() }))
+    }
+
+    /// Whether both records are the same version of the same object.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
     }
 
     /// Whether both records have the same spec.

@@ -1,12 +1,12 @@
 //! The API groups of metrics adapters that a policy names with `source.apiGroup`. Each group has its own discovery,
-//! limits, shared responses and circuit breaker, so an adapter that hangs delays no other.
+//! limits, shared responses and circuit breaker, so that an adapter that hangs does not delay the others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::failure::MetricFailureClass;
-use autoscaling::query::{Answer, Query, QueryError};
+use autoscaling::query::{Answer, CustomValue, Query, QueryError};
 use cluster::client::Clients;
 use cluster::mapper::Mapper;
 use cluster::metrics::{GroupMetrics, Metrics, MetricsOptions};
@@ -16,9 +16,9 @@ use policies::spec::MetricRule;
 use sources::{AdapterGroup, Failure, SourceError, SourceObserver, Sources, described, report_states};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{MAX_VALUES, SourceReading, SourceValue, SyncMetrics};
+use super::sources::{MAX_VALUES, SourceReading, SourceValue, SyncMetrics, number};
 
-/// The interval between two reports of the states of the groups.
+/// Interval between two reports of the states of the groups.
 const REPORT: Duration = Duration::from_secs(1);
 
 /// The API groups in use.
@@ -37,12 +37,13 @@ struct OpenGroup {
 }
 
 impl Adapters {
-    /// `options`: the options of the default groups.
+    /// `options`: the options of the default groups. Each group has its own limit of concurrent requests.
     pub(crate) fn new(clients: &Clients, mapper: Arc<Mapper>, options: MetricsOptions) -> Self {
         Self { clients: clients.clone(), mapper, options, open: Mutex::default() }
     }
 
-    /// The client of a group that the source file lists.
+    /// Returns the client of a group that the source file lists. Creates it for the first query, and after a change of
+    /// the group's concurrency.
     fn group(&self, settings: &AdapterGroup) -> GroupMetrics {
         let AdapterGroup { api_group, concurrency, .. } = settings;
         let mut open = self.open.lock();
@@ -56,7 +57,7 @@ impl Adapters {
         metrics
     }
 
-    /// Whether each group of the file is down. Drops the clients of other groups.
+    /// Returns whether each listed group is down. Drops the clients of groups that are no longer listed.
     fn states(&self, listed: &BTreeMap<Arc<str>, Arc<AdapterGroup>>) -> BTreeMap<Arc<str>, bool> {
         let mut open = self.open.lock();
         open.retain(|group, _| listed.contains_key(group));
@@ -64,7 +65,7 @@ impl Adapters {
         listed.keys().map(|group| (Arc::clone(group), is_down(group))).collect()
     }
 
-    /// Reports the states of the groups of the file. Does not return.
+    /// Reports the states of the listed groups once a second. Does not return.
     pub(crate) async fn report(self: Arc<Self>, sources: Arc<Sources>, observer: impl SourceObserver) {
         let mut states = BTreeMap::new();
         let mut tick = interval(REPORT);
@@ -77,9 +78,9 @@ impl Adapters {
 }
 
 impl SyncMetrics {
-    /// Sends a query to the API group of a rule, unless a request sent at most `shared` ago has an answer. Returns
-    /// the adapter's answer unchanged.
-    pub(super) async fn ask_group(
+    /// Sends a query to the API group of a rule, unless the response to a request of the last `shared` can be reused.
+    /// Returns the adapter's answer unchanged.
+    pub(super) async fn read_group(
         &self,
         rule: &MetricRule,
         group: &Arc<str>,
@@ -101,9 +102,9 @@ impl SyncMetrics {
                 return Err(QueryError::new(class, text));
             }
         };
-        let Samples { oldest, count, values } = Samples::new(&answer, is_per_pod);
+        let (oldest, count, values) = summary(&answer, is_per_pod);
         let age = oldest.map(|oldest| self.clock.now().duration_since(oldest));
-        // A number without a time, or with a time in the future, counts as current.
+        // A sample without a time, or with a time in the future, has age 0.
         let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
         if let Some(limit) = rule.max_age_seconds.filter(|limit| age.as_secs() > u64::from(*limit)) {
             return Err(self.failed(rule, failure(SourceError::TooOld(age.as_secs(), limit))));
@@ -125,43 +126,25 @@ impl SyncMetrics {
     }
 }
 
-/// The samples of an answer, as a reading shows them.
-struct Samples {
-    oldest: Option<Timestamp>,
-    count: usize,
-    values: Vec<SourceValue>,
-}
-
-impl Samples {
-    fn new(answer: &Answer, is_per_pod: bool) -> Self {
-        match answer {
-            Answer::Custom(samples) => Self {
-                oldest: samples.iter().filter_map(|sample| sample.timestamp).min(),
-                count: samples.len(),
-                values: samples
-                    .iter()
-                    .take(MAX_VALUES)
-                    .map(|sample| SourceValue {
-                        pod: is_per_pod.then(|| sample.object.to_string()),
-                        value: sample.value.as_f64(),
-                    })
-                    .collect(),
-            },
-            Answer::External(samples) => Self {
-                oldest: samples.iter().filter_map(|sample| sample.timestamp).min(),
-                count: samples.len(),
-                values: samples
-                    .iter()
-                    .take(MAX_VALUES)
-                    .map(|sample| SourceValue { pod: None, value: sample.value.as_f64() })
-                    .collect(),
-            },
-            Answer::Resource(pods) => Self { oldest: None, count: pods.len(), values: Vec::new() },
+/// The oldest timestamp of the samples of an answer, their number, and the values that a reading shows.
+fn summary(answer: &Answer, is_per_pod: bool) -> (Option<Timestamp>, usize, Vec<SourceValue>) {
+    match answer {
+        Answer::Custom(samples) => {
+            let value =
+                |sample: &CustomValue| number(is_per_pod.then_some(&*sample.object), sample.value.as_f64());
+            let oldest = samples.iter().filter_map(|sample| sample.timestamp).min();
+            (oldest, samples.len(), samples.iter().take(MAX_VALUES).map(value).collect())
         }
+        Answer::External(samples) => {
+            let values = samples.iter().take(MAX_VALUES).map(|sample| number(None, sample.value.as_f64()));
+            let oldest = samples.iter().filter_map(|sample| sample.timestamp).min();
+            (oldest, samples.len(), values.collect())
+        }
+        Answer::Resource(pods) => (None, pods.len(), Vec::new()),
     }
 }
 
-/// The reason of a failed request in metrics.
+/// The label `reason` of a failed request.
 fn reason(class: MetricFailureClass) -> &'static str {
     match class {
         MetricFailureClass::ApiNotServed => "NotServed",
