@@ -59,7 +59,7 @@ impl Candidate {
         (Self { parts, elector, leader_state, watching: None, watch_delivers: true, life }, receiver)
     }
 
-    /// Returns the shared state of whether any replica leads.
+    /// Returns the state that shows whether any replica leads.
     pub fn lease_life(&self) -> LeaseLife {
         self.life.clone()
     }
@@ -154,15 +154,15 @@ impl Candidate {
         watching.insert(open).next().await
     }
 
-    /// The time since the last heartbeat, if the work has hung for the Lease duration. Another replica can then do
-    /// the work.
+    /// The time since the last heartbeat, if it is at least the Lease duration. The work then hangs, and another
+    /// replica can do it.
     fn silence(&self) -> Option<Duration> {
         let silence = self.parts.heartbeat.as_ref()?.age();
         Some(silence).filter(|silence| *silence >= self.parts.timing.lease)
     }
 
-    /// Renews until another candidate holds the Lease, until no renewal succeeds for the renew deadline, or
-    /// until the work hangs. Returns the reason.
+    /// Renews until another candidate holds the Lease, until no renewal succeeds for the renew deadline, or until the
+    /// work hangs. Returns the reason.
     async fn renew(&mut self, acquired: Instant) -> LostReason {
         let mut renewed = acquired;
         loop {
@@ -192,8 +192,8 @@ impl Candidate {
         }
     }
 
-    /// Waits until `latest`, or until a watch shows that the Lease was deleted or has another holder. The
-    /// next renewal then determines the state at once.
+    /// Waits until `latest`, or until a watch shows that the Lease was deleted or has another holder. The next renewal
+    /// then determines the state at once.
     async fn wait_for_lease_change(&mut self, latest: Instant) {
         let change = async {
             loop {
@@ -239,7 +239,7 @@ impl Candidate {
                 },
                 Action::Replace(lease) => match leases.replace(&lease).await {
                     Ok(lease) => Input::Written(lease),
-                    // Another candidate was faster, or the version is stale. The next read determines which.
+                    // Another candidate was faster, or the version is stale. The next read distinguishes the cases.
                     Err(error) if error.is_conflict() => Input::Failed,
                     Err(error) => failed(error, "update"),
                 },
@@ -247,8 +247,8 @@ impl Candidate {
         }
     }
 
-    /// Exits without having led. A cancelled attempt may have succeeded on the server. Without a release, no
-    /// other candidate could then lead until the Lease expires.
+    /// Exits without having led. A cancelled attempt may have succeeded on the server. Without a release, no other
+    /// candidate could then lead until the Lease expires.
     async fn exit_standby(&mut self) -> CandidateExit {
         if self.elector.is_writing()
             && let Ok(Some(lease)) = self.parts.leases.get().await
@@ -261,7 +261,7 @@ impl Candidate {
         CandidateExit::NeverLed
     }
 
-    /// Releases the Lease, so that the next leader need not wait for its expiry.
+    /// Releases the Lease, so that the next leader does not wait for its expiry.
     async fn release(&mut self) -> CandidateExit {
         self.parts.gate.leads_until(Instant::now());
         for _ in 0..RELEASES {

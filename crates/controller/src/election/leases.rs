@@ -65,7 +65,7 @@ impl From<Record> for LeaseSpec {
 }
 
 impl Record {
-    /// The lease duration.
+    /// The lease duration. A negative value is zero.
     pub fn length(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.lease_duration_seconds).unwrap_or(0))
     }
@@ -79,10 +79,10 @@ impl Record {
 /// A record with the metadata of its object.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Lease {
-    /// The record.
+    /// `spec`.
     pub record: Record,
-    /// `metadata` as received. A write sends it back. Its `resourceVersion` names the version that the write
-    /// replaces, so that only one of two concurrent writes succeeds.
+    /// `metadata` as received. A write sends it back. Its `resourceVersion` names the version that the write replaces,
+    /// so that only one of two concurrent writes succeeds.
     pub metadata: ObjectMeta,
 }
 
@@ -122,7 +122,7 @@ impl Lease {
     }
 }
 
-/// Returns the address of this replica for other replicas, if they can reach it.
+/// Returns the address at which other replicas reach this replica. `None` if they cannot reach it.
 pub type Advertised = Arc<dyn Fn() -> Option<Peer> + Send + Sync>;
 
 /// One Lease, which may not exist yet.
@@ -131,7 +131,7 @@ pub struct Leases {
     client: Client,
     namespace: Arc<str>,
     name: Arc<str>,
-    /// The address of this replica for other replicas, published in the Lease.
+    /// Returns the address to publish in the Lease.
     advertised: Option<Advertised>,
 }
 
@@ -142,8 +142,8 @@ impl fmt::Debug for Leases {
 }
 
 impl Leases {
-    /// Creates a client of the Lease with the given name. `timeout` limits each request, so that there is time for another
-    /// request after one that hangs.
+    /// Creates a client of the Lease with the given name. `timeout` limits each request, so that there is time for
+    /// another request after one that hangs.
     pub fn new(client: &Client, namespace: &str, name: &str, timeout: Duration) -> Self {
         Self {
             client: client.within(timeout),
@@ -216,8 +216,8 @@ impl fmt::Debug for LeaseWatch {
 }
 
 impl LeaseWatch {
-    /// Returns the next state of the Lease, or `None` if it was deleted. Fails at any error and at the end of
-    /// the watch. The caller then opens another watch.
+    /// Returns the next state of the Lease, or `None` if it was deleted. Fails at any error and at the end of the
+    /// watch. The caller then opens another watch.
     pub async fn next(&mut self) -> Result<Option<Lease>, ApiError> {
         let ended = || ApiError::Decode(DecodeError::new("the Lease watch ended"));
         loop {

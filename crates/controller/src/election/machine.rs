@@ -1,9 +1,8 @@
 //! The state machine of leader election, by client-go's rules. It has no clock and no client.
 //!
-//! [`Elector::step`] drives one attempt to acquire or renew the Lease: it returns the next request, receives
-//! the response, and ends with an outcome. Another candidate's Lease has expired when *this* process has
-//! observed no change for the lease duration, on a monotonic clock. The clocks of other machines do not
-//! matter.
+//! [`Elector::step`] drives one attempt to acquire or renew the Lease: it returns the next request, receives the
+//! response, and ends with an outcome. Another candidate's Lease has expired when *this* process has observed no change
+//! for the lease duration, on a monotonic clock. The clocks of other machines do not matter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,8 +163,8 @@ impl Elector {
         (Phase::Writing, Action::Create(self.record(wall, wall, 0)))
     }
 
-    /// Observes the Lease, from a read or from a watch. Only a changed record counts: other writes to the
-    /// object do not extend the Lease.
+    /// Observes the Lease, from a read or from a watch. Only a changed record counts: other writes to the object do not
+    /// extend the Lease.
     pub fn observe(&mut self, lease: Lease, now: Instant) {
         match &mut self.observed {
             Some(observed) if observed.lease.record == lease.record => observed.lease = lease,
@@ -204,8 +203,8 @@ impl Elector {
         self.observed.as_ref().map(|observed| &observed.lease)
     }
 
-    /// Time since another candidate last renewed or released the Lease. `None` if no other candidate did. The times
-    /// of renewals before the first observation come from the other candidate's clock.
+    /// Time since another candidate last renewed or released the Lease. `None` if no other candidate did. The times of
+    /// renewals before the first observation come from the other candidate's clock.
     pub fn time_since_other_holder(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
         match self.foreign_renewal? {
             ForeignRenewal::Observed(at) => Some(now.saturating_duration_since(at)),
@@ -219,8 +218,8 @@ impl Elector {
         if observed.lease.record.is_held() { Some(observed.expires()) } else { Some(observed.at) }
     }
 
-    /// Returns the released form of the Lease: without a holder, and expired at once. `None` if this
-    /// candidate does not hold the Lease.
+    /// Returns the released form of the Lease: without a holder, and expired at once. `None` if this candidate does not
+    /// hold the Lease.
     pub fn release(&self, wall: Timestamp) -> Option<Lease> {
         let observed = self.observed.as_ref().filter(|_| self.leads())?;
         let record = Record {

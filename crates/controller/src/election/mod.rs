@@ -1,12 +1,12 @@
 //! Leader election on a Lease, by client-go's rules.
 //!
 //! `machine` decides without I/O. `candidate` reads, writes and waits. The leader may write only until its renew
-//! deadline: with each renewal, the candidate extends the deadline of the [write gate](cluster::gate). The gate uses the
-//! clock of the leader, so it closes for a suspended process, or during a renewal that hangs, before another candidate
-//! can acquire the Lease.
+//! deadline: with each renewal, the candidate extends the deadline of the [write gate](cluster::gate). If the process
+//! is suspended, or a renewal hangs, the gate closes by the leader's own clock. Only later can another candidate
+//! acquire the Lease.
 //!
-//! A candidate on a separate thread also stops if the other threads hang ([`Heartbeat`]), so that another replica can do
-//! their work.
+//! A candidate on a separate thread also stops if the other threads hang ([`Heartbeat`]), so that another replica can
+//! do their work.
 
 mod candidate;
 pub mod leases;
@@ -23,8 +23,8 @@ use cluster::user::Fingerprint;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Creates a unique name for this process in client-go's form: the host name, which in a pod is the pod's
-/// name, and a random part.
+/// Creates a unique name for this process in client-go's form: the host name, which in a pod is the pod's name, and a
+/// random part.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ fn random_uuid() -> Result<String, IdentityError> {
     Ok(text)
 }
 
-/// The time of the last heartbeat. Clones share it.
+/// The time of the last heartbeat, shared by all clones.
 #[derive(Debug, Clone)]
 pub struct Heartbeat(Arc<Mutex<Instant>>);
 
@@ -107,8 +107,8 @@ pub struct LeaseLife {
 }
 
 impl LeaseLife {
-    /// Creates the state before the first observation. `grace`: the time within which a standby acquires an expired Lease.
-    /// [`Self::is_live`] stays true during this time, so a failover does not interrupt it.
+    /// Creates the state before the first observation. `grace`: the time within which a standby acquires an expired
+    /// Lease. [`Self::is_live`] stays true during this time, so a failover does not interrupt it.
     pub fn new(grace: Duration) -> Self {
         Self { until: Arc::default(), grace }
     }
@@ -189,15 +189,14 @@ pub enum LostReason {
     },
 }
 
-/// Maximum random part of client-go's wait between two attempts to acquire, as a multiple of the retry
-/// period. The wait is the retry period plus this part.
+/// Maximum random part of client-go's wait between two attempts to acquire, as a multiple of the retry period. The wait
+/// is the retry period plus this part.
 const JITTER: f64 = 1.2;
 
 /// The three durations of leader election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// `--leader-elect-lease-duration`: the wait of other candidates after the last renewal that they
-    /// observed.
+    /// `--leader-elect-lease-duration`: the wait of other candidates after the last renewal that they observed.
     pub lease: Duration,
     /// `--leader-elect-renew-deadline`: the time without a renewal after which a leader stops.
     pub renew_deadline: Duration,
@@ -248,7 +247,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Time limit of one request for the Lease. The renew deadline leaves time for a second request after one that hangs.
+    /// Time limit of one request for the Lease. The renew deadline leaves time for a second request after one that
+    /// hangs.
     pub fn request(&self) -> Duration {
         self.renew_deadline / 2
     }

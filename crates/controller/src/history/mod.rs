@@ -1,5 +1,5 @@
-//! Keeps histories beyond the end of their process: restores them before the first sync of a leader, from the checkpoint
-//! if one exists, otherwise from status and events.
+//! Keeps histories beyond the end of their process: restores them before the first sync of a leader, from the
+//! checkpoint if one exists, otherwise from status and events.
 //!
 //! The restore covers HPAs with no history other than rescales from the watch. It takes a few seconds at most. For a
 //! part that is still missing, the controller then assumes the worst case. The same applies to the past of an HPA that
@@ -25,8 +25,8 @@ use crate::reconcile::{Controller, KeptHistory};
 use crate::store::HpaRecord;
 use cluster::client::Client;
 
-/// Time limit for reading the checkpoint. The same limit applies again to reading events and clearing the
-/// marks of the checkpoint.
+/// Time limit for reading the checkpoint. The same limit applies again to reading events and clearing the marks of the
+/// checkpoint.
 const WITHIN: Duration = Duration::from_millis(2500);
 
 /// Number of HPAs by the source of their history.
@@ -123,8 +123,8 @@ fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
     entries
 }
 
-/// Whether the entry is complete: its leader shut down cleanly after writing the shard, and no client has
-/// scaled the HPA since.
+/// Whether the entry is complete: its leader shut down cleanly after writing the shard, and no client has scaled the
+/// HPA since.
 fn is_exact(shard: &Shard, hpa: &HpaRecord) -> bool {
     let scaled = hpa.status.last_scale_time;
     shard.ended && scaled.is_none_or(|scaled| scaled.as_second() < shard.written.as_second())
@@ -141,13 +141,14 @@ fn after_crash(
     let newest = recommendations.iter().map(|recommendation| recommendation.at).max();
     let window = longest_window(hpa, controller);
     if newest.is_some_and(|newest| now.duration_since(newest) > window) {
-        // The recommendations within the window are unknown. The window starts with the current count, as
-        // after a process start.
+        // The recommendations within the window are unknown. The window starts with the current count, as after a
+        // process start.
         recommendations.clear();
     } else if let (Some(newest), Some(scaled)) = (newest, hpa.status.last_scale_time)
         && scaled > newest
     {
-        // A missing rescale counts as a recommendation, but not one of the future: the clock of its writer may be ahead.
+        // A missing rescale counts as a recommendation, but not one of the future: the clock of its writer may be
+        // ahead.
         recommendations.push(Recommendation { at: scaled.min(now), replicas: hpa.status.desired_replicas });
     }
     kept.inherit(now)

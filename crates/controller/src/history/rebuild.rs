@@ -76,8 +76,7 @@ impl Rescales {
     }
 }
 
-/// Whether events can still affect an HPA: the HPA has rate policies, and was scaled within their longest
-/// period.
+/// Whether events can still affect an HPA: the HPA has rate policies, and was scaled within their longest period.
 pub fn matters(hpa: &HpaRecord, now: Timestamp) -> bool {
     let (Some(behavior), Some(scaled)) = (&hpa.spec.behavior, hpa.status.last_scale_time) else {
         return false;

@@ -164,8 +164,8 @@ impl Controller {
         Some((Arc::new(metrics), readings))
     }
 
-    /// The pods from before a foreign rescale if they are known, otherwise the pods of the target. Empty if the plan has
-    /// no Scale or reads no metrics.
+    /// The pods from before a foreign rescale if they are known, otherwise the pods of the target. Empty if the plan
+    /// has no Scale or reads no metrics.
     pub(super) fn pods_of(&self, plan: &Plan, key: &Key, before: Option<&ForeignRescale>) -> Vec<Arc<Pod>> {
         match (plan.scale(), before) {
             (Some(_), Some(ForeignRescale { pods: Some(pods), .. })) => pods.clone(),
@@ -174,8 +174,8 @@ impl Controller {
         }
     }
 
-    /// Fetches the metrics without holding a worker, so that an unresponsive adapter delays only the HPAs that query it.
-    /// If the answers are large, evaluates the metrics that have answers and drops the answers.
+    /// Fetches the metrics without holding a worker, so that an unresponsive adapter delays only the HPAs that query
+    /// it. If the answers are large, evaluates the metrics that have answers and drops the answers.
     pub(super) async fn gather(
         &self,
         evaluation: &mut Evaluation<'_>,
@@ -217,15 +217,15 @@ impl Controller {
     }
 }
 
-/// Number of evaluated pods, summed over the metrics, after which an evaluation yields to other tasks. The evaluation of
-/// ten thousand pods takes about 2 ms.
+/// Number of evaluated pods, summed over the metrics, after which an evaluation yields to other tasks. The evaluation
+/// of ten thousand pods takes about 2 ms.
 const PODS_PER_TURN: usize = 10_000;
 
 /// The fixed cost of the evaluation of a metric, expressed as a number of pods.
 const METRIC_COST: usize = 20;
 
-/// Evaluates the metrics that have an answer. Yields to other tasks in between, so that a sync with many metrics and pods
-/// does not delay other syncs.
+/// Evaluates the metrics that have an answer. Yields to other tasks in between, so that a sync with many metrics and
+/// pods does not delay other syncs.
 pub(super) async fn evaluate_metrics(
     evaluation: &mut Evaluation<'_>,
     answers: &Answers<'_>,

@@ -144,8 +144,8 @@ impl Histories {
         inner.by_uid.get(uid).and_then(|entry| entry.kept.policy.clone()).unwrap_or_default()
     }
 
-    /// Replaces the metrics of earlier syncs with the metrics of a sync that decided at `moment`. `None` drops the metrics,
-    /// because no rule of a policy needs them.
+    /// Replaces the metrics of earlier syncs with the metrics of a sync that decided at `moment`. `None` drops the
+    /// metrics, because no rule of a policy needs them.
     pub fn commit_policy(&self, uid: &Arc<str>, policy: Option<PolicyHistory>, moment: ClockReading) {
         let (set, is_known) = {
             let inner = self.inner.lock();
@@ -198,8 +198,9 @@ impl Histories {
         }
     }
 
-    /// Checks a reading of the wall clock for a jump: a deviation from the monotonic clock that is larger than the usual
-    /// corrections. A jump shifts all histories by the same amount, so that windows and periods keep their length.
+    /// Checks a reading of the wall clock for a jump: a deviation from the monotonic clock that is larger than the
+    /// usual corrections. A jump shifts all histories by the same amount, so that windows and periods keep their
+    /// length.
     pub fn correct_clock(&self, at: Timestamp) -> ClockReading {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -257,8 +258,8 @@ impl Histories {
         });
     }
 
-    /// Takes over the recorded history of another process. Keeps the entries that only this process has, such as rescales
-    /// from the watch and a pending write.
+    /// Takes over the recorded history of another process. Keeps the entries that only this process has, such as
+    /// rescales from the watch and a pending write.
     pub fn inherit(&self, uid: &Arc<str>, recorded: impl Into<KeptHistory>) {
         let KeptHistory { history: recorded, policy } = recorded.into();
         let mut recorded = Arc::unwrap_or_clone(recorded);
@@ -287,8 +288,8 @@ impl Histories {
         }
     }
 
-    /// Returns changes since a revision, with at most `most` histories. A receiver without a copy, or with a
-    /// copy from another process, gets all histories.
+    /// Returns changes since a revision, with at most `most` histories. A receiver without a copy, or with a copy from
+    /// another process, gets all histories.
     pub fn changed_since(&self, since: Option<Revision>, most: usize) -> Changed {
         let inner = self.inner.lock();
         let since = since.filter(|since| since.epoch == self.epoch && since.change <= inner.last);
@@ -329,8 +330,8 @@ impl Histories {
         self.change_kept(uid, |kept| change(Arc::make_mut(&mut kept.history)));
     }
 
-    /// Changes one history. `change` returns whether it changed the history. Concurrent readers keep the
-    /// previous version.
+    /// Changes one history. `change` returns whether it changed the history. Concurrent readers keep the previous
+    /// version.
     fn change_kept(&self, uid: &Arc<str>, change: impl FnOnce(&mut KeptHistory) -> bool) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;

@@ -24,16 +24,16 @@ pub struct HpaIntake {
 }
 
 impl HpaIntake {
-    /// Creates the intake for the HPAs of one namespace, or of all namespaces with `None`. The watch must cover the same
-    /// namespaces.
+    /// Creates the intake for the HPAs of one namespace, or of all namespaces with `None`. The watch must cover the
+    /// same namespaces.
     pub fn new(controller: Arc<Controller>, namespace: Option<Arc<str>>) -> Self {
         Self { controller, namespace, outside: None }
     }
 }
 
 impl Controller {
-    /// Applies an HPA that was read after a failed status write, or after a write that the watch has not delivered.
-    /// The read replaces lost and late events, and detects writes that the server has lost.
+    /// Applies an HPA that was read after a failed status write, or after a write that the watch has not delivered. The
+    /// read replaces lost and late events, and detects writes that the server has lost.
     pub(super) fn apply_fresh(&self, stale: &HpaRecord, object: HpaObject) {
         let record = HpaRecord::from(object);
         let charges = self.hpas.charges();
@@ -230,8 +230,8 @@ pub struct PodIntake {
 }
 
 impl PodIntake {
-    /// Creates the intake for the pods of one namespace, or of all namespaces with `None`. The watch must cover the same
-    /// namespaces.
+    /// Creates the intake for the pods of one namespace, or of all namespaces with `None`. The watch must cover the
+    /// same namespaces.
     pub fn new(pods: Arc<Pods>, namespace: Option<Arc<str>>) -> Self {
         Self { pods, namespace, addresses: None, listed: None }
     }

@@ -1,9 +1,8 @@
-//! Drives the syncs: takes keys from the queue, runs one sync for each key, and adds the key again for the
-//! next period.
+//! Drives the syncs: takes keys from the queue, runs one sync for each key, and adds the key again for the next period.
 //!
 //! The number of workers limits the syncs that decide or scale at the same time. A sync that waits for metrics, or that
-//! has a status write in flight, holds no worker. A panic ends only the sync in which it occurs: the HPA is due again one
-//! period later.
+//! has a status write in flight, holds no worker. A panic ends only the sync in which it occurs: the HPA is due again
+//! one period later.
 
 mod adapters;
 mod gather;
@@ -106,8 +105,8 @@ pub struct Controller {
     pub clock: SharedClock,
     /// Flags and feature gates that affect decisions.
     pub settings: Settings,
-    /// Feature gate StaleControllerConsistencyHPA: skips a sync until the watch has delivered this
-    /// controller's last status write.
+    /// Feature gate StaleControllerConsistencyHPA: skips a sync until the watch has delivered this controller's last
+    /// status write.
     pub stale_guard: bool,
     /// `--horizontal-pod-autoscaler-sync-period`.
     pub period: Duration,
@@ -131,8 +130,8 @@ impl Controller {
         self.histories.correct_clock(self.clock.now())
     }
 
-    /// Runs until `stop` is cancelled, then waits for the syncs in flight. After one second, abandons the syncs that have
-    /// not decided, because a hanging metrics API must not delay the next leader.
+    /// Runs until `stop` is cancelled, then waits for the syncs in flight. After one second, abandons the syncs that
+    /// have not decided, because a hanging metrics API must not delay the next leader.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let syncs = TaskTracker::new();
         self.queue.begin();
@@ -265,15 +264,15 @@ fn view<'a>(record: &'a HpaRecord, policy: Option<&'a Resolved>) -> Hpa<'a> {
     }
 }
 
-/// One in this many workers and status permits is reserved for new or changed HPAs, which therefore do not wait behind a
-/// backlog. With fewer workers, none is reserved.
+/// One in this many workers and status permits is reserved for new or changed HPAs, which therefore do not wait behind
+/// a backlog. With fewer workers, none is reserved.
 const RESERVED_FRACTION: usize = 5;
 /// Minimum number of status permits. Each status write in flight uses a separate connection. Concurrent writes take a
-/// fifth less CPU time in server and client than sequential writes. Twice as many take 3 MB more memory and save no more
-/// CPU time.
+/// fifth less CPU time in server and client than sequential writes. Twice as many take 3 MB more memory and save no
+/// more CPU time.
 const MIN_INFLIGHT_STATUSES: usize = 16;
-/// Maximum number of concurrent syncs of HPAs with large specs. With two permits, [`Share::AsFree`] limits each namespace
-/// to one.
+/// Maximum number of concurrent syncs of HPAs with large specs. With two permits, [`Share::AsFree`] limits each
+/// namespace to one.
 const LARGE_SYNCS: usize = 2;
 
 /// All worker permits.

@@ -1,5 +1,5 @@
-//! Interfaces for observers of concluded syncs and of the watch, such as the record of decisions, a simulation, and
-//! `why`, and for the comparison in shadow mode.
+//! Interfaces for observers of concluded syncs and of the watch, and for the comparison in shadow mode. Observers are,
+//! for example, the record of decisions, a simulation, and `why`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ pub struct ConcludedSync<'a> {
 /// The observers, in the order of their calls.
 pub type Observers = Vec<Arc<dyn Observer>>;
 
-/// Compares this controller's decisions with those of another controller. The methods run within the sync and
-/// must not block.
+/// Compares this controller's decisions with those of another controller. The methods run within the sync and must not
+/// block.
 pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
     /// Whether another controller acts on an HPA, so that the syncs of the HPA are compared.
     fn compares(&self, key: &Key) -> bool;

@@ -1,5 +1,6 @@
 //! Applies scaling policies to a sync: removes pods of other owners and ignored containers from the inputs, keeps the
-//! windows of `burst`, and publishes the effect of the policy. Without such a rule, the inputs of a sync stay unchanged.
+//! windows of `burst`, and publishes the effect of the policy. Without such a rule, the inputs of a sync stay
+//! unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -133,8 +134,8 @@ impl Controller {
         if self.comparator_of(&hpa.key).is_some() { None } else { self.policies.applicable(hpa) }
     }
 
-    /// Adds the condition and the events of the policy to the conclusion, updates the policy's metrics, and schedules the
-    /// sync at the next change of its rules. `policy`: `None` after the end of the last policy of the HPA.
+    /// Adds the condition and the events of the policy to the conclusion, and updates the policy's metrics. Schedules
+    /// the sync at the next change of the rules. `policy`: `None` after the end of the last policy of the HPA.
     pub(super) fn conclude_policy(
         &self,
         hpa: &Hpa<'_>,
@@ -166,8 +167,8 @@ impl Controller {
     }
 }
 
-/// The windows of HPAs whose policy sets `burst`, by UID. Another process does not take them over: after a failover, each
-/// HPA starts in panic mode, so its count does not fall until samples cover a whole stable window.
+/// The windows of HPAs whose policy sets `burst`, by UID. Another process does not take them over: after a failover,
+/// each HPA starts in panic mode, so its count does not fall until samples cover a whole stable window.
 #[derive(Debug, Default)]
 pub struct Bursts(Mutex<BTreeMap<Arc<str>, Arc<BurstState>>>);
 

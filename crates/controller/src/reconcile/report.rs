@@ -174,8 +174,8 @@ impl Controller {
         written
     }
 
-    /// Reads and applies an HPA after a status write that conflicted, has an unknown outcome, or was not delivered by the
-    /// watch. Ignores a deletion, because the watch delivers it.
+    /// Reads and applies an HPA after a status write that conflicted, has an unknown outcome, or was not delivered by
+    /// the watch. Ignores a deletion, because the watch delivers it.
     pub(super) async fn refresh_hpa(&self, record: &HpaRecord) {
         match self.statuses.read(&record.key.namespace, &record.key.name).await {
             Ok(Some(object)) => self.apply_fresh(record, object),

@@ -48,8 +48,8 @@ impl Controller {
         self.scale_of(key, hpa, Some(permit), true).await
     }
 
-    /// Returns the Scale from the API server, by the first of the target's mappings that succeeds. If all
-    /// mappings fail, returns the first error.
+    /// Returns the Scale from the API server, by the first of the target's mappings that succeeds. If all mappings
+    /// fail, returns the first error.
     pub(super) async fn fetch_scale(
         &self,
         key: &Key,

@@ -1,15 +1,15 @@
 //! Assigns every HPA an offset in the sync period.
 //!
 //! The offsets depend only on the set of HPAs, so they are equal in every replica and after every restart. Namespaces
-//! are ordered by a hash. The slot of each namespace in the period is proportional to its share of all HPAs, so that the
-//! syncs are spread evenly over the period. The HPAs of a small namespace are close together in their slot, ordered by a
-//! hash of their names, so that one list of metrics serves all of them. Offsets are on ticks with several syncs each,
+//! are ordered by a hash. Each namespace has a slot of the period, in proportion to its share of all HPAs. Syncs are
+//! therefore spread evenly over the period. The HPAs of a small namespace are close together in their slot, ordered by
+//! a hash of their names, so that they can share one list of metrics. Offsets are on ticks with several syncs each,
 //! because a batch of equal work costs less than the same work with pauses.
 //!
 //! A simulated controller can disable the offsets. Each HPA then keeps the phase of its first sync.
 //!
-//! The creation and deletion of HPAs moves the offsets of other HPAs slightly. A due time follows its offset by at most a
-//! twentieth of a period per period, so that no sync moves far at once.
+//! The creation and deletion of HPAs moves the offsets of other HPAs slightly. A due time follows its offset by at most
+//! a twentieth of a period per period, so that no sync moves far at once.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ const GROUPS: usize = 1 << GROUP_BITS;
 /// Minimum average distance between the HPAs of a group of namespaces: 50 ms, in nanoseconds. A group with many HPAs
 /// therefore exceeds its window.
 const MIN_SPACING: u64 = 50_000_000;
-/// Fraction of the lifetime of a shared metrics list over which its HPAs are spread. The rest is a reserve for late syncs.
+/// Fraction of the lifetime of a shared metrics list over which its HPAs are spread. The rest is a reserve for late
+/// syncs.
 const WINDOW: (u32, u32) = (3, 5);
 /// Maximum window of a small namespace, as a divisor of the period.
 const WINDOW_OF_PERIOD: u32 = 5;
@@ -66,8 +67,8 @@ struct Hashes {
 }
 
 impl SyncSchedule {
-    /// Creates offsets in a period, aligned to the time of day `now`. `shared`: the maximum age of a shared
-    /// metrics response, or `None` if responses are not shared.
+    /// Creates offsets in a period, aligned to the time of day `now`. `shared`: the maximum age of a shared metrics
+    /// response, or `None` if responses are not shared.
     pub fn spread(period: Duration, shared: Option<Duration>, now: Timestamp) -> Self {
         let length = nanos(period).max(1);
         let window =
@@ -108,8 +109,8 @@ impl SyncSchedule {
 
     /// Returns the next due time of an HPA after a sync that started at `started` and has just ended. `due`: the due
     /// time of that sync, if it was a periodic one. Skips due times in the past or too close to the sync. The next due
-    /// time is at least half a period after the start, and at least a twentieth of a period after the end, so that the
-    /// watch has delivered the writes of the sync.
+    /// time is at least half a period after the start. It is also at least a twentieth of a period after the end, so
+    /// that the watch has delivered the writes of the sync.
     pub fn next(&self, key: &Key, due: Option<Instant>, started: Instant) -> Instant {
         let earliest = later(started, self.period / 2).max(later(Instant::now(), self.period / STEP));
         let first = match (&self.offsets, due) {

@@ -43,7 +43,8 @@ pub struct SourceReader {
     pub(crate) secrets: Client,
 }
 
-/// Returns the readings of a process without `--metric-sources`, one for each query that the policy directs to a source.
+/// Returns the readings of a process without `--metric-sources`, one for each query that the policy directs to a
+/// source.
 pub(super) fn without_sources(plan: &Plan, rules: &[MetricRule]) -> Vec<SourceReading> {
     let rules = plan.queries().filter_map(|(_, query)| source_rule(rules, query));
     let problem = "--metric-sources is not set, so the metrics API answers";
@@ -108,8 +109,8 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// The due time of the sync that follows a sync started at `started`: one period later. If the source updates its
-    /// values about once per period, the sync is due one period after the newest value instead, but at least half a
-    /// period after `started`.
+    /// values about once per period, the sync is due one period after the arrival of the newest value instead. It is
+    /// then at least half a period after `started`.
     pub(super) fn next_sync(arrival: Option<Self>, started: Instant, period: Duration) -> Instant {
         let at_place = clock::after(started, period);
         match arrival {

@@ -52,11 +52,11 @@ struct Remembered {
 }
 
 impl Controller {
-    /// Syncs one HPA. The permit is released during longer waits, such as those for metrics or for a token of the rate
-    /// limit, and when the sync sends the status.
+    /// Syncs one HPA. The permit is released when the sync sends the status, and during longer waits, for example for
+    /// metrics or for a token of the rate limit.
     pub async fn sync(&self, key: &Key, permit: &mut WorkerPermit) -> Next {
-        // A decoded large spec takes much memory, so few syncs with large specs run at the same time. The HPA may change
-        // during the wait.
+        // A decoded large spec takes much memory, so few syncs with large specs run at the same time. The HPA may
+        // change during the wait.
         let mut _large = None;
         if self.hpas.get(key).is_some_and(|record| record.packed.is_some()) {
             permit.release();
@@ -78,8 +78,8 @@ impl Controller {
             }
         };
         let started = Instant::now();
-        // Request the permission before any read. Otherwise this instance could take charge of the HPA after a read, and
-        // then write a decision from that stale read.
+        // Request the permission before any read. Otherwise this instance could take charge of the HPA after a read,
+        // and then write a decision from that stale read.
         let charge = self.charge(key);
         let applicable = self.applicable_policy(&record);
         let policy = match &applicable {
@@ -233,7 +233,8 @@ impl Controller {
     }
 
     /// Plans, gathers and decides. `earlier`: the previous evaluation of this sync. Its answers are reused if the plans
-    /// have the same queries. Returns `None` if the HPA was deleted or replaced, because a replacement has its own sync.
+    /// have the same queries. Returns `None` if the HPA was deleted or replaced, because a replacement has its own
+    /// sync.
     async fn evaluate(
         &self,
         record: &HpaRecord,

@@ -27,8 +27,7 @@ use self::wire::DecisionEntry;
 use crate::reconcile::{ConcludedSync, Observer};
 use crate::store::Key;
 
-/// The last decisions of each HPA, by UID. An HPA that is recreated under its name starts with an empty
-/// record.
+/// The last decisions of each HPA, by UID. An HPA that is recreated under its name starts with an empty record.
 #[derive(Debug)]
 pub struct Record {
     /// Maximum entries per HPA, at least one.
@@ -52,13 +51,8 @@ impl Record {
     /// The decisions of an HPA, newest first.
     pub fn decisions(&self, uid: &str) -> Vec<DecisionEntry> {
         // Decode outside of the lock, because syncs wait for the lock.
-        let entries: Vec<Entry> = self
-            .state
-            .lock()
-            .by_uid
-            .get(uid)
-            .map(|ring| ring.newest_first().cloned().collect())
-            .unwrap_or_default();
+        let copies = self.state.lock().by_uid.get(uid).map(|ring| ring.newest_first().cloned().collect());
+        let entries: Vec<Entry> = copies.unwrap_or_default();
         entries.iter().filter_map(Entry::decision).collect()
     }
 
@@ -105,11 +99,12 @@ impl Observer for Record {
     }
 }
 
-/// Maximum bytes of a text in a record. Longer texts are cut, because messages of other servers must not fill the memory.
+/// Maximum bytes of a text in a record. Longer texts are cut, because messages of other servers must not fill the
+/// memory.
 const MAX_TEXT: usize = 1024;
 
-/// Endings of the texts in most records, each encoded as one byte. The first ending is empty. The second one marks a cut
-/// text.
+/// Endings of the texts in most records, each encoded as one byte. The first ending is empty. The second one marks a
+/// cut text.
 const ENDINGS: [&str; 12] = [
     "",
     "…",

@@ -14,7 +14,6 @@ use super::wire::{
     API_VERSION, Comparison, ControllerInfo, DECISION_LIST, DECISION_SUMMARY_LIST, DecisionEntry,
     DecisionList, DecisionSummary, DecisionSummaryList, Failure, HpaMetadata, PageMetadata,
 };
-use crate::handover::machine::State;
 use crate::reconcile::Controller;
 use crate::store::{HpaRecord, Key};
 
@@ -141,10 +140,11 @@ impl Decisions {
         Answer { status, json }
     }
 
-    /// The record of one HPA. `None` if the HPA is not in the controller's store. An HPA without decisions
-    /// has an empty list.
+    /// The record of one HPA. `None` if the HPA is not in the controller's store. An HPA without decisions has an empty
+    /// list.
     pub fn list(&self, key: &Key) -> Option<DecisionList> {
         let hpa = self.controller.hpas.get(key)?;
+        let handover = self.controller.hpas.charges().and_then(|charges| charges.state(key));
         Some(DecisionList {
             api_version: API_VERSION.to_owned(),
             kind: DECISION_LIST.to_owned(),
@@ -154,12 +154,8 @@ impl Decisions {
             history: self.controller.histories.get(&hpa.uid).into(),
             decisions: self.record.decisions(&hpa.uid),
             comparison: self.comparisons.as_ref().map(|comparisons| comparisons.comparison(key)),
-            handover: self.handover(key).map(|state| state.as_str().to_owned()),
+            handover: handover.map(|state| state.as_str().to_owned()),
         })
-    }
-
-    fn handover(&self, key: &Key) -> Option<State> {
-        self.controller.hpas.charges()?.state(key)
     }
 
     fn page(&self, page: &Page) -> Answer {
@@ -284,8 +280,8 @@ pub struct Page {
 }
 
 impl Page {
-    /// Parses `limit` and `continue`, as in Kubernetes' lists, and `namespace`. An empty or zero value counts
-    /// as absent.
+    /// Parses `limit` and `continue`, as in Kubernetes' lists, and `namespace`. An empty or zero value counts as
+    /// absent.
     fn parse(query: &str) -> Result<Self, RequestError> {
         let mut page = Self { limit: PAGE, after: None, namespace: None };
         for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {

@@ -70,8 +70,8 @@ struct RatioSpan {
     highest: f64,
 }
 
-/// The key for merging: two decisions with equal keys and frames differ only in noise. The frame
-/// distinguishes failed metrics from others, and one spec from another.
+/// The key for merging: two decisions with equal keys and frames differ only in noise. The frame distinguishes failed
+/// metrics from others, and one spec from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MergeKey {
     path: DecisionPath,
@@ -214,8 +214,8 @@ impl Entry {
         Some((header, frame, body))
     }
 
-    /// Returns the header after another sync with the same key and the same frame. `metrics`: the indices of
-    /// the metrics in the frame.
+    /// Returns the header after another sync with the same key and the same frame. `metrics`: the indices of the
+    /// metrics in the frame.
     fn header_with(&self, sync: &ConcludedSync<'_>, metrics: &[usize]) -> Option<Header> {
         let (mut header, _) = take::<Header>(&self.body).ok()?;
         if header.syncs == 1 {

@@ -1,8 +1,8 @@
 //! The stored form of a sync, in two parts. [`Frame`] usually changes only with the spec, so decisions share a copy of
 //! it. [`Body`] contains the rest.
 //!
-//! The encoding never leaves the process, so it has no versions. Every conversion names all fields, so a new
-//! field without an encoding does not compile.
+//! The encoding never leaves the process, so it has no versions. Every conversion names all fields, so a new field
+//! without an encoding does not compile.
 
 use autoscaling::WriteOutcome;
 use autoscaling::explanation::{
@@ -21,8 +21,8 @@ use super::wire::{ActionTaken, Outcome};
 use crate::reconcile::{ConcludedSync, SourceReading};
 use policies::steps::PolicyEffect;
 
-/// Maximum number of policies in an entry. Policies that determine the count have priority, and further policies are left
-/// out.
+/// Maximum number of policies in an entry. Policies that determine the count have priority, and further policies are
+/// left out.
 const MAX_POLICIES: usize = 100;
 
 /// The parts of a sync that usually change only with the spec.

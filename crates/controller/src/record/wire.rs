@@ -1,7 +1,7 @@
 //! Types of the `/decisions` response, for the controller and for `why`.
 //!
-//! `docs/reference/decisions-api.md` describes every field. Fields may be added. The meaning of a field does
-//! not change within `concertina/v1`.
+//! `docs/reference/decisions-api.md` describes every field. Fields may be added. The meaning of a field does not change
+//! within `concertina/v1`.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ pub struct DecisionList {
     /// The comparison with another controller's changes, in a dry run or with `--shadow-others`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
-    /// The state of the handover of the HPA: `claiming`, `in_charge` or `contested`. `None` if all HPAs are in
-    /// scope, or if this one is out of scope.
+    /// The state of the handover of the HPA: `claiming`, `in_charge` or `contested`. `None` if all HPAs are in scope,
+    /// or if this one is out of scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handover: Option<String>,
 }
@@ -167,8 +167,8 @@ pub struct History {
     pub scale_ups: Vec<history::ScaleEvent>,
     /// Pods removed, by rescales of HPAs with `behavior`.
     pub scale_downs: Vec<history::ScaleEvent>,
-    /// The last rescale of unknown size that may have added pods. Policies with a period that covers this
-    /// rescale allow nothing.
+    /// The last rescale of unknown size that may have added pods. Policies with a period that covers this rescale allow
+    /// nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_up: Option<Timestamp>,
     /// The last rescale of unknown size that may have removed pods.
@@ -177,8 +177,8 @@ pub struct History {
     /// A rescale with a lost response, which the next sync reconciles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<PendingWrite>,
-    /// Time at which the history was taken over from another process, or rebuilt. The next sync checks for rescales that
-    /// the history lacks.
+    /// Time at which the history was taken over from another process, or rebuilt. The next sync checks for rescales
+    /// that the history lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Timestamp>,
 }
@@ -281,8 +281,8 @@ pub struct DecisionResult {
     pub sentence: String,
     /// The effect on the target.
     pub action: ActionTaken,
-    /// The name of the [`autoscaling::explanation::LimitingStep`]. `null` if nothing limits the count that
-    /// the metrics require.
+    /// The name of the [`autoscaling::explanation::LimitingStep`]. `null` if nothing limits the count that the metrics
+    /// require.
     pub limiting_step: Option<String>,
     /// The short name of the winning metric. `null` if no metric won.
     pub winner: Option<String>,

@@ -1,7 +1,8 @@
 //! One HPA as received. The metrics of a large HPA are compressed.
 //!
-//! A decoded spec with tens of thousands of metrics takes several times the memory of its JSON, and so does a status with
-//! the values of these metrics. They are therefore decoded only for the duration of a sync. Usual specs are far smaller.
+//! A decoded spec with tens of thousands of metrics takes several times the memory of its JSON. The same applies to the
+//! status with the values of these metrics. A large spec and its status are therefore decoded only for the duration of
+//! a sync. Usual specs are far smaller.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -100,8 +101,8 @@ impl PackedHpa {
 }
 
 impl HpaRecord {
-    /// Compresses the spec, and the metrics of the status, if the spec has at least [`LARGE_SPEC`] bytes. The record keeps
-    /// spec and status without metrics.
+    /// Compresses the spec, and the metrics of the status, if the spec has at least [`LARGE_SPEC`] bytes. The record
+    /// keeps spec and status without metrics.
     #[must_use]
     pub fn pack(mut self) -> Self {
         if self.spec_raw.get().len() < LARGE_SPEC {

@@ -1,5 +1,5 @@
-//! The HPAs of the watched namespaces, or only those in scope, with their unmodified metadata. The store also applies HPAs
-//! that were read outside of the watch, because a status write failed or the watch has not delivered it.
+//! The HPAs of the watched namespaces, or only those in scope, with their unmodified metadata. The store also applies
+//! HPAs that were read outside of the watch, because a status write failed or the watch has not delivered it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub struct Update {
     pub old: Option<Arc<HpaRecord>>,
     /// The current record. `None` after a deletion.
     pub new: Option<Arc<HpaRecord>>,
-    /// Whether our last status write is missing in a list that started after the write, or in a later read. The server has
-    /// then lost the write, as after a restore of etcd.
+    /// Whether our last status write is missing in a list that started after the write, or in a later read. The server
+    /// has then lost the write, as after a restore of etcd.
     pub lost_write: bool,
 }
 
@@ -159,8 +159,8 @@ impl Hpas {
         (!replaced).then(|| state.put(Arc::new(record)))
     }
 
-    /// Applies the deletion of the HPA with the given UID and returns its record. An HPA of the same name with another UID
-    /// stays, because the event may be late.
+    /// Applies the deletion of the HPA with the given UID and returns its record. An HPA of the same name with another
+    /// UID stays, because the event may be late.
     pub fn delete(&self, key: &Key, uid: &str) -> Option<Arc<HpaRecord>> {
         let mut state = self.state.write();
         if state.listed.covers(&key.namespace) {
@@ -173,8 +173,8 @@ impl Hpas {
         state.cached.remove(key).map(|cached| cached.record)
     }
 
-    /// Ends a list. Removes HPAs in its scope that the list did not contain. Returns an update for every HPA
-    /// that the list contained or removed, by key.
+    /// Ends a list. Removes HPAs in its scope that the list did not contain. Returns an update for every HPA that the
+    /// list contained or removed, by key.
     pub fn finish(&self, namespace: Option<&str>) -> Vec<Update> {
         let mut state = self.state.write();
         let State { cached, listed, listing, synced } = &mut *state;
@@ -222,12 +222,8 @@ impl Hpas {
 
     /// All HPAs by key.
     pub fn all(&self) -> BTreeMap<Key, Arc<HpaRecord>> {
-        self.state
-            .read()
-            .cached
-            .iter()
-            .map(|(key, cached)| (key.clone(), Arc::clone(&cached.record)))
-            .collect()
+        let state = self.state.read();
+        state.cached.iter().map(|(key, cached)| (key.clone(), Arc::clone(&cached.record))).collect()
     }
 
     /// The HPAs of a namespace, by name.
@@ -254,8 +250,8 @@ impl Hpas {
 
     /// Applies an HPA that was read after our last write. The stored object must have the given UID, because only the
     /// watch may add an HPA. Ignores a read that is not newer than the stored record, unless the read lacks our write,
-    /// which the server has then lost. Older events from the watch make the HPA stale until the watch has caught up. While
-    /// a list is collected, the record is not applied, because the list will contain it.
+    /// which the server has then lost. Older events from the watch make the HPA stale until the watch has caught up.
+    /// While a list is collected, the record is not applied, because the list will contain it.
     pub fn apply_fresh(&self, uid: &str, record: HpaRecord) -> Option<Update> {
         let mut state = self.state.write();
         let listing = state.listed.covers(&record.key.namespace);

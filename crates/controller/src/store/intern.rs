@@ -1,8 +1,8 @@
 //! Tables of shared values with reference counts, and the forms in which the parts of a received pod are compared with
 //! the shared values.
 //!
-//! A table does not use the count of `Arc`. A value that only a reader still holds is therefore not kept in the table,
-//! and the size of the table depends only on the stored objects.
+//! A table counts the stored objects that use a value, and not the clones of its `Arc`. The size of the table therefore
+//! does not depend on readers that still hold a value.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};

@@ -1,9 +1,9 @@
 //! The controller's copy of the cluster: pods and their addresses, HPAs, targets, and HPAs that share pods.
 //!
 //! The watches write. The syncs read, record their writes, and claim selectors. Every method takes `&self`, and locks
-//! for one lookup or one change, never across an `await`. The objects of a list are collected separately until `finish`,
-//! so that readers of a namespace never see a part of the list. A list covers the whole cluster or one namespace. Several
-//! namespaces may be listed at the same time.
+//! for one lookup or one change, never across an `await`. The objects of a list are collected separately until
+//! `finish`, so that readers of a namespace never see a part of the list. A list covers the whole cluster or one
+//! namespace. Several namespaces may be listed at the same time.
 //!
 //! Memory follows the cluster: shared values are reference-counted and freed with their last user.
 

@@ -202,8 +202,8 @@ impl Namespace {
         }
     }
 
-    /// Returns the watched selectors that match a pod of the given selector. The selector itself is included
-    /// if it matches any pod.
+    /// Returns the watched selectors that match a pod of the given selector. The selector itself is included if it
+    /// matches any pod.
     pub(super) fn sharing(&self, id: SelectorId) -> BTreeSet<SelectorId> {
         let groups = self.watched.get(&id).into_iter().flat_map(|watched| &watched.groups);
         groups

@@ -1,8 +1,8 @@
 //! The pods of the watched namespaces, as compact records, and the HPAs that share pods.
 //!
-//! Every HPA that reaches its metrics stores its selector in [`Overlap`]. HPAs of one namespace with equal selectors share
-//! one watched selector in [`Pods`], which keeps the matching label sets up to date. A claim reads only the label sets of
-//! its selector, and never other namespaces, other pods or all HPAs.
+//! Every HPA that reaches its metrics stores its selector in [`Overlap`]. HPAs of one namespace with equal selectors
+//! share one watched selector in [`Pods`], which keeps the matching label sets up to date. A claim reads only the label
+//! sets of its selector, and never other namespaces, other pods or all HPAs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -105,8 +105,8 @@ impl Pods {
         }
     }
 
-    /// Ends a list. Removes pods in its scope that the list did not contain. Readers see the change of each
-    /// namespace as one step.
+    /// Ends a list. Removes pods in its scope that the list did not contain. For readers, the content of a namespace
+    /// changes in one step.
     pub fn finish(&self, namespace: Option<&str>) {
         let mut listing = {
             let state = &mut *self.state.write();
@@ -241,9 +241,9 @@ impl Overlap {
     /// Stores the selector of an HPA. Returns the HPAs of its namespace with a stored selector that matches one of the
     /// same pods, sorted and including the given HPA. Empty if the selector matches no pods.
     ///
-    /// The HPA may be deleted concurrently. After a claim, the caller must check that [`super::Hpas`] still contains the
-    /// HPA, and otherwise release the claim. A deletion first removes the HPA from the store and then releases its claim,
-    /// so no claim is left behind.
+    /// The HPA may be deleted concurrently. After a claim, the caller must check that [`super::Hpas`] still contains
+    /// the HPA, and otherwise release the claim. A deletion first removes the HPA from the store and then releases its
+    /// claim, so no claim is left behind.
     pub fn claim(&self, hpa: &Key, selector: &Arc<Selector>, pods: &Pods) -> Vec<Key> {
         let mut namespaces = self.namespaces.lock();
         let claims = namespaces.entry(Arc::clone(&hpa.namespace)).or_default();
@@ -261,8 +261,7 @@ impl Overlap {
         claims.sharing(&hpa.namespace, id, pods)
     }
 
-    /// Returns the HPAs of the last [`Self::claim`], with the current pods. Empty if the HPA has no stored
-    /// selector.
+    /// Returns the HPAs of the last [`Self::claim`], with the current pods. Empty if the HPA has no stored selector.
     pub fn sharing(&self, hpa: &Key, pods: &Pods) -> Vec<Key> {
         let namespaces = self.namespaces.lock();
         let claims = namespaces.get(&hpa.namespace);

@@ -16,8 +16,8 @@ pub struct TargetInput<'a> {
     pub name: &'a str,
     /// `metadata.resourceVersion`.
     pub resource_version: &'a str,
-    /// `spec.replicas`, `status.replicas` and `status.selector` of the object's Scale. `None` if the object
-    /// does not contain them.
+    /// `spec.replicas`, `status.replicas` and `status.selector` of the object's Scale. `None` if the object does not
+    /// contain them.
     pub scale: Option<(i32, i32, &'a str)>,
 }
 

@@ -1,9 +1,10 @@
 //! Watches the targets of HPAs, so that a sync needs no request for its target.
 //!
-//! Each scalable resource that an HPA refers to is watched in the watched namespaces, from the first sync that refers
-//! to it until no HPA has referred to it for ten minutes. A sync takes the Scale from the watch if the watch is connected
-//! and has delivered every version that this controller has read or written. Otherwise the sync reads the Scale from the
-//! API server, which also provides the texts of errors. Every Scale is read before it is written.
+//! Each scalable resource that an HPA refers to is watched in the watched namespaces. The watch starts with the first
+//! sync that refers to the resource, and stops when no HPA has referred to it for ten minutes. A sync takes the Scale
+//! from the watch if the watch is connected and has delivered every version that this controller has read or written.
+//! Otherwise the sync reads the Scale from the API server, which also provides the texts of errors. Every Scale is read
+//! before it is written.
 
 mod view;
 
@@ -118,8 +119,8 @@ impl Targets {
         }
     }
 
-    /// Registers the target of an HPA, in the HPA's own namespace, and returns its Scale. `None` if the Scale
-    /// must be read. The first reference to a resource starts its watch.
+    /// Registers the target of an HPA, in the HPA's own namespace, and returns its Scale. `None` if the Scale must be
+    /// read. The first reference to a resource starts its watch.
     pub fn cached_scale(&self, hpa: &Key, mapping: &Mapping, name: &str) -> Option<Target> {
         self.refer(hpa, mapping, name)?.scale(&hpa.namespace, name)
     }
@@ -235,8 +236,8 @@ impl State {
     }
 }
 
-/// Whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another kind,
-/// and they compute Scales by their own rules.
+/// Whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another kind, and
+/// they compute Scales by their own rules.
 fn has_projection(mapping: &Mapping) -> bool {
     mapping.scale_version.as_deref() == Some(SCALE_VERSION)
 }
@@ -264,8 +265,7 @@ pub fn target_watch_permission(group: &str, resource: &str, namespace: Option<&s
     }
 }
 
-/// The permission to find the replica count in objects of a custom resource. `name`: the name of its
-/// definition.
+/// The permission to find the replica count in objects of a custom resource. `name`: the name of its definition.
 pub fn definition_permission(name: &str) -> Permission {
     Permission {
         names: vec![name.to_owned()],

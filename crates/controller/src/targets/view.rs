@@ -16,8 +16,8 @@ use cluster::permission::{Permission, allowed};
 use cluster::scale::{Scalable, Shape, WireTarget, scale_paths};
 use cluster::watch::{Deleted, Handle, MAX_SILENCE, Sink, WatchOptions, watch_of};
 
-/// Maximum time without a connection for which the content is still current. A server that ends a watch accepts the next
-/// watch at once.
+/// Maximum time without a connection for which the content is still current. A server that ends a watch accepts the
+/// next watch at once.
 const MAX_DISCONNECTED: Duration = Duration::from_secs(5);
 /// Interval between checks for permissions and for a changed definition.
 const RECHECK: Duration = Duration::from_mins(1);

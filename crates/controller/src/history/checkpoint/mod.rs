@@ -2,10 +2,10 @@
 //! (`--history-checkpoint`).
 //!
 //! The leader writes changed ConfigMaps at intervals of [`EVERY`], and all ConfigMaps in use once more at shutdown. The
-//! last write contains a mark. No change follows the mark, so the next leader reads exact histories. A checkpoint without
-//! the mark comes from a leader that crashed, and may lack the last changes. The next leader then marks the restored
-//! histories as taken over (`History::inherit`). It clears the mark before its first sync. It skips an invalid ConfigMap
-//! or history, and rebuilds the affected histories.
+//! last write contains a mark. No change follows the mark, so the next leader reads exact histories. A checkpoint
+//! without the mark comes from a leader that crashed, and may lack the last changes. The next leader then marks the
+//! restored histories as taken over (`History::inherit`). It clears the mark before its first sync. It skips an invalid
+//! ConfigMap or history, and rebuilds the affected histories.
 
 mod shards;
 
@@ -252,8 +252,8 @@ impl Checkpoint {
         self.log_left_out(left_out);
         let written = self.clock.now();
         let (mut size, mut error) = (0, None);
-        // Write the highest shard first. When the number of shards grows, an HPA is then in its new shard
-        // before its old shard drops it.
+        // Write the highest shard first. When the number of shards grows, an HPA is then in its new shard before its
+        // old shard drops it.
         let all = shards.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
         let mut all: Vec<_> = all.take(self.shards.len()).enumerate().collect();
         while let Some((number, entries)) = all.pop() {

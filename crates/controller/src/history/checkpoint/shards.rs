@@ -18,8 +18,8 @@ pub const MOST_SHARDS: usize = 8;
 pub struct CheckpointPlace {
     /// `--leader-elect-resource-namespace`.
     pub namespace: String,
-    /// The prefix of the ConfigMap names. This is the name of the Lease, so that installations with different Leases use
-    /// different ConfigMaps.
+    /// The prefix of the ConfigMap names. This is the name of the Lease, so that installations with different Leases
+    /// use different ConfigMaps.
     pub name: String,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Candidate {
     pub(super) scaled: Option<Timestamp>,
 }
 
-/// The assignment.
+/// The assignment of all histories.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arrangement {
     /// The shards. Their number is a power of two.
@@ -56,17 +56,16 @@ pub(super) struct Arrangement {
 }
 
 /// Assigns histories to shards of at most `limit` bytes each. Their number is the smallest sufficient power of two, at
-/// most [`MOST_SHARDS`], and not below `at_least`, the number that this leader already uses. [`shard_of`] determines the
-/// shard of an HPA by its UID. A shard that is still too large leaves out HPAs: first those without a scale event, then
-/// those with the oldest last scale event. HPAs without a scale event lose no rates, and the rates of old events expire
-/// first.
+/// most [`MOST_SHARDS`], and not below `at_least`, the number that this leader already uses. [`shard_of`] determines
+/// the shard of an HPA by its UID. A shard that is still too large leaves out HPAs: first those without a scale event,
+/// then those with the oldest last scale event, because old events affect the rates of `behavior` for the shortest
+/// time.
 pub(super) fn arrange(candidates: Vec<Candidate>, at_least: usize, limit: usize) -> Arrangement {
     let mut count = at_least.clamp(1, MOST_SHARDS).next_power_of_two();
     while count < MOST_SHARDS && !fits(&candidates, count, limit) {
         count *= 2;
     }
-    let mut shards: Vec<Vec<Candidate>> = Vec::new();
-    shards.resize_with(count, Vec::new);
+    let mut shards: Vec<Vec<Candidate>> = (0..count).map(|_| Vec::new()).collect();
     for candidate in candidates {
         if let Some(shard) = shards.get_mut(shard_of(&candidate.entry.uid, count)) {
             shard.push(candidate);
@@ -105,12 +104,11 @@ fn fits(candidates: &[Candidate], count: usize, limit: usize) -> bool {
     sizes.iter().all(|size| *size <= limit)
 }
 
-const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-const PRIME: u64 = 0x0000_0100_0000_01b3;
-
 /// 64-bit FNV-1a. It assigns HPAs to shards, is the checksum of a shard, and detects unchanged shards. The first two
 /// uses are part of the format, while the hash of the standard library may change.
 pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
     bytes.iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))
 }
 

@@ -51,8 +51,8 @@ impl World {
         controller
     }
 
-    /// Creates a leader with the given number of HPAs and entries that saved its histories: at a clean
-    /// shutdown if `ended`, otherwise before a crash.
+    /// Creates a leader with the given number of HPAs and entries that saved its histories: at a clean shutdown if
+    /// `ended`, otherwise before a crash.
     async fn left(&self, hpas: u32, entries: u32, ended: bool) -> Arc<Controller> {
         let controller = self.controller(hpas);
         fill(&controller, hpas, entries);

@@ -246,8 +246,8 @@ impl Follower {
     }
 }
 
-/// Lead of this process's clock over the leader's clock, which showed `leader` between request and response.
-/// Zero if the clocks may agree, within the precision of synchronized clocks.
+/// Lead of this process's clock over the leader's clock, which showed `leader` between request and response. Zero if
+/// the clocks may agree, within the precision of synchronized clocks.
 fn ahead(leader: Timestamp, requested: Timestamp, answered: Timestamp) -> SignedDuration {
     let (least, most) = (requested.duration_since(leader), answered.duration_since(leader));
     if least <= Anchor::IN_STEP && most >= -Anchor::IN_STEP { SignedDuration::ZERO } else { most }

@@ -29,8 +29,8 @@ use self::wire::Part;
 use super::codec;
 use crate::reconcile::{Controller, Revision};
 
-/// Retention time of a history without a known HPA. A new HPA may arrive after its history. A dropped history
-/// arrives again with its next change.
+/// Retention time of a history without a known HPA. A new HPA may arrive after its history. A dropped history arrives
+/// again with its next change.
 const UNKNOWN: Duration = Duration::from_mins(1);
 
 /// Completeness of the histories that a new leader takes over from the previous leader.
@@ -82,8 +82,8 @@ impl StandbyHistory {
         self.handed_over = None;
     }
 
-    /// Applies a response of the leader with the given term. `ahead`: the lead of this process's clock over
-    /// the leader's.
+    /// Applies a response of the leader with the given term. `ahead`: the lead of this process's clock over the
+    /// leader's.
     fn apply(&mut self, part: Part, term: i32, ahead: SignedDuration) {
         let Part { full, more, last, upto, histories, .. } = part;
         self.ahead = ahead;
@@ -110,8 +110,8 @@ impl StandbyHistory {
         }
     }
 
-    /// Moves the histories into `controller`, which now leads in the given term. `set`: the sum of the jumps
-    /// of its clock since the last comparison with the leader's clock.
+    /// Moves the histories into `controller`, which now leads in the given term. `set`: the sum of the jumps of its
+    /// clock since the last comparison with the leader's clock.
     fn take_over(self, controller: &Controller, term: i32, set: SignedDuration) -> Handover {
         let Self { entries, incoming, ahead, handed_over, .. } = self;
         // Each new holder increments the term by one, so no other replica has led in between.

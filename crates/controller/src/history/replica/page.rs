@@ -1,5 +1,5 @@
-//! The leader's side of replication: serves histories to standbys, and waits at shutdown until the standbys
-//! are up to date.
+//! The leader's side of replication: serves histories to standbys, and waits at shutdown until the standbys are up to
+//! date.
 
 use std::collections::BTreeMap;
 use std::str::Utf8Error;
@@ -103,8 +103,8 @@ impl Source {
         self.phase.send_replace(Phase::StandsBy);
     }
 
-    /// Marks the histories as final: no sync is in flight, and none will start. Waits until all recent
-    /// standbys have them.
+    /// Marks the histories as final: no sync is in flight, and none will start. Waits until all recent standbys have
+    /// them.
     pub async fn conclude(&self) {
         let mut changes = self.has_all.subscribe();
         self.phase.send_replace(Phase::Concluded);

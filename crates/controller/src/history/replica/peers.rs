@@ -2,9 +2,9 @@
 //! certificate of the API client. The token of the API client is sent only to the API server, because a server that
 //! receives it could act as the controller.
 //!
-//! The Lease holds the leader's address and certificate fingerprint, and only the leader may write the Lease.
-//! The certificate is therefore pinned: a peer with another certificate receives no request and no
-//! credentials. Replicas connect directly, without a proxy.
+//! The Lease holds the leader's address and certificate fingerprint, and only the leader may write the Lease. The
+//! certificate is therefore pinned: a peer with another certificate receives no request and no credentials. Replicas
+//! connect directly, without a proxy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -64,8 +64,8 @@ struct Connection {
 }
 
 impl Peers {
-    /// Uses the token in the file `token`, or the client certificate of `clients` if the file does not exist.
-    /// `None` if requests of `clients` carry no identity. `server`: the URL of the API server.
+    /// Uses the token in the file `token`, or the client certificate of `clients` if the file does not exist. `None` if
+    /// requests of `clients` carry no identity. `server`: the URL of the API server.
     pub fn new(
         clients: &Clients,
         token: Option<PathBuf>,
@@ -128,8 +128,8 @@ impl Peers {
         Some(local)
     }
 
-    /// The credentials for other replicas. The file is read for each request, because the token is replaced
-    /// before it expires.
+    /// The credentials for other replicas. The file is read for each request, because the token is replaced before it
+    /// expires.
     async fn credentials(&self) -> Result<Credentials, TransportError> {
         let unusable = |error: UserError| TransportError::Credentials(error.to_string());
         let token = self.token.as_deref().map(Credentials::from_token_file).transpose().map_err(unusable)?;

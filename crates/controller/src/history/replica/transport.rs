@@ -1,4 +1,4 @@
-//! Connects replicas: address and certificate of a process, and requests to it.
+//! The interface between replicas: address and certificate of a process, and requests to it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::election::Peer;
 use cluster::user::Fingerprint;
 
-/// Serves a connection from another process in memory.
+/// Serves an in-memory connection from another process.
 pub type Connect = dyn Fn(DuplexStream, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync;
 
-/// The pages of a process, with the connector, address and certificate to reach them.
+/// The pages of a process, and the ways to reach them.
 pub struct ServedPages {
     /// Serves one connection within the process, until the connection closes or the token is cancelled.
     pub connect: Arc<Connect>,
@@ -36,12 +36,11 @@ pub trait PeerTransport: fmt::Debug + Send + Sync + 'static {
     /// Registers the pages of this process. Called once, before the process becomes a candidate.
     fn register(&self, served: ServedPages);
 
-    /// The current address of this process for other replicas, if it has one. Read at every write of the
-    /// Lease.
+    /// The current address of this process for other replicas, if it has one. Read at every write of the Lease.
     fn advertised(&self) -> Option<Peer>;
 
-    /// Sends a GET for a path and its query, with the credentials of this process for other replicas. The caller
-    /// limits the time.
+    /// Sends a GET for a path and its query, with the credentials of this process for other replicas. The caller limits
+    /// the time.
     fn get<'a>(&'a self, peer: &'a Peer, path: &'a str) -> BoxFuture<'a, Result<Bytes, TransportError>>;
 }
 

@@ -1,7 +1,7 @@
 //! The response of the leader: histories, each with the UID of its HPA.
 //!
-//! `cchist`, 0, the version of the format, [`Head`], and then for each history its UID and its encoding as
-//! bytes, all in postcard's format.
+//! `cchist`, 0, the version of the format, [`Head`], and then for each history its UID and its encoding as bytes, all
+//! in postcard's format.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! The due keys that can be handed out, in two lanes with turns by namespace, and the keys that were recently handed
+//! The due keys that can be handed out, in two lanes with turns by namespace. Also the keys that were recently handed
 //! out as fresh keys.
 //!
 //! In one turn, a namespace hands out several periodic keys. Few namespaces are then in progress at the same time, and
 //! the HPAs of a namespace share their metrics. Fresh keys come first, but while periodic keys are due, only one per
-//! namespace and round. A round ends when every namespace with periodic keys has had its turn. Changes of HPAs therefore
-//! cannot increase the share of a namespace in the hand-outs.
+//! namespace and round. A round ends when every namespace with periodic keys has had its turn. Changes of HPAs
+//! therefore cannot increase the share of a namespace in the hand-outs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -209,8 +209,8 @@ impl Recent {
         true
     }
 
-    /// Drops a recorded change. The interval remains, so that an HPA that is recreated in a loop is not synced
-    /// more often.
+    /// Drops a recorded change. The interval remains, so that an HPA that is recreated in a loop is not synced more
+    /// often.
     pub(super) fn forget_change(&mut self, key: &Key) {
         if let Some(interval) = self.by_key.get_mut(key) {
             interval.changed = false;

@@ -3,19 +3,19 @@
 //! The semantics are those of client-go's delaying queue:
 //! - A key waits at most once. The earlier of two times wins.
 //! - An immediate add keeps a later due time, so that the periodic sync remains due.
-//! - A key is never handed out twice at once. A key that is added while in progress is due again after
+//! - A key is never in progress twice at the same time. A key that is added while in progress is due again after
 //!   [`Queue::done`].
 //! - Of several due keys of a namespace, the key with the earliest due time comes first.
 //!
 //! Three rules are specific to this queue:
 //! - Namespaces take turns.
-//! - Keys that are added without a delay, for example because their HPA is new or has changed, come before periodic
-//!   keys, up to the share of their namespace (`lanes`).
-//! - A key is handed out for a change at most once a second, and up to eight times less often if it changes
-//!   continuously (`lanes`). A change within such an interval is due at its end.
+//! - Keys of new or changed HPAs, and other keys that are added without a delay, come before periodic keys, up to the
+//!   share of their namespace (`lanes`).
+//! - A key is handed out for a change at most once a second, or once in eight seconds if it changes continuously
+//!   (`lanes`). A change within such an interval is due at the end of the interval.
 //!
-//! The queue has no background task. Instead, each call first moves the keys that have become due, in the order of their
-//! due times.
+//! The queue has no background task. Instead, each call first moves the keys that have become due, in the order of
+//! their due times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -176,8 +176,7 @@ impl Queue {
         }
     }
 
-    /// Whether a key has a due time: it waits for a due time, or has reached one and was not handed out
-    /// since.
+    /// Whether a key has a due time: it waits for a due time, or has reached one and was not handed out since.
     pub fn has_time(&self, key: &Key) -> bool {
         let state = self.up_to(Instant::now());
         state.waiting_at.contains_key(key) || state.dirty.get(key).is_some_and(|waiting| waiting.at.is_some())
@@ -256,8 +255,7 @@ impl Queue {
         state.recent.forget_change(key);
     }
 
-    /// Shuts the queue down: hands out no keys and accepts none. Work in progress still ends with
-    /// [`Self::done`].
+    /// Shuts the queue down: hands out no keys and accepts none. Work in progress still ends with [`Self::done`].
     pub fn shut_down(&self) {
         self.state.lock().shut_down = true;
         self.changed.notify_waiters();
