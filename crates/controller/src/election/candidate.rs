@@ -154,8 +154,8 @@ impl Candidate {
         watching.insert(open).next().await
     }
 
-    /// The time since the last heartbeat, if it is at least the Lease duration. The work then hangs, and another
-    /// replica can do it.
+    /// Returns the time since the last heartbeat, if it is at least the Lease duration. The work then hangs, and
+    /// another replica can do it.
     fn silence(&self) -> Option<Duration> {
         let silence = self.parts.heartbeat.as_ref()?.age();
         Some(silence).filter(|silence| *silence >= self.parts.timing.lease)

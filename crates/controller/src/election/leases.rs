@@ -65,12 +65,12 @@ impl From<Record> for LeaseSpec {
 }
 
 impl Record {
-    /// The lease duration. A negative value is zero.
+    /// Returns the lease duration. A negative value is zero.
     pub fn length(&self) -> Duration {
         Duration::from_secs(u64::try_from(self.lease_duration_seconds).unwrap_or(0))
     }
 
-    /// Whether the Lease has a holder, expired or not.
+    /// Returns whether the Lease has a holder, expired or not.
     pub fn is_held(&self) -> bool {
         !self.holder.is_empty()
     }
@@ -98,7 +98,7 @@ const SERVING_ADDRESS: &str = "concertina.dev/serving-address";
 const SERVING_CERTIFICATE: &str = "concertina.dev/serving-certificate";
 
 impl Lease {
-    /// The serving address of the holder, from the annotations.
+    /// Returns the serving address of the holder, from the annotations.
     pub fn peer(&self) -> Option<Peer> {
         let annotations = self.metadata.annotations.as_ref()?;
         let address = annotations.get(SERVING_ADDRESS)?.parse().ok()?;
@@ -106,7 +106,7 @@ impl Lease {
         Some(Peer { address, certificate })
     }
 
-    /// The metadata with the annotations of `peer`, or without them if it is `None`. Other annotations stay.
+    /// Returns the metadata with the annotations of `peer`, or without them if it is `None`. Other annotations stay.
     pub fn metadata_with(&self, peer: Option<Peer>) -> ObjectMeta {
         let mut metadata = self.metadata.clone();
         let mut annotations = metadata.annotations.take().unwrap_or_default();

@@ -182,29 +182,29 @@ impl Elector {
         }
     }
 
-    /// Whether this candidate holds the Lease, by its last observation.
+    /// Returns whether this candidate holds the Lease, by its last observation.
     pub fn leads(&self) -> bool {
         self.holder().is_some_and(|holder| *holder == *self.identity)
     }
 
-    /// Whether a write with an unknown outcome is in flight.
+    /// Returns whether a write with an unknown outcome is in flight.
     pub fn is_writing(&self) -> bool {
         matches!(self.phase, Phase::Renewing | Phase::Writing)
     }
 
-    /// The holder of the Lease, by the last observation. `None` if the Lease is free.
+    /// Returns the holder of the Lease, by the last observation. `None` if the Lease is free.
     pub fn holder(&self) -> Option<&str> {
         let observed = self.observed.as_ref()?;
         observed.lease.record.is_held().then_some(observed.lease.record.holder.as_str())
     }
 
-    /// The Lease of the last observation.
+    /// Returns the Lease of the last observation.
     pub fn lease(&self) -> Option<&Lease> {
         self.observed.as_ref().map(|observed| &observed.lease)
     }
 
-    /// Time since another candidate last renewed or released the Lease. `None` if no other candidate did. The times of
-    /// renewals before the first observation come from the other candidate's clock.
+    /// Returns the time since another candidate last renewed or released the Lease. `None` if no other candidate did.
+    /// The times of renewals before the first observation come from the other candidate's clock.
     pub fn time_since_other_holder(&self, now: Instant, wall: Timestamp) -> Option<Duration> {
         match self.foreign_renewal? {
             ForeignRenewal::Observed(at) => Some(now.saturating_duration_since(at)),
@@ -212,7 +212,7 @@ impl Elector {
         }
     }
 
-    /// Time from which the observed Lease can be acquired. `None` without an observation.
+    /// Returns the time from which the observed Lease can be acquired. `None` without an observation.
     pub fn expires(&self) -> Option<Instant> {
         let observed = self.observed.as_ref()?;
         if observed.lease.record.is_held() { Some(observed.expires()) } else { Some(observed.at) }

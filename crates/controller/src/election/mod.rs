@@ -2,8 +2,8 @@
 //!
 //! `machine` decides without I/O. `candidate` reads, writes and waits. The leader may write only until its renew
 //! deadline: with each renewal, the candidate extends the deadline of the [write gate](cluster::gate). If the process
-//! is suspended, or a renewal hangs, the gate closes by the leader's own clock. Only later can another candidate
-//! acquire the Lease.
+//! is suspended, or a renewal hangs, the gate closes by the leader's own clock. Another candidate can acquire the
+//! Lease only after that.
 //!
 //! A candidate on a separate thread also stops if the other threads hang ([`Heartbeat`]), so that another replica can
 //! do their work.
@@ -67,7 +67,6 @@ impl Heartbeat {
         *self.0.lock() = Instant::now();
     }
 
-    /// The time since the last heartbeat.
     fn age(&self) -> Duration {
         self.0.lock().elapsed()
     }
@@ -98,7 +97,7 @@ pub enum LeaderState {
     },
 }
 
-/// Whether any replica leads, as this replica sees the Lease. Clones share one state.
+/// The state that shows whether any replica leads, by this replica's observations of the Lease. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseLife {
     /// The end of the Lease by its last observation. `None` before the first one.
@@ -108,12 +107,12 @@ pub struct LeaseLife {
 
 impl LeaseLife {
     /// Creates the state before the first observation. `grace`: the time within which a standby acquires an expired
-    /// Lease. [`Self::is_live`] stays true during this time, so a failover does not interrupt it.
+    /// Lease. [`Self::is_live`] stays true during this time, and therefore during a failover.
     pub fn new(grace: Duration) -> Self {
         Self { until: Arc::default(), grace }
     }
 
-    /// Whether a replica holds the Lease, or the Lease ended less than the grace period ago.
+    /// Returns whether a replica holds the Lease, or the Lease ended less than the grace period ago.
     pub fn is_live(&self) -> bool {
         self.until.lock().is_some_and(|until| Instant::now() < until + self.grace)
     }
@@ -205,7 +204,7 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// The defaults of kube-controller-manager.
+    /// Returns the defaults of kube-controller-manager.
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { lease: seconds(15), renew_deadline: seconds(10), retry: seconds(2) }
@@ -247,8 +246,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Time limit of one request for the Lease. The renew deadline leaves time for a second request after one that
-    /// hangs.
+    /// Returns the time limit of one request for the Lease. The renew deadline leaves time for a second request after
+    /// one that hangs.
     pub fn request(&self) -> Duration {
         self.renew_deadline / 2
     }

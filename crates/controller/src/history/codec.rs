@@ -186,7 +186,7 @@ pub fn decode(bytes: &[u8]) -> Result<KeptHistory, HistoryError> {
     Ok(KeptHistory { history: Arc::new(history), policy: policy.map(Arc::new) })
 }
 
-/// Whether a metric is short enough to be stored.
+/// Returns whether a metric is short enough to be stored.
 fn is_stored(key: &str, name: &str) -> bool {
     key.len().max(name.len()) <= MAX_KEY
 }

@@ -1,5 +1,5 @@
-//! Keeps histories beyond the end of their process: restores them before the first sync of a leader, from the
-//! checkpoint if one exists, otherwise from status and events.
+//! Preserves histories across restarts and failovers. Before its first sync, a leader restores them from the checkpoint
+//! if one exists, otherwise from status and events.
 //!
 //! The restore covers HPAs with no history other than rescales from the watch. It takes a few seconds at most. For a
 //! part that is still missing, the controller then assumes the worst case. The same applies to the past of an HPA that
@@ -109,7 +109,7 @@ pub async fn restore(
     restored
 }
 
-/// The newest entry of each HPA, with its shard.
+/// Returns the newest entry of each HPA, with its shard.
 fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
     let mut entries: BTreeMap<&str, (&Shard, &Entry)> = BTreeMap::new();
     for (shard, entry) in
@@ -123,8 +123,8 @@ fn newest(shards: &[Shard]) -> BTreeMap<&str, (&Shard, &Entry)> {
     entries
 }
 
-/// Whether the entry is complete: its leader shut down cleanly after writing the shard, and no client has scaled the
-/// HPA since.
+/// Returns whether the entry is complete: its leader shut down cleanly after writing the shard, and no client has
+/// scaled the HPA since.
 fn is_exact(shard: &Shard, hpa: &HpaRecord) -> bool {
     let scaled = hpa.status.last_scale_time;
     shard.ended && scaled.is_none_or(|scaled| scaled.as_second() < shard.written.as_second())
@@ -154,7 +154,7 @@ fn after_crash(
     kept.inherit(now)
 }
 
-/// The longest window in which recommendations of an HPA matter.
+/// Returns the longest window in which recommendations of an HPA matter.
 fn longest_window(hpa: &HpaRecord, controller: &Controller) -> SignedDuration {
     let default =
         SignedDuration::try_from(controller.settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);

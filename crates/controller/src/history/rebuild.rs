@@ -50,7 +50,7 @@ pub struct Rescales {
 }
 
 impl Rescales {
-    /// The rescales of one HPA, oldest first. Empty if they are ambiguous.
+    /// Returns the rescales of one HPA, oldest first. Empty if they are ambiguous.
     pub fn for_hpa(&self, uid: &str) -> Vec<ObservedRescale> {
         if self.doubtful.contains(uid) {
             return Vec::new();
@@ -76,7 +76,8 @@ impl Rescales {
     }
 }
 
-/// Whether events can still affect an HPA: the HPA has rate policies, and was scaled within their longest period.
+/// Returns whether events can still affect an HPA: the HPA has rate policies, and was scaled within their longest
+/// period.
 pub fn matters(hpa: &HpaRecord, now: Timestamp) -> bool {
     let (Some(behavior), Some(scaled)) = (&hpa.spec.behavior, hpa.status.last_scale_time) else {
         return false;
@@ -152,7 +153,7 @@ struct Object<'a> {
 }
 
 impl RescaleEvent<'_> {
-    /// The rescales that the event represents. `None` unless the event describes all of them.
+    /// Returns the rescales that the event represents. `None` unless the event describes all of them.
     ///
     /// A repeated event (the same new size for the same reason) increments `count` and moves `lastTimestamp`. It
     /// therefore describes two rescales but not three. The tenth different event within ten minutes becomes `combined`.
@@ -176,7 +177,7 @@ fn new_size(message: &str) -> Option<i32> {
     size.parse().ok().filter(|size| *size >= 0)
 }
 
-/// The permission to read rescale events in all namespaces.
+/// Returns the permission to read rescale events in all namespaces.
 pub fn event_list_permission() -> Permission {
     Permission {
         why: "to restore rescales from events when this replica becomes the leader",

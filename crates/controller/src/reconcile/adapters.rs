@@ -126,7 +126,7 @@ impl SyncMetrics {
     }
 }
 
-/// The oldest timestamp of the samples of an answer, their number, and the values that a reading shows.
+/// Returns the oldest timestamp of the samples of an answer, their number, and the values that a reading shows.
 fn summary(answer: &Answer, is_per_pod: bool) -> (Option<Timestamp>, usize, Vec<SourceValue>) {
     match answer {
         Answer::Custom(samples) => {
@@ -144,7 +144,7 @@ fn summary(answer: &Answer, is_per_pod: bool) -> (Option<Timestamp>, usize, Vec<
     }
 }
 
-/// The label `reason` of a failed request.
+/// Returns the label `reason` of a failed request.
 fn reason(class: MetricFailureClass) -> &'static str {
     match class {
         MetricFailureClass::ApiNotServed => "NotServed",

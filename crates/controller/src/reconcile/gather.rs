@@ -24,7 +24,7 @@ use crate::store::{HpaRecord, Key};
 use cluster::metrics::Metrics;
 use jiff::Timestamp;
 
-/// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot fill the metrics APIs.
+/// Maximum number of queries in flight per sync, so that an HPA with many metrics cannot occupy the metrics APIs.
 const AT_ONCE: usize = 8;
 
 /// Approximate maximum size in bytes of the answers that a sync keeps. Beyond this size, the sync evaluates the metrics
@@ -112,7 +112,7 @@ fn gather<'a>(
     stream::iter(fetches).buffer_unordered(AT_ONCE)
 }
 
-/// The resources that metrics of types Resource and ContainerResource name.
+/// Returns the resources that metrics of types Resource and ContainerResource name.
 fn resources(metrics: &[MetricSource]) -> BTreeSet<Arc<str>> {
     let resource = |metric: &MetricSource| match metric {
         MetricSource::Resource { resource, .. } | MetricSource::ContainerResource { resource, .. } => {
@@ -123,7 +123,7 @@ fn resources(metrics: &[MetricSource]) -> BTreeSet<Arc<str>> {
     metrics.iter().filter_map(resource).collect()
 }
 
-/// The approximate size of an answer, in bytes.
+/// Returns the approximate size of an answer, in bytes.
 fn bytes(answer: &Result<Answer, QueryError>) -> usize {
     match answer {
         Ok(Answer::Resource(pods)) => pods.len().saturating_mul(256),
@@ -134,8 +134,8 @@ fn bytes(answer: &Result<Answer, QueryError>) -> usize {
 }
 
 impl Controller {
-    /// The metrics of an HPA whose policy names their origins, and the readings that the queries record. `None` if the
-    /// metrics APIs answer all queries.
+    /// Returns the metrics of an HPA whose policy names their origins, and the readings that the queries record. `None`
+    /// if the metrics APIs answer all queries.
     fn sync_metrics(
         &self,
         plan: &Plan,
@@ -164,8 +164,8 @@ impl Controller {
         Some((Arc::new(metrics), readings))
     }
 
-    /// The pods from before a foreign rescale if they are known, otherwise the pods of the target. Empty if the plan
-    /// has no Scale or reads no metrics.
+    /// Returns the pods from before a foreign rescale if they are known, otherwise the pods of the target. Empty if the
+    /// plan has no Scale or reads no metrics.
     pub(super) fn pods_of(&self, plan: &Plan, key: &Key, before: Option<&ForeignRescale>) -> Vec<Arc<Pod>> {
         match (plan.scale(), before) {
             (Some(_), Some(ForeignRescale { pods: Some(pods), .. })) => pods.clone(),

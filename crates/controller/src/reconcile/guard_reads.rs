@@ -69,7 +69,7 @@ struct OwnerReference {
 }
 
 impl Owned {
-    /// The owner that controls the object.
+    /// Returns the owner that controls the object.
     fn controller(self) -> Option<OwnerReference> {
         self.metadata.owner_references.into_iter().find(|owner| owner.controller)
     }
@@ -266,7 +266,7 @@ impl Controller {
     }
 }
 
-/// Whether the scheduler cannot place a pod.
+/// Returns whether the scheduler cannot place a pod.
 fn is_unschedulable(pod: &Value) -> bool {
     let terminates = pod.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);

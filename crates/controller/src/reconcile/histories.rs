@@ -171,7 +171,7 @@ impl Histories {
         self.has_past.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Self::start_restore`] was called.
+    /// Returns whether [`Self::start_restore`] was called.
     pub fn has_past(&self) -> bool {
         self.has_past.load(Ordering::Relaxed)
     }
@@ -310,17 +310,17 @@ impl Histories {
         Changed { full: since.is_none(), upto: Revision { epoch: self.epoch, change: upto }, more, histories }
     }
 
-    /// The revision of a complete copy.
+    /// Returns the revision of a complete copy.
     pub fn revision(&self) -> Revision {
         Revision { epoch: self.epoch, change: self.inner.lock().last }
     }
 
-    /// Number of HPAs with a history.
+    /// Returns the number of HPAs with a history.
     pub fn len(&self) -> usize {
         self.inner.lock().by_uid.len()
     }
 
-    /// Whether no HPA has a history.
+    /// Returns whether no HPA has a history.
     pub fn is_empty(&self) -> bool {
         self.inner.lock().by_uid.is_empty()
     }
@@ -363,7 +363,7 @@ impl Histories {
     }
 }
 
-/// Number of pods that the events of the given second added or removed. `lastScaleTime` has whole seconds.
+/// Returns the number of pods that the events of the given second added or removed. `lastScaleTime` has whole seconds.
 fn total(events: &[ScaleEvent], second: Timestamp) -> u64 {
     let same = events.iter().filter(|event| event.at.as_second() == second.as_second());
     same.map(|event| u64::try_from(event.change).unwrap_or(0)).sum()

@@ -215,7 +215,7 @@ impl Controller {
         clock::after(Instant::now(), self.period + self.period / 10)
     }
 
-    /// The comparator, if it compares the syncs of an HPA.
+    /// Returns the comparator, if it compares the syncs of an HPA.
     fn comparator_of(&self, key: &Key) -> Option<&Arc<dyn ShadowComparator>> {
         self.comparator.as_ref().filter(|comparator| comparator.compares(key))
     }

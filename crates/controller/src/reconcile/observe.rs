@@ -75,7 +75,7 @@ pub type Observers = Vec<Arc<dyn Observer>>;
 /// Compares this controller's decisions with those of another controller. The methods run within the sync and must not
 /// block.
 pub trait ShadowComparator: fmt::Debug + Send + Sync + 'static {
-    /// Whether another controller acts on an HPA, so that the syncs of the HPA are compared.
+    /// Returns whether another controller acts on an HPA, so that the syncs of the HPA are compared.
     fn compares(&self, key: &Key) -> bool;
 
     /// Returns the foreign rescale to compare with the next sync of an HPA, if there is one.

@@ -51,8 +51,8 @@ impl<'a> PolicyInputs<'a> {
         Self { metrics: &hpa.metrics, origins, sync_period, containers, others, ..Self::default() }
     }
 
-    /// The maximum time between the request for a shared response and its use: half of the policy's period. With older
-    /// responses, an HPA with a short period would use the same response in several syncs.
+    /// Returns the maximum time between the request for a shared response and its use: half of the policy's period.
+    /// With older responses, an HPA with a short period would use the same response in several syncs.
     pub(super) fn max_age(&self) -> Duration {
         self.sync_period.map_or(Duration::MAX, |period| period / 2)
     }
@@ -128,8 +128,8 @@ pub(super) struct ConcludedPolicy<'a> {
 }
 
 impl Controller {
-    /// The policies that a sync of an HPA applies. A compared sync applies none, because the other controller applies
-    /// none.
+    /// Returns the policies that a sync of an HPA applies. A compared sync applies none, because the other controller
+    /// applies none.
     pub(super) fn applicable_policy(&self, hpa: &HpaRecord) -> Option<Applicable> {
         if self.comparator_of(&hpa.key).is_some() { None } else { self.policies.applicable(hpa) }
     }
@@ -173,7 +173,7 @@ impl Controller {
 pub struct Bursts(Mutex<BTreeMap<Arc<str>, Arc<BurstState>>>);
 
 impl Bursts {
-    /// The windows after the previous sync of an HPA.
+    /// Returns the windows after the previous sync of an HPA.
     pub(super) fn get(&self, uid: &str) -> Option<Arc<BurstState>> {
         self.0.lock().get(uid).cloned()
     }

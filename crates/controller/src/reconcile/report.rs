@@ -185,7 +185,7 @@ impl Controller {
     }
 }
 
-/// Whether a write of the Scale failed, or has an unknown outcome.
+/// Returns whether a write of the Scale failed, or has an unknown outcome.
 pub(super) fn failed(outcome: &WriteOutcome) -> bool {
     matches!(outcome, WriteOutcome::Failed(_) | WriteOutcome::Unknown(_))
 }

@@ -203,7 +203,7 @@ impl Controller {
         Next::Period
     }
 
-    /// The target of an HPA out of scope that may share pods with HPAs in scope.
+    /// Returns the target of an HPA out of scope that may share pods with HPAs in scope.
     fn neighbour(&self, key: &Key) -> Option<CrossVersionObjectReference> {
         self.hpas.charges()?.neighbour(key)
     }

@@ -54,7 +54,7 @@ pub(super) fn without_sources(plan: &Plan, rules: &[MetricRule]) -> Vec<SourceRe
     rules.take(MAX_READINGS).map(reading).collect()
 }
 
-/// The reading of a metric without a value.
+/// Returns the reading of a metric without a value.
 fn failed_reading(rule: &MetricRule, source: String, reason: String, problem: String) -> SourceReading {
     SourceReading {
         metric: rule.metric.to_string(),
@@ -84,7 +84,7 @@ fn source_rule<'a>(rules: &'a [MetricRule], query: &Query) -> Option<&'a MetricR
     }
 }
 
-/// Whether a source answers a query instead of a metrics API.
+/// Returns whether a source answers a query instead of a metrics API.
 pub(super) fn is_of_source(rules: &[MetricRule], query: &Query) -> bool {
     source_rule(rules, query).is_some()
 }
@@ -108,9 +108,9 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    /// The due time of the sync that follows a sync started at `started`: one period later. If the source updates its
-    /// values about once per period, the sync is due one period after the arrival of the newest value instead. It is
-    /// then at least half a period after `started`.
+    /// Returns the due time of the sync that follows a sync started at `started`: one period later. If the source
+    /// updates its values about once per period, the sync is due one period after the arrival of the newest value
+    /// instead. It is then at least half a period after `started`.
     pub(super) fn next_sync(arrival: Option<Self>, started: Instant, period: Duration) -> Instant {
         let at_place = clock::after(started, period);
         match arrival {
@@ -138,7 +138,7 @@ pub(super) struct SyncMetrics {
     pub(super) readings: Readings,
 }
 
-/// The pods of a target with their addresses.
+/// Returns the pods of a target with their addresses.
 pub(super) fn pod_targets(addresses: &Addresses, namespace: &str, pods: &[Arc<Pod>]) -> Vec<PodTarget> {
     pods.iter()
         .map(|pod| PodTarget {
@@ -228,14 +228,14 @@ impl SyncMetrics {
         }
     }
 
-    /// The time of day of a value with the given age.
+    /// Returns the time of day of a value with the given age.
     fn time(&self, age: Duration) -> Timestamp {
         let now = self.clock.now();
         now.checked_sub(age).unwrap_or(now)
     }
 }
 
-/// The values that a reading keeps.
+/// Returns the values that a reading keeps.
 fn shown(values: &BTreeMap<Arc<str>, f64>) -> Vec<SourceValue> {
     values.iter().take(MAX_VALUES).map(|(pod, value)| number(Some(pod), *value)).collect()
 }
@@ -244,7 +244,7 @@ pub(super) fn number(pod: Option<&str>, value: f64) -> SourceValue {
     SourceValue { pod: pod.map(str::to_owned), value }
 }
 
-/// The answer as a metrics API would return it.
+/// Returns the answer as a metrics API would return it.
 fn answer(values: Values, query: &Query, at: Timestamp) -> Answer {
     let timestamp = Some(at);
     let custom =
@@ -269,19 +269,19 @@ fn quantity(value: f64) -> Quantity {
     Quantity::from_nanos((value * 1e9).round() as i128, Format::DecimalSi)
 }
 
-/// The first rule that names kubelets.
+/// Returns the first rule that names kubelets.
 fn kubelet_rule(rules: &[MetricRule]) -> Option<&MetricRule> {
     rules.iter().find(|rule| rule.origin == MetricOrigin::Kubelet)
 }
 
-/// The lowest `maxAgeSeconds` of the rules that name kubelets.
+/// Returns the lowest `maxAgeSeconds` of the rules that name kubelets.
 fn max_age_seconds(rules: &[MetricRule]) -> Option<u32> {
     let rules = rules.iter().filter(|rule| rule.origin == MetricOrigin::Kubelet);
     rules.filter_map(|rule| rule.max_age_seconds).min()
 }
 
 impl SyncMetrics {
-    /// The usage of the pods of the target, as metrics.k8s.io would return it.
+    /// Returns the usage of the pods of the target, as metrics.k8s.io would return it.
     async fn node_usage(&self) -> Result<Answer, QueryError> {
         let target =
             Target { namespace: &self.key.namespace, name: &self.target, pods: &self.pods, secrets: None };
@@ -314,7 +314,7 @@ impl SyncMetrics {
     }
 }
 
-/// The reading of one resource: cores or bytes by pod.
+/// Returns the reading of one resource: cores or bytes by pod.
 fn reading(
     resource: &Arc<str>,
     age_seconds: Option<f64>,

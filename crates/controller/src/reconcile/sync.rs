@@ -190,8 +190,8 @@ impl Controller {
         Next::Period
     }
 
-    /// Whether the stored HPA lacks this controller's last status write. Reads the HPA if the watch may never deliver
-    /// the write.
+    /// Returns whether the stored HPA lacks this controller's last status write. Reads the HPA if the watch may never
+    /// deliver the write.
     async fn is_stale(&self, key: &Key) -> bool {
         let staleness = || self.hpas.staleness(key, self.period);
         if staleness() == Some(Staleness::Late)
@@ -202,7 +202,7 @@ impl Controller {
         staleness().is_some()
     }
 
-    /// The permission for the writes of a sync that starts now. `None` if all HPAs are in scope.
+    /// Returns the permission for the writes of a sync that starts now. `None` if all HPAs are in scope.
     fn charge(&self, key: &Key) -> Option<WritePermit> {
         let charges = self.hpas.charges()?;
         Some(ChargePermits(Arc::clone(charges)).permit(&key.namespace, &key.name))
@@ -324,7 +324,7 @@ impl Controller {
         }
     }
 
-    /// Whether an HPA is still in the store and was not replaced by another HPA with the same name.
+    /// Returns whether an HPA is still in the store and was not replaced by another HPA with the same name.
     pub(super) fn is_there(&self, record: &HpaRecord) -> bool {
         self.hpas.get(&record.key).is_some_and(|current| current.uid == record.uid)
     }

@@ -48,7 +48,7 @@ impl Record {
         Self { capacity: capacity.max(1), state: Mutex::default() }
     }
 
-    /// The decisions of an HPA, newest first.
+    /// Returns the decisions of an HPA, newest first.
     pub fn decisions(&self, uid: &str) -> Vec<DecisionEntry> {
         // Decode outside of the lock, because syncs wait for the lock.
         let copies = self.state.lock().by_uid.get(uid).map(|ring| ring.newest_first().cloned().collect());
@@ -56,23 +56,23 @@ impl Record {
         entries.iter().filter_map(Entry::decision).collect()
     }
 
-    /// The last decision of an HPA.
+    /// Returns the last decision of an HPA.
     pub fn last(&self, uid: &str) -> Option<DecisionEntry> {
         let entry = self.state.lock().by_uid.get(uid).and_then(|ring| ring.last()).cloned();
         entry.as_ref().and_then(Entry::decision)
     }
 
-    /// The size of the decisions of an HPA, in bytes.
+    /// Returns the size of the decisions of an HPA, in bytes.
     pub fn bytes(&self, uid: &str) -> usize {
         self.state.lock().by_uid.get(uid).map_or(0, |ring| ring.bytes())
     }
 
-    /// Number of HPAs with decisions.
+    /// Returns the number of HPAs with decisions.
     pub fn len(&self) -> usize {
         self.state.lock().by_uid.len()
     }
 
-    /// Whether there are no decisions.
+    /// Returns whether there are no decisions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -102,7 +102,7 @@ impl Decisions {
         Self { comparisons, ..self }
     }
 
-    /// The record of decisions that these pages serve.
+    /// Returns the record of decisions that these pages serve.
     pub fn record(&self) -> &Record {
         &self.record
     }
@@ -140,8 +140,8 @@ impl Decisions {
         Answer { status, json }
     }
 
-    /// The record of one HPA. `None` if the HPA is not in the controller's store. An HPA without decisions has an empty
-    /// list.
+    /// Returns the record of one HPA. `None` if the HPA is not in the controller's store. An HPA without decisions has
+    /// an empty list.
     pub fn list(&self, key: &Key) -> Option<DecisionList> {
         let hpa = self.controller.hpas.get(key)?;
         let handover = self.controller.hpas.charges().and_then(|charges| charges.state(key));
@@ -182,7 +182,7 @@ impl Decisions {
         Answer::json(StatusCode::OK, &list)
     }
 
-    /// The last decision of an HPA. `None` if it has no decisions.
+    /// Returns the last decision of an HPA. `None` if it has no decisions.
     fn summary(&self, key: &Key) -> Option<DecisionSummary> {
         let hpa = self.controller.hpas.get(key)?;
         let last = self.record.last(&hpa.uid)?;
@@ -253,7 +253,7 @@ impl DecisionsRequest {
         Ok(Self::One(Key::new(namespace, name.as_str())))
     }
 
-    /// The namespace of the request. `None` means all namespaces.
+    /// Returns the namespace of the request. `None` means all namespaces.
     pub fn namespace(&self) -> Option<&str> {
         match self {
             Self::Page(page) => page.namespace.as_deref(),
@@ -261,7 +261,7 @@ impl DecisionsRequest {
         }
     }
 
-    /// The name of the requested HPA. `None` means all HPAs of the namespace.
+    /// Returns the name of the requested HPA. `None` means all HPAs of the namespace.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Page(_) => None,

@@ -101,7 +101,7 @@ impl MergeKey {
         }
     }
 
-    /// Whether another sync with the same key is merged. A sync with a successful write is never merged.
+    /// Returns whether another sync with the same key is merged. A sync with a successful write is never merged.
     fn is_steady(&self) -> bool {
         self.outcome != Outcome::Done
     }
@@ -148,7 +148,7 @@ impl Ring {
         while self.bytes().saturating_add(more) > MAX_BYTES && self.entries.pop_front().is_some() {}
     }
 
-    /// The size of all entries, in bytes. A frame that consecutive entries share counts once.
+    /// Returns the size of all entries, in bytes. A frame that consecutive entries share counts once.
     pub(super) fn bytes(&self) -> usize {
         let mut previous: Option<&Arc<[u8]>> = None;
         let sizes = self.entries.iter().map(|entry| {
@@ -163,14 +163,14 @@ impl Ring {
         self.entries.back()
     }
 
-    /// All entries, newest first.
+    /// Returns all entries, newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().rev()
     }
 }
 
 impl Entry {
-    /// The entry as the decisions API serves it.
+    /// Returns the entry as the decisions API serves it.
     pub(super) fn decision(&self) -> Option<DecisionEntry> {
         let (header, frame, body) = self.read()?;
         let Header { last_at, first, syncs, ratios } = header;
@@ -273,7 +273,7 @@ fn select(explanation: &Explanation) -> Selection<'_> {
     }
 }
 
-/// The indices of the winner, the first failed metric, and the metric with the highest proposal.
+/// Returns the indices of the winner, the first failed metric, and the metric with the highest proposal.
 fn quoted(explanation: &Explanation) -> [Option<usize>; 3] {
     let metrics = &explanation.metrics;
     let readings =
@@ -285,7 +285,7 @@ fn quoted(explanation: &Explanation) -> [Option<usize>; 3] {
     ]
 }
 
-/// The maximum size of a metric in an entry, in bytes.
+/// Returns the maximum size of a metric in an entry, in bytes.
 fn size(metric: &MetricExplanation, body: &MetricBody<'_>) -> usize {
     let text = |text: &str| text.len().min(MAX_TEXT);
     let Subject { kind, name, container, object } = metric.subject();
@@ -302,13 +302,13 @@ fn size(metric: &MetricExplanation, body: &MetricBody<'_>) -> usize {
     NUMBERS + subject + rest
 }
 
-/// The bit of a reason in a set.
+/// Returns the bit of a reason in a set.
 fn bit(reason: StepReason) -> u32 {
     let index = StepReason::ALL.iter().position(|other| *other == reason).unwrap_or_default();
     1 << index
 }
 
-/// The decision in one sentence, with the effect of the scaling policy.
+/// Returns the decision in one sentence, with the effect of the scaling policy.
 fn sentence(explanation: &Explanation, policy: Option<&PolicyEffect>, at: Timestamp) -> String {
     let sentence = explanation.sentence(at);
     match policy.and_then(PolicyEffect::sentence) {
@@ -329,7 +329,7 @@ impl From<f64> for RatioSpan {
     }
 }
 
-/// The ratio of each metric that has one.
+/// Returns the ratio of each metric that has one.
 fn ratios<'a>(metrics: impl IntoIterator<Item = &'a MetricExplanation>) -> impl Iterator<Item = f64> {
     metrics.into_iter().filter_map(MetricExplanation::reading).map(|reading| reading.ratio)
 }

@@ -228,7 +228,8 @@ pub(super) fn split<'a>(sync: &ConcludedSync<'a>, selection: Selection<'a>) -> S
     Split { frame, body, metrics }
 }
 
-/// The policies of an entry: all of them in order, or those that determine the count, then the first other policies.
+/// Returns the policies of an entry: all of them in order, or those that determine the count, then the first other
+/// policies.
 fn kept_policies(step: &LimitStep) -> impl Iterator<Item = &PolicyUse> {
     let decides = |policy: &&PolicyUse| Some(policy.allows) == step.rate_allows;
     let mut policies: Vec<&PolicyUse> = step.policies.iter().collect();
@@ -363,7 +364,7 @@ fn join_metric(frame: MetricFrame<'_>, body: MetricBody<'_>) -> Option<MetricExp
     }
 }
 
-/// The quotient of two amounts, independent of their units.
+/// Returns the quotient of two amounts, independent of their units.
 fn quotient(value: Measure, target: Measure) -> f64 {
     let amount = |measure| match measure {
         Measure::Percent(percent) => f64::from(percent),

@@ -401,7 +401,7 @@ pub struct Failure {
     pub code: u16,
 }
 
-/// The default of a gate that earlier versions do not publish.
+/// Returns the default of a gate that earlier versions do not publish.
 fn enabled() -> bool {
     true
 }

@@ -90,7 +90,7 @@ fn address_of(pod: &WirePod<'_>) -> Option<PodAddress> {
     Some(PodAddress { ip, is_of_node: pod.ip == pod.host_ip, node, ports })
 }
 
-/// The TCP ports of a container. Empty if the ports cannot be decoded.
+/// Returns the TCP ports of a container. Empty if the ports cannot be decoded.
 fn ports_of(container: &WireContainer<'_>) -> Vec<(Option<Box<str>>, u16)> {
     let ports = container.ports.and_then(|ports| serde_json::from_slice::<Option<Vec<Port>>>(ports).ok());
     let ports = ports.flatten().unwrap_or_default().into_iter();

@@ -154,23 +154,23 @@ impl HpaRecord {
         Ok(Arc::new(Status { current_metrics: packed.metrics()?, ..(*self.status).clone() }))
     }
 
-    /// Whether both records are the same version of the same object.
+    /// Returns whether both records are the same version of the same object.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.uid == other.uid && self.resource_version == other.resource_version
     }
 
-    /// Whether both records have the same spec.
+    /// Returns whether both records have the same spec.
     pub fn has_same_spec(&self, other: &Self) -> bool {
         let [one, two] = [self, other].map(|record| record.packed.as_ref().map(|packed| &packed.spec));
         self.spec == other.spec && one == two
     }
 
-    /// The compressed metrics of the status. Equal metrics have equal bytes.
+    /// Returns the compressed metrics of the status. Equal metrics have equal bytes.
     pub(crate) fn packed_metrics(&self) -> Option<&PackedJson> {
         self.packed.as_ref().map(|packed| &packed.metrics)
     }
 
-    /// Whether both records have the same status.
+    /// Returns whether both records have the same status.
     pub fn has_same_status(&self, other: &Self) -> bool {
         self.status == other.status && self.packed_metrics() == other.packed_metrics()
     }

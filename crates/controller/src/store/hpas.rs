@@ -79,7 +79,7 @@ struct State {
 #[derive(Debug)]
 struct CachedHpa {
     record: Arc<HpaRecord>,
-    /// The version that the watch must deliver: that of our last status write of this object, or of a later read.
+    /// The version that the watch must deliver: the version of our last status write, or of a later read.
     wrote: Option<Wrote>,
     /// `resourceVersion` that the server returned for our last status write of this object.
     acknowledged: Option<String>,
@@ -104,7 +104,7 @@ impl Wrote {
         Self { version: version.into(), listing: false, at: Instant::now() }
     }
 
-    /// Whether a record does not contain the write.
+    /// Returns whether a record does not contain the write.
     fn is_missing(&self, record: &HpaRecord) -> bool {
         is_older(&record.resource_version, &self.version)
     }
@@ -121,7 +121,7 @@ impl Hpas {
         Self { charges, ..Self::default() }
     }
 
-    /// The registry of the HPAs in scope. `None` if all HPAs are in scope.
+    /// Returns the registry of the HPAs in scope. `None` if all HPAs are in scope.
     pub fn charges(&self) -> Option<&Arc<Charges>> {
         self.charges.as_ref()
     }
@@ -215,35 +215,35 @@ impl Hpas {
         self.state.read().cached.get(key).map(|cached| (Arc::clone(&cached.record), cached.sent.clone()))
     }
 
-    /// All keys, sorted.
+    /// Returns all keys, sorted.
     pub fn keys(&self) -> Vec<Key> {
         self.state.read().cached.keys().cloned().collect()
     }
 
-    /// All HPAs by key.
+    /// Returns all HPAs by key.
     pub fn all(&self) -> BTreeMap<Key, Arc<HpaRecord>> {
         let state = self.state.read();
         state.cached.iter().map(|(key, cached)| (key.clone(), Arc::clone(&cached.record))).collect()
     }
 
-    /// The HPAs of a namespace, by name.
+    /// Returns the HPAs of a namespace, by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<HpaRecord>> {
         let state = self.state.read();
         let from = state.cached.range(Key::new(namespace, "")..).map(|(_, cached)| &cached.record);
         from.take_while(|record| *record.key.namespace == *namespace).cloned().collect()
     }
 
-    /// Number of HPAs.
+    /// Returns the number of HPAs.
     pub fn len(&self) -> usize {
         self.state.read().cached.len()
     }
 
-    /// Whether there are no HPAs.
+    /// Returns whether there are no HPAs.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether at least one list has finished.
+    /// Returns whether at least one list has finished.
     pub fn is_synced(&self) -> bool {
         self.state.read().synced
     }
@@ -270,7 +270,8 @@ impl Hpas {
         update
     }
 
-    /// Whether the stored record of an HPA is older than our last write. `period`: the sync period.
+    /// Returns why the stored record of an HPA is older than our last write. `None` if it is not older. `period`: the sync
+    /// period.
     pub fn staleness(&self, key: &Key, period: Duration) -> Option<Staleness> {
         let state = self.state.read();
         let cached = state.cached.get(key)?;

@@ -44,7 +44,6 @@ impl Strings {
         }
     }
 
-    /// Number of distinct strings.
     pub(super) fn len(&self) -> usize {
         self.users.len()
     }
@@ -120,12 +119,11 @@ impl<T> Table<T> {
         self.values.get(&id).map(|shared| &shared.value)
     }
 
-    /// All values, by id.
+    /// Returns all values, by id.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Id, &Arc<T>)> {
         self.values.iter().map(|(id, shared)| (*id, &shared.value))
     }
 
-    /// Number of distinct values.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
@@ -296,7 +294,7 @@ pub(super) fn record(
     }
 }
 
-/// Whether a record equals the input in everything except name, labels and requests.
+/// Returns whether a record equals the input in everything except name, labels and requests.
 pub(super) fn same_state(input: &PodInput<'_>, pod: &Pod) -> bool {
     pod.phase == input.phase
         && pod.terminating == input.terminating

@@ -84,7 +84,7 @@ impl OpenLists {
     }
 }
 
-/// Whether an object of a namespace is in the scope of a list. `None` is the whole cluster.
+/// Returns whether an object of a namespace is in the scope of a list. `None` is the whole cluster.
 fn within(namespace: &str, scope: Option<&str>) -> bool {
     scope.is_none_or(|scope| scope == namespace)
 }

@@ -137,27 +137,27 @@ impl Pods {
         state.namespaces.get(namespace).map(|pods| pods.select(selector)).unwrap_or_default()
     }
 
-    /// Number of pods.
+    /// Returns the number of pods.
     pub fn len(&self) -> usize {
         self.state.read().namespaces.values().map(Namespace::len).sum()
     }
 
-    /// Number of pods of a namespace.
+    /// Returns the number of pods of a namespace.
     pub fn len_of(&self, namespace: &str) -> usize {
         self.state.read().namespaces.get(namespace).map_or(0, Namespace::len)
     }
 
-    /// Whether there are no pods.
+    /// Returns whether there are no pods.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether at least one list has finished.
+    /// Returns whether at least one list has finished.
     pub fn is_synced(&self) -> bool {
         self.state.read().synced
     }
 
-    /// Sizes of the store.
+    /// Returns the sizes of the store.
     pub fn stats(&self) -> Stats {
         let state = self.state.read();
         let mut counts =
@@ -269,7 +269,7 @@ impl Overlap {
         claim.map(|(claims, claim)| claims.sharing(&hpa.namespace, claim.id, pods)).unwrap_or_default()
     }
 
-    /// The stored selector of an HPA.
+    /// Returns the stored selector of an HPA.
     pub fn selector(&self, hpa: &Key) -> Option<Arc<Selector>> {
         let namespaces = self.namespaces.lock();
         namespaces.get(&hpa.namespace)?.by_hpa.get(&hpa.name).map(|claim| Arc::clone(&claim.selector))
@@ -287,12 +287,12 @@ impl Overlap {
         }
     }
 
-    /// Number of HPAs with a stored selector.
+    /// Returns the number of HPAs with a stored selector.
     pub fn len(&self) -> usize {
         self.namespaces.lock().values().map(|claims| claims.by_hpa.len()).sum()
     }
 
-    /// Whether no HPA has a stored selector.
+    /// Returns whether no HPA has a stored selector.
     pub fn is_empty(&self) -> bool {
         self.namespaces.lock().is_empty()
     }

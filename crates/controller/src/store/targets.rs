@@ -142,12 +142,12 @@ impl Targets {
         take(&mut self.state.write().ahead, namespace, name);
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.state.read().cached.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether there are no objects.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.state.read().cached.is_empty()
     }

@@ -150,8 +150,8 @@ impl Targets {
         }
     }
 
-    /// The status of the watches by resource, each with the number of objects. The second list contains the resources
-    /// with watches that stopped since the last call.
+    /// Returns the status of the watches by resource, each with the number of objects. The second list contains the
+    /// resources with watches that stopped since the last call.
     pub fn levels(&self) -> (Vec<(WatchStatus, usize)>, Vec<Arc<str>>) {
         let mut state = self.state.lock();
         let mut by_resource: BTreeMap<Arc<str>, (Vec<_>, usize)> = BTreeMap::new();
@@ -236,8 +236,8 @@ impl State {
     }
 }
 
-/// Whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another kind, and
-/// they compute Scales by their own rules.
+/// Returns whether the objects of a resource may contain their Scales. Only aggregated servers have Scales of another
+/// kind, and they compute Scales by their own rules.
 fn has_projection(mapping: &Mapping) -> bool {
     mapping.scale_version.as_deref() == Some(SCALE_VERSION)
 }
@@ -255,7 +255,7 @@ async fn remove_unused(state: Arc<Mutex<State>>, scope: WatchScope) {
     }
 }
 
-/// The permission to watch targets in all namespaces, or in one namespace.
+/// Returns the permission to watch targets in all namespaces, or in one namespace.
 pub fn target_watch_permission(group: &str, resource: &str, namespace: Option<&str>) -> Permission {
     Permission {
         namespace: namespace.map(str::to_owned),
@@ -265,7 +265,8 @@ pub fn target_watch_permission(group: &str, resource: &str, namespace: Option<&s
     }
 }
 
-/// The permission to find the replica count in objects of a custom resource. `name`: the name of its definition.
+/// Returns the permission to find the replica count in objects of a custom resource. `name`: the name of its
+/// definition.
 pub fn definition_permission(name: &str) -> Permission {
     Permission {
         names: vec![name.to_owned()],

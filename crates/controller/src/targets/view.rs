@@ -54,7 +54,7 @@ impl View {
         Self { scope, mapping, objects: Arc::default(), handle: Mutex::default() }
     }
 
-    /// The name of the resource in RBAC rules.
+    /// Returns the name of the resource in RBAC rules.
     pub(super) fn resource(&self) -> Arc<str> {
         self.mapping.group_resource().into()
     }
@@ -63,7 +63,7 @@ impl View {
         self.handle.lock().clone()
     }
 
-    /// The Scale of an object, if the watch is current.
+    /// Returns the Scale of an object, if the watch is current.
     pub(super) fn scale(&self, namespace: &str, name: &str) -> Option<Target> {
         self.handle().filter(|watch| watch.is_current(MAX_DISCONNECTED, MAX_SILENCE))?;
         self.objects.get(namespace, name)
@@ -101,7 +101,7 @@ impl View {
         }
     }
 
-    /// The paths of the Scale fields in the objects, if watching is allowed.
+    /// Returns the paths of the Scale fields in the objects, if watching is allowed.
     async fn shape(&self, context: &WatchContext) -> Result<Shape, Obstacle> {
         let WatchScope { group, resource, namespace, .. } = &self.scope;
         if Shape::built_in(group, resource).is_none() {
@@ -199,7 +199,7 @@ impl View {
     }
 }
 
-/// The verbs of a permission that are not allowed, on one object or on all.
+/// Returns the verbs of a permission that are not allowed, on one object or on all.
 async fn missing(client: &Client, permission: &Permission, name: &str) -> Vec<&'static str> {
     let mut missing = Vec::new();
     for verb in permission.verbs {

@@ -30,7 +30,7 @@ impl Default for CheckpointPlace {
 }
 
 impl CheckpointPlace {
-    /// The names of all ConfigMaps: `concertina-history-0` and so on.
+    /// Returns the names of all ConfigMaps: `concertina-history-0` and so on.
     pub fn names(&self) -> impl Iterator<Item = String> {
         (0..MOST_SHARDS).map(|number| format!("{}-history-{number}", self.name))
     }
@@ -195,7 +195,7 @@ impl Shard {
     /// Maximum size of a shard without entries, in bytes. A time has up to 19 bytes, a count up to four.
     pub(super) const EMPTY: usize = FORMAT + 1 + 19 + 4 + CHECKSUM;
 
-    /// The entries within an encoded shard.
+    /// Returns the entries within an encoded shard.
     pub(super) fn entries_of(bytes: &[u8]) -> &[u8] {
         let content = bytes.get(FORMAT..bytes.len().saturating_sub(CHECKSUM)).unwrap_or_default();
         take::<Head>(content).map_or(&[], |(_, entries)| entries)

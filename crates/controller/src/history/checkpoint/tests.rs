@@ -51,8 +51,8 @@ impl World {
         controller
     }
 
-    /// Creates a leader with the given number of HPAs and entries that saved its histories: at a clean shutdown if
-    /// `ended`, otherwise before a crash.
+    /// Creates a leader with `hpas` HPAs and `entries` entries per history. Saves its histories: as at a clean shutdown
+    /// if `ended`, otherwise as before a crash.
     async fn left(&self, hpas: u32, entries: u32, ended: bool) -> Arc<Controller> {
         let controller = self.controller(hpas);
         fill(&controller, hpas, entries);
@@ -194,7 +194,7 @@ async fn histories_spread_over_two_config_maps_and_shrink_to_one() {
     let after = world.controller(1500);
     assert_eq!(world.restored(&after).await.inherited, 1500);
 
-    // With fewer HPAs this leader keeps both shards. The next leader needs one shard and clears the other.
+    // With fewer HPAs this leader keeps both shards. The next leader needs one shard and clears the second one.
     for n in 100..1500 {
         before.histories.forget(&uid(n));
     }
@@ -281,7 +281,7 @@ async fn nothing_is_written_without_changes() {
     checkpoint.save(&controller.histories, false).await.unwrap();
     let first = writes();
     checkpoint.save(&controller.histories, false).await.unwrap();
-    // The histories are replaced by equal ones.
+    // The histories are replaced by equal histories.
     fill(&controller, 3, 5);
     checkpoint.save(&controller.histories, false).await.unwrap();
     assert_eq!(writes(), first);

@@ -1,4 +1,4 @@
-//! Events as the built-in controller and Concertina write them.
+//! Tests with events as the built-in controller and Concertina write them.
 
 use std::sync::Arc;
 

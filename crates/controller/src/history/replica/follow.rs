@@ -149,7 +149,6 @@ impl Follower {
         inheritance
     }
 
-    /// Number of copied histories.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.copy.len()
@@ -246,8 +245,8 @@ impl Follower {
     }
 }
 
-/// Lead of this process's clock over the leader's clock, which showed `leader` between request and response. Zero if
-/// the clocks may agree, within the precision of synchronized clocks.
+/// Returns the lead of this process's clock over the leader's clock. `leader`: a reading of the leader's clock between
+/// request and response. Zero if the clocks may agree, within the precision of synchronized clocks.
 fn ahead(leader: Timestamp, requested: Timestamp, answered: Timestamp) -> SignedDuration {
     let (least, most) = (requested.duration_since(leader), answered.duration_since(leader));
     if least <= Anchor::IN_STEP && most >= -Anchor::IN_STEP { SignedDuration::ZERO } else { most }
@@ -263,7 +262,7 @@ enum Pulled {
 }
 
 impl Leader {
-    /// The leader that a standby follows, if it has a serving address.
+    /// Returns the leader that a standby follows, if it has a serving address.
     fn from_state(leader_state: &LeaderState) -> Option<Self> {
         match leader_state {
             LeaderState::Standby(Some(Holder { identity, term, peer: Some(peer) })) => {

@@ -66,12 +66,12 @@ struct CopiedHistory {
 }
 
 impl StandbyHistory {
-    /// The revision from which the next request continues. `None` requests everything.
+    /// Returns the revision from which the next request continues. `None` requests everything.
     fn upto(&self) -> Option<Revision> {
         self.upto
     }
 
-    /// Whether the leader has handed over, so that no changes follow.
+    /// Returns whether the leader has handed over, so that no changes follow.
     fn is_final(&self) -> bool {
         self.handed_over.is_some()
     }
@@ -142,13 +142,12 @@ impl StandbyHistory {
         inheritance
     }
 
-    /// Number of copied histories.
     fn len(&self) -> usize {
         self.entries.len().max(self.incoming.as_ref().map_or(0, BTreeMap::len))
     }
 }
 
-/// The UIDs of all HPAs in the controller's store.
+/// Returns the UIDs of all HPAs in the controller's store.
 fn uids(controller: &Controller) -> BTreeSet<Arc<str>> {
     controller.hpas.all().values().map(|hpa| Arc::clone(&hpa.uid)).collect()
 }

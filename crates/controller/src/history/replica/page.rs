@@ -192,7 +192,7 @@ impl Source {
         }
     }
 
-    /// Whether a standby with a recent request still lacks changes.
+    /// Returns whether a standby with a recent request still lacks changes.
     fn is_awaited(&self) -> bool {
         let now = Instant::now();
         self.standbys.lock().values().any(|standby| standby.is_recent(now) && !standby.has_all)

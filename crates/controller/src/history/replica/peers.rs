@@ -110,7 +110,7 @@ impl Peers {
         });
     }
 
-    /// The address at which other replicas reach a listener bound to `bound`.
+    /// Returns the address at which other replicas reach a listener bound to `bound`.
     fn address(&self, bound: IpAddr) -> Option<IpAddr> {
         if self.advertised.is_some() {
             return self.advertised;
@@ -128,8 +128,8 @@ impl Peers {
         Some(local)
     }
 
-    /// The credentials for other replicas. The file is read for each request, because the token is replaced before it
-    /// expires.
+    /// Returns the credentials for other replicas. The file is read for each request, because the token is replaced
+    /// before it expires.
     async fn credentials(&self) -> Result<Credentials, TransportError> {
         let unusable = |error: UserError| TransportError::Credentials(error.to_string());
         let token = self.token.as_deref().map(Credentials::from_token_file).transpose().map_err(unusable)?;
@@ -243,7 +243,7 @@ async fn connect(peer: Peer, credentials: &mut Credentials) -> Result<Connection
     Ok(Connection { peer, sender, _driver: driver })
 }
 
-/// The local address from which the system would reach `other`. Sends nothing.
+/// Returns the local address from which the system would reach `other`. Sends nothing.
 fn facing(other: SocketAddr) -> Option<IpAddr> {
     let any =
         if other.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };

@@ -36,7 +36,7 @@ pub trait PeerTransport: fmt::Debug + Send + Sync + 'static {
     /// Registers the pages of this process. Called once, before the process becomes a candidate.
     fn register(&self, served: ServedPages);
 
-    /// The current address of this process for other replicas, if it has one. Read at every write of the Lease.
+    /// Returns the current address of this process for other replicas, if it has one. Read at every write of the Lease.
     fn advertised(&self) -> Option<Peer>;
 
     /// Sends a GET for a path and its query, with the credentials of this process for other replicas. The caller limits

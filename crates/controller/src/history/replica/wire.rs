@@ -83,7 +83,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Whether the response has reached [`ENOUGH`].
+    /// Returns whether the response has reached [`ENOUGH`].
     pub(super) fn is_full(&self) -> bool {
         self.histories.len() >= ENOUGH
     }

@@ -102,17 +102,16 @@ impl Lanes {
         self.update_ranks(namespace);
     }
 
-    /// Whether a key can be handed out.
+    /// Returns whether a key can be handed out.
     pub(super) fn is_ready(&self) -> bool {
         self.is_fresh_ready() || available(&self.periodic).is_some()
     }
 
-    /// Whether a fresh key can be handed out.
+    /// Returns whether a fresh key can be handed out.
     pub(super) fn is_fresh_ready(&self) -> bool {
         available(&self.fresh).is_some()
     }
 
-    /// Number of due keys.
     pub(super) fn len(&self) -> usize {
         self.fresh.len() + self.periodic.len()
     }
@@ -139,7 +138,7 @@ impl Lanes {
     }
 }
 
-/// The first turn of a lane, unless all its namespaces are blocked.
+/// Returns the first turn of a lane, unless all its namespaces are blocked.
 fn available(lane: &Rotation<Position, Key>) -> Option<Turn> {
     lane.first().filter(|turn| turn.rank < BLOCKED)
 }
@@ -217,7 +216,7 @@ impl Recent {
         }
     }
 
-    /// The earliest end of an interval.
+    /// Returns the earliest end of an interval.
     pub(super) fn next(&self) -> Option<Instant> {
         self.by_end.first_key_value().map(|((at, _), _)| *at)
     }

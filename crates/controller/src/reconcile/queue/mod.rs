@@ -176,7 +176,7 @@ impl Queue {
         }
     }
 
-    /// Whether a key has a due time: it waits for a due time, or has reached one and was not handed out since.
+    /// Returns whether a key has a due time: it waits for a due time, or has reached one and was not handed out since.
     pub fn has_time(&self, key: &Key) -> bool {
         let state = self.up_to(Instant::now());
         state.waiting_at.contains_key(key) || state.dirty.get(key).is_some_and(|waiting| waiting.at.is_some())
@@ -262,17 +262,17 @@ impl Queue {
         self.fresh_added.notify_waiters();
     }
 
-    /// Number of due keys that are not in progress.
+    /// Returns the number of due keys that are not in progress.
     pub fn len(&self) -> usize {
         self.up_to(Instant::now()).lanes.len()
     }
 
-    /// Whether no key is due.
+    /// Returns whether no key is due.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Number of keys that wait for their due time.
+    /// Returns the number of keys that wait for their due time.
     pub fn waiting(&self) -> usize {
         self.up_to(Instant::now()).waiting.len()
     }
@@ -358,7 +358,7 @@ async fn until(notified: Notified<'_>, at: Option<Instant>) {
 }
 
 impl State {
-    /// The next time at which a key may become due.
+    /// Returns the next time at which a key may become due.
     fn next(&self) -> Option<Instant> {
         let waiting = self.waiting.first_key_value().map(|((at, _), _)| *at);
         waiting.into_iter().chain(self.recent.next()).min()
