@@ -270,8 +270,8 @@ impl Hpas {
         update
     }
 
-    /// Returns why the stored record of an HPA is older than our last write. `None` if it is not older. `period`: the sync
-    /// period.
+    /// Returns why the stored record of an HPA is older than our last write. `None` if it is not older. `period`: the
+    /// sync period.
     pub fn staleness(&self, key: &Key, period: Duration) -> Option<Staleness> {
         let state = self.state.read();
         let cached = state.cached.get(key)?;

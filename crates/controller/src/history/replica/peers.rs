@@ -31,7 +31,7 @@ use cluster::error::ApiError;
 use cluster::user::{Credentials, Trust, User, UserError, WrongCertificate};
 
 /// Maximum size of a response, in bytes. Regular responses are far smaller.
-const LARGEST: usize = 16 << 20;
+pub const LARGEST: usize = 16 << 20;
 /// Maximum size of an error response that is read, in bytes.
 const LARGEST_ERROR: usize = 16 << 10;
 /// The interval between DNS lookups of the API server until one succeeds.
