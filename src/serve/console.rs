@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ::console::pages::{Body, Pages, Route, refusal};
-use ::console::visibility::{MAX_NAMESPACES, Review, Visible};
+use ::console::{MAX_NAMESPACES, Review, Visible};
 use futures::future::BoxFuture;
 use http::header::{HOST, HeaderName, HeaderValue, LOCATION, ORIGIN, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode};

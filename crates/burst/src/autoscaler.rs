@@ -1,14 +1,13 @@
 //! One autoscaler: its windows, its mode and its decisions.
 
-use crate::delay::Delay;
-use crate::explanation::{Clamp, Explanation, Limit, Mode, Proposal};
-use crate::number::truncate_to_count;
+use serde::{Deserialize, Serialize};
+
 use crate::settings::{InvalidSettings, Settings};
-use crate::window::{Average, Window};
+use crate::window::{Average, Delay, Window};
 
 /// The load of one workload and the state of its decisions.
 ///
-/// The memory is 8 bytes per second of each window, and at most 16 bytes per two seconds of the delay.
+/// The memory is 8 bytes per second of each window, and at most 16 bytes per two seconds of the scale-down delay.
 #[derive(Debug, Clone)]
 pub struct Autoscaler {
     settings: Settings,
@@ -16,7 +15,7 @@ pub struct Autoscaler {
     panic: Window,
     delay: Option<Delay>,
     panicking: Option<Panic>,
-    /// The highest count in panic mode. At first, the number of ready pods. 0 after a panic.
+    /// The highest count since the start of the panic mode. Initially the number of ready pods, and 0 after a panic.
     highest: i32,
 }
 
@@ -33,10 +32,11 @@ pub struct InvalidSample(pub f64);
 
 impl Autoscaler {
     /// Creates an autoscaler without samples. If `ready`, the number of ready pods, is above 1, it starts in panic
-    /// mode: the count does not fall for at least the length of the stable window. To change the settings, create a new
-    /// autoscaler.
+    /// mode: the count does not fall for at least the length of the stable window. `now` is in seconds since the Unix
+    /// epoch.
     ///
-    /// `now` is in seconds since the Unix epoch.
+    /// # Errors
+    /// Returns an error if a setting is outside of its bounds.
     pub fn new(settings: Settings, ready: i32, now: i64) -> Result<Self, InvalidSettings> {
         settings.validate()?;
         Ok(Self {
@@ -54,8 +54,11 @@ impl Autoscaler {
         &self.settings
     }
 
-    /// Adds the load over all pods at `second`, in seconds since the Unix epoch. Loads of the same second add up. Not
-    /// to be called for a failed scrape.
+    /// Adds `load`, the sum over all pods at `second`, in seconds since the Unix epoch. Loads of the same second add
+    /// up. After a failed scrape, do not call this function.
+    ///
+    /// # Errors
+    /// Returns an error, and ignores the sample, if it is not a finite number.
     pub fn record(&mut self, second: i64, load: f64) -> Result<(), InvalidSample> {
         if !load.is_finite() {
             return Err(InvalidSample(load));
@@ -65,8 +68,8 @@ impl Autoscaler {
         Ok(())
     }
 
-    /// Decides at `now`, in seconds since the Unix epoch, for `ready` pods. Returns `None` without a sample, or if the
-    /// last sample is older than the stable window. The mode then stays unchanged.
+    /// Decides at `now`, in seconds since the Unix epoch, for `ready` pods. Returns `None`, and keeps the mode, if the
+    /// stable window has no sample.
     pub fn decide(&mut self, now: i64, ready: i32) -> Option<Explanation> {
         if self.stable.is_empty(now) {
             return None;
@@ -74,7 +77,7 @@ impl Autoscaler {
         let ready = ready.max(1);
         let pods = f64::from(ready);
         let lowest = (pods / self.settings.max_scale_down_rate).floor();
-        // Rounded up, so that a low rate cannot keep the count forever.
+        // Rounded up, so that a rate close to 1 permits a step of one pod.
         let highest = (self.settings.max_scale_up_rate * pods).ceil();
 
         let stable = self.proposal(self.stable.average(now), lowest, highest);
@@ -130,7 +133,7 @@ impl Autoscaler {
         let Some(Panic { since, last_over }) = self.panicking else {
             return (Mode::Stable, stable.replicas, Limit::Stable(stable.clamp));
         };
-        // The stable window can propose more: after a peak, or while samples are missing.
+        // The stable window can propose more than the panic window after a peak, or while samples are missing.
         let (higher, mut limit) = if panic.replicas > stable.replicas {
             (panic.replicas, Limit::Panic(panic.clamp))
         } else {
@@ -142,4 +145,100 @@ impl Autoscaler {
         self.highest = self.highest.max(higher);
         (Mode::Panic { since, last_over, highest: self.highest }, self.highest, limit)
     }
+}
+
+/// `value` without its fraction, within the range of a replica count. NaN becomes 0.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
+)]
+fn truncate_to_count(value: f64) -> i32 {
+    value as i32
+}
+
+/// A decision and its steps, in the order of their computation. Times are in seconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// The time of the decision.
+    pub at: i64,
+    /// The number of ready pods that the rates are relative to. At least 1.
+    pub ready: i32,
+    /// The lowest and the highest count that the rates permit.
+    pub limits: (i32, i32),
+    /// The proposal of the stable window.
+    pub stable: Proposal,
+    /// The proposal of the panic window. Used in panic mode only.
+    pub panic: Proposal,
+    /// The mode of the decision.
+    pub mode: Mode,
+    /// The count of the mode, before the scale-down delay.
+    pub proposed: i32,
+    /// The step that set [`Self::replicas`].
+    pub limit: Limit,
+    /// The decided count.
+    pub replicas: i32,
+}
+
+/// The count that one window proposes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Proposal {
+    /// The average over time of the load of all pods, in the unit of the samples, rounded to six decimal places.
+    pub average: f64,
+    /// The number of seconds that the average covers. 0 if the window has no sample.
+    pub seconds: u32,
+    /// The average divided by the target, rounded up.
+    pub desired: i32,
+    /// [`Self::desired`], limited by the rates, and raised to the activation scale.
+    pub replicas: i32,
+    /// The rule that changed [`Self::desired`].
+    pub clamp: Clamp,
+}
+
+/// The rule that changed the proposal of a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Clamp {
+    /// No rule: the proposal is unchanged.
+    None,
+    /// The largest factor of a step up, which lowered the proposal.
+    ScaleUpRate,
+    /// The largest divisor of a step down, which raised the proposal.
+    ScaleDownRate,
+    /// The lowest count other than 0, which raised the proposal.
+    ActivationScale,
+}
+
+/// The mode of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Mode {
+    /// The stable window decides.
+    Stable,
+    /// The higher proposal of both windows decides, and the count does not fall.
+    #[serde(rename_all = "camelCase")]
+    Panic {
+        /// The start of the panic mode.
+        since: i64,
+        /// The last time at which the panic window reached the threshold, or the creation of an autoscaler that
+        /// starts in panic mode. The mode ends once this time is older than the stable window.
+        last_over: i64,
+        /// The highest count since the start.
+        highest: i32,
+    },
+}
+
+/// The step that set the decided count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Limit {
+    /// The stable window, with the rule that changed its proposal.
+    Stable(Clamp),
+    /// The panic window, with the rule that changed its proposal.
+    Panic(Clamp),
+    /// The panic mode, which keeps the highest count since its start.
+    PanicHighest,
+    /// The scale-down delay, which keeps a higher earlier count.
+    ScaleDownDelay,
 }

@@ -1,4 +1,4 @@
-//! Scaling by two averages of the load: one over a long stable window, one over a short panic window.
+//! Scaling by two averages of the load, over a long stable window and a short panic window.
 //!
 //! The rules are those of Knative's Autoscaler, `knative.dev/serving` v0.51.0, `pkg/autoscaler/scaling` and
 //! `pkg/autoscaler/aggregation`, for a reachable revision. The test `kpa` of the root package compares every decision
@@ -26,12 +26,8 @@
 //! ```
 
 mod autoscaler;
-mod delay;
-mod explanation;
-mod number;
 mod settings;
 mod window;
 
-pub use crate::autoscaler::{Autoscaler, InvalidSample};
-pub use crate::explanation::{Clamp, Explanation, Limit, Mode, Proposal};
+pub use crate::autoscaler::{Autoscaler, Clamp, Explanation, InvalidSample, Limit, Mode, Proposal};
 pub use crate::settings::{InvalidSettings, Settings};

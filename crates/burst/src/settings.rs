@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Longest window and delay, in seconds, as in Knative. Bounds the memory of an autoscaler.
+/// Maximum length of a window and of the scale-down delay, in seconds, as in Knative.
 const MAX_SECONDS: u32 = 3_600;
 
 /// The settings of an [`Autoscaler`](crate::Autoscaler). The defaults are those of Knative.
@@ -16,15 +16,15 @@ pub struct Settings {
     pub stable_window: u32,
     /// The length of the panic window, in seconds, from 1 to the stable window.
     pub panic_window: u32,
-    /// The panic mode starts when the panic window needs at least this multiple of the ready pods. At least 1. 2 means
-    /// 200 %.
+    /// The multiple of the ready pods that starts the panic mode, if the average of the panic window needs at least
+    /// that number of pods. At least 1. 2 means 200 %.
     pub panic_threshold: f64,
-    /// Largest factor of a step up, relative to the ready pods. Above 1.
+    /// The largest factor of a step up, relative to the ready pods. Above 1.
     pub max_scale_up_rate: f64,
-    /// Largest divisor of a step down, relative to the ready pods. Above 1.
+    /// The largest divisor of a step down, relative to the ready pods. Above 1.
     pub max_scale_down_rate: f64,
-    /// The time in seconds for which every result must be lower than the current count before the count falls, at
-    /// most 3600. 0 disables the delay.
+    /// The scale-down delay, in seconds, at most 3600: the count is the highest result within this time. 0 disables the
+    /// delay.
     pub scale_down_delay: u32,
     /// The lowest count other than 0. 0 and 1 have no effect.
     pub activation_scale: i32,
@@ -47,6 +47,9 @@ impl Default for Settings {
 
 impl Settings {
     /// Checks the bounds of each setting.
+    ///
+    /// # Errors
+    /// Returns the first setting outside of its bounds.
     pub fn validate(&self) -> Result<(), InvalidSettings> {
         use InvalidSettings as Invalid;
 
@@ -89,16 +92,17 @@ pub enum InvalidSettings {
     /// The length of the stable window is 0 or too large.
     #[error("invalid stable window of {0} s: must be from 1 to 3600 s")]
     StableWindow(u32),
-    /// The length of the panic window is 0 or larger than that of the stable window. Holds both lengths.
+    /// The length of the panic window is 0 or larger than that of the stable window. Contains the lengths of both
+    /// windows.
     #[error("invalid panic window of {0} s: must be from 1 s to the stable window of {1} s")]
     PanicWindow(u32, u32),
     /// The threshold is below 1 or not finite.
     #[error("invalid panic threshold {0}: must be a factor of at least 1 (100 %)")]
     PanicThreshold(f64),
-    /// A rate is not above 1, or not finite. Holds its name and value.
+    /// A rate is not above 1, or not finite. Contains its name and value.
     #[error("invalid {0} of {1}: must be a factor above 1")]
     Rate(&'static str, f64),
-    /// The delay is too long.
+    /// The scale-down delay is above 3600 s.
     #[error("invalid scale-down delay of {0} s: must be at most 3600 s")]
     ScaleDownDelay(u32),
     /// The activation scale is negative.

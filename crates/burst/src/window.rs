@@ -1,15 +1,17 @@
-//! The average of a load over a window of whole seconds.
+//! The memory of an autoscaler: the load of the last seconds, and the highest of the last results.
 
-use crate::number::{ring_index, to_length};
+use std::collections::VecDeque;
 
 /// Averages are rounded to multiples of 1 / `PRECISION`.
 const PRECISION: f64 = 1e6;
+/// The length of an interval in seconds, equal to Knative's interval between decisions. Only the highest result of an
+/// interval counts.
+const INTERVAL: i64 = 2;
 
-/// The load of the last seconds, with one bucket per second. A second without a sample counts as 0 between two
-/// samples.
+/// The load of the last seconds, with one bucket per second. Between two samples, a second without a sample counts as 0.
 ///
 /// As in Knative, each change of a bucket updates the total, and reads do not add up the buckets. The order of these
-/// updates determines the last bits of an average, and after rounding up possibly a replica count.
+/// updates determines the last bits of an average, which can change a count that is rounded up.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     buckets: Vec<f64>,
@@ -29,18 +31,19 @@ struct Written {
 pub(crate) struct Average {
     /// The average load, rounded to six decimal places.
     pub(crate) value: f64,
-    /// The number of seconds that it covers. 0 if no sample is recent enough.
+    /// The number of seconds that the average covers. 0 if the window has no sample.
     pub(crate) seconds: u32,
 }
 
 impl Window {
     /// An empty window of `seconds`, at least 1.
     pub(crate) fn new(seconds: u32) -> Self {
-        Self { buckets: vec![0.0; to_length(seconds.max(1))], total: 0.0, written: None }
+        let length = usize::try_from(seconds.max(1)).unwrap_or(usize::MAX);
+        Self { buckets: vec![0.0; length], total: 0.0, written: None }
     }
 
-    /// Adds `value` to the bucket of `second`. Ignores a sample that is older than the last one by the window
-    /// or more.
+    /// Adds `value` to the bucket of `second`. Ignores a sample that is older than the last sample by at least the
+    /// length of the window.
     pub(crate) fn record(&mut self, second: i64, value: f64) {
         match self.written {
             Some(written) if second <= written.last => {
@@ -70,13 +73,13 @@ impl Window {
         self.total += value;
     }
 
-    /// Whether the window has no sample, or its last sample is older than the window.
+    /// Returns whether the window has no sample, or its last sample is older than the window.
     pub(crate) fn is_empty(&self, now: i64) -> bool {
         self.written.is_none_or(|written| now.saturating_sub(written.last) > self.length())
     }
 
-    /// The average at `now`. Covers the seconds from the first sample, or from the start of the window, to the
-    /// last sample.
+    /// Returns the average at `now`. It covers the seconds from the first sample, or from the start of the window, to
+    /// the last sample.
     pub(crate) fn average(&self, now: i64) -> Average {
         let none = Average { value: 0.0, seconds: 0 };
         let Some(Written { first, last }) = self.written else { return none };
@@ -103,6 +106,41 @@ fn bucket(buckets: &mut [f64], second: i64) -> Option<&mut f64> {
     buckets.get_mut(index)
 }
 
+/// The position of `second` in a ring of `length` buckets. `length` is not 0.
+fn ring_index(second: i64, length: usize) -> usize {
+    let length = i64::try_from(length).unwrap_or(i64::MAX);
+    usize::try_from(second.rem_euclid(length.max(1))).unwrap_or(0)
+}
+
+/// The results of the last intervals, without those that a later result has reached or exceeded.
+#[derive(Debug, Clone)]
+pub(crate) struct Delay {
+    /// The length of the delay in intervals.
+    length: i64,
+    /// Intervals and results. Intervals ascend, results descend.
+    highest: VecDeque<(i64, i32)>,
+}
+
+impl Delay {
+    /// A delay of `seconds`, at least 1, rounded up to whole intervals.
+    pub(crate) fn new(seconds: u32) -> Self {
+        Self { length: i64::from(seconds.div_ceil(2).max(1)), highest: VecDeque::new() }
+    }
+
+    /// Adds the result at `second`, and returns the highest result within the delay.
+    pub(crate) fn record(&mut self, second: i64, result: i32) -> i32 {
+        let interval = second.div_euclid(INTERVAL);
+        while self.highest.pop_back_if(|(_, earlier)| *earlier <= result).is_some() {}
+        while self.highest.pop_front_if(|(at, _)| interval.saturating_sub(*at) >= self.length).is_some() {}
+        // Not stored after a higher result of the same interval, or after a result of a later interval if the clock was
+        // set back.
+        if self.highest.back().is_none_or(|(at, _)| *at < interval) {
+            self.highest.push_back((interval, result));
+        }
+        self.highest.front().map_or(result, |(_, highest)| *highest)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,14 +161,14 @@ mod tests {
             (&[(10, 4.0)], 10, (4.0, 1)),
             // Samples of the same second add up.
             (&[(10, 4.0), (10, 2.0)], 10, (6.0, 1)),
-            // A second without a sample counts as 0 between two samples, and not at all after the last one.
+            // A second without a sample counts as 0 between two samples, and is not covered after the last sample.
             (&[(10, 4.0), (12, 2.0)], 12, (2.0, 3)),
             (&[(10, 4.0), (12, 2.0)], 14, (2.0, 3)),
             // Seconds leave the window even without new samples.
             (&[(10, 4.0), (12, 2.0)], 15, (1.0, 2)),
             (&[(10, 4.0), (12, 2.0)], 16, (2.0, 1)),
             (&[(10, 4.0), (12, 2.0)], 17, (0.0, 0)),
-            // A late sample within the window counts and moves the start. One that is too late is ignored.
+            // A late sample within the window moves the start. An older sample is ignored.
             (&[(12, 2.0), (10, 4.0)], 12, (2.0, 3)),
             (&[(12, 2.0), (8, 8.0)], 12, (2.0, 5)),
             (&[(12, 2.0), (7, 8.0)], 12, (2.0, 1)),
@@ -163,5 +201,22 @@ mod tests {
             window.record(second, 1.0);
             let _ = (window.average(i64::MIN), window.average(i64::MAX), window.is_empty(0));
         }
+    }
+
+    #[test]
+    fn highest_result_within_the_delay_wins() {
+        let mut delay = Delay::new(5);
+        let results: Vec<i32> = [(0, 4), (2, 3), (3, 5), (4, 1), (6, 1), (8, 1), (10, 2)]
+            .map(|(at, n)| delay.record(at, n))
+            .into();
+        assert_eq!(results, [4, 4, 5, 5, 5, 1, 2]);
+    }
+
+    #[test]
+    fn results_of_one_interval_count_as_the_highest() {
+        let mut delay = Delay::new(1);
+        assert_eq!(delay.record(4, 3), 3);
+        assert_eq!(delay.record(5, 2), 3);
+        assert_eq!(delay.record(6, 2), 2);
     }
 }

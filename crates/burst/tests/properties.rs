@@ -1,4 +1,4 @@
-//! Properties that hold for any load and any settings.
+//! Properties of decisions for any load and any settings.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -120,7 +120,7 @@ proptest! {
         let settings = Settings { scale_down_delay: delay, ..settings };
         let decisions: Vec<Explanation> = play(settings, &steps, 1.0).into_iter().flatten().collect();
         for (index, decision) in decisions.iter().enumerate() {
-            // An interval has two seconds, so a result counts for at least the delay minus one second.
+            // An interval has two seconds, so a result is kept for at least the delay minus one second.
             let recent = decisions.iter().take(index + 1);
             let recent = recent.filter(|earlier| decision.at - earlier.at < i64::from(delay) - 1);
             prop_assert!(recent.into_iter().all(|earlier| earlier.proposed <= decision.replicas), "{decision:?}");

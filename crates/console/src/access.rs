@@ -1,7 +1,7 @@
-//! Decides which requests the server accepts. Values in, values out.
+//! Decides which requests the server accepts.
 //!
 //! A web page of another origin can send requests to a loopback address, and can resolve its own hostname to that
-//! address. Such requests fail, because they name another host, carry another origin, or do not contain the token.
+//! address. The server refuses such requests: they have another host, another origin, or no token.
 
 use http::header::{CONTENT_LENGTH, HOST, HeaderName, ORIGIN, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, StatusCode};
@@ -36,7 +36,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The status of the response.
+    /// Returns the status of the response.
     pub fn status(self) -> StatusCode {
         match self {
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
@@ -46,7 +46,7 @@ impl Refusal {
         }
     }
 
-    /// The text of the response.
+    /// Returns the text of the response.
     pub fn text(self) -> &'static str {
         match self {
             Self::Method => "only GET is allowed\n",
@@ -61,7 +61,7 @@ impl Refusal {
 }
 
 impl Access {
-    /// Creates the address of a server on `port` with the token `random`, in hexadecimal digits.
+    /// Creates the address of a server on `port`. The token is `random` in hexadecimal digits.
     pub fn new(port: u16, random: [u8; 16]) -> Self {
         let token = format!("{:032x}", u128::from_be_bytes(random));
         Self { hosts: [format!("127.0.0.1:{port}"), format!("localhost:{port}")], token }
@@ -97,7 +97,7 @@ impl Access {
         }
         let rest = path.strip_prefix('/').unwrap_or(path);
         let (token, rest) = rest.split_once('/').ok_or(Refusal::Token)?;
-        // The duration of a comparison of digests reveals nothing about the token.
+        // The duration of a comparison of digests does not reveal how many characters of the token are correct.
         let hash = |text: &str| digest(&SHA256, text.as_bytes());
         if hash(token).as_ref() != hash(&self.token).as_ref() {
             return Err(Refusal::Token);
@@ -106,7 +106,7 @@ impl Access {
     }
 }
 
-/// The value of a header that occurs once.
+/// Returns the value of a header that occurs exactly once.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).into_iter();
     match (values.next(), values.next()) {

@@ -1,12 +1,10 @@
 //! The state of the controller: its replicas, the numbers of its metrics, the comparison of a dry run, and the
-//! handover of single HPAs. Values in, values out; an [`Inspect`] reads them.
+//! handover of single HPAs. An [`Inspect`] reads it.
 //!
-//! The pages come from a controller whose version may differ from the version of this program. Unknown fields are
-//! ignored, and missing fields are absent from the view.
+//! The controller's version may differ from the version of this program. Unknown fields of its pages are ignored, and
+//! missing fields have defaults.
 
 mod numbers;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::numbers::{Lateness, Numbers, Requests, SourceState, WatchState};
 
-/// Maximum number of namespaces, of differences, and of entries in each list and map of numbers.
+/// Maximum number of namespaces, of differences, and of entries in each list and map of [`Numbers`].
 const MAX_ENTRIES: usize = 200;
 
 /// Reads the state of the controller.
@@ -30,13 +28,13 @@ pub trait Inspect: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerState {
-    /// The Lease of the replicas.
+    /// The Lease of the leader election.
     pub lease: Option<LeaseState>,
     /// The pods of the controller, in order of their names.
     pub replicas: Vec<Replica>,
-    /// The pod or the process that the numbers come from.
+    /// The pod or the process whose numbers, comparison and handover are shown.
     pub from: Option<String>,
-    /// The numbers of its metrics.
+    /// The metrics of the process.
     pub numbers: Option<Numbers>,
     /// The comparison of a dry run with another controller.
     pub parity: Option<Parity>,
@@ -51,51 +49,51 @@ pub struct ControllerState {
 pub struct Missing {
     /// The part, such as `metrics`.
     pub part: &'static str,
-    /// The reason.
+    /// The error, as a sentence.
     pub reason: String,
     /// Advice to the user. Empty if the reason contains it.
     pub advice: String,
 }
 
-/// A Lease.
+/// The Lease of the leader election.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeaseState {
-    /// The namespace.
+    /// `metadata.namespace`.
     pub namespace: String,
-    /// The name.
+    /// `metadata.name`.
     pub name: String,
     /// The identity of the leader. Empty without a leader.
     pub holder: String,
-    /// The time at which the holder became the leader.
+    /// `spec.acquireTime`: the time at which the holder became the leader.
     pub acquired: Option<Timestamp>,
-    /// The time of the last renewal.
+    /// `spec.renewTime`.
     pub renewed: Option<Timestamp>,
-    /// The number of changes of the leader.
+    /// `spec.leaseTransitions`.
     pub transitions: Option<i32>,
-    /// The time after a renewal until another replica may become the leader, in seconds.
+    /// `spec.leaseDurationSeconds`.
     pub seconds: i32,
 }
 
 /// A pod of the controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Replica {
-    /// The name of the pod.
+    /// `metadata.name`.
     pub pod: String,
-    /// The node.
+    /// `spec.nodeName`.
     pub node: String,
     /// Whether the pod holds the Lease.
     pub leads: bool,
     /// Whether the pod is a dry run.
     pub shadow: bool,
-    /// The phase.
+    /// `status.phase`.
     pub phase: String,
-    /// Whether the pod is ready.
+    /// Whether the condition `Ready` is true.
     pub ready: bool,
-    /// The number of restarts of its containers.
+    /// The sum of the restarts of all containers.
     pub restarts: i32,
-    /// The start of the pod.
+    /// `status.startTime`.
     pub started: Option<Timestamp>,
-    /// The image of its first container.
+    /// The image of the first container.
     pub image: String,
 }
 
@@ -103,27 +101,27 @@ pub struct Replica {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Parity {
-    /// The start of the comparison.
+    /// The start of the dry run.
     pub since: Option<Timestamp>,
     /// The time of the last write of the other controller.
     pub last_sign: Option<Timestamp>,
     /// The number of compared HPAs.
     pub hpas: u64,
-    /// All changes by result.
+    /// The changes of all HPAs by result.
     pub total: Counts,
     /// The changes of each namespace by result.
     pub namespaces: BTreeMap<String, Counts>,
-    /// The last differences, the latest first.
+    /// The latest differences, newest first.
     pub differences: Vec<Difference>,
 }
 
-/// Changes by result.
+/// The number of changes by the result of their comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counts {
     /// Both controllers made the same change.
     pub same: u64,
-    /// They made different changes.
+    /// The two controllers made different changes.
     pub different: u64,
     /// Only the dry run would have made a change.
     pub only_ours: u64,
@@ -133,7 +131,7 @@ pub struct Counts {
     pub unknown: u64,
 }
 
-/// A difference between the two controllers.
+/// A change that differs between the dry run and the other controller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
@@ -145,11 +143,11 @@ pub struct Difference {
     pub name: String,
     /// `different`, `onlyOurs` or `onlyBuiltin`.
     pub result: String,
-    /// The count of the other controller. `None` if it made no change.
+    /// The count that the other controller set. `None` without a change.
     pub builtin: Option<i32>,
-    /// The count of the dry run. `None` if it made no change.
+    /// The count that the dry run decided. `None` without a change.
     pub ours: Option<i32>,
-    /// The decision of the dry run.
+    /// The decision of the dry run, in one sentence. Empty without a change.
     pub sentence: String,
 }
 
@@ -161,11 +159,11 @@ pub struct Handover {
     pub scope: String,
     /// The name of the instance.
     pub controller: Option<String>,
-    /// Whether the replica is the leader. Only the leader has states.
+    /// Whether the replica is the leader. Only the leader has states of HPAs.
     pub leads: Option<bool>,
-    /// The guard that refuses writes of the built-in controller.
+    /// The admission rule that refuses writes of the built-in controller.
     pub guard: Option<Guard>,
-    /// The HPAs of each namespace by state, and the last foreign write.
+    /// The HPAs in scope, by namespace.
     #[serde(skip_deserializing)]
     pub namespaces: BTreeMap<String, HandoverNamespace>,
 }
@@ -178,29 +176,29 @@ pub struct Guard {
     pub kind: String,
     /// `proven`, `broken` or `unknown`.
     pub state: String,
-    /// The reason, if the guard is broken.
+    /// The reason why the guard is broken. `None` in other states.
     pub reason: Option<String>,
-    /// The time of the proof.
+    /// The time of the last proof.
     pub since: Option<Timestamp>,
 }
 
-/// The HPAs in scope in a namespace.
+/// The HPAs of a namespace that are in scope.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HandoverNamespace {
     /// The number of HPAs by state.
     pub states: BTreeMap<String, u64>,
-    /// The last write of another controller.
+    /// The last write of another controller to an HPA of the namespace.
     pub last_foreign_write: Option<ForeignWrite>,
 }
 
-/// A write of another controller.
+/// A write of another controller to an HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ForeignWrite {
-    /// The field manager.
+    /// The field manager of the write.
     pub manager: String,
-    /// The time.
+    /// The time of the write.
     pub at: Option<Timestamp>,
 }
 
@@ -218,7 +216,7 @@ impl Parity {
     /// Reads the page `/parity`.
     ///
     /// # Errors
-    /// Returns an error if the text is not such a page.
+    /// Returns an error if the text is not JSON of this form.
     pub fn parse(page: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -289,7 +287,7 @@ impl Handover {
     /// Reads the page `/handover`.
     ///
     /// # Errors
-    /// Returns an error if the text is not such a page.
+    /// Returns an error if the text is not JSON of this form.
     pub fn parse(page: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Report {
@@ -318,5 +316,66 @@ impl Handover {
             }
         }
         Ok(view)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn handover_is_counted_by_namespace_with_the_last_foreign_write() {
+        let row = |namespace: &str, state: &str, at: Option<&str>| {
+            let write = at.map(|at| json!({"manager": "kcm", "at": at}));
+            json!({"namespace": namespace, "name": "x", "by": "hpa", "state": state, "lastForeignWrite": write, "new": 1})
+        };
+        let page = json!({
+            "scope": "labelled", "controller": "blue", "leads": true, "added": {},
+            "guard": {"kind": "webhook", "state": "proven", "since": "2030-01-01T00:00:00Z"},
+            "hpas": [
+                row("shop", "in_charge", Some("2030-01-01T00:00:02Z")),
+                row("shop", "in_charge", Some("2030-01-01T00:00:01Z")),
+                row("shop", "contested", None),
+                row("bank", "claiming", None),
+            ],
+        });
+        let view = Handover::parse(page.to_string().as_bytes()).unwrap();
+        assert_eq!((view.scope.as_str(), view.controller.as_deref()), ("labelled", Some("blue")));
+        assert_eq!(view.guard.unwrap().state, "proven");
+        let shop = &view.namespaces["shop"];
+        assert_eq!((shop.states["in_charge"], shop.states["contested"]), (2, 1));
+        let at = shop.last_foreign_write.as_ref().unwrap().at;
+        assert_eq!(at, Some("2030-01-01T00:00:02Z".parse().unwrap()));
+        assert_eq!(view.namespaces["bank"].states["claiming"], 1);
+        assert_eq!(Handover::parse(br#"{"scope":"all","hpas":[]}"#).unwrap().scope, "all");
+        assert!(Handover::parse(b"[]").is_err());
+    }
+
+    #[test]
+    fn parity_is_summed_by_namespace_and_keeps_differences() {
+        let page = json!({
+            "apiVersion": "concertina/v1", "kind": "ShadowReport", "since": "2030-01-01T00:00:00Z", "hpas": 3,
+            "hours": [
+                {"hour": "2030-01-01T00:00:00Z", "namespace": "shop", "name": "web", "counts": {"same": 3, "different": 1}},
+                {"hour": "2030-01-01T01:00:00Z", "namespace": "shop", "name": "web", "counts": {"same": 2, "onlyOurs": 1}},
+                {"hour": "2030-01-01T01:00:00Z", "namespace": "bank", "name": "", "counts": {"unknown": 1}},
+            ],
+            "changes": [
+                {"at": "2030-01-01T01:10:00Z", "namespace": "shop", "name": "web", "result": "different",
+                    "builtin": {"from": 2, "to": 4}, "ours": {"from": 2, "to": 5, "sentence": "cpu asks for 5"}},
+                {"at": "2030-01-01T01:00:00Z", "namespace": "shop", "name": "web", "result": "same"},
+            ],
+        });
+        let view = Parity::parse(page.to_string().as_bytes()).unwrap();
+        assert_eq!(view.total, Counts { same: 5, different: 1, only_ours: 1, only_builtin: 0, unknown: 1 });
+        assert_eq!(view.namespaces["shop"].same, 5);
+        let [difference] = &view.differences[..] else { panic!("{:?}", view.differences) };
+        assert_eq!((difference.builtin, difference.ours), (Some(4), Some(5)));
+        assert_eq!(difference.sentence, "cpu asks for 5");
+        assert!(Parity::parse(br#"{"kind":"Status"}"#).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The last decisions of a controller's record, for the rows of all HPAs.
 //!
-//! The record is read once per interval, and only while a page is open. After several consecutive failures, rows show
-//! the status of the HPA alone until a read succeeds.
+//! The record is read at intervals, and only while a page is open. After several consecutive failures, rows show only
+//! the status of the HPA until a read succeeds.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,7 +18,7 @@ use crate::store::Store;
 const INTERVAL: Duration = Duration::from_secs(15);
 /// The pause after a failed read.
 const AFTER_FAILURE: Duration = Duration::from_mins(1);
-/// Maximum number of consecutive failures after which rows keep the decisions of the last read.
+/// Maximum number of consecutive failed reads after which rows keep their decisions.
 const MAX_FAILURES: u32 = 2;
 /// The number of sync periods without a sync after which a decision is late.
 const LATE_AFTER: i32 = 3;
@@ -42,10 +42,10 @@ pub struct LastDecision {
 }
 
 impl LastDecision {
-    /// Creates the last decision from an entry of the record. `last` is the time of its last sync, and `now` is the
-    /// current time of the controller's clock.
+    /// Creates the last decision from an entry of the record. `first` and `last` are the times of the first and the last
+    /// sync with this decision, `now` is the current time of the controller's clock, and `period` is the sync period.
     pub fn new(sentence: &str, first: Timestamp, last: Timestamp, now: Timestamp, period: Duration) -> Self {
-        // The remaining time of a wait changes with each sync. The row shows how long the decision has held instead.
+        // A remaining time at the end of a sentence changes with each sync. The row shows the time since the first sync.
         let sentence = sentence.split_once(", for another ").map_or(sentence, |(lasting, _)| lasting);
         let period = SignedDuration::try_from(period).unwrap_or(SignedDuration::MAX);
         let is_late = now.duration_since(last) > period.saturating_mul(LATE_AFTER);
@@ -55,12 +55,12 @@ impl LastDecision {
 
 /// Reads the last decisions of a controller.
 pub trait Record: Debug + Send + Sync + 'static {
-    /// Returns the last decision of each HPA, or the reason why the record cannot be read. `None` means that records
-    /// are not read.
+    /// Returns the last decision of each HPA, or the reason why the record cannot be read. Returns `None` if no record
+    /// can ever be read.
     fn last_decisions(&self) -> BoxFuture<'static, Result<Option<Decisions>, String>>;
 }
 
-/// Reads the record at intervals. Returns if records are not read.
+/// Reads the record at intervals. Returns if no record can ever be read.
 pub(crate) async fn follow(store: Store, record: std::sync::Arc<dyn Record>) {
     let mut failures = 0;
     loop {
@@ -99,7 +99,11 @@ mod tests {
     fn decision_is_late_after_three_periods() {
         assert_eq!(decision("stays at 4", 100, 145).late_since, None);
         assert_eq!(decision("stays at 4", 100, 146).late_since, Some(Timestamp::from_second(100).unwrap()));
-        assert_eq!(decision("stays at 4", 100, 0).late_since, None, "a clock behind is not late");
+        assert_eq!(
+            decision("stays at 4", 100, 0).late_since,
+            None,
+            "a clock that is behind makes no decision late"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The counts and metric values of HPAs that the watch has delivered in the last hour. They are the recent past
-//! of an HPA if no record of decisions can be read.
+//! The counts and metric values of HPAs that the watch has delivered in the last hour. They replace the controller's
+//! record as input of simulations if the record cannot be read.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::Key;
 
-/// The number of metrics of an HPA whose values are kept.
+/// Maximum number of metrics of an HPA whose values are kept.
 pub const METRICS: usize = 4;
 /// The length of the history.
 const HISTORY: SignedDuration = SignedDuration::from_hours(1);
@@ -15,19 +15,19 @@ const HISTORY: SignedDuration = SignedDuration::from_hours(1);
 const MAX_OF_ONE: usize = 120;
 /// Minimum number of observations to keep for each HPA, regardless of the number of HPAs.
 const MIN_OF_ONE: usize = 8;
-/// Maximum number of observations of all HPAs together, unless each has [`MIN_OF_ONE`].
+/// Maximum number of observations of all HPAs together, as long as each HPA can keep [`MIN_OF_ONE`].
 const MAX_OF_ALL: usize = 250_000;
 
-/// The status of an HPA at a time. It holds until the next observation.
+/// The status of an HPA at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
-    /// The time.
+    /// The time at which the watch delivered the status.
     pub at: Timestamp,
     /// `status.currentReplicas`.
     pub current: i32,
     /// `status.desiredReplicas`.
     pub desired: i32,
-    /// The values of the first metrics of the spec: percent, or units. `None` if the status has no value.
+    /// The values of the first metrics of the spec, in percent for utilizations. `None` if the status has no value.
     pub values: [Option<f64>; METRICS],
 }
 
@@ -47,7 +47,7 @@ impl Observations {
             None => self.by_key.entry(key.clone()).or_default(),
         };
         let start = observation.at.checked_sub(HISTORY).unwrap_or(Timestamp::MIN);
-        // The last observation before the hour was the state at its start.
+        // The last observation before the hour is kept, because it is the state at the start of the hour.
         let old = points.iter().take_while(|other| other.at < start).count().saturating_sub(1);
         points.drain(..old);
         let spacing = HISTORY.as_secs() / i64::try_from(most).unwrap_or(i64::MAX) + 1;
@@ -67,12 +67,11 @@ impl Observations {
         points.drain(..surplus);
     }
 
-    /// Drops the observations of an HPA.
     pub(crate) fn remove(&mut self, key: &Key) {
         self.by_key.remove(key);
     }
 
-    /// The observations of an HPA, oldest first.
+    /// Returns the observations of an HPA, oldest first.
     pub(crate) fn of(&self, key: &Key) -> Vec<Observation> {
         self.by_key.get(key).cloned().unwrap_or_default()
     }

@@ -7,8 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::watch::Informer;
 use futures::StreamExt as _;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Either, Full, StreamBody};
 use hyper::body::Frame;
@@ -17,14 +20,45 @@ use tokio::time::timeout;
 
 use crate::controller::Inspect;
 use crate::store::Store;
-use crate::visibility::Review;
-use crate::{Explain, assets, headers, stream};
+use crate::{Explain, Review, stream};
 
 /// Time limit of an explanation, and of the state of the controller.
 const READ_WITHIN: Duration = Duration::from_secs(30);
+/// The content security policy: only scripts and styles of the server itself. `data:` permits the empty icon.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+const ASSETS: [Asset; 12] = [
+    Asset { path: "", kind: HTML, body: include_str!("../assets/index.html") },
+    Asset { path: "console.css", kind: CSS, body: include_str!("../assets/console.css") },
+    Asset { path: "controller.css", kind: CSS, body: include_str!("../assets/controller.css") },
+    Asset { path: "main.js", kind: SCRIPT, body: include_str!("../assets/main.js") },
+    Asset { path: "view.js", kind: SCRIPT, body: include_str!("../assets/view.js") },
+    Asset { path: "list.js", kind: SCRIPT, body: include_str!("../assets/list.js") },
+    Asset { path: "one.js", kind: SCRIPT, body: include_str!("../assets/one.js") },
+    Asset { path: "controller.js", kind: SCRIPT, body: include_str!("../assets/controller.js") },
+    Asset { path: "events.js", kind: SCRIPT, body: include_str!("../assets/events.js") },
+    Asset { path: "timeline.js", kind: SCRIPT, body: include_str!("../assets/timeline.js") },
+    Asset { path: "whatif.js", kind: SCRIPT, body: include_str!("../assets/whatif.js") },
+    Asset { path: "dom.js", kind: SCRIPT, body: include_str!("../assets/dom.js") },
+];
 
 /// The body of a response: a complete body, or the endless stream of events.
 pub type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
+
+/// A file of the page, compiled into the program.
+#[derive(Debug, Clone, Copy)]
+struct Asset {
+    /// The path after the token. Empty for the page itself.
+    path: &'static str,
+    /// The header `Content-Type`.
+    kind: &'static str,
+    body: &'static str,
+}
 
 /// The pages of one cluster. Clones share their state.
 #[derive(Debug, Clone)]
@@ -43,29 +77,29 @@ struct Shared {
 /// The resource at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// A file of the program, which is the same for all clusters.
+    /// A file of the page.
     File,
-    /// The events with rows and changes.
+    /// The server-sent events with the rows and their changes.
     Stream,
     /// The explanation of an HPA.
     Hpa {
-        /// The namespace.
+        /// `metadata.namespace`, decoded.
         namespace: String,
-        /// The name.
+        /// `metadata.name`, decoded.
         name: String,
     },
     /// The state of the controller.
     Controller,
     /// A name that is not UTF-8.
     Invalid,
-    /// The path names no page.
+    /// A path without a page.
     Nothing,
 }
 
 impl Route {
-    /// Reads a path after the address of the console, without its leading slash.
+    /// Returns the resource at `path`, relative to the address of the console and without a leading slash.
     pub fn parse(path: &str) -> Self {
-        if path == "figure.css" || assets::find(path).is_some() {
+        if path == "figure.css" || asset(path).is_some() {
             return Self::File;
         }
         match path.split('/').collect::<Vec<_>>()[..] {
@@ -81,7 +115,7 @@ impl Route {
 }
 
 impl Pages {
-    /// Creates the pages for the HPAs of a store. `watches` fill the store.
+    /// Creates the pages for the HPAs of `store`, which `watches` fill.
     pub fn new(
         store: Store,
         watches: Informer,
@@ -96,8 +130,8 @@ impl Pages {
         &self.shared.store
     }
 
-    /// Responds to a GET of a path. `review` limits the rows of a stream. The caller has authorized the client
-    /// for the [`Route`].
+    /// Responds to a GET of `path`, which is as in [`Route::parse`]. `review` limits the rows of a stream. The caller has
+    /// authorized the client for the [`Route`].
     pub async fn respond(&self, path: &str, review: Option<Arc<dyn Review>>) -> Response<Body> {
         let mut response = match Route::parse(path) {
             Route::File => self.file(path),
@@ -107,12 +141,12 @@ impl Pages {
             Route::Invalid => text(StatusCode::BAD_REQUEST, "the name is not UTF-8\n"),
             Route::Nothing => text(StatusCode::NOT_FOUND, "no such page\n"),
         };
-        headers::protect(response.headers_mut());
+        protect(response.headers_mut());
         response
     }
 
     fn file(&self, path: &str) -> Response<Body> {
-        match assets::find(path) {
+        match asset(path) {
             Some(asset) => answer(StatusCode::OK, asset.kind, asset.body),
             None => answer(StatusCode::OK, "text/css; charset=utf-8", self.shared.explain.style()),
         }
@@ -152,11 +186,30 @@ impl Pages {
     }
 }
 
-/// A refusal as text, with the headers of every response.
+/// Returns the response to a refused request. `message` is its body.
 pub fn refusal(status: StatusCode, message: impl Into<Bytes>) -> Response<Body> {
     let mut response = text(status, message);
-    headers::protect(response.headers_mut());
+    protect(response.headers_mut());
     response
+}
+
+/// Adds the headers that prevent other origins from using the page, and keep its token out of caches and referrers.
+pub(crate) fn protect(headers: &mut HeaderMap) {
+    let fixed: [(HeaderName, &'static str); 6] = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (CACHE_CONTROL, "no-store"),
+        (REFERRER_POLICY, "no-referrer"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+fn asset(path: &str) -> Option<Asset> {
+    ASSETS.into_iter().find(|asset| asset.path == path)
 }
 
 pub(crate) fn decoded(segment: &str) -> Option<String> {
@@ -180,7 +233,7 @@ fn typed(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use super::Route;
+    use super::{ASSETS, Route};
 
     #[test]
     fn paths_have_routes() {
@@ -199,6 +252,27 @@ mod tests {
             ("stream/", Route::Nothing),
         ] {
             assert_eq!(Route::parse(path), route, "{path}");
+        }
+    }
+
+    #[test]
+    fn page_is_small_and_has_no_inline_code() {
+        let size: usize = ASSETS.iter().map(|asset| asset.body.len()).sum();
+        assert!(size <= 300 << 10, "{size} bytes");
+        for asset in ASSETS {
+            for forbidden in [
+                "innerHTML",
+                "outerHTML",
+                "insertAdjacentHTML",
+                "document.write",
+                "style=",
+                "http://",
+                "https://",
+            ] {
+                let is_namespace = |at: usize| asset.body[at..].starts_with("http://www.w3.org/2000/svg");
+                let found = asset.body.match_indices(forbidden).any(|(at, _)| !is_namespace(at));
+                assert!(!found, "{}: {forbidden}", asset.path);
+            }
         }
     }
 }

@@ -1,13 +1,13 @@
-//! The row of one HPA: values in, values out.
+//! The row of one HPA, computed from the object and the last decision.
 
 use std::collections::BTreeMap;
 
 use autoscaling::condition::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
-use autoscaling::explanation::{Measure, Subject, amount};
+use autoscaling::explanation::{Measure, amount};
 use autoscaling::flapping::{FLAPPING, direction_changes};
 use autoscaling::quantity::Quantity;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
-use autoscaling::status::{Condition, MetricStatus, MetricValueStatus};
+use autoscaling::status::{Condition, MetricStatus};
 use cluster::decode::HpaObject;
 use jiff::{SignedDuration, Timestamp};
 use policies::steps::{CONDITION, StepReason};
@@ -35,7 +35,7 @@ pub enum State {
     Maximum,
     /// The count changes direction repeatedly.
     Flapping,
-    /// The controller has not decided for several sync periods.
+    /// The controller has made no decision for several sync periods.
     Late,
     /// Two controllers write the status.
     Contested,
@@ -47,16 +47,16 @@ pub enum State {
     Paused,
     /// No controller has decided yet.
     Undecided,
-    /// None of these.
+    /// No other state applies.
     Fine,
 }
 
 /// A count at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// The time.
+    /// The time of the change to this count.
     pub at: Timestamp,
-    /// The number of replicas.
+    /// `status.desiredReplicas`.
     pub replicas: i32,
 }
 
@@ -86,41 +86,41 @@ pub struct Row {
     pub labels: BTreeMap<String, String>,
     /// The target, such as `Deployment/web`.
     pub target: String,
-    /// The lower bound.
+    /// `spec.minReplicas`, or 1.
     pub min: i32,
-    /// The upper bound.
+    /// `spec.maxReplicas`.
     pub max: i32,
-    /// The count at the last sync.
+    /// `status.currentReplicas`.
     pub current: i32,
-    /// The last decided count.
+    /// `status.desiredReplicas`.
     pub desired: i32,
-    /// The metrics, in the order of the spec.
+    /// The first metrics, in the order of the spec.
     pub metrics: Vec<Metric>,
-    /// The state.
+    /// The most severe state that applies.
     pub state: State,
     /// The reason for the state, in one sentence.
     pub reason: String,
-    /// The time since which the reason holds, if the object states it.
+    /// The start of the state. `None` if the object does not contain it.
     pub since: Option<Timestamp>,
-    /// The time of the last change of the count.
+    /// `status.lastScaleTime`.
     pub scaled: Option<Timestamp>,
     /// The effect of the scaling policy, in one sentence. `None` without an effect.
     pub policy: Option<String>,
-    /// The last decision of the controller's record, in one sentence.
+    /// The last decision of the controller's record, in one sentence. `None` without a record.
     pub decision: Option<String>,
-    /// The time of the first sync with this decision.
+    /// The time of the first sync with the last decision.
     pub decided: Option<Timestamp>,
-    /// The field managers that write the status, the last writer first.
+    /// At most four field managers that write the status, the last writer first.
     pub writers: Vec<String>,
-    /// The counts since the start of the watch, at most an hour, oldest first. Each entry is a change.
+    /// The changes of the count since the start of the watch, at most in the last hour, oldest first.
     pub history: Vec<Count>,
-    /// The diagnosis from the HPA alone, kept while a late decision replaces it.
+    /// The diagnosis from the object, kept while a late decision replaces it.
     #[serde(skip)]
     own: Option<Diagnosis>,
 }
 
 impl Row {
-    /// Computes the row of an object. `history` contains its counts of the last hour, oldest first.
+    /// Computes the row of an object without a decision. `history` contains its counts of the last hour, oldest first.
     pub fn new(hpa: &HpaObject, history: Vec<Count>) -> Self {
         let (spec, status) = (&hpa.spec, &hpa.status);
         let mut writers = hpa.status_writers.clone();
@@ -194,12 +194,11 @@ fn labels(hpa: &HpaObject) -> BTreeMap<String, String> {
     labels.map(|(key, value)| (cut(&key), cut(&value))).collect()
 }
 
-/// The condition of a scaling policy with an effect.
+/// Returns the condition of a scaling policy that has an effect.
 fn policy(conditions: &[Condition]) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.kind == CONDITION && condition.status == "True")
 }
 
-/// A state with its reason.
 #[derive(Debug, Clone, PartialEq)]
 struct Diagnosis {
     state: State,
@@ -255,7 +254,7 @@ fn diagnose(
     }
     let is_window = |able: &&Condition| matches!(&*able.reason, "ScaleUpStabilized" | "ScaleDownStabilized");
     if let Some(able) = able.filter(is_window) {
-        // The condition is also true for other reasons, so its transition time is not the start of this reason.
+        // The condition is also true with other reasons, so its transition time is not the start of this state.
         return Diagnosis { since: None, ..of(State::Held, able) };
     }
     match (limited, active, able) {
@@ -272,34 +271,26 @@ fn diagnose(
 
 fn metric(source: &MetricSource, status: Option<&MetricStatus>) -> Metric {
     let subject = source.subject();
-    let target = target(source);
-    let value = target.and_then(|target| value(target, current(source, status?)?));
+    let (target, value) = (target(source), value(source, status));
     let shown = |measure| cut(&amount(measure, &subject));
     Metric {
         name: cut(&subject.to_string()),
         value: value.map(shown),
-        target: target.map(|target| shown_target(target, &subject)),
+        target: target.map(shown),
         ratio: value.zip(target).and_then(|(value, target)| ratio(value, target)),
     }
 }
 
-/// The values of the first metrics: percent, or units. `None` if the status has no value.
+/// Returns the values of the first metrics, in percent for utilizations. `None` if the status has no value.
 pub(crate) fn values(hpa: &HpaObject) -> [Option<f64>; METRICS] {
     let mut values = [None; METRICS];
-    for (index, (value, source)) in values.iter_mut().zip(hpa.spec.metrics.iter()).enumerate() {
-        let measured = target(source)
-            .zip(hpa.status.current_metrics.get(index))
-            .and_then(|(target, status)| self::value(target, current(source, status)?));
-        *value = measured.map(|measure| match measure {
+    for (index, (slot, source)) in values.iter_mut().zip(hpa.spec.metrics.iter()).enumerate() {
+        *slot = value(source, hpa.status.current_metrics.get(index)).map(|measure| match measure {
             Measure::Percent(percent) => f64::from(percent),
             Measure::Milli(milli) | Measure::MilliPerPod(milli) => milli as f64 / 1_000.0,
         });
     }
     values
-}
-
-fn shown_target(target: Measure, subject: &Subject) -> String {
-    cut(&amount(target, subject))
 }
 
 fn target(source: &MetricSource) -> Option<Measure> {
@@ -319,23 +310,18 @@ fn target(source: &MetricSource) -> Option<Measure> {
     })
 }
 
-/// The value in the status, if its kind matches the source. A failed metric has no value.
-fn current<'a>(source: &MetricSource, status: &'a MetricStatus) -> Option<&'a MetricValueStatus> {
-    match source {
-        MetricSource::Resource { .. } => status.resource.as_ref().map(|status| &status.current),
-        MetricSource::ContainerResource { .. } => {
-            status.container_resource.as_ref().map(|status| &status.current)
-        }
-        MetricSource::Pods { .. } => status.pods.as_ref().map(|status| &status.current),
-        MetricSource::Object { .. } => status.object.as_ref().map(|status| &status.current),
-        MetricSource::External { .. } => status.external.as_ref().map(|status| &status.current),
-        MetricSource::Invalid(_) => None,
-    }
-}
-
-/// The value in the form of the target.
-fn value(target: Measure, current: &MetricValueStatus) -> Option<Measure> {
-    match target {
+/// Returns the value in the status, in the form of the target. A failed metric has no value.
+fn value(source: &MetricSource, status: Option<&MetricStatus>) -> Option<Measure> {
+    let status = status?;
+    let current = match source {
+        MetricSource::Resource { .. } => &status.resource.as_ref()?.current,
+        MetricSource::ContainerResource { .. } => &status.container_resource.as_ref()?.current,
+        MetricSource::Pods { .. } => &status.pods.as_ref()?.current,
+        MetricSource::Object { .. } => &status.object.as_ref()?.current,
+        MetricSource::External { .. } => &status.external.as_ref()?.current,
+        MetricSource::Invalid(_) => return None,
+    };
+    match target(source)? {
         Measure::Percent(_) => current.average_utilization.map(Measure::Percent),
         Measure::Milli(_) => current.value.map(Quantity::milli_value).map(Measure::Milli),
         Measure::MilliPerPod(_) => current.average_value.map(Quantity::milli_value).map(Measure::MilliPerPod),

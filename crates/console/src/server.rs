@@ -26,9 +26,8 @@ use crate::access::Access;
 use crate::controller::Inspect;
 use crate::decisions::{self, Record};
 use crate::pages::{Body, Pages, refusal};
-use crate::simulation::Simulations;
 use crate::store::Store;
-use crate::whatif::WhatIf;
+use crate::whatif::{Simulations, WhatIf};
 
 /// Maximum number of connections. A browser opens at most six.
 const MAX_CONNECTIONS: usize = 64;
@@ -36,11 +35,10 @@ const MAX_CONNECTIONS: usize = 64;
 const MAX_HEADERS: usize = 16 << 10;
 /// Time limit for the headers of a request, and for an idle connection.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
-/// Pause after a failed accept. While the process has no free file descriptors, another accept would fail at
-/// once.
+/// The pause after a failed accept. While the process has no free file descriptors, an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// The interfaces that the caller implements for a console.
+/// The traits that the caller implements for a console.
 #[derive(Debug, Clone)]
 pub struct Providers {
     /// Explains an HPA.
@@ -67,8 +65,8 @@ struct Shared {
 }
 
 impl Console {
-    /// Creates the console of a cluster, and the watch that fills it. `watching` is a client without a token
-    /// bucket, and `namespace` limits the watch. The watch runs until the returned future is dropped.
+    /// Creates the console of a cluster. The returned future runs the watch that fills `store` until it is dropped.
+    /// `watching` is a client without a token bucket. `namespace` limits the watch.
     pub fn new(
         access: Access,
         store: &Store,
@@ -78,7 +76,7 @@ impl Console {
     ) -> (Self, BoxFuture<'static, ()>) {
         let options = WatchOptions {
             namespace: namespace.map(Into::into),
-            // Short, because a user waits for the view.
+            // Short, because a user waits for the rows.
             longest_wait: Duration::from_secs(3),
             jitter: Jitter::seeded(0),
             ..WatchOptions::default()
@@ -94,7 +92,7 @@ impl Console {
         (Self { shared: Arc::new(shared) }, work.boxed())
     }
 
-    /// Serves the page until `stop`. Then closes open connections at once, because the page reconnects.
+    /// Serves the page until `stop`, and then closes all connections at once.
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) {
         let tasks = TaskTracker::new();
         let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -106,7 +104,7 @@ impl Console {
             };
             match accepted {
                 Ok((stream, client)) => {
-                    // A connection above the limit is closed. Browsers retry.
+                    // A connection above the limit is closed at once. Browsers retry.
                     let Ok(permit) = Arc::clone(&free).try_acquire_owned() else { continue };
                     let connection = self.clone().connection(stream, client);
                     let stop = stop.clone();

@@ -22,7 +22,7 @@ const MAX_CHANGES: usize = 20_000;
 const MAX_COUNTS: usize = 120;
 /// The length of the history of counts.
 const HISTORY: SignedDuration = SignedDuration::from_hours(1);
-/// The interval between two checks whether a client reads.
+/// The interval between two checks for a client.
 const WATCHED: Duration = Duration::from_millis(500);
 
 /// The rows of all HPAs. Clones share them.
@@ -37,21 +37,21 @@ pub struct Store {
 struct Inner {
     rows: BTreeMap<Key, Arc<Row>>,
     version: u64,
-    /// The changed keys, each with the version of the change, oldest first.
+    /// The keys of changed HPAs, each with the version of the change, oldest first.
     changes: VecDeque<(u64, Key)>,
     observations: Observations,
     /// The last decisions of a controller's record.
     decisions: BTreeMap<Key, LastDecision>,
-    /// The keys of a list in progress.
+    /// The keys of the list in progress. At its end, all other rows are removed.
     listed: Option<BTreeSet<Key>>,
 }
 
 /// The changes since a version.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
-    /// The version of the store.
+    /// The version of the store after these changes.
     pub version: u64,
-    /// Whether `rows` are all rows, which replace the rows of the client.
+    /// Whether `rows` are all rows of the store, which then replace those of the client.
     pub all: bool,
     /// Changed and added rows, in order of namespace and name.
     pub rows: Vec<Arc<Row>>,
@@ -60,7 +60,7 @@ pub struct Changes {
 }
 
 impl Store {
-    /// Creates an empty store. The counts have the times of `clock`.
+    /// Creates an empty store. Its counts and observations have times of `clock`.
     pub fn new(clock: SharedClock) -> Self {
         Self { inner: Arc::default(), version: Arc::new(watch::Sender::new(0)), clock }
     }
@@ -96,13 +96,6 @@ impl Store {
         }
     }
 
-    /// Returns the recent counts of an HPA, oldest first.
-    pub fn history(&self, namespace: &str, name: &str) -> Vec<Count> {
-        let inner = self.inner.lock();
-        let row = inner.rows.get(&(namespace.to_owned(), name.to_owned()));
-        row.map(|row| row.history.clone()).unwrap_or_default()
-    }
-
     /// Returns the namespaces that have HPAs.
     pub fn namespaces(&self) -> BTreeSet<String> {
         let mut namespaces = BTreeSet::new();
@@ -127,24 +120,22 @@ impl Store {
 
     /// Returns an HPA with its counts and observations of the last hour.
     pub(crate) fn subject(&self, namespace: String, name: String) -> Subject {
-        let history = self.history(&namespace, &name);
-        let observations = self.observations(&namespace, &name);
+        let key = (namespace, name);
+        let inner = self.inner.lock();
+        let history = inner.rows.get(&key).map(|row| row.history.clone()).unwrap_or_default();
+        let observations = inner.observations.of(&key);
+        let (namespace, name) = key;
         Subject { namespace, name, history, observations }
     }
 
-    /// Returns the observations of an HPA in the last hour, oldest first.
-    pub fn observations(&self, namespace: &str, name: &str) -> Vec<Observation> {
-        self.inner.lock().observations.of(&(namespace.to_owned(), name.to_owned()))
-    }
-
-    /// Waits until a client reads the rows.
+    /// Waits until a client has subscribed to the store.
     pub(crate) async fn watched(&self) {
         while self.version.receiver_count() == 0 {
             tokio::time::sleep(WATCHED).await;
         }
     }
 
-    /// Replaces the last decisions, and changes the rows whose decision differs.
+    /// Replaces the last decisions of all HPAs, and updates the rows whose decision has changed.
     pub(crate) fn decided(&self, Decisions { by_key }: Decisions) {
         self.change(|inner| {
             let old = std::mem::replace(&mut inner.decisions, by_key);
@@ -187,12 +178,11 @@ impl Inner {
         let previous = self.rows.get(&key);
         let history = previous.map(|row| row.history.as_slice()).unwrap_or_default();
         // An HPA without a condition has no count yet.
-        if !hpa.status.conditions.is_empty() {
-            let (current, desired) = (hpa.status.current_replicas, hpa.status.desired_replicas);
-            let values = row::values(hpa);
+        let count = (!hpa.status.conditions.is_empty()).then_some(hpa.status.desired_replicas);
+        if let Some(desired) = count {
+            let (current, values) = (hpa.status.current_replicas, row::values(hpa));
             self.observations.note(&key, Observation { at: now, current, desired, values });
         }
-        let count = (!hpa.status.conditions.is_empty()).then_some(hpa.status.desired_replicas);
         let row = Row::new(hpa, extended(history, count, now)).with_decision(self.decisions.get(&key));
         if previous.is_some_and(|previous| **previous == row) {
             return;
@@ -209,14 +199,14 @@ impl Inner {
     }
 }
 
-/// Adds a count to a history if it differs from the last count. Drops counts older than an hour, except the newest of
-/// them, which was in force at the start of the hour.
+/// Returns `history` with `replicas` added if it differs from the last count. Of the counts before the last hour, only
+/// the newest is kept, because it was in force at the start of the hour.
 fn extended(history: &[Count], replicas: Option<i32>, now: Timestamp) -> Vec<Count> {
     let start = now.checked_sub(HISTORY).unwrap_or(Timestamp::MIN);
     let old = history.iter().take_while(|count| count.at < start).count().saturating_sub(1);
     let mut counts: Vec<Count> = history.iter().skip(old).copied().collect();
-    if let Some(replicas) =
-        replicas.filter(|replicas| counts.last().is_none_or(|last| last.replicas != *replicas))
+    if let Some(replicas) = replicas
+        && counts.last().is_none_or(|last| last.replicas != replicas)
     {
         counts.push(Count { at: now, replicas });
     }

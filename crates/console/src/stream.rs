@@ -1,7 +1,7 @@
 //! The server-sent events of one client: rows and their changes, and the state of the watch.
 //!
-//! Changes are coalesced. A slow client receives fewer, larger events, because the next event is computed only when
-//! the previous one has been sent. A client with access to some namespaces receives only their rows. Its access is
+//! Changes are coalesced. A slow client receives fewer and larger events, because an event is computed only after the
+//! previous event has been sent. A client with access to some namespaces receives only their rows. Its access is
 //! reviewed while the stream is open.
 
 use std::collections::VecDeque;
@@ -15,16 +15,16 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::Key;
 use crate::row::Row;
 use crate::store::Store;
-use crate::visibility::{Review, Visible};
+use crate::{Key, Review, Visible};
 
-/// The wait after a change. Further changes within this time are part of the same event.
+/// The delay of an event after a change. Further changes within this time are part of the same event.
 const COALESCE: Duration = Duration::from_millis(100);
 /// The interval between two checks of the watch's state.
 const CHECK: Duration = Duration::from_secs(1);
-/// Maximum number of checks without a status event. The event also shows the client that the server runs.
+/// The number of checks after which a status event is sent even if the status is unchanged. It shows the client that
+/// the server runs.
 const SILENT_CHECKS: u32 = 5;
 /// The interval between two reviews of a client's access.
 const REVIEW: Duration = Duration::from_secs(30);
@@ -45,12 +45,12 @@ struct RowsEvent<'a> {
 struct Status {
     /// Whether the list has been complete at least once.
     synced: bool,
-    /// The current error.
+    /// The error of the watch. `None` while the watch is current.
     error: Option<String>,
-    /// The number of namespaces that the client may see. Absent if it may see all.
+    /// The number of namespaces that the client may see. Absent if the client may see all.
     #[serde(skip_serializing_if = "Option::is_none")]
     namespaces: Option<usize>,
-    /// The number of namespaces that were not reviewed, because they are too many.
+    /// The number of namespaces beyond the maximum, which were not reviewed.
     #[serde(skip_serializing_if = "is_zero")]
     unreviewed: usize,
 }
@@ -60,8 +60,8 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Rows that are not yet sent. Each batch is encoded just before it is sent, so a slow client needs the memory of one
-/// event only.
+/// Rows that are not yet sent. Each batch is encoded just before it is sent, so a slow client needs memory for only one
+/// encoded event.
 struct Unsent {
     all: bool,
     rows: VecDeque<Arc<Row>>,
@@ -83,7 +83,7 @@ struct Client {
     review: Option<Arc<dyn Review>>,
     visible: Visible,
     versions: watch::Receiver<u64>,
-    /// The version that the client has.
+    /// The version of the store that was last sent to the client.
     version: Option<u64>,
     checks: Interval,
     reviews: Interval,
@@ -94,8 +94,7 @@ struct Client {
     unsent: Option<Unsent>,
 }
 
-/// Returns the events for a new client. Without `review`, the client may see all HPAs, and the stream does not
-/// end.
+/// Returns the events for a new client. Without `review`, the client may see all HPAs, and the stream never ends.
 pub(crate) fn events(
     store: &Store,
     watches: &Informer,
@@ -151,7 +150,7 @@ impl Client {
                 }
                 _ = self.checks.tick() => self.check(),
                 changed = self.versions.changed() => {
-                    // Never fails: the store holds the sender, and this client holds the store.
+                    // Never fails, because the client's store owns the sender.
                     if changed.is_ok() {
                         tokio::time::sleep(COALESCE).await;
                         self.read();
@@ -161,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Reviews the client's access. After a change, the client receives all rows. `None` ends the stream.
+    /// Reviews the client's access. If it has changed, the client receives all rows again. `None` ends the stream.
     async fn review(&mut self) -> Option<()> {
         let Some(review) = &self.review else { return Some(()) };
         let visible = review.review(self.store.namespaces()).await?;
@@ -183,7 +182,7 @@ impl Client {
         self.unsent = Some(Unsent { all: changes.all, rows, removed });
     }
 
-    /// Queues the next batch of unsent rows. An event without content is not sent.
+    /// Queues the next batch of unsent rows, unless the event would be empty.
     fn send_rows(&mut self) {
         let Some(mut unsent) = self.unsent.take() else { return };
         let count = unsent.rows.len().min(ROWS);
@@ -197,7 +196,7 @@ impl Client {
         }
     }
 
-    /// Queues the state of the watch, if it has changed or was not sent for a while.
+    /// Queues the state of the watch if it has changed, or was not sent in the last [`SILENT_CHECKS`] checks.
     fn check(&mut self) {
         let watch = self.watches.status();
         // The informer keeps an error until the next event, even if the watch is open again.
@@ -242,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    /// The answers to reviews, in order.
+    /// The results of successive reviews.
     #[derive(Debug)]
     struct Answers(Mutex<VecDeque<Option<Visible>>>);
 
@@ -286,7 +285,7 @@ mod tests {
         let mut events = std::pin::pin!(events);
         let first = next_rows(&mut events).await;
         assert_eq!((&first["all"], &first["rows"][0]["namespace"]), (&json!(true), &json!("shop")));
-        // A change of an HPA that the client may not see causes no event.
+        // No event is sent for a change of an HPA that the client may not see.
         put(&store, "bank", "web", 2);
         put(&store, "shop", "web", 2);
         let change = next_rows(&mut events).await;

@@ -1,4 +1,4 @@
-//! The numbers of a controller, from its page of metrics.
+//! The numbers of a controller, from its page `/metrics`.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::MAX_ENTRIES;
 
-/// The limits of a page. Its size is large, because the page has a line for each HPA.
+/// The limits of a page. The size is large, because the page has a line for each HPA.
 const LIMITS: Limits = Limits { bytes: 32 << 20, line: 64 << 10, labels: 64, series: 1 };
-/// The objective of lateness, in seconds.
+/// Maximum lateness of a sync that is in time, in seconds.
 const IN_TIME: f64 = 1.0;
-/// The share of syncs below [`Lateness::p99`].
+/// The share of syncs at or below [`Lateness::p99`].
 const MOST: f64 = 0.99;
 
 /// The numbers since the start of the process. A number that the page does not have is `None`.
@@ -22,25 +22,25 @@ pub struct Numbers {
     pub version: Option<String>,
     /// The start of the process, in seconds since the Unix epoch.
     pub started: Option<f64>,
-    /// Resident memory.
+    /// The resident memory, in bytes.
     pub memory_bytes: Option<f64>,
-    /// CPU time.
+    /// The CPU time, in seconds.
     pub cpu_seconds: Option<f64>,
     /// The number of HPAs.
     pub hpas: Option<f64>,
-    /// Syncs by their error: `none`, `spec`, `internal`.
+    /// The number of syncs by error: `none`, `spec` or `internal`.
     pub syncs: BTreeMap<String, f64>,
-    /// Failed syncs by the reason in the condition.
+    /// The number of failed syncs by the reason in the condition.
     pub failures: BTreeMap<String, f64>,
     /// The delay of syncs.
     pub lateness: Option<Lateness>,
-    /// HPAs that are due and wait for a worker.
+    /// The number of HPAs that are due and wait for a worker.
     pub queue_depth: Option<f64>,
-    /// The duration of the oldest sync in flight.
+    /// The duration of the oldest sync in flight, in seconds.
     pub longest_sync_seconds: Option<f64>,
-    /// Requests by verb and resource.
+    /// The requests to the API server, by resource and verb.
     pub requests: Vec<Requests>,
-    /// Whether the breaker of each metrics API is open, by API.
+    /// Whether the circuit breaker of a metrics API is open, by API group.
     pub breakers: BTreeMap<String, bool>,
     /// The sources of metrics, by name.
     pub sources: BTreeMap<String, SourceState>,
@@ -48,15 +48,15 @@ pub struct Numbers {
     pub watches: BTreeMap<String, WatchState>,
     /// Whether the process is the leader, by Lease.
     pub leads: BTreeMap<String, bool>,
-    /// The reaction to another controller.
+    /// The state of the reaction to another HPA controller, such as `holding`.
     pub takeover: Option<String>,
-    /// Writes of another controller.
+    /// The number of writes of another controller.
     pub foreign_writes: Option<f64>,
-    /// HPAs in scope by state.
+    /// The number of HPAs in scope by state.
     pub handover: BTreeMap<String, f64>,
-    /// The skew of the API server's clock.
+    /// The skew of the API server's clock, in seconds.
     pub clock_skew_seconds: Option<f64>,
-    /// Events that were dropped, by reason.
+    /// The number of dropped events by reason.
     pub events_dropped: BTreeMap<String, f64>,
 }
 
@@ -68,11 +68,11 @@ pub struct Lateness {
     pub count: f64,
     /// The sum of delays, in seconds.
     pub sum: f64,
-    /// The number of syncs that started within a second.
+    /// The number of syncs that started at most 1 s late.
     pub in_time: f64,
-    /// The bound, in seconds, below which 99 % of the syncs started. `None` above all bounds.
+    /// The upper bound of the lateness of 99 % of the syncs, in seconds. `None` above the last bucket.
     pub p99: Option<f64>,
-    /// The number of syncs up to each bound.
+    /// The upper bound of each bucket, in seconds, and the number of syncs up to it.
     #[serde(skip)]
     buckets: Vec<(f64, f64)>,
 }
@@ -80,22 +80,22 @@ pub struct Lateness {
 /// The requests with a verb on a resource.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Requests {
-    /// The verb of RBAC.
+    /// The RBAC verb.
     pub verb: String,
-    /// The resource of RBAC.
+    /// The RBAC resource.
     pub resource: String,
-    /// All requests.
+    /// The number of requests.
     pub count: f64,
-    /// Requests without a response of 2xx, by their code.
+    /// The number of requests without a 2xx response, by status code or `<error>`.
     pub failed: BTreeMap<String, f64>,
 }
 
 /// A source of metrics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct SourceState {
-    /// Whether the source is down.
+    /// Whether the source is down. `None` if it is unknown.
     pub down: Option<bool>,
-    /// Reads without a number, by reason.
+    /// The number of failed reads by reason.
     pub errors: BTreeMap<String, f64>,
 }
 
@@ -103,21 +103,24 @@ pub struct SourceState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WatchState {
-    /// Cached objects.
+    /// The number of cached objects.
     pub objects: Option<f64>,
-    /// Seconds since the last event.
+    /// The time since the last event, in seconds.
     pub age_seconds: Option<f64>,
-    /// Restarts by reason, except restarts at the regular end of a watch.
+    /// The number of restarts by reason, except restarts after the regular end of a watch.
     pub restarts: BTreeMap<String, f64>,
 }
+
+/// The number of requests, and the failed requests by code, for each resource and verb.
+type ByRequest = BTreeMap<(String, String), (f64, BTreeMap<String, f64>)>;
 
 impl Numbers {
     /// Reads a page in Prometheus' text format.
     ///
     /// # Errors
-    /// Returns an error if the text is not such a page.
+    /// Returns an error if a line is invalid, or a limit is exceeded.
     pub fn parse(page: &[u8]) -> Result<Self, PageError> {
-        let (mut numbers, mut requests) = (Self::default(), BTreeMap::new());
+        let (mut numbers, mut requests) = (Self::default(), ByRequest::new());
         let mut reader = Page::new(Format::Prometheus, LIMITS);
         let mut each = |series: Series<'_>| {
             numbers.add(series, &mut requests);
@@ -125,14 +128,17 @@ impl Numbers {
         };
         reader.push(page, &mut each)?;
         reader.finish(&mut each)?;
-        numbers.requests = requests.into_values().collect();
+        let requests = requests.into_iter();
+        numbers.requests = requests
+            .map(|((resource, verb), (count, failed))| Requests { verb, resource, count, failed })
+            .collect();
         if let Some(lateness) = &mut numbers.lateness {
             lateness.conclude();
         }
         Ok(numbers)
     }
 
-    fn add(&mut self, series: Series<'_>, requests: &mut BTreeMap<(String, String), Requests>) {
+    fn add(&mut self, series: Series<'_>, requests: &mut ByRequest) {
         let value = series.value;
         let name = series.name();
         let Ok(name) = std::str::from_utf8(&name) else { return };
@@ -164,18 +170,13 @@ impl Numbers {
             "workqueue_depth" => self.queue_depth = Some(value),
             "workqueue_longest_running_processor_seconds" => self.longest_sync_seconds = Some(value),
             "concertina_requests_total" => {
-                let (verb, resource) =
-                    (label("verb").unwrap_or_default(), label("resource").unwrap_or_default());
+                let key = (label("resource").unwrap_or_default(), label("verb").unwrap_or_default());
                 let code = label("code").unwrap_or_default();
-                let key = (resource.clone(), verb.clone());
-                if requests.len() >= MAX_ENTRIES && !requests.contains_key(&key) {
-                    return;
-                }
-                let new = || Requests { verb, resource, count: 0.0, failed: BTreeMap::new() };
-                let row = requests.entry(key).or_insert_with(new);
-                row.count += value;
-                if !code.starts_with('2') {
-                    sum(&mut row.failed, Some(code), value);
+                if let Some((count, failed)) = entry(requests, Some(key)) {
+                    *count += value;
+                    if !code.starts_with('2') {
+                        sum(failed, Some(code), value);
+                    }
                 }
             }
             "concertina_metrics_api_down" => put(&mut self.breakers, label("api"), is_on),
@@ -229,8 +230,8 @@ impl Lateness {
     }
 }
 
-/// The entry of a label. `None` without the label, or beyond the maximum number of entries.
-fn entry<T: Default>(map: &mut BTreeMap<String, T>, label: Option<String>) -> Option<&mut T> {
+/// Returns the entry of a label. `None` without the label, or beyond [`MAX_ENTRIES`].
+fn entry<K: Ord, T: Default>(map: &mut BTreeMap<K, T>, label: Option<K>) -> Option<&mut T> {
     let label = label?;
     if map.len() >= MAX_ENTRIES && !map.contains_key(&label) {
         return None;
@@ -238,7 +239,7 @@ fn entry<T: Default>(map: &mut BTreeMap<String, T>, label: Option<String>) -> Op
     Some(map.entry(label).or_default())
 }
 
-/// Adds a value to the sum of a label. 0 adds no entry.
+/// Adds `value` to the sum of a label. A value of 0 adds no entry.
 fn sum(map: &mut BTreeMap<String, f64>, label: Option<String>, value: f64) {
     if value != 0.0
         && let Some(sum) = entry(map, label)
@@ -250,5 +251,76 @@ fn sum(map: &mut BTreeMap<String, f64>, label: Option<String>, value: f64) {
 fn put(map: &mut BTreeMap<String, bool>, label: Option<String>, value: bool) {
     if let Some(entry) = entry(map, label) {
         *entry = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+    use super::*;
+
+    const PAGE: &str = r#"
+# TYPE concertina_build_info gauge
+concertina_build_info{platform="linux/x86_64",version="0.1.0"} 1
+# TYPE concertina_sync_lateness_seconds histogram
+concertina_sync_lateness_seconds_bucket{le="0.05"} 90
+concertina_sync_lateness_seconds_bucket{le="1"} 98
+concertina_sync_lateness_seconds_bucket{le="2.5"} 99
+concertina_sync_lateness_seconds_bucket{le="+Inf"} 100
+concertina_sync_lateness_seconds_sum 12.5
+concertina_sync_lateness_seconds_count 100
+# TYPE concertina_requests_total counter
+concertina_requests_total{code="200",resource="pods",verb="list"} 3
+concertina_requests_total{code="403",resource="pods",verb="list"} 2
+concertina_requests_total{code="<error>",resource="pods",verb="watch"} 1
+# TYPE concertina_metrics_api_down gauge
+concertina_metrics_api_down{api="metrics.k8s.io"} 0
+concertina_metrics_api_down{api="external.metrics.k8s.io"} 1
+# TYPE concertina_metric_source_down gauge
+concertina_metric_source_down{source="main"} 1
+# TYPE concertina_metric_source_errors_total counter
+concertina_metric_source_errors_total{reason="Timeout",source="main"} 4
+# TYPE concertina_watch_restarts_total counter
+concertina_watch_restarts_total{reason="ended",resource="pods"} 7
+concertina_watch_restarts_total{reason="silent",resource="pods"} 1
+# TYPE leader_election_master_status gauge
+leader_election_master_status{name="concertina"} 1
+# TYPE concertina_takeover_state gauge
+concertina_takeover_state{state="active"} 0
+concertina_takeover_state{state="holding"} 1
+unknown_metric 5
+"#;
+
+    #[test]
+    fn numbers_come_from_the_page_of_metrics() {
+        let numbers = Numbers::parse(PAGE.as_bytes()).unwrap();
+        assert_eq!(numbers.version.as_deref(), Some("0.1.0"));
+        let lateness = numbers.lateness.unwrap();
+        assert_eq!((lateness.count, lateness.in_time, lateness.p99), (100.0, 98.0, Some(2.5)));
+        let [list, watch] = &numbers.requests[..] else { panic!("{:?}", numbers.requests) };
+        assert_eq!((list.count, &list.failed), (5.0, &BTreeMap::from([("403".to_owned(), 2.0)])));
+        assert_eq!(watch.failed, BTreeMap::from([("<error>".to_owned(), 1.0)]));
+        assert!(numbers.breakers["external.metrics.k8s.io"] && !numbers.breakers["metrics.k8s.io"]);
+        let main = &numbers.sources["main"];
+        assert_eq!((main.down, main.errors["Timeout"]), (Some(true), 4.0));
+        assert_eq!(numbers.watches["pods"].restarts, BTreeMap::from([("silent".to_owned(), 1.0)]));
+        assert_eq!(numbers.leads, BTreeMap::from([("concertina".to_owned(), true)]));
+        assert_eq!(numbers.takeover.as_deref(), Some("holding"));
+        assert_eq!(numbers.hpas, None);
+    }
+
+    #[test]
+    fn page_without_an_end_or_with_garbage_is_an_error() {
+        assert!(Numbers::parse(b"<html>").is_err());
+        assert_eq!(Numbers::parse(b"").unwrap(), Numbers::default());
+    }
+
+    #[test]
+    fn entries_of_a_page_are_bounded() {
+        let lines = (0..2 * MAX_ENTRIES)
+            .map(|n| format!("concertina_metrics_api_down{{api=\"{n}\"}} 1\nconcertina_requests_total{{verb=\"get\",resource=\"{n}\",code=\"200\"}} 1\n"));
+        let numbers = Numbers::parse(lines.collect::<String>().as_bytes()).unwrap();
+        assert_eq!((numbers.breakers.len(), numbers.requests.len()), (MAX_ENTRIES, MAX_ENTRIES));
     }
 }

@@ -55,7 +55,7 @@ fn metrics_are_compared_with_their_targets() {
     assert_eq!(metrics[0].name, "cpu");
     assert_eq!((metrics[0].value.as_deref(), metrics[0].target.as_deref()), (Some("120 %"), Some("80 %")));
     assert_eq!(metrics[0].ratio, Some(1.5));
-    // The second metric failed, the third one is invalid.
+    // The second metric has failed, and the third metric is invalid.
     assert_eq!((metrics[1].value.as_deref(), metrics[1].target.as_deref()), (None, Some("8 per pod")));
     assert_eq!((metrics[2].target.as_deref(), metrics[2].ratio), (None, None));
 }

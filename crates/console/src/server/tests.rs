@@ -21,7 +21,7 @@ use crate::store::Store;
 use crate::whatif::{Question, WhatIf, WhatIfError};
 use crate::{Explain, Subject};
 
-/// Repeats the name, or fails for the name `broken`.
+/// Returns the namespace and name of the HPA, or fails for the name `broken`.
 #[derive(Debug)]
 struct Echo;
 
@@ -49,7 +49,8 @@ impl Inspect for Echo {
     }
 }
 
-/// Repeats the fields. The field `wait` waits until the question is dropped, and `bad` is invalid.
+/// Returns the names of the fields. With the field `wait`, a simulation runs until it is dropped. The field `bad` is
+/// invalid.
 #[derive(Debug, Default, Clone)]
 struct Simulation {
     running: Arc<AtomicUsize>,
@@ -85,7 +86,7 @@ impl WhatIf for Simulation {
     }
 }
 
-/// A record with a decision about `decided`.
+/// A record with a decision about the HPA `decided`.
 #[derive(Debug)]
 struct Recorded;
 
@@ -164,11 +165,10 @@ impl World {
     }
 }
 
-/// The events of a stream.
 struct Events(BufReader<TcpStream>);
 
 impl Events {
-    /// Returns the data of the next event of a type for which `is_wanted` holds.
+    /// Returns the data of the next event of type `event` for which `is_wanted` returns true.
     async fn next(&mut self, event: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         let mut found = false;
         loop {
@@ -344,7 +344,7 @@ async fn one_simulation_runs_at_a_time_and_ends_with_its_connection() {
     while running() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // The second simulation waits for the first one, which ends when the page closes its connection.
+    // The second simulation waits until the first connection closes, which stops the first simulation.
     let second = world.get("hpas/shop/api/whatif?max=3");
     let close = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
