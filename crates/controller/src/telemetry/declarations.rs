@@ -1,92 +1,29 @@
-//! Every metric of the process: name, type, labels, buckets, help and the description in
+//! Declares every metric of the process: name, type, labels, buckets, help and the description in
 //! `docs/reference/metrics.md`. A test compares the declarations with that page.
 //!
-//! Upstream metrics keep kube-controller-manager's names, labels, buckets and help (v1.37.1), including the
-//! stability level in the help, so that dashboards and alerts keep working. The names of all other metrics
-//! start with `concertina_`.
+//! Upstream metrics have the names, labels, buckets and help of kube-controller-manager v1.37.1, including the stability
+//! level in the help, so that dashboards and alerts keep working. The names of all other metrics start with
+//! `concertina_`.
 
 use prometheus::{CounterVec, GaugeVec, HistogramVec, Registry};
 
-use super::series::{HpaGauge, Metric};
+pub use super::series::{Declaration, Group, Kind};
+use super::series::{HpaGauge, Metric, counter, gauge, histogram};
 
-/// The type of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A total that only rises. The name ends in `_total`.
-    Counter,
-    /// A value that rises and falls.
-    Gauge,
-    /// Observations, counted in buckets.
-    Histogram,
-}
-
-impl Kind {
-    /// The type's name in both exposition formats.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
-/// The declaration of one metric.
-#[derive(Debug)]
-pub struct Declaration {
-    /// The full name. A counter's name ends in `_total`.
-    pub name: &'static str,
-    /// The type.
-    pub kind: Kind,
-    /// The label names, sorted, without `le`.
-    pub labels: &'static [&'static str],
-    /// The upper bounds of a histogram's buckets. Empty for other types.
-    pub buckets: &'static [f64],
-    /// The help text in the exposition.
-    pub help: &'static str,
-    /// The description in the documentation.
-    pub meaning: &'static str,
-}
-
-/// A group of metrics with its heading in the documentation.
-#[derive(Debug)]
-pub struct Group {
-    /// The heading.
-    pub title: &'static str,
-    /// The metrics, in the order of the documentation.
-    pub metrics: &'static [Declaration],
-}
-
-type Text = &'static str;
-type Labels = &'static [Text];
-type Bounds = &'static [f64];
-
-const fn counter(name: Text, labels: Labels, help: Text, meaning: Text) -> Declaration {
-    Declaration { name, kind: Kind::Counter, labels, buckets: &[], help, meaning }
-}
-
-const fn gauge(name: Text, labels: Labels, help: Text, meaning: Text) -> Declaration {
-    Declaration { name, kind: Kind::Gauge, labels, buckets: &[], help, meaning }
-}
-
-const fn histogram(name: Text, labels: Labels, buckets: Bounds, help: Text, meaning: Text) -> Declaration {
-    Declaration { name, kind: Kind::Histogram, labels, buckets, help, meaning }
-}
-
-/// Bounds from 1 ms, each twice the previous one.
+/// Bounds from 1 ms, each twice the previous bound.
 const SYNC: &[f64] = &[
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192, 16.384,
 ];
-/// Bounds from 10 ns, each ten times the previous one, with the rounding errors of upstream's multiplication.
+/// Bounds from 10 ns, each ten times the previous bound, with the rounding errors of upstream's multiplication.
 const QUEUE: &[f64] =
     &[1e-8, 1e-7, 1e-6, 9.999_999_999_999_999e-6, 9.999_999_999_999_999e-5, 0.001, 0.01, 0.1, 1.0, 10.0];
 const REQUEST: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// Bounds around an objective of 1 s, up to several sync periods of 15 s.
+/// Bounds around the objective of 1 s, up to several sync periods of 15 s.
 const LATENESS_BOUNDS: &[f64] = &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0];
 /// Bounds for the age of samples. metrics-server measures every 15 s, and its samples are up to a minute old.
 const AGE_BOUNDS: &[f64] = &[1.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 300.0, 600.0];
 
-/// Declares each metric once: as part of the documentation and as a field of `Families`.
+/// Declares each metric once, for both `GROUPS` and `Families`.
 macro_rules! metrics {
     ($($title:literal { $($field:ident: $type:ident = $declaration:expr;)* })*) => {
         /// All metrics, in the order of the documentation.

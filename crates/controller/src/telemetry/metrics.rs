@@ -1,7 +1,6 @@
-//! The metrics of the process. No state is global: a [`Metrics`] is created once and passed on.
+//! The metrics of the process. No state is global: the process creates one [`Metrics`] and passes it on.
 //!
-//! [`declarations`](super::declarations) holds names and descriptions. The values of labels are passed in
-//! the order of their names.
+//! [`declarations`](super::declarations) contains names and descriptions. Label values are in the order of their names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,20 +10,18 @@ use autoscaling::query::Api;
 use autoscaling::status::Condition;
 use autoscaling::{Action, ErrorLabel};
 use http::{Method, StatusCode};
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use policies::steps::{PolicyEffect, StepReason};
 use prometheus::{Counter, Gauge, Histogram, Registry};
 
+pub use super::coordination::{Pull, TakeoverState};
 use super::declarations::Families;
-pub use super::negotiation::Format;
+pub use super::exposition::Format;
+use super::exposition::render;
+use super::requests::name;
 use super::series::HpaGauge;
-use super::{exposition, process};
-use crate::handover::charges::Counts;
-use crate::handover::machine::State;
 use cluster::call::Call;
-use cluster::metrics::ApiObserver;
-use sources::SourceObserver;
+use cluster::platform::ProcessStatistics;
 
 /// The label values of a metric without labels.
 pub(super) const NO_LABELS: [&str; 0] = [];
@@ -39,56 +36,6 @@ struct Inner {
     before_render: Mutex<Vec<Box<dyn Fn() + Send>>>,
 }
 
-/// The state of takeover safety: whether another controller of the same HPAs keeps this controller from
-/// writing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakeoverState {
-    /// The controller decides and records, and waits for a proof that no other controller acts.
-    Observing,
-    /// The controller writes.
-    Acting,
-    /// Another controller writes. This controller decides and records, but does not write.
-    Holding,
-}
-
-impl TakeoverState {
-    const ALL: [Self; 3] = [Self::Observing, Self::Acting, Self::Holding];
-
-    /// The value of the label `state`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Observing => "observing",
-            Self::Acting => "acting",
-            Self::Holding => "holding",
-        }
-    }
-}
-
-/// The result of a standby's request for the leader's histories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pull {
-    /// The histories arrived.
-    Ok,
-    /// The connection failed, or another process responded.
-    Unreachable,
-    /// The leader refused the request, or the standby had no credentials for it.
-    Refused,
-    /// The response was invalid.
-    Invalid,
-}
-
-impl Pull {
-    /// The value of the label `result`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Unreachable => "unreachable",
-            Self::Refused => "refused",
-            Self::Invalid => "invalid",
-        }
-    }
-}
-
 impl Metrics {
     /// Creates all metrics.
     pub fn new() -> Self {
@@ -96,7 +43,7 @@ impl Metrics {
         let families = Families::register(&registry);
         let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
         families.build.with_label_values(&[&platform, env!("CARGO_PKG_VERSION")]).set(1.0);
-        // Expose zeros from the start, so that alerts see the first failure as a change.
+        // Zeros are exposed from the start, so that alerts see the first failure as a change.
         families.lateness.with_label_values(&NO_LABELS);
         families.foreign_writes.with_label_values(&NO_LABELS);
         for gauges in
@@ -112,48 +59,47 @@ impl Metrics {
         Self(Arc::new(Inner { registry, families, before_render: Mutex::default() }))
     }
 
-    /// Counts the start of a sync. `lateness`: the time since the sync was due.
+    /// Counts the start of a sync. `lateness` is the time since the sync was due.
     pub fn sync_began(&self, lateness: Duration) {
         self.families().lateness.with_label_values(&NO_LABELS).observe(lateness.as_secs_f64());
     }
 
-    /// Counts the end of a sync. `duration`: the time since its start.
+    /// Counts the end of a sync. `duration` is the time since its start.
     pub fn reconciled(&self, action: Action, error: ErrorLabel, duration: Duration) {
         let labels = [action.as_str(), error.as_str()];
         self.families().reconciliations.with_label_values(&labels).inc();
         self.families().reconciliation_seconds.with_label_values(&labels).observe(duration.as_secs_f64());
     }
 
-    /// Counts a computed or failed metric of an HPA. `metric_type`: the `type` as written in the spec.
+    /// Counts a computed or failed metric of an HPA. `metric_type` is `type` in the spec.
     pub fn computed(&self, metric_type: &str, action: Action, error: ErrorLabel, duration: Duration) {
         let labels = [action.as_str(), error.as_str(), metric_type];
         self.families().computations.with_label_values(&labels).inc();
         self.families().computation_seconds.with_label_values(&labels).observe(duration.as_secs_f64());
     }
 
-    /// Counts a response of a metrics API that a decision used. `age`: the age of the response's oldest
-    /// sample.
+    /// Counts a response of a metrics API that a decision used. `age` is the age of its oldest sample.
     pub fn metrics_age(&self, api: Api, age: Duration) {
         self.families().metrics_age.with_label_values(&[name(api)]).observe(age.as_secs_f64());
     }
 
-    /// Counts numbers of a metric source. `age`: the age of the oldest number.
+    /// Counts a successful read of a metric source. `age` is the age of the oldest number.
     pub fn source_age(&self, source: &str, age: Duration) {
         self.families().source_age.with_label_values(&[source]).observe(age.as_secs_f64());
     }
 
-    /// Counts a read of a metric source without a number for an HPA, or for one of its pods. `source`: a value of a
-    /// bounded set.
+    /// Counts a read of a metric source without a number for an HPA, or for one of its pods. `source` is from a bounded
+    /// set.
     pub fn source_failed(&self, source: &str, reason: &'static str) {
         self.families().source_errors.with_label_values(&[reason, source]).inc();
     }
 
-    /// Counts a failure of a sync. `reason`: the reason as in conditions and events.
+    /// Counts a failure of a sync. `reason` is as in conditions and events.
     pub fn sync_failed(&self, reason: &'static str) {
         self.syncs_failed(reason, 1);
     }
 
-    /// Counts several failures with the same reason.
+    /// Counts `count` failures of syncs with the same reason.
     pub fn syncs_failed(&self, reason: &'static str, count: u64) {
         self.families().sync_failures.with_label_values(&[reason]).inc_by(count as f64);
     }
@@ -168,8 +114,8 @@ impl Metrics {
         self.families().desired.set(namespace, name, replicas);
     }
 
-    /// Sets whether an HPA is at its maximum, or not active. Ignored on a standby. `conditions`: the conditions of
-    /// its status after a sync.
+    /// Sets whether an HPA is at its maximum, and whether it is not active. Ignored on a standby. `conditions` are those
+    /// of the status after a sync.
     pub fn conditions(&self, namespace: &str, name: &str, conditions: &[Condition]) {
         let reason = |kind: &str, status: &str| {
             let found = conditions.iter().find(|it| it.kind == kind && it.status == status);
@@ -181,7 +127,8 @@ impl Metrics {
         self.families().not_active.set_state(namespace, name, not_active);
     }
 
-    /// Sets the steps of the scaling policy that have an effect on an HPA. `None` if the HPA no longer has a policy.
+    /// Sets the steps of the scaling policy that have an effect on an HPA. `effect` is `None` if the HPA no longer has
+    /// a policy.
     pub fn policy(&self, namespace: &str, name: &str, effect: Option<&PolicyEffect>) {
         let active = effect.map(|effect| effect.steps.as_slice()).unwrap_or_default();
         for reason in StepReason::ALL {
@@ -221,7 +168,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request to `host` (with port). `code`: the status of the response, or `None` without a
+    /// Counts a request to `host`, which includes the port. `code` is the status of the response, or `None` without a
     /// response.
     pub fn request(&self, call: &Call, host: &str, code: Option<u16>) {
         let code = code.and_then(|code| StatusCode::from_u16(code).ok());
@@ -237,7 +184,7 @@ impl Metrics {
         histogram.observe(duration.as_secs_f64());
     }
 
-    /// Sets the lead of the API server's clock over ours, in seconds.
+    /// Sets the lead of the API server's clock over the clock of this process, in seconds.
     pub fn clock_skew(&self, seconds: f64) {
         self.families().clock_skew.with_label_values(&NO_LABELS).set(seconds);
     }
@@ -270,8 +217,7 @@ impl Metrics {
         set(&self.families().events_dropped.with_label_values(&[reason]), total as f64);
     }
 
-    /// Sets whether this process holds the Lease `lease`. Without the Lease, series of single HPAs are not
-    /// exposed: the values of our own syncs are outdated, and the leader exposes current ones.
+    /// Sets whether this process holds the Lease `lease`. Without the Lease, series of single HPAs are not exposed.
     pub fn leader(&self, lease: &str, leads: bool) {
         for gauge in self.hpa_gauges() {
             gauge.set_leading(leads);
@@ -279,96 +225,12 @@ impl Metrics {
         self.families().leader.with_label_values(&[lease]).set(leads.into());
     }
 
-    /// Sets the state of takeover safety: 1 for the state `now`, 0 for the others.
-    pub fn takeover(&self, now: TakeoverState) {
-        for state in TakeoverState::ALL {
-            self.families().takeover.with_label_values(&[state.as_str()]).set((state == now).into());
-        }
-    }
-
-    /// Sets the number of HPAs by state, and the time of the last proof that the guard works.
-    pub fn handover(&self, counts: Counts, proven: Option<Timestamp>) {
-        let Counts { outside, claiming, in_charge, contested } = counts;
-        let states = [
-            ("outside", outside),
-            (State::Claiming.as_str(), claiming),
-            (State::InCharge.as_str(), in_charge),
-            (State::Contested.as_str(), contested),
-        ];
-        for (state, count) in states {
-            self.families().handover.with_label_values(&[state]).set(count as f64);
-        }
-        if let Some(proven) = proven {
-            let proof = self.families().handover_proof.with_label_values(&NO_LABELS);
-            proof.set(proven.as_second() as f64);
-        }
-    }
-
-    /// Sets the guard. `guard`: a value of a fixed set.
-    pub fn handover_guard(&self, guard: &'static str) {
-        self.families().handover_guard.with_label_values(&[guard]).set(1.0);
-    }
-
-    /// Counts a write of another controller to the status of an HPA or to the scale of a target.
-    pub fn foreign_write(&self) {
-        self.families().foreign_writes.with_label_values(&NO_LABELS).inc();
-    }
-
-    /// Counts an event with the sentence of a decision.
+    /// Counts a Kubernetes event with the sentence of a decision.
     pub fn decision_event(&self) {
         self.families().decision_events.with_label_values(&NO_LABELS).inc();
     }
 
-    /// Counts a write of the built-in controller that the webhook refused. `resource`: a value of a fixed set.
-    pub fn handover_refused(&self, resource: &'static str) {
-        self.families().handover_refused.with_label_values(&[resource]).inc();
-    }
-
-    /// Counts a request to the webhook without an answer in time. `reason`: a value of a fixed set.
-    pub fn handover_unanswered(&self, reason: &'static str) {
-        self.families().handover_unanswered.with_label_values(&[reason]).inc();
-    }
-
-    /// Counts a comparison of another controller's change with our decision. `result`: a value of a fixed
-    /// set.
-    pub fn shadow_decision(&self, result: &'static str) {
-        self.families().shadow.with_label_values(&[result]).inc();
-    }
-
-    /// Sets the number of HPAs with a history restored from `source`, a value of a fixed set.
-    pub fn restored(&self, source: &'static str, hpas: usize) {
-        self.families().restored.with_label_values(&[source]).set(hpas as f64);
-    }
-
-    /// Counts a write of a ConfigMap of the checkpoint. `result`: a value of a fixed set.
-    pub fn checkpoint_write(&self, result: &'static str) {
-        self.families().checkpoint_writes.with_label_values(&[result]).inc();
-    }
-
-    /// Sets the size of the checkpoint and the number of HPAs that did not fit into it.
-    pub fn checkpoint(&self, bytes: usize, left_out: usize) {
-        self.families().checkpoint_bytes.with_label_values(&NO_LABELS).set(bytes as f64);
-        self.families().checkpoint_left_out.with_label_values(&NO_LABELS).set(left_out as f64);
-    }
-
-    /// Counts a standby's request for the leader's histories.
-    pub fn history_pulled(&self, result: Pull) {
-        self.families().history_pulls.with_label_values(&[result.as_str()]).inc();
-    }
-
-    /// Exposes the age of the histories that were copied from the holder of `lease`, from now on. Exposes
-    /// nothing while there is no copy.
-    pub fn history_age(&self, lease: &str, age: impl Fn() -> Option<Duration> + Send + 'static) {
-        let (ages, lease) = (self.families().history_age.clone(), lease.to_owned());
-        self.before_render(move || match age() {
-            Some(age) => ages.with_label_values(&[&lease]).set(age.as_secs_f64()),
-            // Removing fails if the series does not exist.
-            None => drop(ages.remove_label_values(&[&lease])),
-        });
-    }
-
-    /// Registers an update that runs before each rendering, such as setting the depth of a queue. The update
-    /// must not block.
+    /// Registers an update of gauges that runs before each rendering. The update must not block.
     pub fn before_render(&self, update: impl Fn() + Send + 'static) {
         self.0.before_render.lock().push(Box::new(update));
     }
@@ -389,20 +251,20 @@ impl Metrics {
         for update in &*updates {
             update();
         }
-        process::update(self.families());
+        update_process(self.families());
         let families = self.0.registry.gather();
-        // Until here, no other rendering may reset a counter.
+        // The lock is held until here, so that no other rendering resets a counter before it is gathered.
         drop(updates);
-        exposition::render(&families, format)
+        render(&families, format)
     }
 
-    /// The metrics with a value per HPA that only the leader exposes.
+    /// Returns the gauges with a value per HPA, which only the leader exposes.
     fn hpa_gauges(&self) -> [&HpaGauge; 3] {
         let families = self.families();
         [&families.desired, &families.at_maximum, &families.not_active]
     }
 
-    fn families(&self) -> &Families {
+    pub(super) fn families(&self) -> &Families {
         &self.0.families
     }
 }
@@ -413,46 +275,13 @@ impl Default for Metrics {
     }
 }
 
-impl SourceObserver for Metrics {
-    fn reloaded(&self, usable: bool) {
-        self.families().sources_valid.with_label_values(&NO_LABELS).set(usable.into());
-    }
-
-    fn down(&self, server: &str, down: Option<bool>) {
-        let gauge = &self.families().source_down;
-        match down {
-            Some(down) => gauge.with_label_values(&[server]).set(down.into()),
-            // The series may be absent already.
-            None => drop(gauge.remove_label_values(&[server])),
-        }
-    }
-}
-
-impl ApiObserver for Metrics {
-    fn down(&self, api: Api, down: bool) {
-        self.families().metrics_api_down.with_label_values(&[name(api)]).set(down.into());
-    }
-
-    fn circuit_open(&self, api: Api) {
-        self.families().spared_queries.with_label_values(&[name(api)]).inc();
-    }
-}
-
-fn name(api: Api) -> &'static str {
-    match api {
-        Api::Resource => "metrics.k8s.io",
-        Api::Custom => "custom.metrics.k8s.io",
-        Api::External => "external.metrics.k8s.io",
-    }
-}
-
 /// Sets a counter to a total that is counted elsewhere.
-pub(super) fn set(counter: &Counter, total: f64) {
+fn set(counter: &Counter, total: f64) {
     counter.reset();
     counter.inc_by(total);
 }
 
-/// Returns the method in client-go's spelling.
+/// Returns the label value of a method, as in client-go.
 fn method(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",
@@ -461,6 +290,27 @@ fn method(method: &Method) -> &'static str {
         Method::PATCH => "PATCH",
         Method::DELETE => "DELETE",
         _ => "other",
+    }
+}
+
+/// Updates the `process_*` metrics, which are named as in Prometheus' Go client. Values that the system does not report
+/// are omitted.
+fn update_process(families: &Families) {
+    let statistics = ProcessStatistics::read();
+    if let Some(seconds) = statistics.cpu_seconds {
+        set(&families.process_cpu.with_label_values(&NO_LABELS), seconds);
+    }
+    for (gauges, value) in [
+        (&families.process_max_fds, statistics.max_files),
+        (&families.process_open_fds, statistics.open_files),
+        (&families.process_resident, statistics.resident_bytes),
+        (&families.process_start, statistics.start_seconds),
+        (&families.process_virtual, statistics.virtual_bytes),
+        (&families.process_virtual_max, statistics.max_virtual_bytes),
+    ] {
+        if let Some(value) = value {
+            gauges.with_label_values(&NO_LABELS).set(value);
+        }
     }
 }
 
@@ -492,17 +342,17 @@ impl Workqueue {
         self.depth.set(count as f64);
     }
 
-    /// Counts a key that a worker took. `waited`: the time since it became due.
+    /// Counts a key that a worker has started. `waited` is the time since the key was due.
     pub fn handed_out(&self, waited: Duration) {
         self.queue_seconds.observe(waited.as_secs_f64());
     }
 
-    /// Counts a finished key. `worked`: the duration of the work.
+    /// Counts a finished key. `worked` is the duration of the work.
     pub fn finished(&self, worked: Duration) {
         self.work_seconds.observe(worked.as_secs_f64());
     }
 
-    /// Sets the sum and the maximum of the running times of the work in flight.
+    /// Sets the sum and the maximum of the durations of the work in flight.
     pub fn running(&self, sum: Duration, longest: Duration) {
         self.unfinished_seconds.set(sum.as_secs_f64());
         self.longest_running_seconds.set(longest.as_secs_f64());

@@ -1,10 +1,9 @@
-//! Logs and metrics.
+//! The metrics of the process and their exposition.
 
+mod coordination;
 pub mod declarations;
 mod exposition;
 pub mod metrics;
-mod negotiation;
-mod process;
 mod requests;
 mod series;
 

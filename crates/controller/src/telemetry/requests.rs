@@ -1,21 +1,24 @@
-//! Counts requests as client-go does and by the permission that they need. Derives the clock skew from the
-//! responses.
+//! Counts requests by method and by the permission that they need, measures the clock skew by their responses, and sets
+//! the state of metrics APIs and metric sources.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::metrics::Metrics;
+use super::metrics::{Metrics, NO_LABELS};
+use autoscaling::query::Api;
 use clock::SharedClock;
 use cluster::call::Call;
 use cluster::client::{Attempt, RequestObserver};
+use cluster::metrics::ApiObserver;
+use sources::SourceObserver;
 
 /// Counts the requests of all clients.
 #[derive(Debug)]
 pub struct RequestMetrics {
     metrics: Metrics,
-    /// The clock to compare with the server's, if any.
+    /// The clock to compare with the server's clock. `None` disables the comparison.
     clock: Option<SharedClock>,
 }
 
@@ -25,8 +28,7 @@ impl RequestMetrics {
         Self { metrics, clock: None }
     }
 
-    /// Creates a counter of requests in `metrics` that also sets the skew of the server's clock against
-    /// `clock`.
+    /// Creates a counter of requests in `metrics` that also sets the skew of the server's clock against `clock`.
     pub fn with_skew(metrics: Metrics, clock: SharedClock) -> Self {
         Self { metrics, clock: Some(clock) }
     }
@@ -47,14 +49,47 @@ impl RequestObserver for RequestMetrics {
     }
 }
 
-/// Returns the certain lead of the server's clock over ours (negative: lag), from the `Date` header of one
-/// response. `None` if the header is not a date.
+impl SourceObserver for Metrics {
+    fn reloaded(&self, usable: bool) {
+        self.families().sources_valid.with_label_values(&NO_LABELS).set(usable.into());
+    }
+
+    fn down(&self, server: &str, down: Option<bool>) {
+        let gauge = &self.families().source_down;
+        match down {
+            Some(down) => gauge.with_label_values(&[server]).set(down.into()),
+            // The series may be absent already.
+            None => drop(gauge.remove_label_values(&[server])),
+        }
+    }
+}
+
+impl ApiObserver for Metrics {
+    fn down(&self, api: Api, down: bool) {
+        self.families().metrics_api_down.with_label_values(&[name(api)]).set(down.into());
+    }
+
+    fn circuit_open(&self, api: Api) {
+        self.families().spared_queries.with_label_values(&[name(api)]).inc();
+    }
+}
+
+/// Returns the API group of a metrics API.
+pub(super) fn name(api: Api) -> &'static str {
+    match api {
+        Api::Resource => "metrics.k8s.io",
+        Api::Custom => "custom.metrics.k8s.io",
+        Api::External => "external.metrics.k8s.io",
+    }
+}
+
+/// Returns the minimum lead of the server's clock over the clock of this process, from the `Date` header of one
+/// response. A lag is negative. `None` if the header is not a date.
 ///
-/// The header has whole seconds, rounded down, and comes from a moment between request and response. The skew
-/// therefore lies in an interval with the width of one second plus the duration of the request. The result is
-/// the value in that interval closest to zero. It never exceeds the real skew, and falls short of the real
-/// skew by at most the width of the interval. A result below one second counts as zero, because it depends on
-/// the fraction of the second in which the server responded.
+/// The header has whole seconds, rounded down, and is written between the request and the response. The skew is
+/// therefore within an interval with the width of one second plus the duration of the request. The result is the value
+/// in that interval closest to zero: it never exceeds the real skew. A result below one second is replaced by zero,
+/// because it depends on the fraction of the second in which the server responded.
 fn skew(date: &str, received: Timestamp, elapsed: Duration) -> Option<SignedDuration> {
     let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(date).ok()?;
     let sent = received.checked_sub(elapsed).ok()?;
@@ -87,13 +122,13 @@ mod tests {
 
     #[test]
     fn skew_is_never_exaggerated_and_zero_below_a_second() {
-        // The server may write its header in any fraction of a second.
+        // The server can write its header in any fraction of a second.
         for skew_ms in [-3_600_000_i64, -2_500, -1_500, -900, 0, 900, 1_500, 2_500, 3_600_000] {
             for fraction in (0..1_000).step_by(50) {
                 let server = at("2026-11-21T10:00:00Z") + SignedDuration::from_millis(fraction);
                 let written = server.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-                // Our clock is behind if the server's clock is ahead. The request took 40 ms, half of it for
-                // the response.
+                // The local clock is behind if the server's clock is ahead. The request takes 40 ms, half of it for the
+                // response.
                 let received =
                     server - SignedDuration::from_millis(skew_ms) + SignedDuration::from_millis(20);
                 let read = skew(&written, received, Duration::from_millis(40)).unwrap();

@@ -1,8 +1,7 @@
-//! The series of a metric, created from its declaration.
+//! The declaration of a metric, and the metric with its series.
 //!
-//! The vectors of the crate `prometheus` identify a series by a hash of its joined label values. This is safe
-//! for labels with values from fixed sets, but not for names of HPAs: `web` in `shop` and `webs` in `hop`
-//! would share a series.
+//! The vectors of the crate `prometheus` identify a series by a hash of its joined label values. This is safe for labels
+//! with values from fixed sets, but not for names of HPAs: `web` in `shop` and `webs` in `hop` would share a series.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +11,77 @@ use prometheus::core::{Collector, Desc, Describer};
 use prometheus::proto::{Gauge, LabelPair, Metric as Series, MetricFamily, MetricType};
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, Opts, Registry, Result};
 
-use super::declarations::Declaration;
+/// The type of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A total that only rises. The name ends in `_total`.
+    Counter,
+    /// A value that rises and falls.
+    Gauge,
+    /// Observations, counted in buckets.
+    Histogram,
+}
 
-/// All series of one metric.
+impl Kind {
+    /// Returns the name of the type in both exposition formats.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// The declaration of one metric.
+#[derive(Debug)]
+pub struct Declaration {
+    /// The full name. A counter's name ends in `_total`.
+    pub name: &'static str,
+    /// The type, as in `# TYPE`.
+    pub kind: Kind,
+    /// The label names, sorted, without `le`.
+    pub labels: &'static [&'static str],
+    /// The upper bounds of a histogram's buckets. Empty for other types.
+    pub buckets: &'static [f64],
+    /// The help text in the exposition.
+    pub help: &'static str,
+    /// The description in `docs/reference/metrics.md`.
+    pub meaning: &'static str,
+}
+
+/// A group of metrics in the documentation.
+#[derive(Debug)]
+pub struct Group {
+    /// The heading of the group.
+    pub title: &'static str,
+    /// The metrics, in the order of the documentation.
+    pub metrics: &'static [Declaration],
+}
+
+type Text = &'static str;
+type Labels = &'static [Text];
+type Bounds = &'static [f64];
+
+pub(super) const fn counter(name: Text, labels: Labels, help: Text, meaning: Text) -> Declaration {
+    Declaration { name, kind: Kind::Counter, labels, buckets: &[], help, meaning }
+}
+
+pub(super) const fn gauge(name: Text, labels: Labels, help: Text, meaning: Text) -> Declaration {
+    Declaration { name, kind: Kind::Gauge, labels, buckets: &[], help, meaning }
+}
+
+pub(super) const fn histogram(
+    name: Text,
+    labels: Labels,
+    buckets: Bounds,
+    help: Text,
+    meaning: Text,
+) -> Declaration {
+    Declaration { name, kind: Kind::Histogram, labels, buckets, help, meaning }
+}
+
+/// A metric with all its series.
 pub(super) trait Metric: Collector + Clone + 'static {
     /// Creates the metric without series.
     fn new(declaration: &Declaration) -> Result<Self>;
@@ -53,8 +120,8 @@ impl Metric for HistogramVec {
 /// Values by name and namespace, in the order of the labels.
 type Values = BTreeMap<[String; 2], i32>;
 
-/// A value per HPA. Clones share their series. A standby has none: its values are outdated, and the leader
-/// exposes current ones.
+/// A gauge with one value per HPA. Clones share their series. A standby exposes no series, because its values are
+/// outdated, and the leader exposes current values.
 #[derive(Debug, Clone)]
 pub(super) struct HpaGauge {
     description: Desc,
@@ -70,7 +137,7 @@ impl HpaGauge {
         }
     }
 
-    /// Sets the value 1 for an HPA in a state. Other HPAs have no series.
+    /// Sets the value of an HPA to 1 if it is in the state of this gauge, and otherwise removes its series.
     pub(super) fn set_state(&self, namespace: &str, name: &str, is_in_state: bool) {
         if is_in_state {
             self.set(namespace, name, 1);
@@ -79,7 +146,6 @@ impl HpaGauge {
         }
     }
 
-    /// Removes the series of an HPA.
     pub(super) fn remove(&self, namespace: &str, name: &str) {
         if let Some(values) = &mut *self.values.lock()
             && !values.is_empty()
@@ -88,7 +154,7 @@ impl HpaGauge {
         }
     }
 
-    /// Sets whether this process leads. A standby's series are removed.
+    /// Sets whether this process is the leader. The series of a standby are removed.
     pub(super) fn set_leading(&self, leads: bool) {
         let mut values = self.values.lock();
         *values = leads.then(|| values.take().unwrap_or_default());

@@ -4,7 +4,11 @@ use policies::guards::OwnedPodsStep;
 use policies::steps::{PolicyEffect, Step};
 
 use super::*;
+use crate::handover::charges::Counts;
 use crate::telemetry::declarations::{Kind, all};
+use cluster::platform::ProcessStatistics;
+use jiff::Timestamp;
+use sources::SourceObserver;
 
 const HOST: &str = "10.0.0.1:443";
 
@@ -13,7 +17,7 @@ fn scale() -> Call {
     Call::get(path).about("deployments", "web").subresource("scale")
 }
 
-/// A process in which every metric has been recorded once.
+/// Returns the metrics of a process in which every metric has been recorded once.
 fn busy() -> Metrics {
     let metrics = Metrics::new();
     metrics.workqueue("horizontalpodautoscaler").handed_out(Duration::from_millis(20));
@@ -62,16 +66,16 @@ fn policy() -> PolicyEffect {
     PolicyEffect { steps: vec![step], ..PolicyEffect::default() }
 }
 
-/// A family as a scraper parses it: type, help and samples.
+/// A family as parsed by a scraper.
 #[derive(Debug, Default)]
 struct Scraped {
     kind: String,
     help: String,
-    /// Name, labels and value of each sample, in the order of the text.
+    /// The name, labels and value of each sample, in the order of the text.
     samples: Vec<(String, BTreeMap<String, String>, f64)>,
 }
 
-/// Parses either format. Fails where a scraper would fail.
+/// Parses a page. Panics on text that a scraper would refuse.
 fn scrape(text: &str, format: Format) -> BTreeMap<String, Scraped> {
     let mut families = BTreeMap::<String, Scraped>::new();
     let mut current = String::new();
@@ -329,7 +333,7 @@ fn desired_replicas_are_exposed_unless_on_standby() {
     assert!(metrics.render().contains("desired_replicas{hpa_name=\"web\",namespace=\"shop\"} 9\n"));
     metrics.leader("concertina", false);
     assert!(!metrics.render().contains("desired_replicas"), "lost");
-    // The sync ran before the loss of the Lease and sets its result after it.
+    // A sync in flight at the loss of the Lease sets its result afterwards.
     metrics.desired("shop", "web", 9);
     assert!(!metrics.render().contains("desired_replicas"));
 }
@@ -352,4 +356,12 @@ fn gauges_are_updated_before_they_are_rendered() {
     let queue = metrics.workqueue("q");
     metrics.before_render(move || queue.depth(3));
     assert!(metrics.render().contains("workqueue_depth{name=\"q\"} 3\n"));
+}
+
+#[test]
+fn process_metrics_have_the_names_of_prometheus_go_client() {
+    let text = Metrics::new().render();
+    let reported = ProcessStatistics::read().resident_bytes.is_some();
+    assert_eq!(text.contains("# TYPE process_resident_memory_bytes gauge\n"), reported, "{text}");
+    assert_eq!(text.contains("# TYPE process_cpu_seconds_total counter\n"), reported, "{text}");
 }
