@@ -1,8 +1,8 @@
-//! The decision of the webhook: whether a write of the built-in controller is refused. No clock, no I/O.
+//! Decides whether the webhook refuses a write of the built-in controller, without a clock and without I/O.
 //!
 //! The API server sends an AdmissionReview for each write of a built-in user to a scale, to the status of an HPA, or to
 //! an event. A write is refused if it is about an HPA in scope, a leader is alive, and the guard is not known to be
-//! broken. In case of doubt it is allowed, because the built-in controller then continues to scale.
+//! broken. In case of doubt, the write is allowed, so that the built-in controller continues to scale.
 //!
 //! | write | refused for |
 //! |---|---|
@@ -72,10 +72,10 @@ struct GroupResource {
 /// The fields of an event that identify its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 struct Object {
-    /// In v1.
+    /// The reference in core v1.
     #[serde(default, rename = "involvedObject")]
     involved: Option<Reference>,
-    /// In events.k8s.io/v1.
+    /// The reference in events.k8s.io/v1.
     #[serde(default)]
     regarding: Option<Reference>,
 }
@@ -140,12 +140,12 @@ impl Request {
         Ok(review.request)
     }
 
-    /// Whether the request changes nothing.
+    /// Returns whether the request is a dry run, which changes nothing.
     pub fn is_dry_run(&self) -> bool {
         self.dry_run == Some(true)
     }
 
-    /// The write of the request. `None` if the guard does not cover the write.
+    /// Returns the write of the request. `None` if the guard does not cover the write.
     fn write(&self) -> Option<Write<'_>> {
         let namespace = self.namespace.as_deref()?;
         let GroupResource { group, resource } = &self.resource;
@@ -192,7 +192,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// The value of the label `resource` in metrics.
+    /// Returns the value of the label `resource` in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Scale => "scale",
@@ -213,7 +213,8 @@ pub enum Allowed {
     NotSynced,
     /// The Lease has no live holder, so only the built-in controller can scale.
     NoLeader,
-    /// The last check found that the guard's objects do not refuse these writes, so the leader does not rely on them.
+    /// The last check found that the guard's objects do not refuse the writes of the built-in controller, so the leader
+    /// does not rely on the guard.
     GuardBroken,
     /// The write is not about an HPA in scope.
     OutOfScope,
@@ -253,7 +254,7 @@ impl fmt::Debug for Facts<'_> {
     }
 }
 
-/// Decides about a request.
+/// Decides whether a request is refused.
 pub fn decide(request: &Request, facts: &Facts<'_>) -> Verdict {
     if !facts.built_in_users.contains(&request.user.username) {
         return Verdict::Allow(Allowed::OtherUser);
@@ -291,7 +292,7 @@ pub fn decide(request: &Request, facts: &Facts<'_>) -> Verdict {
 }
 
 impl Verdict {
-    /// The body of the AdmissionReview that answers a request.
+    /// Returns the body of the AdmissionReview that responds to a request.
     pub fn response(&self, uid: &str) -> Vec<u8> {
         let response = match self {
             Self::Allow(_) => json!({"uid": uid, "allowed": true}),
@@ -308,7 +309,7 @@ impl Verdict {
 }
 
 impl fmt::Display for Verdict {
-    /// For a refusal, the message that the built-in controller logs.
+    /// Writes the message of a refusal, which the built-in controller logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allow(reason) => write!(f, "allowed: {reason:?}"),

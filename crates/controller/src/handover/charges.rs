@@ -16,6 +16,7 @@ use std::time::Duration;
 use autoscaling::target_group;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
+use serde::Serialize;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -30,17 +31,18 @@ use clock::SharedClock;
 use cluster::gate::{Permission, Permits, WritePermit};
 
 /// The result of the last check of the guard's objects.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "state")]
 pub enum GuardProof {
     /// No check has finished, or no check is possible.
     #[default]
     Unknown,
     /// The objects refuse the writes of the built-in controller.
     Proven {
-        /// Time since which every check has found this state.
+        /// The time since which every check has had this result.
         since: Timestamp,
     },
-    /// The objects do not refuse these writes.
+    /// The objects do not refuse the writes of the built-in controller.
     Broken {
         /// The object, its defect, and the remedy.
         reason: String,
@@ -61,9 +63,9 @@ pub struct TargetKind {
 /// One HPA in scope, for `/handover`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChargeRow {
-    /// Namespace and name.
+    /// Namespace and name of the HPA.
     pub key: Key,
-    /// The object with the label.
+    /// The object with the label that puts the HPA in scope.
     pub by: By,
     /// The state.
     pub state: State,
@@ -71,12 +73,12 @@ pub struct ChargeRow {
     pub since: Timestamp,
     /// The last status write by another controller since this process started.
     pub last_foreign_write: Option<StatusWriter>,
-    /// Time of the last refused write of the built-in controller, as far as this replica knows. The leader also knows
-    /// the refusals of its standbys.
+    /// The time of the last refused write of the built-in controller. On a standby, only refusals of its own webhook are
+    /// included. On the leader, those of all replicas are.
     pub last_refused_write: Option<Timestamp>,
 }
 
-/// Number of HPAs by state.
+/// The number of HPAs by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// HPAs out of scope. Zero with `--shadow-others`, which keeps them in the store.
@@ -94,7 +96,7 @@ pub struct Counts {
 pub struct Charges {
     name: ControllerName,
     period: Duration,
-    /// `--shadow-others`: HPAs out of scope stay in the store.
+    /// `--shadow-others`.
     keeps_others: bool,
     clock: SharedClock,
     inner: Mutex<Inner>,
@@ -103,25 +105,25 @@ pub struct Charges {
 }
 
 impl Charges {
-    /// Creates a registry without HPAs. `period`: `--horizontal-pod-autoscaler-sync-period`. `keeps_others`:
-    /// whether HPAs out of scope stay in the store, for `--shadow-others`.
+    /// Creates a registry without HPAs. `period` is `--horizontal-pod-autoscaler-sync-period`. `keeps_others` is
+    /// `--shadow-others`: HPAs out of scope stay in the store.
     pub fn new(name: ControllerName, period: Duration, keeps_others: bool, clock: SharedClock) -> Arc<Self> {
         let (inner, changed, moving) = (Mutex::default(), Notify::new(), Mutex::default());
         Arc::new(Self { name, period, keeps_others, clock, inner, changed, moving })
     }
 
-    /// Keeps HPAs from entering or leaving the scope in another task. The store of HPAs and this registry change
-    /// under this lock together.
+    /// Locks the scope, so that no HPA enters or leaves it in another task. The caller changes the store of HPAs and this
+    /// registry under this lock.
     pub fn moving(&self) -> MutexGuard<'_, ()> {
         self.moving.lock()
     }
 
-    /// The name of this instance.
+    /// Returns the name of this instance.
     pub fn name(&self) -> &ControllerName {
         &self.name
     }
 
-    /// Whether the first lists of HPAs and namespaces are complete.
+    /// Returns whether the first lists of HPAs and namespaces are complete.
     pub fn is_synced(&self) -> bool {
         self.inner.lock().is_synced
     }
@@ -131,12 +133,12 @@ impl Charges {
         self.inner.lock().is_synced = true;
     }
 
-    /// Whether an HPA is in scope.
+    /// Returns whether an HPA is in scope.
     pub fn is_in_scope(&self, namespace: &str, hpa: &str) -> bool {
         self.inner.lock().hpas.contains_key(&Key::new(namespace, hpa))
     }
 
-    /// The kinds of the targets with this name, for HPAs in scope.
+    /// Returns the targets that have this name, for HPAs in scope.
     pub fn targets(&self, namespace: &str, name: &str) -> Vec<TargetKind> {
         let inner = self.inner.lock();
         let (namespace, name): (Arc<str>, Arc<str>) = (namespace.into(), name.into());
@@ -153,7 +155,7 @@ impl Charges {
         kinds.collect()
     }
 
-    /// The groups and kinds of all targets of HPAs in scope.
+    /// Returns the groups and kinds of all targets of HPAs in scope.
     pub fn target_kinds(&self) -> BTreeSet<(String, String)> {
         let inner = self.inner.lock();
         let mut kinds = BTreeSet::new();
@@ -183,23 +185,23 @@ impl Charges {
         });
     }
 
-    /// The result of the last check of the guard's objects.
+    /// Returns the result of the last check of the guard's objects.
     pub fn guard_proof(&self) -> GuardProof {
         self.inner.lock().guard.clone()
     }
 
-    /// The HPAs in scope, by key.
+    /// Returns the HPAs in scope, in order of their keys.
     pub fn rows(&self) -> Vec<ChargeRow> {
         let inner = self.inner.lock();
         inner.hpas.iter().map(|(key, entry)| entry.row(key)).collect()
     }
 
-    /// One HPA, if it is in scope.
+    /// Returns an HPA. `None` if it is out of scope.
     pub fn row(&self, key: &Key) -> Option<ChargeRow> {
         self.inner.lock().hpas.get(key).map(|entry| entry.row(key))
     }
 
-    /// Number of HPAs by state. On a standby all HPAs in scope are [`State::Claiming`].
+    /// Returns the number of HPAs by state. On a standby, all HPAs in scope are [`State::Claiming`].
     pub fn counts(&self) -> Counts {
         let inner = self.inner.lock();
         let mut counts = Counts { outside: inner.outside.len(), ..Counts::default() };
@@ -213,7 +215,8 @@ impl Charges {
         counts
     }
 
-    /// Records that this replica leads. `hand_over`: whether another replica led until shortly before.
+    /// Records that this replica is the leader. `hand_over` means that another replica was the leader until shortly
+    /// before.
     pub fn lead(&self, hand_over: bool) {
         let (now, at) = (Instant::now(), self.clock.now());
         self.change(|inner| {
@@ -243,11 +246,11 @@ impl Charges {
         })
     }
 
-    /// Passes the time to all machines that are due.
+    /// Steps all machines that are due.
     pub fn tick(&self) {
         let (now, at) = (Instant::now(), self.clock.now());
         self.change(|inner| {
-            // Each machine steps once. Otherwise a due time that stays in the past would hold the lock forever.
+            // Each machine steps only once. A due time that stays in the past would otherwise cause an endless loop.
             let later = (now + Duration::from_nanos(1), Key::new("", ""));
             let mut due = inner.timers.split_off(&later);
             std::mem::swap(&mut due, &mut inner.timers);
@@ -260,7 +263,7 @@ impl Charges {
         });
     }
 
-    /// The time at which [`Self::tick`] may next have an effect.
+    /// Returns the time at which [`Self::tick`] may next have an effect.
     pub fn next(&self) -> Option<Instant> {
         self.inner.lock().timers.first().map(|(due, _)| *due)
     }
@@ -287,17 +290,17 @@ impl Charges {
         self.changed.notified().await;
     }
 
-    /// Whether this replica leads.
+    /// Returns whether this replica is the leader.
     pub fn leads(&self) -> bool {
         self.inner.lock().leads
     }
 
-    /// The state of an HPA. `None` if it is out of scope.
+    /// Returns the state of an HPA. `None` if the HPA is out of scope.
     pub fn state(&self, key: &Key) -> Option<State> {
         Some(self.inner.lock().hpas.get(key)?.charge.state())
     }
 
-    /// Identifies the current term in charge of an HPA. `None` if this instance is not in charge of the HPA.
+    /// Returns the number of the current term in charge of an HPA. `None` if this instance is not in charge of the HPA.
     pub fn term(&self, key: &Key) -> Option<u64> {
         self.inner.lock().hpas.get(key)?.term
     }
@@ -314,7 +317,7 @@ impl Charges {
 }
 
 impl GuardProof {
-    /// The part that the machines use.
+    /// Returns the state without its details, for the machines.
     fn state(&self) -> Guard {
         match self {
             Self::Unknown => Guard::Unknown,

@@ -25,9 +25,9 @@ use cluster::status::read;
 
 /// Minimum interval between two events about the same HPA.
 const REMIND: Duration = Duration::from_hours(1);
-/// The wait before a failed read of the HPAs of a namespace is retried.
+/// The pause before a failed read of the HPAs of a namespace is retried.
 const READ_AGAIN: Duration = Duration::from_secs(1);
-/// Maximum number of HPAs that are logged one by one when this instance takes charge of many at once.
+/// Maximum number of HPAs that are logged one by one when this instance takes charge of many HPAs at once.
 const LOGGED: usize = 10;
 
 /// Options and collaborators of [`Handover`].
@@ -41,7 +41,7 @@ pub struct Parts {
     pub manager: &'static str,
     /// Counts foreign writes.
     pub telemetry: Telemetry,
-    /// Limits the times of writes, which a client may forge.
+    /// The upper limit of the times of writes, which a client may forge.
     pub clock: SharedClock,
 }
 
@@ -55,11 +55,11 @@ pub struct Handover {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// HPAs with a contest to report, at most those in scope.
+    /// The HPAs with a contest to report.
     contests: BTreeSet<Key>,
-    /// HPAs with a recent event. Dropped after [`REMIND`].
+    /// The time of the last event about each HPA, dropped after [`REMIND`].
     reminded: BTreeSet<(Instant, Key)>,
-    /// HPAs to read because of a conflict.
+    /// The HPAs to read because of a conflict.
     checks: BTreeSet<Key>,
 }
 
@@ -69,26 +69,25 @@ impl Handover {
         Arc::new(Self { parts, controller: OnceLock::new(), inner: Mutex::default() })
     }
 
-    /// The HPAs in scope.
+    /// Returns the HPAs in scope.
     pub fn charges(&self) -> &Arc<Charges> {
         &self.parts.charges
     }
 
-    /// Sets the controller, which has the HPAs.
+    /// Sets the controller, once per process.
     pub(crate) fn begin(&self, controller: &Arc<Controller>) {
-        // Set once: a process has one controller.
         let _ = self.controller.set(Arc::downgrade(controller));
     }
 
-    /// Records that this replica leads. `after`: the time since another replica led, if one did. `lease`: the
-    /// longest gap between two leaders after a crash.
+    /// Records that this replica is the leader. `after` is the time since another replica was the leader, if known.
+    /// `lease` is the longest time without a leader after a crash.
     pub fn leads(&self, after: Option<Duration>, lease: Duration) {
-        // An older Lease is no evidence, because its holder may have stopped since.
+        // After a longer time, the previous leader may have stopped early, so its Lease proves nothing.
         let quiet = self.parts.period * 2;
         self.parts.charges.lead(after.is_some_and(|after| after <= lease + quiet));
     }
 
-    /// The number of HPAs by state in one line, for `/readyz?verbose`.
+    /// Returns the number of HPAs by state in one line, for `/readyz?verbose`.
     pub fn detail(&self) -> String {
         let counts = self.parts.charges.counts();
         let guard = match self.parts.charges.guard_proof() {
@@ -107,7 +106,7 @@ impl Handover {
     }
 
     /// Runs until the future is dropped. `client` reads HPAs, without a rate limit. `notices` sends events about HPAs
-    /// that this instance is not in charge of: the gate admits these events.
+    /// that this instance is not in charge of. The gate admits such events.
     pub async fn run(self: Arc<Self>, client: Client, notices: Recorder) {
         let charges = Arc::clone(&self.parts.charges);
         loop {
@@ -171,12 +170,12 @@ impl Handover {
         }
     }
 
-    /// Reads an HPA from the API server. A foreign write in the response has the same effect as one from the watch.
-    /// Returns whether the read succeeded.
+    /// Reads an HPA from the API server. A foreign write in the response has the same effect as a foreign write from the
+    /// watch. Returns whether the read was successful.
     async fn check(&self, client: &Client, key: &Key) -> bool {
         let object = match read(client, &key.namespace, &key.name).await {
             Ok(Some(object)) => object,
-            // The watch will deliver the deletion.
+            // The HPA was deleted, which the watch will deliver.
             Ok(None) => return true,
             Err(error) => {
                 tracing::warn!(hpa = %key, %error, "failed to check for foreign status writes");
@@ -196,7 +195,7 @@ impl Handover {
         true
     }
 
-    /// Reads the HPAs of namespaces that are new in scope. Returns whether a read failed.
+    /// Reads the HPAs of namespaces that are new in scope. Returns whether a read has failed.
     async fn adopt(&self, client: &Client) -> bool {
         let Some(controller) = self.controller() else { return false };
         while let Some(namespace) = self.parts.charges.adopting() {
@@ -241,8 +240,8 @@ impl Handover {
         self.controller.get().and_then(Weak::upgrade)
     }
 
-    /// Adds a rescale from the watch to the history, so that the rates of `behavior` hold from this instance's first
-    /// write.
+    /// Adds a rescale from the watch to the history, so that the rate policies of `behavior` apply from the first write of
+    /// this instance.
     fn remember(&self, hpa: &HpaRecord, rescale: foreign::ForeignRescale) {
         let (Some(controller), Some(behavior)) = (self.controller(), &hpa.spec.behavior) else { return };
         let foreign::ForeignRescale { at, from, to } = rescale;
@@ -267,8 +266,8 @@ impl Observer for Handover {
             return;
         }
         let Some(old) = old else {
-            // These writes happened before this process started, or before the HPA entered the scope. An entry ahead of
-            // the clock is forged, and would outweigh every later write.
+            // The writes of an HPA without a previous version happened before this process started, or before the HPA
+            // entered the scope. An entry ahead of the clock is forged, and would be newer than every later write.
             for writer in new.status_writers.iter().filter(|writer| writer.at <= now) {
                 let is_own = *writer.manager == *manager;
                 charges.step(&new.key, Input::Wrote { is_own, at: writer.at });
@@ -288,7 +287,7 @@ impl Observer for Handover {
             self.parts.telemetry.foreign_write();
             charges.foreign_write(&new.key, writer);
         }
-        // The leader records its own rescales elsewhere.
+        // The syncs of the leader record its own rescales.
         if (writer.is_some() || !charges.leads())
             && let Some(rescale) = foreign::rescale(&old.status, &new.status)
         {

@@ -1,13 +1,13 @@
 //! The state machine of one HPA in scope, which decides when this instance may write the HPA. It has no clock
 //! and no client.
 //!
-//! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. Any of four proofs
-//! counts: the guard's objects are right, the guard refused a write about this HPA, another replica of this instance
-//! was in charge until shortly before, or a change stayed unanswered. The last proof is the proof of
-//! [`takeover::machine`](crate::takeover::machine), here with the writes of a single HPA.
+//! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. One of four proofs is
+//! sufficient: the guard's objects are valid, the guard refused a write about this HPA, another replica of this instance
+//! was in charge until shortly before, or a change stayed unanswered. The last proof is that of
+//! [`takeover::machine`](crate::takeover::machine), for the writes of a single HPA.
 //!
-//! An HPA without a machine is out of scope. [`Charge::step`] takes an [`Input`] and returns the [`Output`] for the
-//! driver, if there is one.
+//! An HPA without a machine is out of scope. [`Charge::step`] takes an [`Input`] and returns an [`Output`] for the
+//! driver, if the input causes one.
 //!
 //! | state | input | condition | next state | output or effect |
 //! |---|---|---|---|---|
@@ -26,12 +26,12 @@
 //! | any | `Refused` | before the last foreign write | unchanged | – |
 //! | any | `Concluded`, `Guard`, `Refused`, `Wrote` | otherwise | unchanged | recorded |
 //!
-//! A standby never leaves `Claiming`, because it gets no `Lead`.
+//! A standby never leaves `Claiming`, because it receives no `Lead`.
 //!
-//! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong. A
-//! refused write then counts only at the end of the quiet time, so that two controllers never take turns at a
-//! high rate. The quiet time itself never grows, because a guard that works leaves the HPA without a writer until the
-//! leader is in charge again.
+//! A foreign write within `RELAPSE` periods after the start of the charge shows that the proof was wrong. A refused
+//! write then proves the guard only at the end of the quiet time, so that the state does not change at a high rate. The
+//! quiet time itself is constant, because with an effective guard no controller writes the HPA until the leader is in
+//! charge again.
 
 use std::time::Duration;
 
@@ -41,10 +41,10 @@ use tokio::time::Instant;
 use crate::store::Key;
 use crate::takeover::machine as evidence;
 
-/// Time without a foreign write before a guarded HPA is written. Until then every replica has received the label,
-/// and requests that the built-in controller sent before have ended. At most a quarter of a period.
+/// The time without a foreign write before this instance writes a guarded HPA, limited to a quarter of a period. In
+/// this time, every replica receives the label, and the requests of the built-in controller in flight end.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Quiet time in periods.
+/// The quiet time after the last foreign write to a contested HPA, in periods.
 const QUIET: u32 = 2;
 /// A foreign write within this many periods after the start of the charge shows that the start was premature.
 const RELAPSE: u32 = 10;
@@ -61,7 +61,7 @@ pub enum State {
 }
 
 impl State {
-    /// The name in metrics and pages.
+    /// Returns the name in metrics and pages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Claiming => "claiming",
@@ -79,41 +79,41 @@ pub enum Guard {
     Unknown,
     /// The objects refuse the writes of the built-in controller.
     Proven,
-    /// The objects do not refuse these writes.
+    /// The objects do not refuse the writes of the built-in controller.
     Broken,
 }
 
 /// The proof on which an instance is in charge of an HPA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
-    /// The guard's objects are right.
+    /// The guard's objects are valid.
     Guard,
     /// A write of the built-in controller was refused.
     Refused,
     /// Another replica of this instance was in charge until shortly before.
     HandOver,
-    /// No controller answered a change.
+    /// No controller responded to a change.
     Unanswered,
 }
 
 /// An input of the machine.
 #[derive(Debug)]
 pub enum Input {
-    /// This replica leads, and the watches have delivered their first lists.
+    /// This replica is the leader, and the watches have delivered their first lists.
     Lead {
-        /// Whether another replica led until shortly before.
+        /// Whether another replica was the leader until shortly before.
         hand_over: bool,
     },
     /// A check of the guard's objects has ended.
     Guard(Guard),
     /// A write of the built-in controller about this HPA was refused.
     Refused {
-        /// The time of the refusal. A standby reports it about a second late.
+        /// The time of the refusal. A standby reports its refusals about a second late.
         at: Instant,
     },
     /// Another controller wrote the status of this HPA.
     ForeignWrite,
-    /// An HPA shows the time of a manager's last status write.
+    /// The HPA contains the time of a manager's last status write.
     Wrote {
         /// Whether the manager is this instance.
         is_own: bool,
@@ -164,20 +164,21 @@ pub struct Charge {
     period: Duration,
     phase: Phase,
     guard: Guard,
-    /// Start of the silence: the time of `Lead`, of the last contest or of the last foreign write. `None` on a standby.
+    /// The start of the silence: the time of `Lead`, of the last contest or of the last foreign write. `None` on a
+    /// standby.
     silent_since: Option<Instant>,
-    /// Time of the first refused write since the last foreign write and the last change of state.
+    /// The time of the first refused write since the last foreign write and the last change of state.
     refused: Option<Instant>,
     last_foreign: Option<Instant>,
     has_relapsed: bool,
     /// The check in progress.
     checking: Option<Check>,
-    /// No check before this time.
+    /// The earliest time of the next check.
     next_check: Option<Instant>,
     /// The newest status write by this instance, by the server's clock.
     newest_own: Option<Timestamp>,
     newest_foreign: Option<Timestamp>,
-    /// Searches for an unanswered change. `None` while in charge and on a standby.
+    /// The search for an unanswered change. `None` while in charge and on a standby.
     evidence: Option<Box<evidence::Machine>>,
     is_due: bool,
 }
@@ -201,7 +202,7 @@ enum Check {
 }
 
 impl Charge {
-    /// Creates the machine of an HPA that is new in scope. `period`: `--horizontal-pod-autoscaler-sync-period`.
+    /// Creates the machine of an HPA that is new in scope. `period` is `--horizontal-pod-autoscaler-sync-period`.
     pub fn new(key: Key, period: Duration, guard: Guard) -> Self {
         Self {
             key,
@@ -221,7 +222,7 @@ impl Charge {
         }
     }
 
-    /// Handles an input.
+    /// Handles an input. Returns the task of the driver, if any.
     pub fn step(&mut self, input: Input, now: Instant) -> Option<Output> {
         match input {
             Input::Lead { hand_over } => return self.lead(hand_over, now),
@@ -249,7 +250,7 @@ impl Charge {
         None
     }
 
-    /// The current state.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         match self.phase {
             Phase::Claiming => State::Claiming,
@@ -258,11 +259,11 @@ impl Charge {
         }
     }
 
-    /// The time at which [`Input::Tick`] may next have an effect.
+    /// Returns the time at which [`Input::Tick`] may next have an effect.
     pub fn next(&self) -> Option<Instant> {
         self.silent_since.filter(|_| self.state() != State::InCharge)?;
         let by_guard = self.due().map(|(at, _)| at);
-        // A check in progress is followed by `Checked`.
+        // While a check is in progress, the search waits for `Checked`.
         let by_evidence = self.evidence.as_ref().filter(|_| self.checking.is_none());
         by_guard.into_iter().chain(by_evidence.and_then(|evidence| evidence.next())).min()
     }
@@ -333,7 +334,7 @@ impl Charge {
             return Some(self.enter(proof, now));
         }
         let evidence = self.evidence.as_mut().filter(|_| self.checking.is_none())?;
-        // After the quiet time of the search, another tick may complete a proof.
+        // After the quiet time of the search, another tick can complete a proof.
         let mut output = evidence.step(evidence::Input::Tick, now);
         if output == Some(evidence::Output::Quiet) {
             output = evidence.step(evidence::Input::Tick, now);
@@ -374,7 +375,8 @@ impl Charge {
         Output::InCharge { proof, due: std::mem::take(&mut self.is_due) }
     }
 
-    /// The time at which the guard proves that no other controller writes, unless a foreign write precedes it.
+    /// Returns the time at which the guard or a refusal proves that no other controller writes, if no foreign write
+    /// happens before.
     fn due(&self) -> Option<(Instant, Proof)> {
         let silent = self.silent_since?;
         let settled = silent + SETTLE.min(self.period / 4);

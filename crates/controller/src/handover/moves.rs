@@ -1,25 +1,27 @@
-//! Moves HPAs in and out of scope. The store contains the HPAs in scope. For HPAs out of scope, the registry keeps the
-//! data that HPAs in scope need.
+//! Moves HPAs in and out of scope, by the labels of HPAs and of namespaces. The store contains the HPAs in scope.
 //!
-//! The store drops an HPA that leaves the scope like a deleted one, except that its selector still counts
-//! for the detection of shared pods if other HPAs of its namespace are in scope. A worker then reads the selector
-//! once a period, from the watch of targets if it can.
+//! The store drops an HPA that leaves the scope. If other HPAs of its namespace are in scope, its selector is still used
+//! for the detection of shared pods. A worker then reads the selector once a period, if possible from the watch of
+//! targets.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
+
 use super::charges::{Charges, Placement};
-use super::scope::LABEL;
+use super::scope::{LABEL, label_of};
 use crate::reconcile::Controller;
 use crate::store::{Change, HpaRecord, Key, Update};
 use cluster::client::Client;
-use cluster::decode::hpa;
+use cluster::decode::{DecodeError, hpa, meta_of};
 use cluster::error::ApiError;
 use cluster::list::{Collection, each};
+use cluster::watch::{Deleted, Sink, Watched};
 
 impl Controller {
-    /// Puts an HPA in or out of scope, by a new version of it. The caller holds [`Charges::moving`], applies the
-    /// version to the store if the result is [`Placement::Store`], and makes a new HPA due.
+    /// Puts an HPA in or out of scope, by a new version. The caller holds [`Charges::moving`], applies the version to the
+    /// store if the result is [`Placement::Store`], and makes a new HPA due.
     pub(crate) fn sort(&self, charges: &Charges, hpa: &HpaRecord, is_listed: bool) -> Placement {
         let placement = charges.sort(hpa, is_listed);
         match placement {
@@ -50,9 +52,9 @@ impl Controller {
         }
     }
 
-    /// Drops the state of an HPA that is out of scope now, except for a selector that still counts. Until a worker has
-    /// read the selector again, the old one counts. Otherwise an HPA on the same pods could sync first, and would
-    /// scale. Returns whether there is such a selector.
+    /// Drops the state of an HPA that has left the scope, except for a selector that the detection of shared pods needs.
+    /// The selector is kept until a worker has read it again. Otherwise an HPA with the same pods could sync first, and
+    /// would scale. Returns whether a selector is kept.
     pub(crate) fn left_scope(&self, charges: &Charges, key: &Key, update: &Update) -> bool {
         let selector = self.overlap.selector(key).filter(|_| charges.neighbour(key).is_some());
         self.changed(update);
@@ -62,7 +64,8 @@ impl Controller {
         selector.is_some()
     }
 
-    /// Makes HPAs out of scope due if their selectors count. `namespace`: only those of this namespace.
+    /// Makes HPAs out of scope due if the detection of shared pods needs their selectors. `namespace` limits them to one
+    /// namespace.
     pub(crate) fn claim_neighbours(&self, charges: &Charges, namespace: Option<&Arc<str>>) {
         for key in charges.neighbours(namespace) {
             if !self.queue.has_time(&key) {
@@ -114,7 +117,7 @@ impl Controller {
                         adopted.insert(key);
                     }
                 }
-                // The watch reports such an object.
+                // The watch logs such an object.
                 Err(error) => tracing::debug!(namespace, %error, "failed to decode an HPA"),
             }
             Ok(())
@@ -125,8 +128,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Stores an HPA from a read, if the watch has already delivered the HPA. Otherwise a stale read could restore a
-    /// deleted HPA.
+    /// Stores an HPA from a list, only if the watch has delivered the HPA before. Otherwise a stale list could restore a
+    /// deleted HPA. Returns whether the HPA is new in the store.
     fn adopt_one(&self, charges: &Charges, hpa: HpaRecord) -> bool {
         let _moving = charges.moving();
         let is_new = charges.is_outside(&hpa.key)
@@ -135,5 +138,103 @@ impl Controller {
             self.changed(&update);
         }
         is_new
+    }
+}
+
+/// The watch of the namespaces with the label. The server filters, so other namespaces need no memory.
+#[derive(Debug, Default)]
+pub struct Namespaces;
+
+/// A namespace that the watch has delivered.
+#[derive(Debug)]
+pub struct LabelledNamespace {
+    name: String,
+    resource_version: String,
+    label: Option<Box<str>>,
+}
+
+impl Watched for Namespaces {
+    type Object<'a> = LabelledNamespace;
+
+    fn path(&self) -> Vec<&str> {
+        vec!["api", "v1", "namespaces"]
+    }
+
+    fn name(&self) -> Arc<str> {
+        "namespaces".into()
+    }
+
+    fn labels(&self) -> &'static str {
+        LABEL
+    }
+
+    fn decode(&self, object: &[u8]) -> Result<LabelledNamespace, DecodeError> {
+        #[derive(serde::Deserialize)]
+        struct Namespace<'a> {
+            #[serde(borrow)]
+            metadata: &'a RawValue,
+        }
+        let Namespace { metadata } = serde_json::from_slice(object)?;
+        let meta = meta_of(metadata)?;
+        if meta.name.is_empty() {
+            return Err(DecodeError::new("a namespace without metadata.name"));
+        }
+        let label = label_of(metadata);
+        Ok(LabelledNamespace { name: meta.name, resource_version: meta.resource_version, label })
+    }
+
+    fn resource_version(object: &LabelledNamespace) -> &str {
+        &object.resource_version
+    }
+}
+
+/// Applies the labels of namespaces to a controller with `--scope=labelled`.
+#[derive(Debug)]
+pub struct NamespaceIntake {
+    controller: Arc<Controller>,
+    /// The namespaces of the list in progress.
+    listed: Option<BTreeSet<String>>,
+}
+
+impl NamespaceIntake {
+    /// Creates an intake for `controller`.
+    pub fn new(controller: Arc<Controller>) -> Self {
+        Self { controller, listed: None }
+    }
+
+    fn set(&self, namespace: &str, label: Option<&str>) {
+        if let Some(charges) = self.controller.hpas.charges() {
+            self.controller.label_namespace(charges, namespace, label);
+        }
+    }
+}
+
+impl Sink<LabelledNamespace> for NamespaceIntake {
+    fn start(&mut self) {
+        self.listed = Some(BTreeSet::new());
+    }
+
+    fn apply(&mut self, object: LabelledNamespace) {
+        self.set(&object.name, object.label.as_deref());
+        if let Some(listed) = &mut self.listed {
+            listed.insert(object.name);
+        }
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        self.set(&object.name, None);
+        if let Some(listed) = &mut self.listed {
+            listed.remove(&object.name);
+        }
+    }
+
+    fn done(&mut self) {
+        let listed = self.listed.take().unwrap_or_default();
+        let Some(charges) = self.controller.hpas.charges() else { return };
+        for namespace in charges.labelled_namespaces() {
+            if !listed.contains(&*namespace) {
+                self.controller.label_namespace(charges, &namespace, None);
+            }
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The objects of the guards `webhook` and `policy`, as they should be in the cluster. The manifests contain
-//! them, and [`proof`](super::proof) compares them with the cluster's.
+//! The objects of the guards `webhook` and `policy`, as in the manifests. [`proof`](super::proof) compares them with the
+//! objects of the cluster.
 
 #![allow(
     clippy::indexing_slicing,
@@ -14,10 +14,10 @@ use super::scope::{ControllerName, LABEL};
 pub const PATH: &str = "/handover";
 /// The name of the webhook in its configuration.
 pub const WEBHOOK: &str = "handover.concertina.dev";
-/// The port of the Service, which forwards to `--handover-webhook-port`.
+/// The port of the Service in front of the webhook. It forwards to `--handover-webhook-port`.
 pub const SERVICE_PORT: u16 = 443;
 
-/// The users that the built-in controller writes as, by distribution.
+/// The users of the built-in controller, by distribution.
 ///
 /// | user | where |
 /// |---|---|
@@ -30,9 +30,9 @@ pub const BUILT_IN_USERS: [&str; 3] = [
     "system:vpa-recommender",
 ];
 
-/// The name of an instance's guard objects, of its Service and of its Secret.
+/// Returns the name of an instance's guard objects, of its Service and of its Secret.
 pub fn object_name(controller: &ControllerName) -> String {
-    // Object names contain neither upper case nor underscores.
+    // Object names must not contain upper case letters or underscores.
     let valid = controller.as_str().to_ascii_lowercase().replace('_', "-");
     format!("{valid}-handover")
 }
@@ -49,12 +49,12 @@ pub struct GuardObjects {
 }
 
 impl GuardObjects {
-    /// The name of the webhook configuration and the prefix of the policies.
+    /// Returns the name of the webhook configuration, which is also the prefix of the names of the policies.
     pub fn name(&self) -> String {
         object_name(&self.controller)
     }
 
-    /// The ValidatingWebhookConfiguration, without `caBundle`.
+    /// Returns the ValidatingWebhookConfiguration, without `caBundle`.
     pub fn webhook(&self) -> Value {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -82,14 +82,14 @@ impl GuardObjects {
         })
     }
 
-    /// The three ValidatingAdmissionPolicies: for scales, statuses and events.
+    /// Returns the ValidatingAdmissionPolicies for scales, for statuses and for events.
     pub fn policies(&self) -> [Value; 3] {
         let scale = self.policy(
             "scale",
             true,
             &[rule(&["*"], &["UPDATE"], "*/scale")],
-            // The plural of a kind is regular in the core group and in `apps`. In other groups it may be any word, so
-            // only the name and the group count.
+            // The plural of a kind is regular in the core group and in `apps`. In other groups, the plural can be any
+            // word, so only the name and the group are compared.
             "params.spec.scaleTargetRef.name != request.name || (has(params.spec.scaleTargetRef.apiVersion) && \
              params.spec.scaleTargetRef.apiVersion.contains('/') ? \
              params.spec.scaleTargetRef.apiVersion.split('/')[0] : '') != request.resource.group || \
@@ -107,7 +107,7 @@ impl GuardObjects {
             "status",
             false,
             &[rule(&["autoscaling"], &["UPDATE"], "horizontalpodautoscalers/status")],
-            // The stored object counts, because a writer may send stale labels.
+            // The labels of the stored object are used, because a writer may send stale labels.
             &format!(
                 "(has(oldObject.metadata.labels) && '{LABEL}' in oldObject.metadata.labels ? \
                  oldObject.metadata.labels['{LABEL}'] : ({})) != '{}'",
@@ -130,8 +130,8 @@ impl GuardObjects {
         [scale, status, events]
     }
 
-    /// The bindings of the policies. A policy with HPAs as parameters has two bindings: for HPAs with the label,
-    /// and for HPAs without it in namespaces with the label.
+    /// Returns the bindings of the policies. A policy with HPAs as parameters has two bindings: for HPAs with the label,
+    /// and for HPAs without the label in namespaces with the label.
     pub fn bindings(&self) -> [Value; 5] {
         let by_hpa = json!({"matchLabels": {LABEL: self.controller.as_str()}});
         let without = json!({"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]});
@@ -207,7 +207,7 @@ fn rule(groups: &[&str], operations: &[&str], resource: &str) -> Value {
     })
 }
 
-/// A string literal of CEL.
+/// Returns a CEL string literal.
 fn cel_string(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }

@@ -1,4 +1,4 @@
-//! `/handover`: the state of each HPA in scope, as JSON.
+//! The page `/handover`: the state of each HPA in scope, as JSON.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::record::Answer;
 /// The path of the page.
 pub const HANDOVER: &str = "/handover";
 
-/// The page. `charges`: `None` if all HPAs are in scope. `guard`: `--handover-guard`.
+/// Returns the page. `charges` is `None` if all HPAs are in scope. `guard` is `--handover-guard`.
 pub fn page(charges: Option<Arc<Charges>>, guard: &'static str) -> JsonPage {
     Arc::new(move |_| {
         let report = charges.as_deref().map_or_else(Report::of_all, |charges| Report::new(charges, guard));
@@ -35,7 +35,7 @@ struct Report {
     scope: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     controller: Option<String>,
-    /// Whether this replica leads. A standby is in charge of no HPA.
+    /// Whether this replica is the leader. A standby is in charge of no HPA.
     #[serde(skip_serializing_if = "Option::is_none")]
     leads: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,15 +48,7 @@ struct GuardReport {
     /// `--handover-guard`.
     kind: &'static str,
     #[serde(flatten)]
-    state: GuardState,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase", tag = "state")]
-enum GuardState {
-    Unknown,
-    Proven { since: Timestamp },
-    Broken { reason: String },
+    state: GuardProof,
 }
 
 #[derive(Debug, Serialize)]
@@ -85,12 +77,7 @@ impl Report {
     }
 
     fn new(charges: &Charges, kind: &'static str) -> Self {
-        let state = match charges.guard_proof() {
-            GuardProof::Unknown => GuardState::Unknown,
-            GuardProof::Proven { since } => GuardState::Proven { since },
-            GuardProof::Broken { reason } => GuardState::Broken { reason },
-        };
-        let guard = GuardReport { kind, state };
+        let guard = GuardReport { kind, state: charges.guard_proof() };
         Self {
             scope: Scope::Labelled.as_str(),
             controller: Some(charges.name().to_string()),

@@ -1,11 +1,11 @@
-//! Checks whether the guard's objects in the cluster refuse the writes of the built-in controller. No clock, no I/O.
+//! Checks whether the guard's objects in the cluster refuse the writes of the built-in controller.
 //!
 //! An object proves the guard if its fields match those of [`objects`](super::objects). Values that do not weaken the
 //! guard may differ: names, labels, messages, time limits, defaults that the API server adds, and further webhooks.
 //!
-//! A failure policy other than `Ignore` is a defect, although the guard then refuses at least as much: if no replica
+//! A failure policy other than `Ignore` is a defect, although the guard then refuses even more writes. If no replica
 //! responds, or an expression fails, the API server refuses every write of the built-in controller, also for HPAs out
-//! of scope, and nothing scales. No HPA is handed over under such a guard.
+//! of scope, and nothing scales. Concertina takes charge of no HPA under such a guard.
 
 #![allow(
     clippy::indexing_slicing,
@@ -19,9 +19,9 @@ use super::objects::{GuardObjects, PATH};
 /// Fields that [`compare`] ignores: they do not weaken the guard, or are checked separately (`clientConfig`).
 const FREE: [&str; 7] =
     ["timeoutSeconds", "message", "messageExpression", "reason", "name", "auditAnnotations", "clientConfig"];
-/// The field that decides about writes when the guard fails. The API server's default is `Fail`.
+/// The field that determines whether writes are refused if the guard fails. The API server's default is `Fail`.
 const FAILURE_POLICY: &str = "failurePolicy";
-/// Values that the API server adds, by field.
+/// The default values that the API server adds, by field.
 const DEFAULTS: [(&str, &str); 4] =
     [("matchPolicy", "Equivalent"), ("scope", "*"), ("namespaceSelector", "{}"), ("objectSelector", "{}")];
 /// Maximum length of a value in a message.
@@ -33,19 +33,19 @@ pub enum Defect {
     /// The object does not exist.
     #[error("{object} does not exist: apply the manifests of the guard")]
     Missing {
-        /// Kind and name.
+        /// Kind and name of the object.
         object: String,
     },
     /// A field differs, so writes of the built-in controller may pass.
     #[error("{object}: {field} is {actual}, not {expected}: apply the manifests of the guard")]
     Differs {
-        /// Kind and name.
+        /// Kind and name of the object.
         object: String,
-        /// The path of the field.
+        /// The path of the field, such as `webhooks[0].rules`.
         field: String,
-        /// The value in the cluster, as JSON, shortened.
+        /// The value in the cluster, as shortened JSON.
         actual: String,
-        /// The value in the manifests, as JSON, shortened.
+        /// The value in the manifests, as shortened JSON.
         expected: String,
     },
     /// A failure of the guard refuses every write of the built-in controller.
@@ -54,11 +54,11 @@ pub enum Defect {
          HPAs, in scope or not: apply the manifests of the guard"
     )]
     FailsClosed {
-        /// Kind and name.
+        /// Kind and name of the object.
         object: String,
-        /// The path of the field.
+        /// The path of the field, such as `webhooks[0].rules`.
         field: String,
-        /// The value in the cluster, as JSON, shortened.
+        /// The value in the cluster, as shortened JSON.
         actual: String,
     },
     /// The API server rejects the certificate that this replica serves.
@@ -67,15 +67,15 @@ pub enum Defect {
          the verbs get and update on this object, or renew the files of --handover-webhook-cert-file"
     )]
     Untrusted {
-        /// Kind and name.
+        /// Kind and name of the object.
         object: String,
-        /// The path of the field.
+        /// The path of the field, such as `webhooks[0].rules`.
         field: String,
     },
 }
 
-/// Checks the ValidatingWebhookConfiguration. `None`: it does not exist. `trusts` returns whether a caBundle, in
-/// PEM, verifies the certificate that this replica serves.
+/// Checks `actual`, the ValidatingWebhookConfiguration of the cluster, or `None` if it does not exist. `trusts` returns
+/// whether a caBundle, in PEM, verifies the certificate that this replica serves.
 ///
 /// # Errors
 /// Returns the first [`Defect`].
@@ -97,7 +97,7 @@ pub fn webhook(
     let path = format!("webhooks[{index}]");
     compare(&object, &path, wanted, webhook)?;
     let client = &webhook["clientConfig"];
-    // A URL is for API servers that do not resolve Services.
+    // A URL replaces the Service for API servers that do not resolve Services.
     let has_url =
         client["url"].as_str().is_some_and(|url| url.starts_with("https://") && url.ends_with(PATH));
     if !has_url {
@@ -129,14 +129,14 @@ pub fn policies<'a>(
     Ok(())
 }
 
-/// Kind and name, as in `ValidatingWebhookConfiguration concertina-handover`.
+/// Returns kind and name, such as `ValidatingWebhookConfiguration concertina-handover`.
 fn object_of(expected: &Value) -> String {
     let [kind, name] =
         [&expected["kind"], &expected["metadata"]["name"]].map(|text| text.as_str().unwrap_or_default());
     format!("{kind} {name}")
 }
 
-/// Adds the default port of a service reference.
+/// Returns a service reference with the default port, if it has no port.
 fn with_port(service: &Value) -> Value {
     let mut service = service.clone();
     if let Some(fields) = service.as_object_mut() {
@@ -145,7 +145,7 @@ fn with_port(service: &Value) -> Value {
     service
 }
 
-/// Compares the fields of an object, and the elements of a list in their order.
+/// Compares two values: objects by field, lists by element in their order, and strings by word.
 fn compare(object: &str, path: &str, expected: &Value, actual: &Value) -> Result<(), Defect> {
     match (expected, actual) {
         (Value::Object(wanted), Value::Object(fields)) => {
@@ -181,12 +181,12 @@ fn compare(object: &str, path: &str, expected: &Value, actual: &Value) -> Result
     }
 }
 
-/// Whether the field may differ without weakening the guard. The name of a Service may not differ.
+/// Returns whether a field may differ without weakening the guard. The name of a Service must not differ.
 fn is_free(name: &str, path: &str) -> bool {
     FREE.contains(&name) && !(name == "name" && path.ends_with(".service"))
 }
 
-/// Whether a rule for namespaced objects was expected. A rule for all objects covers them.
+/// Returns whether a rule for namespaced objects is expected. A rule for all objects includes them.
 fn is_namespaced_scope(name: &str, expected: &Value) -> bool {
     name == "scope" && expected == "Namespaced"
 }
@@ -205,7 +205,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// The words of an expression, which a formatter may wrap.
+/// Returns the words of an expression, because a formatter may have wrapped its lines.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace()
 }

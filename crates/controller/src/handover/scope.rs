@@ -1,4 +1,4 @@
-//! The scope of an instance: membership by the labels of an HPA and of its namespace. No clock, no client.
+//! The scope of an instance, by the labels of HPAs and of their namespaces.
 //!
 //! | label of the HPA | label of its namespace | membership |
 //! |---|---|---|
@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 
 /// The label of HPAs and namespaces. Its value is the name of the instance in charge.
 pub const LABEL: &str = "concertina.dev/controller";
-/// The value of [`LABEL`] that leaves an HPA to the built-in controller, although its namespace is in scope.
+/// The value of [`LABEL`] that excludes an HPA from the scope, although its namespace is in scope.
 pub const BUILT_IN: &str = "built-in";
 /// The default of `--controller-name`.
 pub const DEFAULT_NAME: &str = "concertina";
@@ -38,7 +38,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The value of the flag.
+    /// Returns the value of the flag.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -68,7 +68,7 @@ pub enum NameError {
 }
 
 impl ControllerName {
-    /// Checks a name.
+    /// Creates the name of an instance.
     ///
     /// # Errors
     /// Returns [`NameError`] if the name is not a valid label value, or is [`BUILT_IN`].
@@ -84,7 +84,7 @@ impl ControllerName {
         if name == BUILT_IN { Err(NameError::BuiltIn) } else { Ok(Self(name.into())) }
     }
 
-    /// The name.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -121,7 +121,7 @@ pub enum By {
 }
 
 impl By {
-    /// The name in `/handover`.
+    /// Returns the name in `/handover`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hpa => "hpa",
@@ -133,7 +133,7 @@ impl By {
 /// The reason why an HPA is out of scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// The HPA does not have [`LABEL`]. Its namespace does not have it either, or has the value [`BUILT_IN`].
+    /// The HPA has no [`LABEL`]. Its namespace has no [`LABEL`], or the value [`BUILT_IN`].
     NoLabel,
     /// The label of the HPA is [`BUILT_IN`].
     Excluded,
@@ -142,13 +142,13 @@ pub enum Why {
 }
 
 impl Membership {
-    /// Whether the HPA is in scope.
+    /// Returns whether the HPA is in scope.
     pub fn is_in(self) -> bool {
         matches!(self, Self::In(_))
     }
 }
 
-/// Decides by the values of [`LABEL`] of an HPA and of its namespace.
+/// Returns the membership of an HPA, by the values of [`LABEL`] of the HPA and of its namespace.
 pub fn membership(
     hpa_label: Option<&str>,
     namespace_label: Option<&str>,
@@ -163,7 +163,7 @@ pub fn membership(
     }
 }
 
-/// The value of [`LABEL`] in `metadata`.
+/// Returns the value of [`LABEL`] in `metadata`. `None` if it is absent or not a string.
 pub fn label_of(metadata: &RawValue) -> Option<Box<str>> {
     #[derive(Deserialize)]
     struct Metadata<'a> {

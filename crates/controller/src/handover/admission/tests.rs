@@ -12,7 +12,7 @@ use crate::store::{HpaRecord, Key};
 
 const USER: &str = "system:serviceaccount:kube-system:horizontal-pod-autoscaler";
 
-/// An HPA in scope in namespace `shop`.
+/// Returns an HPA in scope in namespace `shop`.
 fn hpa(name: &str, api_version: &str, kind: &str, target: &str) -> HpaRecord {
     let spec: Spec = serde_json::from_value(json!({
         "scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": target}, "maxReplicas": 3,
@@ -33,7 +33,7 @@ fn hpa(name: &str, api_version: &str, kind: &str, target: &str) -> HpaRecord {
     }
 }
 
-/// A registry with a Deployment and a custom resource in scope.
+/// Returns a registry with two HPAs in scope: of a Deployment and of a custom resource.
 fn charges() -> Arc<Charges> {
     let charges =
         Charges::new(ControllerName::default(), Duration::from_secs(15), false, Arc::new(SystemClock));
@@ -100,7 +100,7 @@ fn writes_about_hpas_in_scope_are_refused() {
     for (group, field) in [("", "involvedObject"), ("events.k8s.io", "regarding")] {
         assert_eq!(verdict(event(group, field, about.clone())), refused(Refused::Event, "web-hpa"));
     }
-    // An empty namespace means the event's namespace.
+    // An empty namespace in the reference means the event's namespace.
     let short = json!({"kind": "HorizontalPodAutoscaler", "namespace": "", "name": "web-hpa"});
     assert_eq!(verdict(event("", "involvedObject", short)), refused(Refused::Event, "web-hpa"));
     let mut update = event("", "involvedObject", about);

@@ -1,9 +1,9 @@
 //! Refused writes of the built-in controller. The API server sends a write to any replica, but only the leader takes
 //! charge of HPAs. A standby therefore reports the refusals of its webhook with its next request for the leader's
-//! histories.
+//! histories, in a query parameter with the age in milliseconds, the namespace and the name of each HPA:
 //!
 //! ```text
-//! refused=40.shop/web,1200.shop/api      age in milliseconds, namespace and name of each HPA
+//! refused=40.shop/web,1200.shop/api
 //! ```
 
 use std::collections::BTreeMap;
@@ -16,26 +16,26 @@ use tokio::time::Instant;
 use super::{Charges, Input};
 use crate::store::Key;
 
-/// Maximum number of HPAs with a refusal that is not reported yet. The next refusal of another HPA is dropped. The
-/// built-in controller retries a refused write in its next period.
+/// Maximum number of HPAs with an unreported refusal. Refusals of further HPAs are dropped, because the built-in
+/// controller retries a refused write in its next period.
 const MOST: usize = 4096;
-/// Maximum length of a report in bytes. The request line and the headers, including the token, have at most 8 KiB.
+/// Maximum length of a report, in bytes. The server limits the request line and the headers together to 8 KiB.
 const LONGEST: usize = 4096;
 /// Maximum age of a refusal in a report.
 const OLDEST: Duration = Duration::from_mins(1);
 
-/// The characters that are percent-encoded in a query.
+/// The ASCII characters of a report that are percent-encoded.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'/').remove(b',');
 
-/// Refusals that the leader does not know, by HPA.
+/// The refusals of a standby that it has not reported to the leader.
 #[derive(Debug, Default)]
 pub(super) struct Unreported {
     last_by_hpa: BTreeMap<Key, Instant>,
-    /// The last HPA of the last report. The next report continues after it.
+    /// The last HPA of the last report. The next report continues after this HPA.
     reported_to: Option<Key>,
 }
 
-/// Refusals to report in one request.
+/// The refusals in one request to the leader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The value of the parameter `refused`, percent-encoded.
@@ -46,9 +46,9 @@ pub struct Report {
 /// A refusal in the report of a standby.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Namespace and name of the HPA.
+    /// The namespace and name of the HPA.
     pub key: Key,
-    /// Time since the refusal.
+    /// The time since the refusal.
     pub age: Duration,
 }
 
@@ -64,7 +64,7 @@ impl Unreported {
         }
     }
 
-    /// The next report. `None` without refusals.
+    /// Returns the next report. `None` without refusals.
     fn report(&mut self, now: Instant) -> Option<Report> {
         self.last_by_hpa.retain(|_, at| now.saturating_duration_since(*at) <= OLDEST);
         let after = self.reported_to.take();
@@ -87,7 +87,7 @@ impl Unreported {
         (!refusals.is_empty()).then_some(Report { text, refusals })
     }
 
-    /// Drops the refusals of a report, unless the HPA has had a later refusal.
+    /// Drops the refusals of a report, except those of HPAs with a later refusal.
     fn reported(&mut self, report: &Report) {
         for (key, at) in &report.refusals {
             if self.last_by_hpa.get(key) == Some(at) {
@@ -131,7 +131,7 @@ impl Charges {
         }
     }
 
-    /// The refusals of this replica, for the next request to the leader. `None` without refusals.
+    /// Returns the refusals of this replica for the next request to the leader. `None` without refusals.
     pub fn unreported(&self, now: Instant) -> Option<Report> {
         self.inner.lock().unreported.report(now)
     }
@@ -179,7 +179,7 @@ mod tests {
         let expected =
             expected.map(|(name, age)| Refusal { key: key(name), age: Duration::from_millis(age) });
         assert_eq!(read, expected);
-        // A refusal after the report stays.
+        // A refusal after the report remains unreported.
         unreported.add(&key("api"), start + Duration::from_secs(1));
         unreported.reported(&report);
         assert_eq!(unreported.report(start + Duration::from_secs(2)).unwrap().text, "1000.shop/api");
@@ -198,7 +198,7 @@ mod tests {
             let report = unreported.report(start).unwrap();
             assert!(report.text.len() <= LONGEST);
             reported += report.refusals.len();
-            // The request fails, and the next one continues.
+            // The request fails, and the next report continues.
             first.push(report.refusals[0].0.clone());
         }
         first.dedup();

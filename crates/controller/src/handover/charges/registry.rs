@@ -8,10 +8,10 @@ use autoscaling::status::CrossVersionObjectReference;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::membership::Outside;
 use super::refusals::Unreported;
 use super::{ChargeRow, GuardProof};
 use crate::handover::machine::{Charge, Input, Output, State};
-use crate::handover::outside::Outside;
 use crate::handover::scope::By;
 use crate::store::{HpaRecord, Key, StatusWriter};
 
@@ -20,19 +20,19 @@ pub(super) struct Inner {
     pub(super) is_synced: bool,
     pub(super) leads: bool,
     pub(super) guard: GuardProof,
-    /// The label's value by namespace. Only namespaces with the label.
+    /// The value of the label, by namespace. A namespace without the label has no entry.
     pub(super) namespaces: BTreeMap<Arc<str>, Arc<str>>,
     /// Namespaces that are new in scope, with HPAs that are not in the store.
     pub(super) adopting: BTreeSet<Arc<str>>,
     pub(super) outside: Outside,
     pub(super) hpas: BTreeMap<Key, Entry>,
-    /// Namespace, name of the target, name of the HPA.
+    /// The namespace, the name of the target and the name of each HPA.
     pub(super) by_target: BTreeSet<(Arc<str>, Arc<str>, Arc<str>)>,
-    /// Due times of the machines.
+    /// The due times of the machines.
     pub(super) timers: BTreeSet<(Instant, Key)>,
-    /// Tasks for the driver.
+    /// The tasks of the driver.
     pub(super) outputs: VecDeque<(Key, Output)>,
-    /// The last assigned term.
+    /// The number of the last term.
     pub(super) terms: u64,
     pub(super) last_proof: Option<Timestamp>,
     /// The refusals of this replica while it is a standby.
@@ -48,7 +48,7 @@ pub(super) struct Entry {
     pub(super) target: CrossVersionObjectReference,
     pub(super) charge: Charge,
     pub(super) since: Timestamp,
-    /// Identifies the term in charge. `None` while not in charge.
+    /// The number of the current term. `None` while this instance is not in charge of the HPA.
     pub(super) term: Option<u64>,
     pub(super) timer: Option<Instant>,
     pub(super) last_foreign_write: Option<StatusWriter>,
@@ -56,7 +56,7 @@ pub(super) struct Entry {
 }
 
 impl Inner {
-    /// Puts an HPA in scope, or updates it. Returns whether it is new in scope.
+    /// Puts an HPA in scope, or updates it. Returns whether the HPA is new in scope.
     pub(super) fn enter(
         &mut self,
         hpa: &HpaRecord,

@@ -71,13 +71,13 @@ async fn each_time_in_charge_is_another_term() {
     assert!(first.is_some());
     assert_eq!(charges.counts(), Counts { in_charge: 1, ..Counts::default() });
     assert!(matches!(charges.output(), Some((_, Output::InCharge { .. }))));
-    // The label is removed and added again at once.
+    // The label is removed, and immediately added again.
     charges.sort(&labelled("a", "1", "web", &json!(null)), false);
     assert_eq!(charges.term(&key), None);
     charges.sort(&hpa("a", "1", "web"), false);
     let second = settled(&charges).await;
     assert!(second.is_some() && second != first);
-    // Another HPA of the same name.
+    // An HPA with the same name and another UID.
     charges.sort(&hpa("a", "2", "web"), false);
     assert_eq!(charges.term(&key), None);
     assert!(settled(&charges).await > second);
@@ -105,7 +105,7 @@ fn older_version_of_an_event_changes_no_membership() {
     assert_eq!(charges.sort(&at("11", ours), false), Placement::Store { is_new: true });
     assert_eq!(charges.sort(&at("10", json!({})), false), Placement::Unchanged);
     assert!(charges.is_in_scope("shop", "a") && !charges.is_outside(&Key::new("shop", "a")));
-    // A list after a restore of etcd.
+    // A list after a restore of etcd can contain an older version.
     assert_eq!(charges.sort(&at("5", json!({})), true), Placement::Outside);
 }
 

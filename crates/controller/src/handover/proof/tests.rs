@@ -17,12 +17,12 @@ fn objects() -> GuardObjects {
     }
 }
 
-/// The object as the API server returns it to the typed client.
+/// Returns the object in the form that the API server returns to the typed client.
 fn typed<T: Serialize + DeserializeOwned>(object: &Value) -> Value {
     serde_json::to_value(serde_json::from_value::<T>(object.clone()).unwrap()).unwrap()
 }
 
-/// The configuration with the defaults of the API server.
+/// Returns the webhook configuration with the defaults of the API server.
 fn configuration() -> Value {
     let mut webhook = typed::<ValidatingWebhookConfiguration>(&objects().webhook());
     let entry = &mut webhook["webhooks"][0];
@@ -126,7 +126,7 @@ fn guard_that_fails_closed_is_a_defect() {
     }
 }
 
-/// Checks the policies and bindings as the API server returns them, after a change of one object.
+/// Checks the policies and bindings in the form that the API server returns, after a change of one object.
 fn policies_with(object: &str, change: impl Fn(&mut Value)) -> Result<(), String> {
     let expected = objects();
     let mut actual: Vec<Value> = expected.policies().iter().map(typed::<ValidatingAdmissionPolicy>).collect();
