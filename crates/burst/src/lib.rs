@@ -26,8 +26,8 @@
 //! ```
 
 mod autoscaler;
-mod settings;
 mod window;
 
-pub use crate::autoscaler::{Autoscaler, Clamp, Explanation, InvalidSample, Limit, Mode, Proposal};
-pub use crate::settings::{InvalidSettings, Settings};
+pub use crate::autoscaler::{
+    Autoscaler, Clamp, Explanation, InvalidSample, InvalidSettings, Limit, Mode, Proposal, Settings,
+};

@@ -42,10 +42,12 @@ pub struct LastDecision {
 }
 
 impl LastDecision {
-    /// Creates the last decision from an entry of the record. `first` and `last` are the times of the first and the last
-    /// sync with this decision, `now` is the current time of the controller's clock, and `period` is the sync period.
+    /// Creates the last decision from an entry of the record. `first` and `last` are the times of the first and the
+    /// last sync with this decision, `now` is the current time of the controller's clock, and `period` is the sync
+    /// period.
     pub fn new(sentence: &str, first: Timestamp, last: Timestamp, now: Timestamp, period: Duration) -> Self {
-        // A remaining time at the end of a sentence changes with each sync. The row shows the time since the first sync.
+        // A remaining time at the end of a sentence changes with each sync. The row shows the time since the first
+        // sync.
         let sentence = sentence.split_once(", for another ").map_or(sentence, |(lasting, _)| lasting);
         let period = SignedDuration::try_from(period).unwrap_or(SignedDuration::MAX);
         let is_late = now.duration_since(last) > period.saturating_mul(LATE_AFTER);

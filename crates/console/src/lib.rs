@@ -1,10 +1,10 @@
 //! `concertina console`: a page with all HPAs of a cluster, served on a loopback address.
 //!
 //! One watch of HPAs fills a [`store::Store`] with [`row::Row`]s. They are computed from the objects alone, so the page
-//! works with any HPA controller. If a [`decisions::Record`] can be read, a row also has the controller's last decision.
-//! The [`server`] sends the rows and their changes as server-sent events. The explanation of a single HPA comes from an
-//! [`Explain`], the state of the controller from a [`controller::Inspect`], and the simulation of an HPA with other
-//! fields from a [`whatif::WhatIf`]. The caller implements these traits.
+//! works with any HPA controller. If a [`decisions::Record`] can be read, a row also has the controller's last
+//! decision. The [`server`] sends the rows and their changes as server-sent events. The explanation of a single HPA
+//! comes from an [`Explain`], the state of the controller from a [`controller::Inspect`], and the simulation of an HPA
+//! with other fields from a [`whatif::WhatIf`]. The caller implements these traits.
 //!
 //! The controller itself serves the same [`pages`] on its secure port. It fills the store from its own watch, and a
 //! [`Review`] limits the rows to the HPAs that the client may list.

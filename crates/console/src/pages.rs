@@ -130,8 +130,8 @@ impl Pages {
         &self.shared.store
     }
 
-    /// Responds to a GET of `path`, which is as in [`Route::parse`]. `review` limits the rows of a stream. The caller has
-    /// authorized the client for the [`Route`].
+    /// Responds to a GET of `path`, which is as in [`Route::parse`]. `review` limits the rows of a stream. The caller
+    /// has authorized the client for the [`Route`].
     pub async fn respond(&self, path: &str, review: Option<Arc<dyn Review>>) -> Response<Body> {
         let mut response = match Route::parse(path) {
             Route::File => self.file(path),

@@ -1,5 +1,4 @@
-//! Builds a controller from clients, stores, queue and watches. The process, the demo and the tests share
-//! this code.
+//! Builds a controller from clients, stores, queue and watches, for the process, the demo and the tests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ use cluster::status::{Following, Statuses};
 use cluster::watch::{self, Handle, Informer, WatchOptions};
 use sources::SourceObserver;
 
-/// Interval at which [`Assembly::synced`] and [`labels_known`] check whether a missing list is forbidden.
+/// The interval at which [`Assembly::synced`] and [`labels_known`] check whether a missing list is forbidden.
 const SYNCED_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The field manager of status writes.
 pub const STATUS_MANAGER: &str = "concertina";
@@ -47,11 +46,11 @@ pub struct Parts<'a> {
     pub clients: &'a Clients,
     /// The options of the controller.
     pub options: &'a Options,
-    /// The time of day.
+    /// The clock of the controller.
     pub clock: SharedClock,
     /// The metrics registry.
     pub telemetry: Telemetry,
-    /// Further observers. The options enable others, such as the record of decisions.
+    /// Observers of the caller, in addition to those that the options enable.
     pub observers: Observers,
     /// The random seed for waits and watch lengths, and the epoch of the histories. Equal seeds give equal runs.
     pub seed: u64,
@@ -62,9 +61,9 @@ pub struct Parts<'a> {
 /// The source of an HPA's offset within the sync period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The HPA's namespace and name, so that syncs are spread over the period.
+    /// The namespace and name of the HPA, so that syncs are spread over the period.
     Name,
-    /// The HPA's first sync, as in the built-in controller. Replayed runs then have predictable times.
+    /// The first sync of the HPA, as in the built-in controller. The times of replayed runs are then predictable.
     FirstSync,
 }
 
@@ -75,7 +74,7 @@ pub struct Assembly {
     pub controller: Arc<Controller>,
     /// The state of the HPA watches.
     pub hpas: Informer,
-    /// The state of the pod watches, in the order of `hpas`: one watch per namespace, or one for all.
+    /// The state of the pod watches, in the order of `hpas`: one watch per namespace, or one watch for all namespaces.
     pub pods: Informer,
     /// The record of decisions; `None` if `--decisions-per-hpa` is 0.
     pub decisions: Option<Decisions>,
@@ -92,8 +91,8 @@ impl Parts<'_> {
         self.build(false, None).0
     }
 
-    /// Builds a controller. If `compares` is set, a shadow compares it with another controller. With `stop`,
-    /// the controller watches targets until `stop`, unless `--scale-source=get`.
+    /// Builds a controller. With `compares`, a shadow compares it with another controller. With `stop`, the controller
+    /// watches targets until `stop`, except with `--scale-source=get`.
     fn build(
         self,
         compares: bool,
@@ -103,12 +102,11 @@ impl Parts<'_> {
         let mapper = Arc::new(Mapper::new(clients.discovery.clone()));
         let pods = Arc::new(Pods::new());
         let charges = options.charges(&clock);
-        // A dry run compares all HPAs, a live leader only those out of scope.
+        // A dry run compares all HPAs. Any other leader compares only the HPAs out of scope.
         let others_only = charges.clone().filter(|_| !options.dry_run);
-        // The comparison needs the metrics that the other controller read when it acted, so no response is
-        // shared.
+        // A comparison needs the metrics at the time of the other controller's sync, so no response is shared.
         let sharing = options.metric_sharing.filter(|_| !compares).map(|age| Sharing {
-            // At most half a period, so that an HPA never gets the same response in two consecutive syncs.
+            // At most half a period, so that two consecutive syncs of an HPA never use the same response.
             age: age.min(options.sync_period / 2),
             period: options.sync_period,
             pods: Arc::new(CachedPodCounts(Arc::clone(&pods))),
@@ -144,7 +142,7 @@ impl Parts<'_> {
                 clock: Arc::clone(&clock),
             })
         });
-        // The first observer, so that an HPA is contested before any other reaction to a foreign write.
+        // The handover is the first observer, so that an HPA is contested before any other reaction to a foreign write.
         observers.splice(..0, handover.clone().map(|handover| handover as Arc<dyn Observer>));
         let (events, sender) = Recorder::new(clients.core.clone(), Arc::clone(&clock), event_options);
         // The sender outlives the watches, so that events recorded during the shutdown are still sent.
@@ -228,7 +226,7 @@ impl Parts<'_> {
     }
 }
 
-/// The pod counts of the pod cache, for the choice between a list of all pods and a list by selector.
+/// The number of cached pods by namespace, for the choice between a list of all pods and a list by selector.
 #[derive(Debug)]
 struct CachedPodCounts(Arc<Pods>);
 
@@ -247,8 +245,8 @@ impl Assembly {
         let record = (capacity > 0).then(|| Arc::new(Record::new(capacity)));
         parts.observers.extend(record.clone().map(|record| record as Arc<dyn Observer>));
         let watched = parts.options.watch_namespaces.clone();
-        // In a dry run, another controller acts on the same HPAs, now or later. With --shadow-others, another
-        // controller acts on the HPAs out of scope.
+        // In a dry run, another controller acts on the same HPAs. With --shadow-others, another controller acts on the
+        // HPAs out of scope.
         let compares = parts.options.dry_run || parts.options.shadow_others;
         let (watches_policies, clients) = (parts.options.watch_scaling_policies, parts.clients.clone());
         let (controller, shadow, handover) = parts.build(compares, Some(stop));
@@ -304,12 +302,11 @@ impl Assembly {
             let tasks = &controller.tasks;
             tasks.spawn_until(stop, "watch of pods", watching_pods);
             tasks.spawn_until(stop, "watch of HPAs", async move {
-                // HPAs of other namespaces may already sync. List the pods of this namespace before its HPAs
-                // arrive.
+                // HPAs sync as soon as they are listed, so the pods of their namespace are listed first.
                 if let Some(pods) = pods_first {
                     pods.wait_synced().await;
                 }
-                // An HPA that is listed before the label of its namespace would need a second read.
+                // An HPA that is listed before the label of its namespace would be read twice.
                 if let Some(labels) = labels_first {
                     labels_known(&labels).await;
                 }
@@ -326,7 +323,7 @@ impl Assembly {
         Self { controller, hpas, pods, decisions, parity, handover }
     }
 
-    /// Waits until HPAs and pods are listed. With several namespaces, forbidden namespaces do not count.
+    /// Waits until HPAs and pods are listed. Ignores forbidden namespaces, if at least one namespace is listed.
     pub fn synced(&self) -> impl Future<Output = ()> + Send + use<> {
         let (hpas, pods) = (self.hpas.clone(), self.pods.clone());
         async move {
@@ -341,7 +338,7 @@ impl Assembly {
     }
 }
 
-/// Watches policy objects and, for their selectors, namespaces, and writes the statuses of policies. A controller for
+/// Watches policy objects, and namespaces for their selectors, and writes the statuses of policies. A controller for
 /// some namespaces has no cluster-wide permissions, so it watches only the policy objects in these namespaces.
 fn watch_policies(
     controller: &Arc<Controller>,
@@ -388,7 +385,7 @@ async fn labels_known(labels: &Handle) {
     }
 }
 
-/// Whether everything is listed except for forbidden namespaces, and at least one namespace is listed.
+/// Returns whether at least one namespace is listed, and all others are listed or forbidden.
 fn settled(hpas: &Informer, pods: &Informer) -> bool {
     let is_forbidden = |watch: &Handle| watch.status().error.is_some_and(|error| error.is_forbidden());
     let mut any = false;

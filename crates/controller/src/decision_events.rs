@@ -1,8 +1,8 @@
-//! Events with the sentence of a decision, with `--decision-events`.
+//! Events with the sentence of a decision, for `--decision-events`.
 //!
 //! An event is recorded when the outcome of an HPA's syncs changes, not with each sync. The rate of events is limited
-//! per HPA and in total. A later sync records a change beyond a limit if the change persists. A separate source and
-//! queue keep these events from displacing the events that the built-in controller also writes.
+//! per HPA and in total. A change beyond a limit is recorded by a later sync, if the change persists. The events have
+//! their own source and queue, so that they do not displace the events that the built-in controller also writes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use policies::steps::{PolicyEffect, StepReason};
 
 /// `reason` of the events.
 const LAST_DECISION: &str = "LastDecision";
-/// Minimum interval between two events about the same HPA. Event correlation drops events at a higher sustained rate.
+/// Minimum interval between two events about the same HPA. Event correlation drops events of a higher rate.
 const INTERVAL: Duration = Duration::from_mins(5);
 /// Maximum burst of events about all HPAs.
 const BURST: u32 = 50;
-/// Time until one more event is permitted.
+/// The time after which one more event is permitted.
 const REFILL: Duration = Duration::from_millis(200);
-/// Maximum size of a message, in bytes, as the API server limits it in `events.k8s.io`.
+/// Maximum length of a message in `events.k8s.io`, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
 /// Options and collaborators of [`DecisionEvents`].
@@ -40,7 +40,7 @@ pub(crate) struct Parts {
     pub(crate) events: Recorder,
     /// No event is recorded while the gate refuses writes.
     pub(crate) gate: Arc<Gate>,
-    /// Issues the permission for the events of each HPA. `None` permits all events.
+    /// Issues the permits for the events of each HPA. `None` permits all events.
     pub(crate) permits: Option<Arc<dyn Permits>>,
     /// Counts the events.
     pub(crate) telemetry: Telemetry,
@@ -55,7 +55,7 @@ pub(crate) struct DecisionEvents {
 
 #[derive(Debug)]
 struct State {
-    /// By UID, at most one per HPA.
+    /// The last outcome of each HPA, by UID.
     reported: BTreeMap<Arc<str>, Reported>,
     budget: Budget,
 }
@@ -64,11 +64,11 @@ struct State {
 #[derive(Debug)]
 struct Reported {
     outcome: Outcome,
-    /// The time of the last event. `None` before the first one.
+    /// The time of the last event. `None` before the first event.
     at: Option<Instant>,
 }
 
-/// The part of a decision whose change is worth an event.
+/// The part of a decision that is reported when it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Outcome {
     count: Option<i32>,
@@ -134,10 +134,10 @@ impl DecisionEvents {
 }
 
 impl State {
-    /// Whether to report an outcome now. `is_new`: the HPA has no status yet.
+    /// Returns whether to report an outcome now. `is_new` means that the HPA has no status yet.
     fn changes(&mut self, uid: &Arc<str>, outcome: &Outcome, is_new: bool, now: Instant) -> bool {
         let Some(reported) = self.reported.get_mut(uid) else {
-            // The first outcome of an HPA with a status is no change. Otherwise a new leader would report all HPAs.
+            // The first outcome of an HPA with a status is not reported. Otherwise a new leader would report all HPAs.
             let is_reported = is_new && self.budget.take(now);
             if is_reported || !is_new {
                 let at = is_reported.then_some(now);
@@ -175,7 +175,7 @@ impl Observer for DecisionEvents {
     }
 }
 
-/// The sentence of `why`, with the effect of the policy.
+/// Returns the sentence of the decision, with the effect of the policy, cut to [`MAX_MESSAGE`].
 fn message(sentence: &str, policy: Option<&PolicyEffect>) -> String {
     let mut message = match policy.and_then(PolicyEffect::sentence) {
         Some(policy) => format!("{sentence}; policy: {policy}"),

@@ -1,10 +1,10 @@
 //! The HorizontalPodAutoscaler controller without its process: its state, its syncs, and the division of work
 //! between replicas.
 //!
-//! [`assembly`] builds a controller. [`store`] holds the watched objects, [`reconcile`] syncs HPAs, and [`targets`]
-//! reads replica counts. [`record`] and [`history`] keep past decisions. [`policy`] applies user-defined rules for
-//! single HPAs. [`election`], [`takeover`] and [`handover`] decide whether this controller acts. [`shadow`] compares it
-//! with another controller. [`tasks`] supervises the tasks that feed a controller.
+//! [`assembly`] builds a controller. [`store`] contains the watched objects, [`reconcile`] syncs HPAs, and [`targets`]
+//! reads replica counts. [`record`] and [`history`] contain past decisions. [`policy`] applies user-defined rules for
+//! single HPAs. [`election`], [`takeover`] and [`handover`] decide whether this controller writes. [`shadow`] compares
+//! its decisions with those of another controller. [`tasks`] supervises background tasks.
 
 pub mod assembly;
 mod codec;

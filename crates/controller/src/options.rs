@@ -12,13 +12,14 @@ use crate::handover::charges::Charges;
 use crate::handover::scope::{ControllerName, Scope};
 use clock::SharedClock;
 
-/// The options of a controller. The process guarantees the bounds that the fields state.
+/// The options of a controller. The process guarantees the documented bounds.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "flags are set one by one")]
 pub struct Options {
     /// Settings that affect decisions: tolerance, windows, emulated version, gates.
     pub settings: Settings,
-    /// Gate StaleControllerConsistencyHPA: wait until the cache shows this controller's last status write.
+    /// The feature gate StaleControllerConsistencyHPA: skip syncs until the cache contains this controller's last
+    /// status write.
     pub stale_consistency: bool,
     /// `--horizontal-pod-autoscaler-sync-period`, above zero.
     pub sync_period: Duration,
@@ -52,19 +53,18 @@ pub struct Options {
     pub max_concurrent_metric_requests: usize,
     /// `--max-concurrent-metric-requests-per-api`, at least one.
     pub max_concurrent_metric_requests_per_api: usize,
-    /// `--share-metrics` and `--metric-snapshot-age`: the maximum age of a metrics response reused across
-    /// HPAs; `None` disables sharing.
+    /// `--share-metrics` and `--metric-snapshot-age`: the maximum age of a metrics response that several HPAs use.
+    /// `None` disables sharing.
     pub metric_sharing: Option<Duration>,
-    /// `--decision-events`: record an event when the outcome of an HPA's syncs changes.
+    /// `--decision-events`: write an event when the outcome of an HPA's syncs changes.
     pub decision_events: bool,
     /// `--decisions-per-hpa`: the number of decisions recorded per HPA; 0 disables the record.
     pub decisions_per_hpa: usize,
-    /// `--metric-sources`: the sources of metrics that policies may name. `None`: metrics come from the metrics APIs
-    /// only.
+    /// `--metric-sources`: the sources of metrics that policies may name. `None` uses only the metrics APIs.
     pub metric_sources: Option<MetricSources>,
 }
 
-/// Sources, compared by identity.
+/// Metric sources, compared by identity.
 #[derive(Debug, Clone)]
 pub struct MetricSources(pub Arc<Sources>);
 
@@ -75,7 +75,7 @@ impl PartialEq for MetricSources {
 }
 
 impl Options {
-    /// The registry of the HPAs in scope. `None` if all HPAs are in scope.
+    /// Creates the registry of the HPAs in scope. `None` if all HPAs are in scope.
     pub(crate) fn charges(&self, clock: &SharedClock) -> Option<Arc<Charges>> {
         let new = || {
             let name = self.controller_name.clone();
@@ -117,7 +117,7 @@ impl Default for Options {
 /// `--scale-source`: the source of target Scales in syncs without a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ScaleSource {
-    /// A watch where permitted, otherwise one request per sync.
+    /// A watch if it is permitted, otherwise one request per sync.
     #[default]
     Auto,
     /// Like `Auto`, but logs missing permissions as a warning.
@@ -139,7 +139,7 @@ impl FromStr for ScaleSource {
     }
 }
 
-/// The word is not a [`ScaleSource`].
+/// The error for a text that is not a [`ScaleSource`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must be auto, watch or get")]
 pub struct ScaleSourceError;

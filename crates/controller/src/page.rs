@@ -1,4 +1,4 @@
-//! The pages of a controller. The types separate the content of a page from the secure port that serves it.
+//! The paths of a controller's pages, and their types. They do not depend on the server of the secure port.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::record::Answer;
 pub const PARITY: &str = "/parity";
 /// The path of the histories that standbys copy.
 pub const HISTORY: &str = "/history";
-/// The audience of the tokens that standbys send for [`HISTORY`]. No other server accepts these tokens.
+/// The audience of the tokens that standbys send for [`HISTORY`], so that no other server accepts them.
 pub const HISTORY_AUDIENCE: &str = "concertina-history";
 /// The content type of JSON pages.
 pub const JSON: &str = "application/json";
@@ -34,7 +34,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Creates a JSON response.
+    /// Creates the response of a JSON page.
     pub fn json(answer: Answer) -> Self {
         Self { status: answer.status, content_type: JSON, body: answer.json.into() }
     }

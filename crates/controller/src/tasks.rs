@@ -1,7 +1,7 @@
 //! Supervises background tasks.
 //!
-//! A task that feeds the controller, such as a watch, must not stop without notice: the controller would then decide
-//! from stale data. [`Tasks`] records the first task that panics or ends early, and the process shuts down.
+//! If a task that feeds the controller, such as a watch, stops, the controller decides from stale data. [`Tasks`]
+//! therefore records the first task that panics or stops early, and the process shuts down.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The failure of a background task. A bug in this program.
+/// The failure of a background task, which is a bug in this program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskFailure {
     /// The task panicked.
@@ -32,7 +32,7 @@ pub enum TaskFailure {
     },
 }
 
-/// Supervises background tasks. Clones share one state.
+/// The background tasks. Clones share one state.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks(Arc<Inner>);
 
@@ -43,7 +43,7 @@ struct Inner {
 }
 
 impl Tasks {
-    /// Starts a task that runs until `stop`. A panic is a failure, and so is an end before `stop`.
+    /// Starts a task that runs until `stop`. A panic or a return before `stop` is a failure.
     pub fn spawn_until(
         &self,
         stop: &CancellationToken,
@@ -59,7 +59,7 @@ impl Tasks {
         }))
     }
 
-    /// Starts a task that may end. Only a panic is a failure.
+    /// Starts a task that may return. Only a panic is a failure.
     pub fn spawn(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -68,7 +68,7 @@ impl Tasks {
         tokio::spawn(self.catch(name.into(), task).map(drop))
     }
 
-    /// Runs a task. `None` after a panic, which is a failure.
+    /// Runs a task. Returns `None` after a panic, which is a failure.
     pub fn catch<F: Future>(
         &self,
         name: Cow<'static, str>,
@@ -89,7 +89,7 @@ impl Tasks {
         self.0.failed.cancelled().await;
     }
 
-    /// The first failure.
+    /// Returns the first failure.
     pub fn failure(&self) -> Option<TaskFailure> {
         self.0.first.lock().clone()
     }
@@ -101,7 +101,7 @@ impl Tasks {
     }
 }
 
-/// The text of a panic, if it has one.
+/// Returns the text of a panic, or `no message`.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())

@@ -13,15 +13,15 @@ use peak_alloc::PeakAlloc;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-/// Counts the allocated bytes that are not freed.
+/// The allocator, which counts the bytes in use.
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
 const HPAS: usize = 10_000;
-/// Maximum number of bytes per HPA.
+/// Maximum number of bytes per HPA out of scope.
 const LIMIT: usize = 400;
 
-/// An HPA with names and other content of usual length.
+/// Returns an HPA with names and other content of usual length.
 fn hpa(index: usize) -> HpaRecord {
     let name = format!("checkout-service-worker-{index:06}");
     let spec = json!({

@@ -73,8 +73,8 @@ pub struct ChargeRow {
     pub since: Timestamp,
     /// The last status write by another controller since this process started.
     pub last_foreign_write: Option<StatusWriter>,
-    /// The time of the last refused write of the built-in controller. On a standby, only refusals of its own webhook are
-    /// included. On the leader, those of all replicas are.
+    /// The time of the last refused write of the built-in controller. On a standby, only refusals of its own webhook
+    /// are included. On the leader, those of all replicas are.
     pub last_refused_write: Option<Timestamp>,
 }
 
@@ -112,8 +112,8 @@ impl Charges {
         Arc::new(Self { name, period, keeps_others, clock, inner, changed, moving })
     }
 
-    /// Locks the scope, so that no HPA enters or leaves it in another task. The caller changes the store of HPAs and this
-    /// registry under this lock.
+    /// Locks the scope, so that no HPA enters or leaves it in another task. The caller changes the store of HPAs and
+    /// this registry under this lock.
     pub fn moving(&self) -> MutexGuard<'_, ()> {
         self.moving.lock()
     }

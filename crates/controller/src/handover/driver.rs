@@ -5,18 +5,17 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use autoscaling::Action;
 use autoscaling::event::{EventIntent, EventKind};
-use autoscaling::status::Status;
-use autoscaling::{Action, WriteOutcome};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::charges::{Charges, GuardProof};
 use super::machine::{Cause, Input, Output, Proof, State};
-use crate::reconcile::{ConcludedSync, Controller, Observer, WatchedRescale, event_target};
+use crate::reconcile::{ConcludedSync, Controller, Observer, event_target};
 use crate::store::{HpaRecord, Key};
 use crate::takeover::foreign::{self, View};
-use crate::takeover::machine::{ObservedState, SyncObservation};
+use crate::takeover::{SyncObservation, remember};
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Client;
@@ -170,8 +169,8 @@ impl Handover {
         }
     }
 
-    /// Reads an HPA from the API server. A foreign write in the response has the same effect as a foreign write from the
-    /// watch. Returns whether the read was successful.
+    /// Reads an HPA from the API server. A foreign write in the response has the same effect as a foreign write from
+    /// the watch. Returns whether the read was successful.
     async fn check(&self, client: &Client, key: &Key) -> bool {
         let object = match read(client, &key.namespace, &key.name).await {
             Ok(Some(object)) => object,
@@ -239,15 +238,6 @@ impl Handover {
     fn controller(&self) -> Option<Arc<Controller>> {
         self.controller.get().and_then(Weak::upgrade)
     }
-
-    /// Adds a rescale from the watch to the history, so that the rate policies of `behavior` apply from the first write of
-    /// this instance.
-    fn remember(&self, hpa: &HpaRecord, rescale: foreign::ForeignRescale) {
-        let (Some(controller), Some(behavior)) = (self.controller(), &hpa.spec.behavior) else { return };
-        let foreign::ForeignRescale { at, from, to } = rescale;
-        let rescale = WatchedRescale { at, from, to };
-        controller.histories.remember(&hpa.uid, behavior, rescale, controller.clock.now());
-    }
 }
 
 fn because(proof: Proof) -> &'static str {
@@ -291,7 +281,7 @@ impl Observer for Handover {
         if (writer.is_some() || !charges.leads())
             && let Some(rescale) = foreign::rescale(&old.status, &new.status)
         {
-            self.remember(new, rescale);
+            remember(self.controller(), new, rescale);
         }
     }
 
@@ -301,16 +291,8 @@ impl Observer for Handover {
         if self.parts.charges.state(key).is_none_or(|state| state == State::InCharge) {
             return;
         }
-        let conclusion = sync.conclusion;
-        let stored = facts(&sync.hpa.status);
-        let withheld = *sync.outcome == WriteOutcome::Withheld && conclusion.action != Action::None;
-        let observation = SyncObservation {
-            spec: Arc::clone(&sync.hpa.spec),
-            found: conclusion.status.as_deref().map_or_else(|| stored.clone(), facts),
-            stored,
-            withheld,
-            untouched: sync.hpa.status_writers.is_empty() && *sync.hpa.status == Status::default(),
-        };
+        let mut observation = SyncObservation::new(sync);
+        observation.withheld &= sync.conclusion.action != Action::None;
         self.parts.charges.step(key, Input::Concluded(observation));
     }
 
@@ -325,8 +307,4 @@ impl Observer for Handover {
         inner.contests.remove(key);
         inner.reminded.retain(|(_, reported)| reported != key);
     }
-}
-
-fn facts(status: &Status) -> ObservedState {
-    ObservedState { replicas: status.current_replicas, metrics: status.current_metrics.clone() }
 }

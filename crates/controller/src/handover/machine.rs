@@ -2,8 +2,8 @@
 //! and no client.
 //!
 //! The built-in controller still acts on the HPAs out of scope, so its silence proves nothing. One of four proofs is
-//! sufficient: the guard's objects are valid, the guard refused a write about this HPA, another replica of this instance
-//! was in charge until shortly before, or a change stayed unanswered. The last proof is that of
+//! sufficient: the guard's objects are valid, the guard refused a write about this HPA, another replica of this
+//! instance was in charge until shortly before, or a change stayed unanswered. The last proof is that of
 //! [`takeover::machine`](crate::takeover::machine), for the writes of a single HPA.
 //!
 //! An HPA without a machine is out of scope. [`Charge::step`] takes an [`Input`] and returns an [`Output`] for the
@@ -39,7 +39,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::store::Key;
-use crate::takeover::machine as evidence;
+use crate::takeover::{SyncObservation, machine as evidence};
 
 /// The time without a foreign write before this instance writes a guarded HPA, limited to a quarter of a period. In
 /// this time, every replica receives the label, and the requests of the built-in controller in flight end.
@@ -121,7 +121,7 @@ pub enum Input {
         at: Timestamp,
     },
     /// A sync of this HPA wrote nothing.
-    Concluded(evidence::SyncObservation),
+    Concluded(SyncObservation),
     /// A check has ended. The driver first reports a foreign write that the check found.
     Checked {
         /// Whether the HPA could be read.

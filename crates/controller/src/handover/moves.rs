@@ -1,7 +1,7 @@
 //! Moves HPAs in and out of scope, by the labels of HPAs and of namespaces. The store contains the HPAs in scope.
 //!
-//! The store drops an HPA that leaves the scope. If other HPAs of its namespace are in scope, its selector is still used
-//! for the detection of shared pods. A worker then reads the selector once a period, if possible from the watch of
+//! The store drops an HPA that leaves the scope. If other HPAs of its namespace are in scope, its selector is still
+//! used for the detection of shared pods. A worker then reads the selector once a period, if possible from the watch of
 //! targets.
 
 use std::collections::BTreeSet;
@@ -20,8 +20,8 @@ use cluster::list::{Collection, each};
 use cluster::watch::{Deleted, Sink, Watched};
 
 impl Controller {
-    /// Puts an HPA in or out of scope, by a new version. The caller holds [`Charges::moving`], applies the version to the
-    /// store if the result is [`Placement::Store`], and makes a new HPA due.
+    /// Puts an HPA in or out of scope, by a new version. The caller holds [`Charges::moving`], applies the version to
+    /// the store if the result is [`Placement::Store`], and makes a new HPA due.
     pub(crate) fn sort(&self, charges: &Charges, hpa: &HpaRecord, is_listed: bool) -> Placement {
         let placement = charges.sort(hpa, is_listed);
         match placement {
@@ -52,9 +52,9 @@ impl Controller {
         }
     }
 
-    /// Drops the state of an HPA that has left the scope, except for a selector that the detection of shared pods needs.
-    /// The selector is kept until a worker has read it again. Otherwise an HPA with the same pods could sync first, and
-    /// would scale. Returns whether a selector is kept.
+    /// Drops the state of an HPA that has left the scope, except for a selector that the detection of shared pods
+    /// needs. The selector is kept until a worker has read it again. Otherwise an HPA with the same pods could sync
+    /// first, and would scale. Returns whether a selector is kept.
     pub(crate) fn left_scope(&self, charges: &Charges, key: &Key, update: &Update) -> bool {
         let selector = self.overlap.selector(key).filter(|_| charges.neighbour(key).is_some());
         self.changed(update);
@@ -64,8 +64,8 @@ impl Controller {
         selector.is_some()
     }
 
-    /// Makes HPAs out of scope due if the detection of shared pods needs their selectors. `namespace` limits them to one
-    /// namespace.
+    /// Makes HPAs out of scope due if the detection of shared pods needs their selectors. `namespace` limits them to
+    /// one namespace.
     pub(crate) fn claim_neighbours(&self, charges: &Charges, namespace: Option<&Arc<str>>) {
         for key in charges.neighbours(namespace) {
             if !self.queue.has_time(&key) {
@@ -128,8 +128,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Stores an HPA from a list, only if the watch has delivered the HPA before. Otherwise a stale list could restore a
-    /// deleted HPA. Returns whether the HPA is new in the store.
+    /// Stores an HPA from a list, only if the watch has delivered the HPA before. Otherwise a stale list could restore
+    /// a deleted HPA. Returns whether the HPA is new in the store.
     fn adopt_one(&self, charges: &Charges, hpa: HpaRecord) -> bool {
         let _moving = charges.moving();
         let is_new = charges.is_outside(&hpa.key)

@@ -1,5 +1,5 @@
-//! The objects of the guards `webhook` and `policy`, as in the manifests. [`proof`](super::proof) compares them with the
-//! objects of the cluster.
+//! The objects of the guards `webhook` and `policy`, as in the manifests. [`proof`](super::proof) compares them with
+//! the objects of the cluster.
 
 #![allow(
     clippy::indexing_slicing,
@@ -130,8 +130,8 @@ impl GuardObjects {
         [scale, status, events]
     }
 
-    /// Returns the bindings of the policies. A policy with HPAs as parameters has two bindings: for HPAs with the label,
-    /// and for HPAs without the label in namespaces with the label.
+    /// Returns the bindings of the policies. A policy with HPAs as parameters has two bindings: for HPAs with the
+    /// label, and for HPAs without the label in namespaces with the label.
     pub fn bindings(&self) -> [Value; 5] {
         let by_hpa = json!({"matchLabels": {LABEL: self.controller.as_str()}});
         let without = json!({"matchExpressions": [{"key": LABEL, "operator": "DoesNotExist"}]});

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -18,14 +17,7 @@ pub const HANDOVER: &str = "/handover";
 pub fn page(charges: Option<Arc<Charges>>, guard: &'static str) -> JsonPage {
     Arc::new(move |_| {
         let report = charges.as_deref().map_or_else(Report::of_all, |charges| Report::new(charges, guard));
-        let json = serde_json::to_vec(&report);
-        match json {
-            Ok(json) => Answer { status: StatusCode::OK, json: json.into() },
-            Err(error) => {
-                tracing::error!(%error, "failed to encode the page {HANDOVER}");
-                Answer { status: StatusCode::INTERNAL_SERVER_ERROR, json: "{}".into() }
-            }
-        }
+        Answer::ok(&report)
     })
 }
 

@@ -4,21 +4,15 @@
 //! `ClusterScalingPolicy`, in this order of precedence. The crate [`policies`] reads, merges and applies the fields.
 //! `store` finds the policies of an HPA. The sync of an HPA without a policy is unchanged.
 
-mod condition;
-mod intake;
-mod metadata;
 mod objects;
 mod resolved;
 mod status;
 mod store;
 mod watches;
 
-pub use self::condition::{ACTIVE, INVALID};
-pub(crate) use self::condition::{find, publish};
-pub use self::metadata::ANNOTATION;
-pub use self::objects::{GROUP, Kind, VERSION};
-pub(crate) use self::resolved::Resolved;
-pub use self::resolved::read_object;
+pub use self::objects::{ANNOTATION, GROUP, Kind, VERSION};
+pub use self::resolved::{ACTIVE, INVALID, read_object};
+pub(crate) use self::resolved::{Resolved, find, publish};
 pub(crate) use self::status::run as write_statuses;
 pub use self::store::Policies;
 pub(crate) use self::store::{Applicable, PolicyDue};

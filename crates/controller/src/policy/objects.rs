@@ -1,10 +1,13 @@
-//! `ScalingPolicy` and `ClusterScalingPolicy` from the wire.
+//! Decodes `ScalingPolicy`, `ClusterScalingPolicy`, and the annotation and labels of HPAs.
 
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
 
 use autoscaling::selector::{LabelSelector, Labels, Selector, SelectorError};
 use autoscaling::status::Condition;
 use jiff::Timestamp;
+use memchr::memmem::Finder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -12,6 +15,8 @@ use serde_json::value::RawValue;
 use cluster::decode::{DecodeError, meta_of};
 use cluster::watch::Watched;
 
+/// The annotation of an HPA with its policy, in YAML or JSON.
+pub const ANNOTATION: &str = "concertina.dev/policy";
 /// The API group of policies.
 pub const GROUP: &str = "autoscaling.concertina.dev";
 /// The version of [`GROUP`] that this controller reads and writes.
@@ -30,7 +35,7 @@ impl Kind {
     /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Namespaced, Self::Cluster];
 
-    /// The kind in manifests.
+    /// Returns the kind in manifests.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Namespaced => "ScalingPolicy",
@@ -38,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// The resource in paths and roles.
+    /// Returns the resource in paths and roles.
     pub fn resource(self) -> &'static str {
         match self {
             Self::Namespaced => "scalingpolicies",
@@ -47,10 +52,10 @@ impl Kind {
     }
 }
 
-/// The name of a policy object. Sorts namespaced policies by namespace and name.
+/// The name of a policy object. Cluster-wide policies are ordered before namespaced policies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyName {
-    /// The namespace. `None` for a `ClusterScalingPolicy`.
+    /// `metadata.namespace`. `None` for a `ClusterScalingPolicy`.
     pub namespace: Option<Arc<str>>,
     /// `metadata.name`.
     pub name: Arc<str>,
@@ -76,10 +81,10 @@ pub enum InvalidSelector {
     Invalid(#[from] SelectorError),
 }
 
-/// A policy object as received.
+/// A policy object from the watch.
 #[derive(Debug)]
 pub struct PolicyObject {
-    /// Namespace and name.
+    /// The namespace and name of the object.
     pub name: PolicyName,
     /// `metadata.uid`.
     pub uid: String,
@@ -87,7 +92,7 @@ pub struct PolicyObject {
     pub resource_version: String,
     /// `metadata.generation`.
     pub generation: i64,
-    /// `metadata.creationTimestamp`: the older of two policies comes first.
+    /// `metadata.creationTimestamp`. The older of two policies has precedence.
     pub created: Option<Timestamp>,
     /// `spec.selector`. An absent selector selects every HPA.
     pub selector: Result<Selector, InvalidSelector>,
@@ -100,8 +105,8 @@ pub struct PolicyObject {
 }
 
 impl PolicyObject {
-    /// Whether the policy selects an HPA with `labels` in a namespace with `namespace_labels`. The caller ensures
-    /// that a `ScalingPolicy` is in the namespace of the HPA. An invalid selector selects nothing.
+    /// Returns whether the policy selects an HPA with `labels` in a namespace with `namespace_labels`. The caller
+    /// ensures that a `ScalingPolicy` is in the namespace of the HPA. An invalid selector selects nothing.
     pub fn selects(&self, labels: &impl Labels, namespace_labels: &impl Labels) -> bool {
         let in_namespace = self.name.namespace.is_some()
             || self.namespace_selector.as_ref().is_ok_and(|selector| selector.matches(namespace_labels));
@@ -113,7 +118,7 @@ impl PolicyObject {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PolicyStatus {
-    /// `metadata.generation` that the status describes.
+    /// The `metadata.generation` that the status describes.
     pub(super) observed_generation: i64,
     /// The number of HPAs that the policy applies to.
     pub(super) matched: i64,
@@ -121,7 +126,7 @@ pub(super) struct PolicyStatus {
 }
 
 impl PolicyStatus {
-    /// The status without the times of its conditions, which differ between equal writes.
+    /// Returns the status without the times of its conditions, which differ between equal writes.
     pub(super) fn without_times(&self) -> Self {
         let mut status = self.clone();
         for condition in &mut status.conditions {
@@ -129,6 +134,42 @@ impl PolicyStatus {
         }
         status
     }
+}
+
+/// The labels of an HPA.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct ObjectLabels<'a>(BTreeMap<Cow<'a, str>, Cow<'a, str>>);
+
+impl Labels for ObjectLabels<'_> {
+    fn value(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(|value| &**value)
+    }
+}
+
+/// Returns the text of [`ANNOTATION`] in `metadata`. Without the annotation, this takes one search in the bytes.
+pub(super) fn annotation_of(metadata: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Metadata<'a> {
+        #[serde(borrow, default)]
+        annotations: Option<BTreeMap<Cow<'a, str>, &'a RawValue>>,
+    }
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(ANNOTATION));
+    // The API server never escapes the slash.
+    FINDER.find(metadata.get().as_bytes())?;
+    let metadata: Metadata<'_> = serde_json::from_str(metadata.get()).ok()?;
+    let text = metadata.annotations?.remove(ANNOTATION)?;
+    serde_json::from_str(text.get()).ok()
+}
+
+/// Returns the labels in `metadata`, or none if they are invalid.
+pub(super) fn labels_of(metadata: &RawValue) -> ObjectLabels<'_> {
+    #[derive(Deserialize)]
+    struct Metadata<'a> {
+        #[serde(borrow, default)]
+        labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+    }
+    let metadata: Option<Metadata<'_>> = serde_json::from_str(metadata.get()).ok();
+    ObjectLabels(metadata.and_then(|metadata| metadata.labels).unwrap_or_default())
 }
 
 #[derive(Deserialize)]
@@ -234,5 +275,36 @@ mod tests {
             assert!(read.selector.is_err(), "{selector}");
             assert_eq!(read.spec, r#"{"mode":"Paused"}"#);
         }
+    }
+
+    fn raw(json: &str) -> Box<RawValue> {
+        RawValue::from_string(json.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn annotation_is_found_by_its_key_only() {
+        let text = |json: &str| annotation_of(&raw(json));
+        let annotated = r#"{"name":"web","annotations":{"a":"b","concertina.dev/policy":"mode: Paused\n"}}"#;
+        assert_eq!(text(annotated).as_deref(), Some("mode: Paused\n"));
+        for none in [
+            r#"{"annotations":{"a":"concertina.dev/policy"}}"#,
+            r#"{"labels":{"concertina.dev/policy":"x"}}"#,
+            r#"{"annotations":null,"name":"concertina.dev/policy"}"#,
+            r#"{"annotations":{"concertina.dev/policy":7}}"#,
+            "{}",
+        ] {
+            assert_eq!(text(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn labels_are_read_from_metadata() {
+        let metadata = raw(r#"{"name":"web","labels":{"team":"shop","a\"b":"c"}}"#);
+        let labels = labels_of(&metadata);
+        assert_eq!(
+            (labels.value("team"), labels.value("a\"b"), labels.value("x")),
+            (Some("shop"), Some("c"), None)
+        );
+        assert_eq!(labels_of(&raw(r#"{"labels":7}"#)), ObjectLabels::default());
     }
 }

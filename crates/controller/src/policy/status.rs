@@ -1,7 +1,8 @@
-//! Writes the status of policy objects: the number of HPAs, and fields without effect. The leader writes a status
-//! only if it differs from the stored one. A CustomResourceDefinition of an older release drops fields that it does
-//! not know, or has no status subresource. A status that stays different must not be written every few seconds
-//! forever, and must not delay other statuses.
+//! Writes the status of policy objects: the number of HPAs, and fields without effect.
+//!
+//! The leader writes a status only if it differs from the stored status. With a CustomResourceDefinition of an older
+//! release, the API server drops unknown fields, or has no status subresource. Retries of such a write are postponed,
+//! so that they do not delay other statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -10,20 +11,22 @@ use std::time::Duration;
 use autoscaling::condition::ConditionUpdate;
 use http::Method;
 use jiff::Timestamp;
+use policies::merge::Source;
+use policies::spec::{Level, ProblemReason};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::objects::{GROUP, Kind, PolicyName, PolicyObject, PolicyStatus, VERSION};
-use super::store::{PolicyUse, StoredPolicy};
+use super::store::{Policies, StoredPolicy};
 use crate::reconcile::Controller;
 use cluster::call::Call;
 use cluster::client::Client;
 use cluster::error::ApiError;
 
-/// Interval between two comparisons of all statuses.
+/// The interval between two comparisons of all statuses.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of writes per interval. The next interval continues.
+/// Maximum number of writes per interval. Further writes are delayed to the next interval.
 const MAX_WRITES: usize = 20;
 /// The condition about the fields of a policy.
 const ACCEPTED: &str = "Accepted";
@@ -31,11 +34,25 @@ const ACCEPTED: &str = "Accepted";
 const OVERLAPPING: &str = "Overlapping";
 /// The condition about fields beyond a limit of a ClusterScalingPolicy.
 const LIMITED: &str = "Limited";
-/// Maximum bytes of a message.
+/// Maximum length of a message, in bytes.
 const MAX_MESSAGE: usize = 4096;
+/// Maximum number of overlaps, and of fields beyond a limit, per policy.
+const MAX_TEXTS: usize = 20;
+
+/// A policy object with its use by HPAs.
+#[derive(Debug)]
+struct PolicyUse {
+    policy: Arc<StoredPolicy>,
+    /// The number of HPAs that the policy applies to.
+    matched: usize,
+    /// The fields that another policy of the same kind also sets for the same HPA, each as a sentence.
+    overlaps: BTreeSet<String>,
+    /// The fields beyond a limit of a ClusterScalingPolicy, each as a sentence.
+    limited: BTreeSet<String>,
+}
 
 impl PolicyStatus {
-    /// The status of a policy. `Overlapping` and `Limited` appear with their first reason.
+    /// Returns the status of a policy. The conditions `Overlapping` and `Limited` are absent until their first reason.
     fn new(policy_use: &PolicyUse, now: Timestamp) -> Self {
         let PolicyUse { policy, matched, overlaps, limited } = policy_use;
         let mut conditions = policy.object.status.conditions.clone();
@@ -95,7 +112,7 @@ pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
         sleep(INTERVAL).await;
         let Some(controller) = controller.upgrade() else { return std::future::pending().await };
         let now = controller.clock.now();
-        let policies = controller.policies.uses();
+        let policies = uses(&controller.policies);
         drop(controller);
         attempts.retain(&policies.iter().map(|policy_use| &policy_use.policy.object.name).collect());
         let started = Instant::now();
@@ -114,9 +131,9 @@ pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
             let (stored, wait) = match write(&client, &policy, &status).await {
                 Ok(stored) if stored.without_times() == status.without_times() => continue,
                 Ok(stored) => (stored, KEPT_OUT),
-                // A standby, or a dry run.
+                // The gate refuses the writes of a standby and of a dry run.
                 Err(error) if error.is_refused() => break,
-                // The object was deleted, which the watch reports, or the definition has no status subresource.
+                // The object was deleted, which the watch will deliver, or the definition has no status subresource.
                 Err(error) if error.is_not_found() => (stored.clone(), KEPT_OUT),
                 Err(error) => {
                     let name = name.to_string();
@@ -137,6 +154,61 @@ pub(crate) async fn run(controller: Weak<Controller>, client: Client) {
     }
 }
 
+/// Returns the use of each policy object by the merged policies of HPAs.
+fn uses(policies: &Policies) -> Vec<PolicyUse> {
+    let (objects, applied) = policies.in_use();
+    let uses = objects.into_iter().map(|policy| {
+        let name = policy.object.name.clone();
+        (name, PolicyUse { policy, matched: 0, overlaps: BTreeSet::new(), limited: BTreeSet::new() })
+    });
+    let mut uses: BTreeMap<PolicyName, PolicyUse> = uses.collect();
+    let mut seen = BTreeSet::new();
+    for merged in &applied {
+        for name in merged.objects() {
+            if let Some(policy) = uses.get_mut(name) {
+                policy.matched += 1;
+            }
+        }
+        // HPAs with the same policies share the result of the merge.
+        if !seen.insert(Arc::as_ptr(merged)) {
+            continue;
+        }
+        let policy = merged.policy();
+        let mut add = |source: &Source, text: String, is_limit: bool| {
+            let Some(policy) = uses.get_mut(&name_of(source)) else { return };
+            let texts = if is_limit { &mut policy.limited } else { &mut policy.overlaps };
+            if texts.len() < MAX_TEXTS {
+                texts.insert(text);
+            }
+        };
+        for overridden in &policy.overridden {
+            let sources = policy.sources.get(overridden.source).zip(policy.sources.get(overridden.by));
+            let Some((younger, older)) = sources else { continue };
+            let field = overridden.field;
+            add(younger, format!("{field}: {older} is older and comes first"), false);
+            add(older, format!("{field}: comes before {younger}, which is younger"), false);
+        }
+        for (source, problem) in &policy.problems {
+            if matches!(problem.reason, ProblemReason::Limited { .. })
+                && let Some(source) = policy.sources.get(*source)
+            {
+                add(source, problem.to_string(), true);
+            }
+        }
+    }
+    uses.into_values().collect()
+}
+
+/// Returns the name of the object of a source. The name of an annotation is empty, which is the name of no object.
+fn name_of(source: &Source) -> PolicyName {
+    match source.name.split_once('/') {
+        Some((namespace, name)) if source.level == Level::Namespaced => {
+            PolicyName { namespace: Some(namespace.into()), name: name.into() }
+        }
+        _ => PolicyName { namespace: None, name: Arc::clone(&source.name) },
+    }
+}
+
 /// Writes a status. Returns the status that the server has stored.
 async fn write(
     client: &Client,
@@ -148,7 +220,7 @@ async fn write(
     let mut segments = vec!["apis", GROUP, VERSION];
     segments.extend(namespace.as_deref().into_iter().flat_map(|namespace| ["namespaces", namespace]));
     segments.extend([kind.resource(), name, "status"]);
-    // The UID makes the write fail for a new object of the same name.
+    // With the UID, the API server refuses the write if the object was deleted and created again.
     let patch = json!({ "metadata": { "uid": policy.object.uid }, "status": status });
     let body = patch.to_string().into_bytes();
     let call = Call::send(Method::PATCH, segments, "application/merge-patch+json", body)
@@ -157,14 +229,15 @@ async fn write(
     client.json::<Stored>(&call).await.map(|Stored { status }| status)
 }
 
-/// Time after which a status that the server did not keep is written again, because the definition may have changed.
-pub(super) const KEPT_OUT: Duration = Duration::from_mins(10);
-/// Time after which a failed write is retried.
-pub(super) const FAILED: Duration = Duration::from_mins(1);
+/// The time after which a status that the server did not keep is written again, because the definition may have
+/// changed.
+const KEPT_OUT: Duration = Duration::from_mins(10);
+/// The time after which a failed write is retried.
+const FAILED: Duration = Duration::from_mins(1);
 
 /// The last write that failed or had no effect, by policy object.
 #[derive(Debug, Default)]
-pub(super) struct Attempts {
+struct Attempts {
     attempts: BTreeMap<PolicyName, Attempt>,
 }
 
@@ -174,19 +247,13 @@ struct Attempt {
     written: PolicyStatus,
     /// The status that the server has stored, without times.
     stored: PolicyStatus,
-    /// The time from which the same write is retried.
+    /// The earliest time of a retry of the same write.
     until: Instant,
 }
 
 impl Attempts {
-    /// Whether to write a status over the stored one. False while a retry of the same write is postponed.
-    pub(super) fn is_due(
-        &self,
-        name: &PolicyName,
-        stored: &PolicyStatus,
-        status: &PolicyStatus,
-        now: Instant,
-    ) -> bool {
+    /// Returns whether to write `status` over the status `stored`. False while a retry of the same write is postponed.
+    fn is_due(&self, name: &PolicyName, stored: &PolicyStatus, status: &PolicyStatus, now: Instant) -> bool {
         self.attempts.get(name).is_none_or(|attempt| {
             now >= attempt.until
                 || attempt.written != status.without_times()
@@ -195,19 +262,13 @@ impl Attempts {
     }
 
     /// Postpones the retry of a write that failed or had no effect.
-    pub(super) fn postpone(
-        &mut self,
-        name: PolicyName,
-        stored: &PolicyStatus,
-        status: &PolicyStatus,
-        until: Instant,
-    ) {
+    fn postpone(&mut self, name: PolicyName, stored: &PolicyStatus, status: &PolicyStatus, until: Instant) {
         let (written, stored) = (status.without_times(), stored.without_times());
         self.attempts.insert(name, Attempt { written, stored, until });
     }
 
-    /// Forgets policies that no longer exist.
-    pub(super) fn retain(&mut self, names: &BTreeSet<&PolicyName>) {
+    /// Drops the attempts of policies that no longer exist.
+    fn retain(&mut self, names: &BTreeSet<&PolicyName>) {
         self.attempts.retain(|name, _| names.contains(name));
     }
 }

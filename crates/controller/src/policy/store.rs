@@ -1,10 +1,8 @@
 //! The policies of all HPAs: annotations, policy objects, and their matches with HPAs.
 //!
-//! The watches write and the syncs read. A change of a `ScalingPolicy` makes the cached matches of its namespace
-//! stale. A change of a `ClusterScalingPolicy` makes all matches stale. An HPA is matched again at its next sync, so
-//! a change takes no time per HPA. Without policies, a sync reads one flag.
-
-mod uses;
+//! The watches write and the syncs read. A change of a `ScalingPolicy` makes the cached matches of its namespace stale.
+//! A change of a `ClusterScalingPolicy` makes all matches stale. An HPA is matched again at its next sync, so the
+//! duration of a change does not depend on the number of HPAs. Without policies, a sync reads only one flag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,46 +13,43 @@ use parking_lot::RwLock;
 use policies::spec::{Level, Parsed, parse};
 use tokio::time::Instant;
 
-pub(super) use self::uses::PolicyUse;
-use super::metadata::{annotation_of, labels_of};
-use super::objects::{Kind, PolicyName, PolicyObject};
+use super::objects::{Kind, PolicyName, PolicyObject, annotation_of, labels_of};
 use super::resolved::{Merged, read_object};
 use crate::store::{HpaRecord, Key};
 
-/// Maximum number of HPAs that a change of a policy object syncs at once. If it concerns more HPAs, their periodic
-/// syncs apply the change within a period.
+/// Maximum number of HPAs that sync immediately after a change of a policy object. If the change concerns more HPAs,
+/// their periodic syncs apply it within a period.
 pub(super) const AT_ONCE: usize = 100;
 /// Maximum number of namespaces with a separate revision.
 const MAX_NAMESPACES: usize = 10_000;
-/// Unused merged policies are dropped if there are more merged policies than this number plus two per HPA.
+/// The number of merged policies, in addition to two per HPA, above which unused merged policies are dropped.
 const FEW_MERGED: usize = 64;
 
 /// The policies of all HPAs.
 #[derive(Debug, Default)]
 pub struct Policies {
-    /// Whether any HPA may have a policy, or has had one.
+    /// Whether any HPA may have or have had a policy.
     any: AtomicBool,
     inner: RwLock<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The number of changes of policy objects and of namespace labels.
+    /// The number of changes of policy objects, and of namespace labels on which selectors depend.
     revision: u64,
-    /// Matches from before this revision are stale, in all namespaces.
+    /// The revision of the last change for all namespaces. Earlier matches are stale.
     cluster_revision: u64,
-    /// By namespace, the revision of the last change of its policies or of its labels.
+    /// The revision of the last change of policies or of labels, by namespace.
     namespace_revisions: BTreeMap<Arc<str>, u64>,
     objects: BTreeMap<PolicyName, Arc<StoredPolicy>>,
     /// The labels of namespaces, for the selectors of cluster-wide policies.
     namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
     hpas: BTreeMap<Key, HpaPolicies>,
-    /// Merged policies of HPAs without an annotation, by the names of the objects, so that HPAs with the same policies
-    /// share them. A change of an object removes the entries that contain it.
+    /// The merged policies of HPAs without an annotation, by the names of the objects. HPAs with the same policy
+    /// objects share a merged policy. A change of an object removes the entries that contain it.
     merged: BTreeMap<Vec<PolicyName>, Weak<Merged>>,
 }
 
-/// A policy object.
 #[derive(Debug)]
 pub(super) struct StoredPolicy {
     pub(super) object: PolicyObject,
@@ -66,16 +61,16 @@ pub(super) struct StoredPolicy {
 struct HpaPolicies {
     /// The policy of the annotation, and the hash of its text.
     annotation: Option<(u64, Arc<Parsed>)>,
-    /// The revision of the match. `None` before the first one.
+    /// The revision of the match. `None` before the first match.
     revision: Option<u64>,
-    /// The hash of the labels that were matched.
+    /// The hash of the HPA's labels at the match.
     labels: u64,
     /// The merged policy that applies, if any.
     merged: Option<Arc<Merged>>,
-    /// Whether the HPA may still show the condition of a policy that has ended.
+    /// Whether the status may still contain the condition of a policy that has ended.
     has_ended: bool,
     due: PolicyDue,
-    /// The hash of the problems of the last event.
+    /// The hash of the problems in the last event.
     reported: u64,
 }
 
@@ -98,13 +93,13 @@ pub(crate) enum Applicable {
 }
 
 impl Policies {
-    /// True if no HPA may have a policy, and none has had one.
+    /// Returns true if no HPA can have or have had a policy.
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
     }
 
-    /// Applies the annotation of an HPA from the watch. `shows_condition`: whether its status has the condition of a
-    /// policy. Returns whether the annotation changed.
+    /// Applies the annotation of an HPA from the watch. `shows_condition` means that its status contains the condition
+    /// of a policy. Returns whether the annotation has changed.
     pub(crate) fn apply_hpa(&self, hpa: &HpaRecord, shows_condition: bool) -> bool {
         let text = annotation_of(&hpa.metadata);
         if text.is_none() && !shows_condition && self.is_empty() {
@@ -123,7 +118,7 @@ impl Policies {
             return false;
         }
         let entry = inner.hpas.entry(hpa.key.clone()).or_default();
-        // The watch event of a status write may arrive before the sync ends, and must not change the due times.
+        // The watch event of a status write may arrive before the end of the sync, and must not change the due times.
         if !is_same {
             entry.annotation = hash.zip(text.map(|text| Arc::new(parse(&text, Level::Annotation))));
             entry.revision = None;
@@ -140,7 +135,7 @@ impl Policies {
         }
     }
 
-    /// The policies that a sync of an HPA must apply.
+    /// Returns the policies that a sync of an HPA must apply.
     pub(crate) fn applicable(&self, hpa: &HpaRecord) -> Option<Applicable> {
         if self.is_empty() {
             return None;
@@ -161,7 +156,7 @@ impl Policies {
         self.inner.write().rematch(hpa)
     }
 
-    /// Whether a policy applies to an HPA. Matches the HPA first if its match is stale.
+    /// Returns whether a policy applies to an HPA. Matches the HPA first if its match is stale.
     pub fn applies_to(&self, hpa: &HpaRecord) -> bool {
         matches!(self.applicable(hpa), Some(Applicable::Merged(_)))
     }
@@ -180,7 +175,7 @@ impl Policies {
         }
     }
 
-    /// The due times that the policy of an HPA requires.
+    /// Returns the due times that the policy of an HPA requires.
     pub(crate) fn due(&self, key: &Key) -> PolicyDue {
         if self.is_empty() {
             return PolicyDue::default();
@@ -188,7 +183,8 @@ impl Policies {
         self.inner.read().hpas.get(key).map_or_else(PolicyDue::default, |entry| entry.due)
     }
 
-    /// Whether the problems of an HPA's policies differ from the last reported ones. Stores them as reported.
+    /// Stores the problems of an HPA's policies as reported. Returns whether they differ from the last reported
+    /// problems.
     pub(crate) fn reports(&self, key: &Key, problems: &str) -> bool {
         let hash = if problems.is_empty() { 0 } else { hash_of(problems) };
         let mut inner = self.inner.write();
@@ -228,7 +224,7 @@ impl Policies {
         removed
     }
 
-    /// Drops the policy objects of one kind that a list did not contain. Returns whether it dropped any.
+    /// Drops the policy objects of one kind that a list did not contain. Returns whether any object was dropped.
     pub(super) fn retain_objects(
         &self,
         kind: Kind,
@@ -254,8 +250,8 @@ impl Policies {
         !gone.is_empty()
     }
 
-    /// Applies the labels of a namespace, or its deletion. Returns whether the labels changed and a selector may depend
-    /// on them.
+    /// Applies the labels of a namespace, or its deletion. Returns whether the labels have changed and a selector may
+    /// depend on them.
     pub(super) fn label_namespace(&self, namespace: &str, labels: Option<BTreeMap<String, String>>) -> bool {
         let mut inner = self.inner.write();
         let namespace: Arc<str> = namespace.into();
@@ -274,9 +270,16 @@ impl Policies {
         depends
     }
 
-    /// The namespaces with known labels.
+    /// Returns the namespaces with known labels.
     pub(super) fn namespaces(&self) -> Vec<Arc<str>> {
         self.inner.read().namespaces.keys().cloned().collect()
+    }
+
+    /// Returns all policy objects, and the merged policy of each HPA that has policies.
+    pub(super) fn in_use(&self) -> (Vec<Arc<StoredPolicy>>, Vec<Arc<Merged>>) {
+        let inner = self.inner.read();
+        let merged = inner.hpas.values().filter_map(|entry| entry.merged.clone());
+        (inner.objects.values().cloned().collect(), merged.collect())
     }
 }
 
@@ -290,7 +293,7 @@ impl HpaPolicies {
 }
 
 impl Inner {
-    /// Makes the matches that may contain a policy object stale.
+    /// Makes all matches stale that may contain a policy object.
     fn object_changed(&mut self, name: &PolicyName) {
         if let Some(namespace) = &name.namespace {
             self.namespace_changed(Arc::clone(namespace));
@@ -301,7 +304,7 @@ impl Inner {
         self.merged.retain(|names, _| !names.contains(name));
     }
 
-    /// Drops merged policies that no HPA uses any more, because an HPA can match many sets of policies over time.
+    /// Drops merged policies without an HPA, because an HPA can match many sets of policies over time.
     fn drop_unused(&mut self) {
         if self.merged.len() > FEW_MERGED + 2 * self.hpas.len() {
             self.merged.retain(|_, merged| merged.strong_count() > 0);
@@ -312,20 +315,20 @@ impl Inner {
     fn namespace_changed(&mut self, namespace: Arc<str>) {
         self.revision += 1;
         if self.namespace_revisions.len() >= MAX_NAMESPACES {
-            // Deleted namespaces must not take memory forever.
+            // The map must not grow with the number of deleted namespaces.
             self.namespace_revisions.clear();
             self.cluster_revision = self.revision;
         }
         self.namespace_revisions.insert(namespace, self.revision);
     }
 
-    /// Whether the match of an HPA of the namespace is up to date.
+    /// Returns whether the match of an HPA of the namespace is up to date.
     fn is_current(&self, entry: &HpaPolicies, namespace: &Arc<str>) -> bool {
         let changed = self.namespace_revisions.get(namespace).copied().unwrap_or(0);
         entry.revision.is_some_and(|matched| matched >= changed.max(self.cluster_revision))
     }
 
-    /// The policy objects whose selectors may match HPAs of a namespace.
+    /// Returns the policy objects whose selectors may match HPAs of a namespace.
     fn candidates(&self, namespace: &Arc<str>) -> impl Iterator<Item = &Arc<StoredPolicy>> {
         let cluster = self.objects.iter().take_while(|(name, _)| name.namespace.is_none());
         let start = PolicyName { namespace: Some(Arc::clone(namespace)), name: "".into() };
@@ -369,7 +372,7 @@ impl Inner {
     }
 }
 
-/// A hash that is used within the process only.
+/// Returns a hash that is used only within the process.
 fn hash_of(value: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -1,25 +1,27 @@
-//! Watches policy objects while the API server serves their kinds. In a cluster without the kinds, each watch costs one
-//! discovery request per minute.
+//! Watches policy objects while the API server serves their kinds, and the labels of namespaces. In a cluster without
+//! the kinds, each watch sends one discovery request per minute.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::time::sleep;
 
-use super::intake::{NamespaceIntake, Namespaces, PolicyIntake};
-use super::objects::{GROUP, Kind, VERSION};
+use super::objects::{GROUP, Kind, PolicyName, PolicyObject, VERSION};
+use super::store::AT_ONCE;
 use crate::reconcile::Controller;
 use clock::Jitter;
 use cluster::call::Call;
 use cluster::client::Client;
+use cluster::decode::{DecodeError, meta_of};
 use cluster::error::ApiError;
-use cluster::watch::{Handle, Sink, WatchOptions, watch_of};
+use cluster::watch::{Deleted, Handle, Sink, WatchOptions, Watched, watch_of};
 
-/// Interval between checks whether the kinds are served.
+/// The interval between two checks of the served kinds.
 const RECHECK: Duration = Duration::from_mins(1);
-/// The wait after a failed check, and the interval between checks whether a watched resource was removed.
+/// The pause after a failed check, and the interval between two checks for the removal of a watched kind.
 const RETRY: Duration = Duration::from_secs(15);
 /// Maximum size of the list of the group's resources, in bytes.
 const MAX_RESOURCES: usize = 1 << 20;
@@ -27,25 +29,16 @@ const MAX_RESOURCES: usize = 1 << 20;
 /// The collaborators of the watches of policies.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyWatches {
-    /// The controller. Weak, because its tasks run the watches.
+    /// The controller. The reference is weak, because tasks of the controller run the watches.
     pub(crate) controller: Weak<Controller>,
     /// The client of watches, without a token bucket.
     pub(crate) watch: Client,
     /// The client of discovery.
     pub(crate) discovery: Client,
-    /// Maximum wait between two attempts of a watch.
+    /// Maximum pause between two attempts of a watch.
     pub(crate) longest_wait: Duration,
-    /// Seed for the jitter of waits and of watch lengths.
+    /// The seed for the jitter of pauses and of watch lengths.
     pub(crate) seed: u64,
-}
-
-/// Whether the server serves a kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Served {
-    /// The server serves the kind.
-    Yes,
-    /// The server does not serve the kind in this version.
-    No,
 }
 
 #[derive(Deserialize)]
@@ -60,19 +53,19 @@ struct ResourceName {
 }
 
 impl PolicyWatches {
-    /// Watches one kind in a namespace, or in all, whenever the server serves the kind. Never returns.
+    /// Watches one kind in a namespace, or in all namespaces, while the server serves the kind. Never returns.
     pub(crate) async fn run(self, kind: Kind, namespace: Option<Arc<str>>) {
-        let mut reported = None;
+        let mut reported = None::<bool>;
         loop {
             match self.served(kind).await {
-                Ok(Served::Yes) => {
-                    if reported.replace(Served::Yes) == Some(Served::No) {
+                Ok(true) => {
+                    if reported.replace(true) == Some(false) {
                         tracing::info!("API server serves {}.{GROUP}, watching policies", kind.resource());
                     }
                     self.follow(kind, namespace.clone()).await;
                 }
-                Ok(Served::No) => {
-                    if reported.replace(Served::No) != Some(Served::No) {
+                Ok(false) => {
+                    if reported.replace(false) != Some(false) {
                         tracing::info!(
                             "API server does not serve {}.{GROUP}/{VERSION}: reading policies from annotations only; \
                              checking again every minute",
@@ -96,18 +89,17 @@ impl PolicyWatches {
         watching.await;
     }
 
-    async fn served(&self, kind: Kind) -> Result<Served, ApiError> {
+    /// Returns whether the server serves the kind in this version.
+    async fn served(&self, kind: Kind) -> Result<bool, ApiError> {
         let call = Call::get(["apis", GROUP, VERSION]).at_most(MAX_RESOURCES);
-        let list: Resources = match self.discovery.json(&call).await {
-            Ok(list) => list,
-            Err(error) if error.is_not_found() => return Ok(Served::No),
-            Err(error) => return Err(error),
-        };
-        let is_served = list.resources.iter().any(|resource| resource.name == kind.resource());
-        Ok(if is_served { Served::Yes } else { Served::No })
+        match self.discovery.json::<Resources>(&call).await {
+            Ok(list) => Ok(list.resources.iter().any(|resource| resource.name == kind.resource())),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
-    /// Watches until the kind is no longer served. Then drops its policies.
+    /// Watches until the kind is no longer served, and then drops its policies.
     async fn follow(&self, kind: Kind, namespace: Option<Arc<str>>) {
         let intake = || PolicyIntake {
             controller: self.controller.clone(),
@@ -137,12 +129,176 @@ impl PolicyWatches {
     }
 }
 
-/// Waits until the server responds that a watched resource does not exist.
+/// Waits until the server responds that a watched kind does not exist.
 async fn removed(handle: &Handle) {
     loop {
         sleep(RETRY).await;
         if handle.status().error.is_some_and(|error| error.is_not_found()) {
             return;
+        }
+    }
+}
+
+/// Applies the policy objects of one kind.
+#[derive(Debug)]
+struct PolicyIntake {
+    controller: Weak<Controller>,
+    kind: Kind,
+    namespace: Option<Arc<str>>,
+    /// The names of the list in progress.
+    listed: Option<BTreeSet<PolicyName>>,
+}
+
+impl PolicyIntake {
+    fn name(&self, namespace: String, name: String) -> PolicyName {
+        let namespace = (self.kind == Kind::Namespaced).then(|| namespace.into());
+        PolicyName { namespace, name: name.into() }
+    }
+}
+
+impl Sink<PolicyObject> for PolicyIntake {
+    fn start(&mut self) {
+        self.listed = Some(BTreeSet::new());
+    }
+
+    fn apply(&mut self, object: PolicyObject) {
+        let Some(controller) = self.controller.upgrade() else { return };
+        let name = object.name.clone();
+        if controller.policies.apply_object(object) {
+            controller.policy_changed(name.namespace.as_deref());
+        }
+        if let Some(listed) = &mut self.listed {
+            listed.insert(name);
+        }
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        let Some(controller) = self.controller.upgrade() else { return };
+        let name = self.name(object.namespace, object.name);
+        if controller.policies.delete_object(&name) {
+            controller.policy_changed(name.namespace.as_deref());
+        }
+        if let Some(listed) = &mut self.listed {
+            listed.remove(&name);
+        }
+    }
+
+    fn done(&mut self) {
+        let listed = self.listed.take().unwrap_or_default();
+        let Some(controller) = self.controller.upgrade() else { return };
+        if controller.policies.retain_objects(self.kind, self.namespace.as_deref(), &listed) {
+            controller.policy_changed(self.namespace.as_deref());
+        }
+    }
+}
+
+impl Controller {
+    /// Syncs the HPAs that a changed policy may concern, if there are at most [`AT_ONCE`]. Otherwise their periodic
+    /// syncs apply the change within a period, so that other HPAs are not delayed.
+    fn policy_changed(&self, namespace: Option<&str>) {
+        let keys: Vec<_> = match namespace {
+            Some(namespace) => {
+                self.hpas.in_namespace(namespace).iter().map(|record| record.key.clone()).collect()
+            }
+            None if self.hpas.len() > AT_ONCE => return,
+            None => self.hpas.keys(),
+        };
+        if keys.len() <= AT_ONCE {
+            for key in keys {
+                self.queue.add_changed(&key);
+            }
+        }
+    }
+}
+
+/// The watch of namespaces, for the selectors of cluster-wide policies.
+#[derive(Debug, Default)]
+struct Namespaces;
+
+#[derive(Debug)]
+struct NamespaceLabels {
+    name: String,
+    resource_version: String,
+    labels: BTreeMap<String, String>,
+}
+
+impl Watched for Namespaces {
+    type Object<'a> = NamespaceLabels;
+
+    fn path(&self) -> Vec<&str> {
+        vec!["api", "v1", "namespaces"]
+    }
+
+    fn name(&self) -> Arc<str> {
+        "namespaces".into()
+    }
+
+    fn decode(&self, object: &[u8]) -> Result<NamespaceLabels, DecodeError> {
+        #[derive(Deserialize)]
+        struct Namespace<'a> {
+            #[serde(borrow)]
+            metadata: &'a RawValue,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            #[serde(default)]
+            labels: Option<BTreeMap<String, String>>,
+        }
+        let Namespace { metadata } = serde_json::from_slice(object)?;
+        let meta = meta_of(metadata)?;
+        if meta.name.is_empty() {
+            return Err(DecodeError::new("a namespace without metadata.name"));
+        }
+        let Metadata { labels } = serde_json::from_str(metadata.get())?;
+        let (name, resource_version) = (meta.name, meta.resource_version);
+        Ok(NamespaceLabels { name, resource_version, labels: labels.unwrap_or_default() })
+    }
+
+    fn resource_version(object: &NamespaceLabels) -> &str {
+        &object.resource_version
+    }
+}
+
+/// Applies the labels of namespaces. Contains the names of the list in progress.
+#[derive(Debug)]
+struct NamespaceIntake(Weak<Controller>, Option<BTreeSet<String>>);
+
+impl NamespaceIntake {
+    fn set(&self, namespace: &str, labels: Option<BTreeMap<String, String>>) {
+        if let Some(controller) = self.0.upgrade()
+            && controller.policies.label_namespace(namespace, labels)
+        {
+            controller.policy_changed(Some(namespace));
+        }
+    }
+}
+
+impl Sink<NamespaceLabels> for NamespaceIntake {
+    fn start(&mut self) {
+        self.1 = Some(BTreeSet::new());
+    }
+
+    fn apply(&mut self, object: NamespaceLabels) {
+        self.set(&object.name, Some(object.labels));
+        if let Some(listed) = &mut self.1 {
+            listed.insert(object.name);
+        }
+    }
+
+    fn delete(&mut self, object: Deleted) {
+        self.set(&object.name, None);
+        if let Some(listed) = &mut self.1 {
+            listed.remove(&object.name);
+        }
+    }
+
+    fn done(&mut self) {
+        let listed = self.1.take().unwrap_or_default();
+        let Some(controller) = self.0.upgrade() else { return };
+        for namespace in controller.policies.namespaces() {
+            if !listed.contains(&*namespace) {
+                self.set(&namespace, None);
+            }
         }
     }
 }

@@ -1,16 +1,25 @@
-//! A bounded record of comparisons: the last changes, and counts by hour.
+//! The bounded record of comparisons and its page `/parity`.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
+use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 
-use super::wire::{Change, Counts, Hour, Verdict};
+use super::Shadow;
+use super::wire::{Change, Counts, Hour, SHADOW_REPORT, ShadowReport, Verdict};
+use crate::handover::charges;
+use crate::page::JsonPage;
+use crate::reconcile::Controller;
+use crate::record::wire::{API_VERSION, Comparison, ControllerInfo, Difference};
+use crate::record::{Answer, Comparisons};
+use crate::store::Key;
 
-/// Maximum number of changes.
+/// Maximum number of changes in the record.
 const CHANGES: usize = 4096;
-/// Hours for which counts are kept.
+/// The number of hours for which counts are kept.
 const HOURS: i64 = 48;
-/// Maximum number of rows of counts. Further changes are counted under their namespace, without a name.
+/// Maximum number of rows of counts. Further changes are counted by namespace only.
 const ROWS: usize = 100_000;
 
 /// The last changes, and counts by hour.
@@ -18,15 +27,14 @@ const ROWS: usize = 100_000;
 pub(super) struct ComparisonLog {
     /// The changes, oldest first.
     changes: VecDeque<Change>,
-    /// Number of changes with [`Verdict::Same`].
+    /// The number of changes with [`Verdict::Same`].
     same: usize,
-    /// Counts by hour since 1970, namespace and name.
+    /// The counts by hour since the Unix epoch, namespace and name.
     hours: BTreeMap<(i64, String, String), Counts>,
 }
 
 impl ComparisonLog {
-    /// Adds a change. A full log first evicts a change: the oldest one with [`Verdict::Same`], otherwise the oldest
-    /// one.
+    /// Adds a change. A full log first evicts the oldest change with [`Verdict::Same`], or else the oldest change.
     pub(super) fn add(&mut self, change: Change) {
         let hour = hour_of(change.at);
         while self.hours.first_key_value().is_some_and(|((first, ..), _)| *first <= hour - HOURS) {
@@ -48,12 +56,12 @@ impl ComparisonLog {
         self.changes.push_back(change);
     }
 
-    /// The changes, newest first.
+    /// Returns the changes, newest first.
     pub(super) fn changes(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().rev()
     }
 
-    /// The counts of one HPA over all hours in the log.
+    /// Returns the counts of one HPA over all hours in the log.
     pub(super) fn counts_of(&self, namespace: &str, name: &str) -> Counts {
         let mut counts = Counts::default();
         for ((_, row_namespace, row_name), hour) in &self.hours {
@@ -64,14 +72,14 @@ impl ComparisonLog {
         counts
     }
 
-    /// The last difference of one HPA in the log.
+    /// Returns the last difference of one HPA in the log.
     pub(super) fn last_difference(&self, namespace: &str, name: &str) -> Option<&Change> {
         self.changes().find(|change| {
             change.result.is_difference() && change.namespace == namespace && change.name == name
         })
     }
 
-    /// Counts by hour, oldest first.
+    /// Returns the counts by hour, oldest first.
     pub(super) fn hours(&self) -> impl Iterator<Item = Hour> {
         self.hours.iter().map(|((hour, namespace, name), counts)| Hour {
             hour: Timestamp::UNIX_EPOCH
@@ -86,6 +94,84 @@ impl ComparisonLog {
 
 fn hour_of(at: Timestamp) -> i64 {
     at.as_second().div_euclid(3600)
+}
+
+/// The `/parity` report of one controller. Clones share the same shadow.
+#[derive(Debug, Clone)]
+pub struct Parity {
+    shadow: Arc<Shadow>,
+    controller: Arc<Controller>,
+}
+
+impl Parity {
+    /// Creates the report of `shadow`, which compares the decisions of `controller`.
+    pub fn new(shadow: Arc<Shadow>, controller: Arc<Controller>) -> Self {
+        Self { shadow, controller }
+    }
+
+    /// Returns the response to a GET of `/parity`.
+    pub fn answer(&self) -> Answer {
+        Answer::ok(&self.report())
+    }
+
+    /// Creates the page of a process. Without comparisons, the page responds with 404.
+    pub fn page(parity: Option<Self>) -> JsonPage {
+        Arc::new(move |_| {
+            parity.as_ref().map_or_else(
+                || {
+                    let message = "no comparisons: this controller was started without --dry-run and without --shadow-others";
+                    Answer::failure(StatusCode::NOT_FOUND, message.to_owned())
+                },
+                Self::answer,
+            )
+        })
+    }
+
+    /// Builds the report.
+    pub fn report(&self) -> ShadowReport {
+        let Shadow { parts, since, .. } = &*self.shadow;
+        let state = self.shadow.state.lock();
+        let in_scope = parts.others_of.as_ref().map_or(0, |charges| {
+            let charges::Counts { claiming, in_charge, contested, .. } = charges.counts();
+            claiming + in_charge + contested
+        });
+        ShadowReport {
+            api_version: API_VERSION.to_owned(),
+            kind: SHADOW_REPORT.to_owned(),
+            controller: ControllerInfo::new(&self.controller),
+            since: *since,
+            now: parts.clock.now(),
+            hpas: self.controller.hpas.len().saturating_sub(in_scope),
+            last_sign: state.last_sign,
+            hours: state.log.hours().collect(),
+            changes: state.log.changes().cloned().collect(),
+        }
+    }
+}
+
+impl Comparisons for Parity {
+    fn comparison(&self, key: &Key) -> Comparison {
+        let state = self.shadow.state.lock();
+        let counts = state.log.counts_of(&key.namespace, &key.name);
+        let difference = state.log.last_difference(&key.namespace, &key.name);
+        Comparison {
+            since: self.shadow.since,
+            same: counts.same,
+            different: counts.differences(),
+            unknown: counts.unknown,
+            last_difference: difference.map(|change| {
+                let sentence =
+                    change.ours.as_ref().map_or("no decision was made", |ours| ours.sentence.as_str());
+                let (builtin, ours) = (change.builtin_counts(), change.our_counts());
+                Difference {
+                    at: change.at,
+                    sentence: format!(
+                        "the built-in controller: {builtin}; the dry run: {ours}, because {sentence}"
+                    ),
+                }
+            }),
+        }
+    }
 }
 
 #[cfg(test)]

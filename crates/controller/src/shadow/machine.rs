@@ -1,8 +1,9 @@
-//! Compares the decisions for one HPA with the rescales of another controller. No clock, no I/O.
+//! Compares Concertina's decisions for one HPA with the rescales of another controller, without a clock and without
+//! I/O.
 //!
-//! [`Machine::step`] takes an [`Input`] and returns the outcome of a comparison, if the input completes one. In
-//! the table, "same" and "other" compare the current count and the direction of Concertina's decision with
-//! those of the pending rescale.
+//! [`Machine::step`] takes an [`Input`] and returns the outcome of a comparison, if the input completes one. In the
+//! table, "same" means that the current count and the direction of Concertina's decision equal those of the pending
+//! rescale. "Other" means that one of them differs.
 //!
 //! | state | input | condition | next state | outcome |
 //! |---|---|---|---|---|
@@ -15,35 +16,35 @@
 //! | any | `Rescaled` | – | `Agreed` | by the table of rescales |
 //! | any | other inputs | – | unchanged | none |
 //!
-//! The patience is two periods if the other controller wrote the status at most 1/20 of a period before the
-//! pending rescale, or later. Otherwise the patience is four periods.
+//! The patience is two periods if the other controller wrote the status at most 1/20 of a period before the start of
+//! the pending rescale, or later. Otherwise the patience is four periods.
 //!
-//! Missing rescales: the first row that applies decides.
+//! The verdict about a missing rescale is in the first row that applies:
 //!
 //! | condition | verdict |
 //! |---|---|
-//! | no foreign write next to the pending rescale, and none of any HPA since | `Unknown`, `NoSign` |
+//! | no such status write, and no foreign write of any HPA since the start | `Unknown`, `NoSign` |
 //! | the other controller may have a longer history than this process | `Unknown`, `WarmUp` |
 //! | the other controller read metrics that Concertina did not | `Unknown`, `MetricsMoved` |
 //! | none of the above | `OnlyOurs` |
 //!
-//! Rescales by the other controller: the first row that applies decides.
+//! The verdict about a rescale by the other controller is in the first row that applies:
 //!
 //! | condition | verdict |
 //! |---|---|
-//! | one of our decisions, made at most 1¼ periods ago from the same count, has the same target | `Same` |
-//! | a replay has the same target | `Same` |
-//! | metrics were not observed, and the target lies between our counts | `Same` |
+//! | a decision of Concertina, at most 1¼ periods old and from the same count, has the same result | `Same` |
+//! | a replay has the same result | `Same` |
+//! | metrics were not observed, and the result is between Concertina's counts | `Same` |
 //! | the rescale was observed more than two periods late | `Unknown`, `SeenLate` |
 //! | Concertina has no count | `Unknown`, `Undecided` |
 //! | the other controller may have a longer history than this process | `Unknown`, `WarmUp` |
 //! | the spec changed at most one period ago | `Unknown`, `SpecChanged` |
 //! | metrics were not observed, now or within the memory of a decision | `Unknown`, `MetricsMoved` |
-//! | all our counts keep the current count | `OnlyBuiltin` |
+//! | all counts of Concertina equal the current count | `OnlyBuiltin` |
 //! | none of the above | `Different` |
 //!
-//! "Metrics were not observed" has two conditions: the metrics in the other controller's status equal none of
-//! our readings, and our two readings around the rescale differ.
+//! "Metrics were not observed" means that the metrics in the other controller's status equal none of Concertina's
+//! readings, and that Concertina's two readings around the rescale differ.
 
 use std::collections::VecDeque;
 
@@ -51,14 +52,14 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::wire::{InconclusiveReason, Outcome, OwnSide, Verdict};
 
-/// Maximum number of our own decisions that are kept. They cover two periods, unless many status changes trigger syncs.
+/// Maximum number of decisions that are kept. They cover two periods, unless many status changes trigger syncs.
 const DECISIONS: usize = 16;
-/// Divisor of the period. Syncs less than a twentieth of a period apart read the same metrics.
+/// The divisor of the period for syncs that read the same metrics: they are less than a twentieth of a period apart.
 pub(super) const JUST_BEFORE: i32 = 20;
-/// Number of periods before a pending rescale is reported, if the other controller wrote the status just before it or
-/// later.
+/// The number of periods until a pending rescale is reported, if the other controller wrote the status just before its
+/// start or later.
 const PATIENCE: i32 = 2;
-/// Number of periods before a pending rescale is reported otherwise.
+/// The number of periods until any other pending rescale is reported.
 const LONG_PATIENCE: i32 = 4;
 
 /// The comparison of one HPA.
@@ -66,21 +67,21 @@ const LONG_PATIENCE: i32 = 4;
 pub(super) struct Machine {
     state: State,
     coverage: Coverage,
-    /// Our last decisions, oldest first.
-    own: VecDeque<OwnDecision>,
-    /// Time of the last observed change of the status.
+    /// Concertina's last decisions, oldest first.
+    own: VecDeque<OwnSide>,
+    /// The time of the last observed change of the status.
     foreign_write: Option<Timestamp>,
-    /// Time of the last observed change of the spec.
+    /// The time of the last observed change of the spec.
     spec_change: Option<Timestamp>,
-    /// Time at which the other controller last read metrics that Concertina did not. The histories have differed since
-    /// then.
+    /// The last time at which the other controller read metrics that Concertina did not. The histories have differed
+    /// since then.
     metrics_gap: Option<Timestamp>,
 }
 
 /// The state of the comparison.
 #[derive(Debug, Clone, Copy, Default)]
 enum State {
-    /// Concertina proposes no rescale that the other controller did not make.
+    /// The other controller has made every rescale that Concertina proposes.
     #[default]
     Agreed,
     /// Concertina proposes a rescale that the other controller has not made yet.
@@ -123,24 +124,14 @@ pub(super) enum Input<'a> {
     /// Concertina decided, without a rescale to compare with.
     Decided {
         /// The decision.
-        own: OwnDecision,
+        own: OwnSide,
         /// The time span of the history on which a decision for this spec can depend.
         memory: SignedDuration,
-        /// Time of the last observed write by the other controller, of any HPA.
+        /// The time of the last observed write by the other controller, of any HPA.
         last_sign: Option<Timestamp>,
     },
     /// The other controller rescaled.
     Rescaled(Comparison<'a>),
-}
-
-/// A decision of Concertina.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct OwnDecision {
-    pub(super) at: Timestamp,
-    pub(super) from: i32,
-    /// The decided count. `None` if no count could be computed.
-    pub(super) to: Option<i32>,
-    pub(super) sentence: String,
 }
 
 /// A rescale by the other controller, and Concertina's decision in its place.
@@ -148,17 +139,17 @@ pub(super) struct OwnDecision {
 pub(super) struct Comparison<'a> {
     pub(super) from: i32,
     pub(super) to: i32,
-    /// Time of the observation of the rescale.
+    /// The time of the observation of the rescale.
     pub(super) observed: Timestamp,
     /// The longer of the delays from the rescale to its observation and from the observation to the sync.
     pub(super) late: SignedDuration,
     /// Concertina's decision in place of the rescale.
-    pub(super) own: &'a OwnDecision,
-    /// Counts from replays: from earlier readings, and at other instants of the period.
+    pub(super) own: &'a OwnSide,
+    /// The counts of replays from earlier readings, and at other instants of the period.
     pub(super) replays: &'a [i32],
-    /// Whether the metrics in the other controller's status equal one of our readings.
+    /// Whether the metrics in the other controller's status equal one of Concertina's readings.
     pub(super) same_metrics: bool,
-    /// Whether our two readings around the rescale differ.
+    /// Whether Concertina's two readings around the rescale differ.
     pub(super) moved: bool,
     /// The time span of the history on which a decision for this spec can depend.
     pub(super) memory: SignedDuration,
@@ -190,26 +181,26 @@ impl Machine {
         None
     }
 
-    /// Whether the other controller wrote the status within a twentieth of a period before `at`, or later.
+    /// Returns whether the other controller wrote the status within a twentieth of a period before `at`, or later.
     pub(super) fn wrote_just_before(&self, at: Timestamp, period: SignedDuration) -> bool {
         self.foreign_write.is_some_and(|write| at.duration_since(write) <= period / JUST_BEFORE)
     }
 
-    /// Time of our last decision.
+    /// Returns the time of Concertina's last decision.
     pub(super) fn last_at(&self) -> Option<Timestamp> {
         self.own.back().map(|own| own.at)
     }
 
     fn decided(
         &mut self,
-        own: &OwnDecision,
+        own: &OwnSide,
         period: SignedDuration,
         memory: SignedDuration,
         last_sign: Option<Timestamp>,
     ) -> Option<Outcome> {
         self.state = self.state.after(own);
         let State::Pending(pending) = self.state else { return None };
-        // A status written just before the pending rescale reveals a sync with the same metrics.
+        // A status written just before the start of the pending rescale shows a sync with the same metrics.
         let synced = self.wrote_just_before(pending.since, period);
         let patience = if synced { PATIENCE } else { LONG_PATIENCE };
         if own.at.duration_since(pending.since) < period.saturating_mul(patience) {
@@ -230,9 +221,8 @@ impl Machine {
 
     fn compare(&self, case: &Comparison<'_>, period: SignedDuration) -> Outcome {
         let near = period.saturating_mul(5) / 4;
-        let is_near =
-            |own: &&OwnDecision| own.from == case.from && case.observed.duration_since(own.at) <= near;
-        let recent: Vec<&OwnDecision> = self.own.iter().filter(is_near).chain([case.own]).collect();
+        let is_near = |own: &&OwnSide| own.from == case.from && case.observed.duration_since(own.at) <= near;
+        let recent: Vec<&OwnSide> = self.own.iter().filter(is_near).chain([case.own]).collect();
         if let Some(own) = recent.iter().rev().find(|own| own.to == Some(case.to)) {
             return Outcome::new(Verdict::Same, None, own);
         }
@@ -248,7 +238,7 @@ impl Machine {
         Outcome::new(if keeps { Verdict::OnlyBuiltin } else { Verdict::Different }, doubt, case.own)
     }
 
-    /// The reason why a rescale to another count is not a difference.
+    /// Returns the reason why a rescale to another count is not a difference.
     fn doubt(&self, case: &Comparison<'_>, period: SignedDuration) -> Option<InconclusiveReason> {
         let is_new_spec =
             self.spec_change.is_some_and(|change| case.observed.duration_since(change) <= period);
@@ -267,12 +257,12 @@ impl Machine {
         }
     }
 
-    /// Whether the other controller may still use metrics that Concertina did not read.
+    /// Returns whether the other controller may still use metrics that Concertina did not read.
     fn has_metrics_gap(&self, at: Timestamp, memory: SignedDuration) -> bool {
         self.metrics_gap.is_some_and(|gap| at.duration_since(gap) <= memory)
     }
 
-    /// Whether the other controller may have a longer history than this process.
+    /// Returns whether the other controller may have a longer history than this process.
     fn is_warming_up(&self, at: Timestamp, memory: SignedDuration) -> bool {
         match self.coverage {
             Coverage::None => true,
@@ -281,7 +271,7 @@ impl Machine {
         }
     }
 
-    fn keep(&mut self, own: OwnDecision) {
+    fn keep(&mut self, own: OwnSide) {
         if matches!(self.coverage, Coverage::None) {
             self.coverage = Coverage::Since(own.at);
         }
@@ -293,8 +283,8 @@ impl Machine {
 }
 
 impl State {
-    /// The state after a decision without a rescale by the other controller.
-    fn after(self, own: &OwnDecision) -> Self {
+    /// Returns the state after a decision without a rescale by the other controller.
+    fn after(self, own: &OwnSide) -> Self {
         let Some(to) = own.to.filter(|to| *to != own.from) else { return Self::Agreed };
         let up = to > own.from;
         match self {
@@ -309,23 +299,17 @@ impl State {
 }
 
 impl Comparison<'_> {
-    /// Whether the other controller read metrics that Concertina did not.
+    /// Returns whether the other controller read metrics that Concertina did not.
     fn lacks_metrics(&self) -> bool {
         !self.same_metrics && self.moved
     }
 }
 
 impl Outcome {
-    /// Creates the outcome of a comparison with our decision. A doubt replaces the verdict.
-    fn new(verdict: Verdict, doubt: Option<InconclusiveReason>, own: &OwnDecision) -> Self {
+    /// Creates the outcome of a comparison with a decision. A doubt replaces the verdict by [`Verdict::Unknown`].
+    fn new(verdict: Verdict, doubt: Option<InconclusiveReason>, own: &OwnSide) -> Self {
         let verdict = if doubt.is_some() { Verdict::Unknown } else { verdict };
-        Self { verdict, doubt, ours: Some(own.clone().into()) }
-    }
-}
-
-impl From<OwnDecision> for OwnSide {
-    fn from(own: OwnDecision) -> Self {
-        Self { at: own.at, from: own.from, to: own.to, sentence: own.sentence }
+        Self { verdict, doubt, ours: own.clone() }
     }
 }
 

@@ -1,20 +1,17 @@
-//! Shadow mode: a dry run next to another controller that compares the decisions of both. With `--shadow-others` the
-//! leader does the same for the HPAs out of scope.
+//! Shadow mode: compares the decisions of a dry run with those of another controller. With `--shadow-others`, the
+//! leader also compares the HPAs out of scope.
 //!
-//! The statuses that the other controller writes reveal its syncs. Concertina syncs the HPA immediately after each of
-//! these writes, unless it has just synced the HPA. Both controllers therefore read the same metrics and build the same
+//! Each status write of the other controller shows one of its syncs. Concertina syncs the HPA immediately after each
+//! write, unless it has just synced the HPA. Both controllers therefore read the same metrics and build the same
 //! history. The sync after a rescale uses the target's state before the rescale. Concertina's decision, at that instant
-//! or at most one period earlier or later, is then compared with the other controller's change. The other controller's
-//! rescales enter Concertina's history as if they were its own, because rates depend on them. Recommendations come from
+//! or at most one period earlier or later, is then compared with the other controller's change. Concertina's history
+//! contains the other controller's rescales, because rate policies depend on them. Its recommendations are those of
 //! Concertina alone.
 
 mod comparison_log;
 mod machine;
-mod pages;
 mod replay;
-mod rollback;
 pub mod scaled_metrics;
-mod status_metrics;
 pub mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -29,11 +26,11 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 use self::comparison_log::ComparisonLog;
-use self::machine::{Comparison, Input, JUST_BEFORE, Machine, OwnDecision};
-pub use self::pages::Parity;
-use self::replay::{Inputs, Replay, memory};
-use self::rollback::undo;
-use self::wire::{Builtin, Change, Outcome, Verdict};
+pub use self::comparison_log::Parity;
+use self::machine::{Comparison, Input, JUST_BEFORE, Machine};
+use self::replay::{Inputs, Replay, memory, undo};
+use self::scaled_metrics::{MovedMetrics, are_equal, summary};
+use self::wire::{Builtin, Change, InconclusiveReason, Outcome, OwnSide, Verdict};
 use crate::handover::charges::Charges;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::{ComparedSync, ForeignRescale, Observer, ShadowComparator};
@@ -42,20 +39,19 @@ use crate::takeover::foreign;
 use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 
-/// Maximum number of rescales of one HPA that wait for their sync. There can be more only if no sync happens. The
-/// oldest one is then dropped.
+/// Maximum number of rescales of one HPA that wait for a sync. If no sync happens, the oldest rescale is dropped.
 const WAITING: usize = 8;
-/// Allowance for whole seconds in statuses and for clock skew. A change within this allowance is not late.
+/// The allowance for whole seconds in statuses and for clock skew. A change is late only beyond this allowance.
 const CLOCKS: SignedDuration = SignedDuration::from_secs(3);
 
 /// The parts of the controller that a shadow uses.
 #[derive(Debug)]
 pub struct Parts {
-    /// The pod store.
+    /// The cache of pods.
     pub pods: Arc<Pods>,
     /// The queue to which a foreign status write adds an HPA.
     pub queue: Arc<Queue>,
-    /// The clock.
+    /// The clock of observations.
     pub clock: SharedClock,
     /// Counts the results of comparisons.
     pub telemetry: Telemetry,
@@ -63,11 +59,12 @@ pub struct Parts {
     pub settings: Settings,
     /// `--horizontal-pod-autoscaler-sync-period`. The other controller is assumed to have the same period.
     pub period: Duration,
-    /// With `--shadow-others`: the HPAs in scope, which are not compared. `None` compares all HPAs.
+    /// With `--shadow-others`, the HPAs in scope, which are not compared. `None` compares all HPAs.
     pub others_of: Option<Arc<Charges>>,
 }
 
-/// Compares this controller's decisions for HPAs that it does not write with the changes by another controller.
+/// Compares this controller's decisions with the changes by another controller, for HPAs that this controller does not
+/// write.
 #[derive(Debug)]
 pub struct Shadow {
     parts: Parts,
@@ -79,7 +76,7 @@ pub struct Shadow {
 #[derive(Debug, Default)]
 struct State {
     by_uid: BTreeMap<Arc<str>, WatchedHpa>,
-    /// Time of the last observed status write by the other controller.
+    /// The time of the last observed status write by the other controller.
     last_sign: Option<Timestamp>,
     log: ComparisonLog,
 }
@@ -92,7 +89,7 @@ struct WatchedHpa {
     last: Option<Inputs>,
     /// The last status that the other controller wrote.
     status: Option<Arc<Status>>,
-    /// Rescales that have not been compared with a sync yet, oldest first.
+    /// The rescales that have not been compared with a sync yet, oldest first.
     waiting: VecDeque<AwaitedComparison>,
 }
 
@@ -114,7 +111,7 @@ impl Shadow {
         Self { parts, period, since, state: Mutex::default() }
     }
 
-    /// Starts a sync now. The next sync is then due 1.1 periods later.
+    /// Makes an HPA due now, instead of its next due time.
     fn follow(&self, key: &Key) {
         self.parts.queue.forget(key);
         self.parts.queue.add(key);
@@ -135,7 +132,7 @@ impl Shadow {
         watched: &mut WatchedHpa,
         compared: &ComparedSync<'_>,
         before: &ForeignRescale,
-        own: &OwnDecision,
+        own: &OwnSide,
         now: &Inputs,
     ) -> Option<(Outcome, Builtin, Arc<Status>)> {
         let index = watched.waiting.iter().position(|waiting| waiting.taken && waiting.before == *before)?;
@@ -164,16 +161,16 @@ impl Shadow {
             late,
             own,
             replays: &replays,
-            same_metrics: status_metrics::are_equal(&now.shown, shown)
-                || last.is_some_and(|last| status_metrics::are_equal(&last.shown, shown)),
-            moved: last.is_none_or(|last| !status_metrics::are_equal(&last.shown, &now.shown)),
+            same_metrics: are_equal(&now.shown, shown)
+                || last.is_some_and(|last| are_equal(&last.shown, shown)),
+            moved: last.is_none_or(|last| !are_equal(&last.shown, &now.shown)),
             memory: memory(&sync.hpa.spec, &self.parts.settings),
         };
         let outcome = watched.machine.step(Input::Rescaled(case), self.period)?;
         Some((outcome, builtin, status))
     }
 
-    /// Records, counts and logs the result of a comparison.
+    /// Records, counts and logs the outcome of a comparison.
     fn record_outcome(
         &self,
         state: &mut State,
@@ -193,8 +190,8 @@ impl Shadow {
             result: verdict,
             doubt,
             builtin,
-            ours,
-            said: status_metrics::summary(status),
+            ours: Some(ours),
+            said: summary(status),
         };
         log(&hpa.key, &change);
         state.log.add(change);
@@ -254,7 +251,7 @@ impl Observer for Shadow {
 
 impl ShadowComparator for Shadow {
     fn compares(&self, key: &Key) -> bool {
-        // A standby makes no decisions to compare.
+        // A standby makes no decisions that could be compared.
         let is_other = |charges: &Arc<Charges>| charges.leads() && charges.state(key).is_none();
         self.parts.others_of.as_ref().is_none_or(is_other)
     }
@@ -262,7 +259,7 @@ impl ShadowComparator for Shadow {
     fn before(&self, hpa: &HpaRecord) -> Option<ForeignRescale> {
         let mut state = self.state.lock();
         let watched = state.by_uid.get_mut(&hpa.uid)?;
-        // Drop rescales whose syncs were aborted. They are not compared.
+        // A rescale whose sync was aborted is dropped without a comparison.
         watched.waiting.retain(|waiting| !waiting.taken);
         let waiting = watched.waiting.front_mut()?;
         waiting.taken = true;
@@ -280,10 +277,10 @@ impl ShadowComparator for Shadow {
         let state = self.state.lock();
         let watched = state.by_uid.get(&hpa.uid)?;
         let taken = watched.waiting.iter().find(|waiting| waiting.taken).map(|waiting| &waiting.status);
-        // The HPA of this sync may be stale, because the other controller may have written its status since.
+        // The status in the HPA of this sync may be stale.
         let just_now = || watched.machine.wrote_just_before(now, self.period);
         let status = taken.or_else(|| watched.status.as_ref().filter(|_| just_now()))?;
-        let moved = status_metrics::MovedMetrics {
+        let moved = MovedMetrics {
             spec: &hpa.spec,
             explanation: decision.explanation(),
             theirs: &status.current_metrics,
@@ -307,7 +304,7 @@ impl ShadowComparator for Shadow {
             pods: sync.answers.pods.to_vec(),
             shown,
         });
-        let own = OwnDecision {
+        let own = OwnSide {
             at: sync.at,
             from: explanation.current,
             to: explanation.desired,
@@ -315,7 +312,7 @@ impl ShadowComparator for Shadow {
         };
         let mut state = self.state.lock();
         let last_sign = state.last_sign;
-        // The HPA was deleted during the sync.
+        // Without an entry, the HPA was deleted during the sync.
         let Some(mut watched) = state.by_uid.remove(&sync.hpa.uid) else { return };
         match (compared.before, &inputs) {
             (Some(before), Some(now)) => {
@@ -329,8 +326,8 @@ impl ShadowComparator for Shadow {
                 if let Some(AwaitedComparison { builtin, status, .. }) =
                     taken.and_then(|index| watched.waiting.remove(index))
                 {
-                    let doubt = Some(wire::InconclusiveReason::Undecided);
-                    let outcome = Outcome { verdict: Verdict::Unknown, doubt, ours: Some(own.into()) };
+                    let doubt = Some(InconclusiveReason::Undecided);
+                    let outcome = Outcome { verdict: Verdict::Unknown, doubt, ours: own };
                     self.record_outcome(&mut state, sync.hpa, before.seen, outcome, Some(builtin), &status);
                 }
             }
@@ -339,7 +336,7 @@ impl ShadowComparator for Shadow {
                 let theirs = watched.status.as_ref().map(|status| status.current_metrics.as_slice());
                 if watched.machine.wrote_just_before(sync.at, self.period)
                     && let (Some(now), Some(theirs)) = (&inputs, theirs)
-                    && !status_metrics::are_equal(&now.shown, theirs)
+                    && !are_equal(&now.shown, theirs)
                 {
                     watched.machine.step(Input::MetricsGap(sync.at), self.period);
                 }
@@ -359,7 +356,7 @@ impl ShadowComparator for Shadow {
     }
 }
 
-/// Logs a comparison: differences as warnings, inconclusive results as info, equal results for debugging.
+/// Logs a comparison. Differences have the level warn, inconclusive results info, and equal results debug.
 fn log(key: &Key, change: &Change) {
     let (builtin, ours) = (change.builtin_counts(), change.our_counts());
     let explanation = change.ours.as_ref().map_or("", |ours| ours.sentence.as_str());
@@ -371,7 +368,7 @@ fn log(key: &Key, change: &Change) {
             );
         }
         Verdict::Unknown => {
-            let reason = change.doubt.map_or("", wire::InconclusiveReason::as_str);
+            let reason = change.doubt.map_or("", InconclusiveReason::as_str);
             tracing::info!(
                 hpa = %key, result, builtin, ours, reason, explanation, "shadow comparison is inconclusive"
             );

@@ -1,7 +1,7 @@
-//! Types of the `/parity` response, for the controller and for `concertina parity`.
+//! The types of the `/parity` response, for the controller and for `concertina parity`.
 //!
-//! `docs/reference/decisions-api.md` describes every field. Fields may be added. The meaning of a field does
-//! not change within `concertina/v1`.
+//! `docs/reference/decisions-api.md` describes every field. Fields may be added. The meaning of a field does not change
+//! within `concertina/v1`.
 
 use std::ops::AddAssign;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::wire::ControllerInfo;
 
-/// `kind` of the response. Its `apiVersion` is the decisions API's.
+/// `kind` of the response. Its `apiVersion` is that of the decisions API.
 pub const SHADOW_REPORT: &str = "ShadowReport";
 
 /// The comparisons of a controller in shadow mode.
@@ -23,35 +23,35 @@ pub struct ShadowReport {
     pub kind: String,
     /// The controller, with the flags that affect decisions.
     pub controller: ControllerInfo,
-    /// Start of the comparison.
+    /// The start of the comparison.
     pub since: Timestamp,
-    /// The controller's time of day at the response.
+    /// The time of the response, by the controller's clock.
     pub now: Timestamp,
-    /// HPAs in the controller's store that are compared.
+    /// The number of compared HPAs.
     pub hpas: usize,
-    /// Time of the last observed write by the other controller. Absent without a write.
+    /// The time of the last observed write by the other controller. Absent without a write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sign: Option<Timestamp>,
-    /// Counts by hour and HPA of the last 48 hours, oldest first.
+    /// The counts of the last 48 hours by hour and HPA, oldest first.
     pub hours: Vec<Hour>,
     /// The last changes, newest first. A full record drops changes with the result `same` first.
     pub changes: Vec<Change>,
 }
 
-/// Counts of one HPA in one hour.
+/// The counts of one HPA in one hour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hour {
-    /// Start of the hour.
+    /// The start of the hour.
     pub hour: Timestamp,
     /// `metadata.namespace`.
     pub namespace: String,
     /// `metadata.name`. Empty for the HPAs of the namespace beyond the maximum number of rows.
     pub name: String,
-    /// Counts by result.
+    /// The number of changes by result.
     pub counts: Counts,
 }
 
-/// Changes by result.
+/// The number of changes by result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counts {
@@ -59,7 +59,7 @@ pub struct Counts {
     pub same: u64,
     /// Concertina would have made another change.
     pub different: u64,
-    /// Concertina would have made a change. The other controller made none.
+    /// Concertina would have made a change, and the other controller made no change.
     pub only_ours: u64,
     /// Concertina would have made no change.
     pub only_builtin: u64,
@@ -75,7 +75,7 @@ pub enum Verdict {
     Same,
     /// Concertina would have made another change.
     Different,
-    /// Concertina would have made a change. The other controller made none.
+    /// Concertina would have made a change, and the other controller made no change.
     OnlyOurs,
     /// Concertina would have made no change.
     OnlyBuiltin,
@@ -87,17 +87,17 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InconclusiveReason {
-    /// The history of the other controller may be longer than Concertina's, which started later.
+    /// The other controller may have a longer history than Concertina, which started later.
     WarmUp,
-    /// Concertina could compute no count.
+    /// Concertina could not compute a count.
     Undecided,
     /// The metrics changed between two readings by Concertina, and the other controller read other values.
     MetricsMoved,
-    /// The change was observed too late to read the metrics and pods that it was based on.
+    /// The change was observed more than two periods late, when its metrics and pods could have changed.
     SeenLate,
     /// The spec changed within the same period.
     SpecChanged,
-    /// No write by the other controller was observed: of this HPA next to the decision, or of any HPA since.
+    /// No write by the other controller was observed, neither of this HPA at the decision nor of any HPA since.
     NoSign,
 }
 
@@ -105,7 +105,7 @@ pub enum InconclusiveReason {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// Time of the observation, by Concertina's clock.
+    /// The time of the observation, by Concertina's clock.
     pub at: Timestamp,
     /// `metadata.namespace`.
     pub namespace: String,
@@ -118,10 +118,10 @@ pub struct Change {
     /// The reason why the comparison is inconclusive. Absent with other results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<InconclusiveReason>,
-    /// The other controller's change. Absent if it made none.
+    /// The other controller's change. Absent if the other controller made no change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub builtin: Option<Builtin>,
-    /// Concertina's decision. Absent if it made none.
+    /// Concertina's decision. Absent if Concertina made no decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ours: Option<OwnSide>,
     /// A summary of the status that the other controller wrote.
@@ -144,7 +144,7 @@ pub struct Builtin {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnSide {
-    /// Time of the decision.
+    /// The time of the decision.
     pub at: Timestamp,
     /// The current count.
     pub from: i32,
@@ -164,16 +164,16 @@ pub struct ForeignStatus {
     pub conditions: Vec<String>,
 }
 
-/// The result of a comparison, without its HPA.
+/// The result of a comparison of one HPA.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
     pub(super) verdict: Verdict,
     pub(super) doubt: Option<InconclusiveReason>,
-    pub(super) ours: Option<OwnSide>,
+    pub(super) ours: OwnSide,
 }
 
 impl Verdict {
-    /// The value of the metric's label `result`.
+    /// Returns the value of the label `result` of the metric.
     pub fn as_label(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -184,20 +184,20 @@ impl Verdict {
         }
     }
 
-    /// Whether the two controllers act differently.
+    /// Returns whether the two controllers act differently.
     pub fn is_difference(self) -> bool {
         matches!(self, Self::Different | Self::OnlyOurs | Self::OnlyBuiltin)
     }
 }
 
 impl Change {
-    /// The other controller's counts: `3 to 5`, or `none`.
+    /// Returns the other controller's counts, as `3 to 5` or `none`.
     pub fn builtin_counts(&self) -> String {
         self.builtin
             .map_or_else(|| "none".to_owned(), |builtin| format!("{} to {}", builtin.from, builtin.to))
     }
 
-    /// Concertina's counts: `3 to 5`, `3 to an unknown count`, or `none`.
+    /// Returns Concertina's counts, as `3 to 5`, `3 to an unknown count` or `none`.
     pub fn our_counts(&self) -> String {
         match &self.ours {
             Some(OwnSide { from, to: Some(to), .. }) => format!("{from} to {to}"),
@@ -208,7 +208,7 @@ impl Change {
 }
 
 impl InconclusiveReason {
-    /// The reason as a sentence without a full stop.
+    /// Returns the reason as a sentence without a full stop.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::WarmUp => "the built-in controller may have a longer history than the dry run",
@@ -234,12 +234,12 @@ impl Counts {
         *count = count.saturating_add(1);
     }
 
-    /// Changes in which the two controllers differ.
+    /// Returns the number of changes in which the two controllers differ.
     pub fn differences(&self) -> u64 {
         self.different.saturating_add(self.only_ours).saturating_add(self.only_builtin)
     }
 
-    /// All changes.
+    /// Returns the number of all changes.
     pub fn total(&self) -> u64 {
         self.differences().saturating_add(self.same).saturating_add(self.unknown)
     }

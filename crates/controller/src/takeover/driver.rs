@@ -1,22 +1,22 @@
-//! Drives the state machine: feeds it from the watch and the syncs, opens and closes the write gate, checks
-//! HPAs, and reports foreign writes.
+//! Drives the state machine: feeds it from the watch and the syncs, opens and closes the write gate, checks HPAs, and
+//! reports foreign writes.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use autoscaling::event::{EventIntent, EventKind};
-use autoscaling::status::Status;
 use autoscaling::{Action, WriteOutcome};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::foreign::{self, Undone, View};
-use super::machine::{Activation, Input, Machine, ObservedState, Output, Proof, State, SyncObservation};
-use crate::reconcile::{ConcludedSync, Controller, Observer, WatchedRescale};
+use super::machine::{Activation, Input, Machine, Output, Proof, State};
+use super::{SyncObservation, remember};
+use crate::reconcile::{ConcludedSync, Controller, Observer, event_target};
 use crate::store::{HpaRecord, Key, StatusWriter};
-use crate::telemetry::metrics::{Metrics as Telemetry, TakeoverState};
+use crate::telemetry::metrics::Metrics as Telemetry;
 use clock::SharedClock;
 use cluster::client::Client;
 use cluster::events::{EventTarget, Recorder};
@@ -31,7 +31,7 @@ const REMIND: Duration = Duration::from_hours(1);
 pub struct Parts {
     /// `--horizontal-pod-autoscaler-sync-period`.
     pub period: Duration,
-    /// `--leader-elect-lease-duration`: the longest gap between two leaders after a crash.
+    /// `--leader-elect-lease-duration`: the longest time without a leader after a crash.
     pub lease: Duration,
     /// `--takeover=wait`. With `warn`, Concertina reports foreign writes and still writes.
     pub holds_back: bool,
@@ -41,11 +41,11 @@ pub struct Parts {
     pub gate: Arc<Gate>,
     /// Receives foreign writes and the state of the takeover.
     pub telemetry: Telemetry,
-    /// Limits the times of writes, which a client may forge.
+    /// The upper limit of the times of writes, which a client may forge.
     pub clock: SharedClock,
 }
 
-/// Keeps Concertina and another controller from acting at the same time.
+/// Prevents that Concertina and another controller act at the same time.
 #[derive(Debug)]
 pub struct TakeOver {
     parts: Parts,
@@ -59,10 +59,10 @@ struct Inner {
     machine: Machine,
     leads: bool,
     undone: Undone,
-    /// HPAs to read because of a conflict, or of repeatedly reverted counts.
+    /// The HPAs to read because of a conflict, or of repeatedly reverted counts.
     pending_checks: BTreeSet<Key>,
     last: Option<ForeignWrite>,
-    /// Time of the last log line about a foreign write.
+    /// The time of the last log line about a foreign write.
     last_log: Option<Instant>,
     last_event: Option<Instant>,
 }
@@ -75,7 +75,7 @@ struct ForeignWrite {
 }
 
 impl TakeOver {
-    /// Closes the gate unless `--takeover=warn`.
+    /// Creates a driver. Closes the gate, except with `--takeover=warn`.
     pub fn new(parts: Parts) -> Arc<Self> {
         if parts.holds_back {
             parts.gate.close(Refusal::TakeOver);
@@ -95,9 +95,8 @@ impl TakeOver {
         Arc::new(takeover)
     }
 
-    /// Starts to observe. The watch has delivered its first list, so silence counts from now on.
+    /// Starts the observation, after the watch has delivered its first list. Called once per process.
     pub fn begin(&self, controller: &Arc<Controller>) {
-        // Set once: a process has one controller.
         let _ = self.controller.set(Arc::downgrade(controller));
         let mut inner = self.inner.lock();
         inner.machine.step(Input::Start, Instant::now());
@@ -110,11 +109,11 @@ impl TakeOver {
         self.changed.notify_one();
     }
 
-    /// Records that this replica became leader. `after`: the time since another replica led, if one did.
+    /// Records that this replica is the leader. `after` is the time since another replica was the leader, if known.
     pub fn leads(&self, after: Option<Duration>) {
         let mut inner = self.inner.lock();
         inner.leads = true;
-        // An older Lease is no evidence, because its holder may have stopped since.
+        // After a longer time, the previous leader may have stopped early, so its Lease proves nothing.
         let is_hand_over = after.is_some_and(|after| after <= self.parts.lease + inner.machine.quiet());
         if is_hand_over
             && let Some(Output::Act(activation)) = inner.machine.step(Input::HandOver, Instant::now())
@@ -124,12 +123,12 @@ impl TakeOver {
         self.changed.notify_one();
     }
 
-    /// The state in one line, for `/readyz?verbose`.
+    /// Returns the state in one line, for `/readyz?verbose`.
     pub fn detail(&self) -> String {
         let inner = self.inner.lock();
         let quiet = inner.machine.quiet();
         let writer = inner.last.as_ref().map_or_else(String::new, |last| {
-            // Omit the HPA's name, because every client may read this text. The log names the HPA.
+            // The text does not contain the name of the HPA, because every client may read it.
             let (manager, ago) = (&last.writer.manager, last.since.elapsed().as_secs());
             format!("{manager} wrote the status of an HPA {ago}s ago")
         });
@@ -196,8 +195,8 @@ impl TakeOver {
         }
     }
 
-    /// Reads an HPA from the API server. A foreign write in the response has the same effect as one from the watch.
-    /// Returns whether the read succeeded.
+    /// Reads an HPA from the API server. A foreign write in the response has the same effect as a foreign write from
+    /// the watch. Returns whether the read was successful.
     async fn check(&self, client: &Client, key: &Key) -> bool {
         let object = match read(client, &key.namespace, &key.name).await {
             Ok(Some(object)) => object,
@@ -210,7 +209,7 @@ impl TakeOver {
                 return false;
             }
         };
-        let Some(controller) = self.controller.get().and_then(Weak::upgrade) else { return true };
+        let Some(controller) = self.controller() else { return true };
         // An HPA that is not in the store is new, so the watch will deliver it.
         let cached = controller.hpas.get(key).filter(|cached| *cached.uid == *object.uid);
         let Some(cached) = cached else { return true };
@@ -219,7 +218,7 @@ impl TakeOver {
         let (old, now) = (View::new(&cached), View::new(&read));
         if let Some(writer) = foreign::status_write(self.parts.manager, old, now, wrote.as_deref()) {
             let mut inner = self.inner.lock();
-            // The metric is not increased here: the watch delivers this write too, and `seen` counts it.
+            // The write is not counted in the metric, because `seen` counts it when the watch delivers it.
             let is_reported = inner.last.as_ref().is_some_and(|last| {
                 last.about.name == key.name && last.about.namespace == key.namespace && last.writer == *writer
             });
@@ -261,7 +260,7 @@ impl TakeOver {
                 "holding: writing nothing until the quiet time passes without a foreign write"
             );
         }
-        let about = crate::reconcile::event_target(hpa);
+        let about = event_target(hpa);
         inner.last = Some(ForeignWrite { about, writer: writer.clone(), since: now });
         self.changed.notify_one();
     }
@@ -284,15 +283,14 @@ impl TakeOver {
                 "acting: the status of this HPA has been wrong for a long time, so no other controller is active"
             ),
         }
-        if let Some(controller) = self.controller.get().and_then(Weak::upgrade) {
+        if let Some(controller) = self.controller() {
             for key in &activation.due {
                 controller.queue.add(key);
             }
         }
     }
 
-    /// Publishes an event about the last foreign write, if this replica leads, and at most once per
-    /// [`REMIND`].
+    /// Publishes an event about the last foreign write, if this replica is the leader, at most once per [`REMIND`].
     fn publish_event(&self, notices: &Recorder) {
         let mut inner = self.inner.lock();
         let is_due = inner.last_event.is_none_or(|last_event| last_event.elapsed() >= REMIND);
@@ -317,32 +315,17 @@ impl TakeOver {
 
     fn publish(&self, inner: &Inner) {
         let state = if self.parts.holds_back { inner.machine.state() } else { State::Acting };
-        self.parts.telemetry.takeover(match state {
-            State::Observing => TakeoverState::Observing,
-            State::Acting => TakeoverState::Acting,
-            State::Holding => TakeoverState::Holding,
-        });
+        self.parts.telemetry.takeover(state);
     }
 
-    /// Adds a rescale from the watch to the history, so that the rates of `behavior` hold from Concertina's first write
-    /// on.
-    fn remember(&self, hpa: &HpaRecord, rescale: foreign::ForeignRescale) {
-        let controller = self.controller.get().and_then(Weak::upgrade);
-        let (Some(controller), Some(behavior)) = (controller, &hpa.spec.behavior) else { return };
-        let foreign::ForeignRescale { at, from, to } = rescale;
-        controller.histories.remember(
-            &hpa.uid,
-            behavior,
-            WatchedRescale { at, from, to },
-            controller.clock.now(),
-        );
+    fn controller(&self) -> Option<Arc<Controller>> {
+        self.controller.get().and_then(Weak::upgrade)
     }
 }
 
 impl Observer for TakeOver {
     fn seen(&self, old: Option<&HpaRecord>, new: &HpaRecord) {
-        let controller = self.controller.get().and_then(Weak::upgrade);
-        let wrote = controller.and_then(|controller| controller.hpas.acknowledged(&new.key));
+        let wrote = self.controller().and_then(|controller| controller.hpas.acknowledged(&new.key));
         let (manager, now) = (self.parts.manager, self.parts.clock.now());
         let mut inner = self.inner.lock();
         let writer = if let Some(old) = old {
@@ -358,15 +341,15 @@ impl Observer for TakeOver {
             }
             writer
         } else {
-            // An entry ahead of the clock is forged, and would outweigh every later write.
+            // An entry ahead of the clock is forged, and would be newer than every later write.
             for writer in new.status_writers.iter().filter(|writer| writer.at <= now) {
                 let is_own = *writer.manager == *manager;
                 inner.machine.step(Input::Wrote { is_own, at: writer.at }, Instant::now());
             }
             foreign::first_status_write(manager, View::new(new))
         };
-        // The first list may show earlier writes. An HPA that appears after that list counts only with a
-        // write since its creation.
+        // The first list can contain earlier writes. For an HPA that appears after that list, only a write since its
+        // creation is a sign.
         let writer = writer.filter(|writer| {
             old.is_some()
                 || inner.machine.has_started()
@@ -376,12 +359,12 @@ impl Observer for TakeOver {
             self.parts.telemetry.foreign_write();
             self.foreign_write(&mut inner, new, writer);
         }
-        // The leader records its own rescales elsewhere.
+        // The syncs of the leader record its own rescales.
         let is_foreign = writer.is_some() || !inner.leads;
         drop(inner);
         let rescale = old.filter(|_| is_foreign).and_then(|old| foreign::rescale(&old.status, &new.status));
         if let Some(rescale) = rescale {
-            self.remember(new, rescale);
+            remember(self.controller(), new, rescale);
         }
     }
 
@@ -401,16 +384,8 @@ impl Observer for TakeOver {
         if !self.parts.holds_back || inner.machine.state() == State::Acting {
             return;
         }
-        let stored = facts(&sync.hpa.status);
-        let observation = SyncObservation {
-            spec: Arc::clone(&sync.hpa.spec),
-            found: conclusion.status.as_deref().map_or_else(|| stored.clone(), facts),
-            stored,
-            withheld: *sync.outcome == WriteOutcome::Withheld,
-            untouched: sync.hpa.status_writers.is_empty() && *sync.hpa.status == Status::default(),
-        };
         let before = inner.machine.next();
-        inner.machine.step(Input::Concluded(key.clone(), observation), Instant::now());
+        inner.machine.step(Input::Concluded(key.clone(), SyncObservation::new(sync)), Instant::now());
         let after = inner.machine.next();
         if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
             self.changed.notify_one();
@@ -428,8 +403,4 @@ impl Observer for TakeOver {
         inner.undone.forget(key);
         inner.pending_checks.remove(key);
     }
-}
-
-fn facts(status: &Status) -> ObservedState {
-    ObservedState { replicas: status.current_replicas, metrics: status.current_metrics.clone() }
 }

@@ -1,5 +1,5 @@
-//! Recognizes the work of another controller on an HPA: a foreign status write or a rescale. Detects counts
-//! written by Concertina that another client undoes before the next sync.
+//! Recognizes the status writes and the rescales of another controller. Detects counts that Concertina wrote and
+//! another client undoes before the next sync.
 
 use std::collections::BTreeMap;
 
@@ -8,41 +8,31 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::reconcile::WatchedRescale;
 use crate::store::{HpaRecord, Key, PackedJson, StatusWriter, is_older};
 
-/// A rescale that the status of an HPA shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ForeignRescale {
-    /// `status.lastScaleTime`, by the writer's clock, in whole seconds.
-    pub at: Timestamp,
-    /// The previous count.
-    pub from: i32,
-    /// The new count.
-    pub to: i32,
-}
-
-/// Returns the rescale between two states of an HPA's status. Of several rescales, returns the last one.
+/// Returns the last rescale between two states of an HPA's status.
 ///
 /// With a rescale, a controller writes `lastScaleTime`, the count that it read and the count that it wrote. A later
-/// write may hide the count that the controller read. The older status then provides the previous count.
-pub fn rescale(old: &Status, new: &Status) -> Option<ForeignRescale> {
+/// write can overwrite the count that the controller read. The older status then contains the previous count.
+pub fn rescale(old: &Status, new: &Status) -> Option<WatchedRescale> {
     let at = new.last_scale_time.filter(|at| old.last_scale_time.is_none_or(|before| before < *at))?;
     let to = new.desired_replicas;
     let counts = [new.current_replicas, old.desired_replicas, old.current_replicas];
     let from = counts.into_iter().find(|from| *from != to)?;
-    Some(ForeignRescale { at, from, to })
+    Some(WatchedRescale { at, from, to })
 }
 
-/// The parts of an HPA that reveal the writer of its status.
+/// The parts of an HPA from which the writer of its status follows.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     /// `metadata.resourceVersion`.
     pub version: &'a str,
     /// The managers of the status, from `managedFields`.
     pub writers: &'a [StatusWriter],
-    /// The status.
+    /// `status`, without the metrics of a large HPA.
     pub status: &'a Status,
-    /// The metrics that `status` lacks, if the HPA is large.
+    /// The metrics of a large HPA.
     pub(crate) packed_metrics: Option<&'a PackedJson>,
 }
 
@@ -57,20 +47,20 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether both views show the same status.
+    /// Returns whether both views have the same status.
     fn has_same_status(&self, other: &View<'_>) -> bool {
         self.status == other.status && self.packed_metrics == other.packed_metrics
     }
 }
 
-/// Returns the newest foreign status write between two views of an HPA, by a manager other than `ours`.
-/// `wrote`: the version after the last status write of this process.
+/// Returns the newest foreign status write between two views of an HPA, by a manager other than `ours`. `wrote` is the
+/// version after the last status write of this process.
 ///
-/// `managedFields` alone prove nothing: a client that may update an HPA can forge them, but cannot write the
-/// status. Only an entry that moved together with the status counts, whether its time moved forward or
-/// backward, and only if no write of ours explains the new status. One event of the watch never shows two
-/// writes, but two views with a gap between them may show a forged entry together with our write. A view older
-/// than the cached one comes from a server that lags behind, and is ignored.
+/// `managedFields` alone prove nothing: a client that may update an HPA can forge them, but cannot write the status. An
+/// entry is evidence only if it changed together with the status, to an earlier or a later time, and if no write of
+/// this process explains the new status. One event of the watch never contains two writes. Two views with a gap between
+/// them can contain a forged entry together with a write of this process. A view older than the cached view is from a
+/// stale server, and is ignored.
 pub fn status_write<'a>(
     ours: &str,
     old: View<'_>,
@@ -87,7 +77,7 @@ pub fn status_write<'a>(
     first_status_write(ours, new).filter(|writer| !old.writers.contains(writer))
 }
 
-/// Returns the entry of `ours` if it moved between two views of an HPA.
+/// Returns the entry of `ours` if it changed between two views of an HPA.
 pub fn own_write<'a>(ours: &str, old: View<'_>, new: View<'a>) -> Option<&'a StatusWriter> {
     new.writers.iter().find(|writer| *writer.manager == *ours && !old.writers.contains(writer))
 }
@@ -99,8 +89,8 @@ pub fn first_status_write<'a>(ours: &str, new: View<'a>) -> Option<&'a StatusWri
     foreign.max_by_key(|writer| writer.at).filter(|_| *new.status != Status::default())
 }
 
-/// `metadata.creationTimestamp`, by the server's clock. Older `managedFields` entries belong to another object: a
-/// restore from a backup may copy them.
+/// Returns `metadata.creationTimestamp`, by the server's clock. Older `managedFields` entries are of another object,
+/// from which a restore of a backup has copied them.
 pub fn created(metadata: &RawValue) -> Option<Timestamp> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -110,7 +100,7 @@ pub fn created(metadata: &RawValue) -> Option<Timestamp> {
     serde_json::from_str::<Metadata>(metadata.get()).ok()?.creation_timestamp
 }
 
-/// Number of consecutive undone counts that a person with `kubectl scale` is unlikely to cause.
+/// The number of consecutive undone counts that is reported. A user of `kubectl scale` is unlikely to cause it.
 const IN_A_ROW: u32 = 2;
 
 /// The last count written to each target, with the number of consecutive times that it was undone.
@@ -120,8 +110,8 @@ pub(super) struct Undone {
 }
 
 impl Undone {
-    /// Records a sync: the count that it found, and the count that it wrote, if any. Returns true each time the number
-    /// of consecutive undone counts reaches [`IN_A_ROW`].
+    /// Records the count that a sync found, and the count that it wrote, if any. Returns true if the number of
+    /// consecutive undone counts has reached [`IN_A_ROW`].
     pub(super) fn synced(&mut self, key: &Key, found: i32, wrote: Option<i32>) -> bool {
         let times = match self.written.remove(key) {
             Some((written, times)) if written != found => times + 1,
@@ -133,7 +123,6 @@ impl Undone {
         times == IN_A_ROW
     }
 
-    /// Drops a deleted HPA.
     pub(super) fn forget(&mut self, key: &Key) {
         self.written.remove(key);
     }
@@ -162,7 +151,7 @@ mod tests {
 
     #[test]
     fn rescale_is_detected_by_its_last_scale_time() {
-        let found = |from, to, time: &str| Some(ForeignRescale { at: at(time), from, to });
+        let found = |from, to, time: &str| Some(WatchedRescale { at: at(time), from, to });
         let cases = [
             ("the first", status(2, 2, None), status(2, 4, Some("01:00")), found(2, 4, "01:00")),
             ("down", status(4, 4, Some("01:00")), status(4, 3, Some("02:00")), found(4, 3, "02:00")),
@@ -177,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Managers, versions and counts of two views, and the expected foreign writer.
+    /// A description, the version, managers and count of the old and the new view, and the expected foreign writer.
     type Case<'a> = (
         &'a str,
         (&'a str, &'a [(&'a str, &'a str)], i32),
@@ -219,7 +208,7 @@ mod tests {
 
     #[test]
     fn status_written_between_two_views_is_no_foreign_write() {
-        // The times of entries are whole seconds, and a forged list may repeat our previous entry.
+        // The times of entries are whole seconds, and a forged list can repeat the previous entry of this process.
         let (ours, forged) = (("concertina", "01:00"), ("another", "01:01"));
         let (old_writers, new_writers) = (writers(&[ours]), writers(&[ours, forged]));
         let (before, after) = (status(2, 2, None), status(3, 3, None));

@@ -1,16 +1,16 @@
 //! The takeover state machine, which decides when Concertina may write. It has no clock and no client.
 //!
-//! A foreign write proves that another controller is active. Its absence is no evidence, because the built-in
-//! controller writes nothing while nothing changes. The proof is a change that an active controller would have
-//! answered, and that stays unanswered. In such a change, two consecutive conclusions about one HPA differ in the
-//! count, the metrics or the spec, which are the same for every controller. The stored status shows neither conclusion,
-//! not even two periods later. Then Concertina acts for all HPAs. The first foreign write stops Concertina at once.
+//! A foreign write proves that another controller is active. The absence of foreign writes proves nothing, because the
+//! built-in controller writes nothing while nothing changes. The proof that no other controller is active is an
+//! unanswered change: two consecutive syncs of one HPA observe different counts, metrics or specs, which are the same
+//! for every controller, and for two periods no status with the new values is written. Then Concertina acts for all
+//! HPAs. The first foreign write stops Concertina at once.
 //!
-//! [`Machine::step`] takes an [`Input`] and returns the [`Output`] for the driver, if there is one.
+//! [`Machine::step`] takes an [`Input`] and returns an [`Output`] for the driver, if the input causes one.
 //!
 //! | state | input | condition | next state | output or effect |
 //! |---|---|---|---|---|
-//! | `Observing` | `Start` | the first one | `Observing` | the silence starts |
+//! | `Observing` | `Start` | not repeated | `Observing` | the silence starts |
 //! | `Observing` | `Tick` | a proof is due | `Observing` | `Check` of its HPA |
 //! | `Observing` | `Tick` | no proof is due, or a check runs | `Observing` | none |
 //! | `Observing` | `Checked` | success, quiet time over, proof still due | `Acting` | `Act` |
@@ -24,40 +24,40 @@
 //! | any | `Deleted` | – | unchanged | the trail of the HPA is dropped |
 //!
 //! A foreign write that stops Concertina sets the quiet time. The quiet time doubles, up to `LONGEST_QUIET` periods, if
-//! Concertina has acted for at most `RELAPSE` periods, and did not start after a handover. Otherwise it becomes `QUIET`
-//! periods. A premature start because of a difference disables differences.
+//! Concertina has acted for at most `RELAPSE` periods, and did not start after a handover. Otherwise the quiet time is
+//! reset to `QUIET` periods. A premature start because of a difference disables proofs by differences.
 //!
-//! The earliest proof of an HPA counts:
+//! Concertina uses the earliest proof of an HPA:
 //!
-//! - A change is a proof after the quiet time, measured from the later of the change and the start of the
-//!   silence. If a foreign write of the HPA precedes the change by at most half the quiet time,
-//!   this write replaces the change.
-//! - A difference, which is a wrong stored status or a withheld count, is a proof after `DIFFERENCE` periods,
-//!   measured from the later of its start and the start of the silence.
-//! - An HPA that an active foreign controller ignores is no evidence.
+//! - A change is a proof after the quiet time, measured from the later of the change and the start of the silence. If a
+//!   foreign write of the HPA precedes the change by at most half the quiet time, the time of this write replaces the
+//!   time of the change.
+//! - A difference, which is a wrong stored status or a withheld count, is a proof after `DIFFERENCE` periods, measured
+//!   from the later of its start and the start of the silence.
+//! - An HPA that an active foreign controller ignores proves nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use autoscaling::spec::Spec;
-use autoscaling::status::MetricStatus;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::{ObservedState, SyncObservation};
 use crate::store::Key;
 
-/// Minimum quiet time in periods: the required silence, and the time for which a change must stay unanswered.
+/// Minimum quiet time, in periods: the required silence, and the time for which a change must stay unanswered.
 const QUIET: u32 = 2;
 /// A foreign write within this many periods after the start of acting shows that the start was premature.
 const RELAPSE: u32 = 10;
-/// Maximum quiet time in periods. Each premature start doubles the quiet time.
+/// Maximum quiet time, in periods. Each premature start doubles the quiet time.
 const LONGEST_QUIET: u32 = 16;
-/// Number of periods after which a wrong stored status is a proof. A wrong status proves less than a change
-/// that this process observed, because other flags of the other controller may explain it.
+/// The number of periods after which a wrong stored status is a proof. It is higher than for a change, because
+/// different flags of the other controller can also cause a wrong status.
 const DIFFERENCE: u32 = 20;
 
-/// Concertina's behavior towards other controllers.
+/// Whether Concertina writes, or waits for another controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Concertina writes nothing. No foreign write is recent, but the absence of other controllers is not
@@ -72,36 +72,12 @@ pub enum State {
 /// The proof on which Concertina acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Proof {
-    /// No controller answered a change of this HPA.
+    /// No controller responded to a change of this HPA.
     Change(Key),
     /// The status of this HPA has been wrong for a long time.
     Difference(Key),
     /// The previous leader, another replica of Concertina, was acting.
     HandOver,
-}
-
-/// The inputs that are the same for every controller of an HPA, independent of its history and configuration.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ObservedState {
-    /// `spec.replicas` of the target.
-    pub replicas: i32,
-    /// Current metrics, as in the status.
-    pub metrics: Vec<MetricStatus>,
-}
-
-/// The part of a concluded sync that the machine uses.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SyncObservation {
-    /// The spec that the sync used.
-    pub spec: Arc<Spec>,
-    /// The state that the sync read.
-    pub found: ObservedState,
-    /// The state in the stored status.
-    pub stored: ObservedState,
-    /// Whether the sync decided another count and the gate refused the write.
-    pub withheld: bool,
-    /// Whether no controller has ever written a status.
-    pub untouched: bool,
 }
 
 /// An input of the machine.
@@ -111,7 +87,7 @@ pub enum Input {
     Start,
     /// Time has passed, at least until [`Machine::next`].
     Tick,
-    /// An HPA shows the time of a manager's last status write.
+    /// An HPA contains the time of a manager's last status write.
     Wrote {
         /// Whether the manager is Concertina.
         is_own: bool,
@@ -126,7 +102,7 @@ pub enum Input {
     Concluded(Key, SyncObservation),
     /// A check has ended. The driver first reports a foreign write that the check found.
     Checked {
-        /// The HPA.
+        /// The checked HPA.
         key: Key,
         /// Whether the HPA could be read.
         success: bool,
@@ -140,8 +116,8 @@ pub enum Input {
 pub enum Output {
     /// The quiet time has passed: the state is now [`State::Observing`].
     Quiet,
-    /// All other conditions for acting hold. The driver reads this HPA from the API server, not from the watch cache,
-    /// and reports the result with [`Input::Checked`].
+    /// All other conditions for acting are met. The driver reads this HPA from the API server, not from the watch
+    /// cache, and reports the result with [`Input::Checked`].
     Check(Key),
     /// The state is now [`State::Acting`].
     Act(Activation),
@@ -152,7 +128,7 @@ pub enum Output {
 pub struct Activation {
     /// The proof.
     pub proof: Proof,
-    /// HPAs with a withheld count or a wrong status, which sync at once.
+    /// The HPAs with a withheld count or a wrong status, which sync at once.
     pub due: Vec<Key>,
 }
 
@@ -162,7 +138,7 @@ pub struct Machine {
     period: Duration,
     phase: StateData,
     quiet: Duration,
-    /// Time of the last foreign write, or of [`Input::Start`] if no write followed.
+    /// The time of the last foreign write, or of [`Input::Start`] if no write followed.
     silent_since: Option<Instant>,
     trails: BTreeMap<Key, ChangeTracker>,
     proofs: Proofs,
@@ -186,32 +162,32 @@ enum StateData {
 enum Proofs {
     /// No HPA is a candidate for a proof.
     None,
-    /// No HPA counts as evidence before this time.
+    /// No HPA provides a proof before this time.
     NotBefore(Instant),
     /// The driver checks an HPA.
     Checking,
 }
 
-/// The machine's record of one HPA while Concertina does not act.
+/// The observations of one HPA while Concertina does not act.
 #[derive(Debug, Clone, Default)]
 struct ChangeTracker {
     last: Option<(Arc<Spec>, ObservedState)>,
     stored: StoredStatus,
-    /// Time of the last foreign write.
+    /// The time of the last foreign write.
     answered: Option<Instant>,
     /// Whether an active foreign controller ignores this HPA.
     ignored: bool,
 }
 
-/// The stored status of an HPA, compared with Concertina's conclusions.
+/// The stored status of an HPA, compared with the state that syncs found.
 #[derive(Debug, Clone, Copy, Default)]
 enum StoredStatus {
-    /// The status shows the last conclusion.
+    /// The status contains the state that the last sync found.
     #[default]
     Right,
     /// The status is wrong or a count is withheld, since this time.
     Wrong(Instant),
-    /// As [`Self::Wrong`], and the status lacks a change that this process observed.
+    /// The status is wrong or a count is withheld since `wrong`, and the state has changed at `change`.
     Unanswered { wrong: Instant, change: Instant },
 }
 
@@ -241,7 +217,7 @@ impl StoredStatus {
 }
 
 impl Machine {
-    /// Creates a machine without observations. `period`: `--horizontal-pod-autoscaler-sync-period`.
+    /// Creates a machine without observations. `period` is `--horizontal-pod-autoscaler-sync-period`.
     pub fn new(period: Duration) -> Self {
         Self {
             period,
@@ -256,7 +232,7 @@ impl Machine {
         }
     }
 
-    /// Handles an input.
+    /// Handles an input. Returns the task of the driver, if any.
     pub fn step(&mut self, input: Input, now: Instant) -> Option<Output> {
         match input {
             Input::Start => self.start(now),
@@ -276,7 +252,7 @@ impl Machine {
         None
     }
 
-    /// The current state.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         match self.phase {
             StateData::Observing => State::Observing,
@@ -285,17 +261,17 @@ impl Machine {
         }
     }
 
-    /// The required time without a foreign write.
+    /// Returns the required time without a foreign write.
     pub fn quiet(&self) -> Duration {
         self.quiet
     }
 
-    /// Whether the silence has started.
+    /// Returns whether [`Input::Start`] or a foreign write has started the silence.
     pub fn has_started(&self) -> bool {
         self.silent_since.is_some()
     }
 
-    /// The time at which [`Input::Tick`] may next have an effect.
+    /// Returns the time at which [`Input::Tick`] may next have an effect.
     pub fn next(&self) -> Option<Instant> {
         let quiet = self.silent_since? + self.quiet;
         match (&self.phase, self.proofs) {
@@ -330,8 +306,8 @@ impl Machine {
         }
     }
 
-    /// Acts if Concertina made the newest status write in the cluster. The newest write is foreign if the other
-    /// replica was holding, or had never acted.
+    /// Acts if Concertina made the newest status write in the cluster. The newest write is foreign if the previous
+    /// leader was holding or had never acted.
     fn hand_over(&mut self, now: Instant) -> Option<Output> {
         let was_acting = self.newest_own.is_some() && self.newest_own > self.newest_foreign;
         (self.phase == StateData::Observing && was_acting).then(|| self.act(Proof::HandOver, now))
@@ -401,15 +377,13 @@ impl Machine {
         Output::Act(Activation { proof, due })
     }
 
-    /// The time at which the trail of an HPA proves that no other controller acts, unless an event precedes
-    /// it.
+    /// Returns the time at which the trail of an HPA proves that no other controller acts, unless an event precedes it.
     fn proof(&self, key: &Key, trail: &ChangeTracker) -> Option<(Instant, Proof)> {
         let silent = self.silent_since.filter(|_| !self.is_ignored(trail))?;
-        // A foreign write of any HPA shows an active controller. The active controller again gets the full time for
-        // every unanswered change.
+        // A foreign write of any HPA proves an active controller, so the quiet time of every unanswered change
+        // restarts.
         let change = trail.stored.change().map(|changed| {
-            // The other controller synced this HPA when it wrote the status, so the time of its next sync is
-            // known.
+            // The other controller synced this HPA when it wrote the status, so the time of its next sync is known.
             let last_sync = trail.answered.filter(|at| changed.duration_since(*at) <= self.quiet / 2);
             (last_sync.unwrap_or(changed).max(silent) + self.quiet, Proof::Change(key.clone()))
         });
@@ -421,8 +395,8 @@ impl Machine {
         change.into_iter().chain(difference).min_by_key(|(at, _)| *at)
     }
 
-    /// Whether a foreign controller is active but ignores this HPA. Its change was unanswered for the whole
-    /// quiet time, and another HPA was written after that.
+    /// Returns whether a foreign controller is active but ignores this HPA: the change of the HPA was unanswered for
+    /// the whole quiet time, and another HPA was written afterwards.
     fn is_ignored(&self, trail: &ChangeTracker) -> bool {
         let silent = self.silent_since;
         trail.ignored

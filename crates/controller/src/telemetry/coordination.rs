@@ -7,30 +7,7 @@ use jiff::Timestamp;
 use super::metrics::{Metrics, NO_LABELS};
 use crate::handover::charges::Counts;
 use crate::handover::machine::State;
-
-/// The state of takeover safety, which prevents that two controllers scale the same HPAs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakeoverState {
-    /// This controller decides and records, until a proof shows that no other controller writes.
-    Observing,
-    /// This controller writes.
-    Acting,
-    /// Another controller writes. This controller decides and records, but does not write.
-    Holding,
-}
-
-impl TakeoverState {
-    const ALL: [Self; 3] = [Self::Observing, Self::Acting, Self::Holding];
-
-    /// Returns the value of the label `state`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Observing => "observing",
-            Self::Acting => "acting",
-            Self::Holding => "holding",
-        }
-    }
-}
+use crate::takeover::machine::State as TakeoverState;
 
 /// The result of a standby's request for the leader's histories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +37,12 @@ impl Pull {
 impl Metrics {
     /// Sets the state of takeover safety: 1 for the state `now`, 0 for all other states.
     pub fn takeover(&self, now: TakeoverState) {
-        for state in TakeoverState::ALL {
-            self.families().takeover.with_label_values(&[state.as_str()]).set((state == now).into());
+        for (state, label) in [
+            (TakeoverState::Observing, "observing"),
+            (TakeoverState::Acting, "acting"),
+            (TakeoverState::Holding, "holding"),
+        ] {
+            self.families().takeover.with_label_values(&[label]).set((state == now).into());
         }
     }
 
@@ -103,7 +84,8 @@ impl Metrics {
         self.families().handover_unanswered.with_label_values(&[reason]).inc();
     }
 
-    /// Counts a comparison of another controller's change with a decision of this process. `result` is from a fixed set.
+    /// Counts a comparison of another controller's change with a decision of this process. `result` is from a fixed
+    /// set.
     pub fn shadow_decision(&self, result: &'static str) {
         self.families().shadow.with_label_values(&[result]).inc();
     }

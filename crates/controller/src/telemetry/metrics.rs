@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use policies::steps::{PolicyEffect, StepReason};
 use prometheus::{Counter, Gauge, Histogram, Registry};
 
-pub use super::coordination::{Pull, TakeoverState};
+pub use super::coordination::Pull;
 use super::declarations::Families;
 pub use super::exposition::Format;
 use super::exposition::render;
@@ -114,8 +114,8 @@ impl Metrics {
         self.families().desired.set(namespace, name, replicas);
     }
 
-    /// Sets whether an HPA is at its maximum, and whether it is not active. Ignored on a standby. `conditions` are those
-    /// of the status after a sync.
+    /// Sets whether an HPA is at its maximum, and whether it is not active. Ignored on a standby. `conditions` are
+    /// those of the status after a sync.
     pub fn conditions(&self, namespace: &str, name: &str, conditions: &[Condition]) {
         let reason = |kind: &str, status: &str| {
             let found = conditions.iter().find(|it| it.kind == kind && it.status == status);

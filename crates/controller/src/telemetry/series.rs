@@ -1,7 +1,8 @@
 //! The declaration of a metric, and the metric with its series.
 //!
-//! The vectors of the crate `prometheus` identify a series by a hash of its joined label values. This is safe for labels
-//! with values from fixed sets, but not for names of HPAs: `web` in `shop` and `webs` in `hop` would share a series.
+//! The vectors of the crate `prometheus` identify a series by a hash of its joined label values. This is safe for
+//! labels with values from fixed sets, but not for names of HPAs: `web` in `shop` and `webs` in `hop` would share a
+//! series.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::takeover::machine::{ObservedState, SyncObservation};
+use crate::takeover::ObservedState;
 
 /// One step of a scenario.
 #[derive(Debug, Clone, Copy)]
@@ -27,8 +27,8 @@ enum Do {
 use Do::{ChecksFail, Foreign, Found, Lead, Refused, RefusedAt, Sync, Wrote};
 use State::{Contested, InCharge};
 
-/// Runs a scenario in steps of 250 ms, with a period of 15 s. `end` and the times of `story` are in seconds. Returns the
-/// time of each change of state, in milliseconds, with the new state.
+/// Runs a scenario in steps of 250 ms, with a period of 15 s. `end` and the times of `story` are in seconds. Returns
+/// the time of each change of state, in milliseconds, with the new state.
 fn run(story: &[(u64, Do)], end: u64) -> Vec<(u64, State)> {
     let origin = Instant::now();
     let key = Key::new("shop", "web");

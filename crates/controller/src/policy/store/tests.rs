@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// An HPA with labels `NAME: "x"`.
+/// Returns an HPA with the given labels, each with the value `x`.
 fn hpa(namespace: &str, labels: &[String]) -> HpaRecord {
     let labels: BTreeMap<_, _> = labels.iter().map(|label| (label, "x")).collect();
     let object = json!({
@@ -16,7 +16,7 @@ fn hpa(namespace: &str, labels: &[String]) -> HpaRecord {
     HpaRecord::from(decode::hpa(object.to_string().as_bytes()).unwrap())
 }
 
-/// A policy for HPAs with the label `NAME: "x"`.
+/// Returns a policy for HPAs with the label `name` and the value `x`.
 fn policy(kind: Kind, namespace: &str, name: &str, mode: &str) -> PolicyObject {
     let object = json!({
         "metadata": {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1"},
@@ -58,7 +58,7 @@ fn change_in_a_namespace_keeps_the_matches_of_the_others() {
     assert!(policies.delete_object(&PolicyName { namespace: Some("shop".into()), name: "team".into() }));
     assert_eq!(names(merged(&policies, &shop)), ["ClusterScalingPolicy team"]);
     assert_eq!(names(merged(&policies, &bank)), of("bank"));
-    // An empty list of all namespaces.
+    // The list of all namespaces is empty.
     assert!(policies.retain_objects(Kind::Namespaced, None, &BTreeSet::new()));
     assert_eq!(names(merged(&policies, &bank)), ["ClusterScalingPolicy team"]);
 }

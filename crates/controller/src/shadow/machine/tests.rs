@@ -7,11 +7,11 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_900_000_000 + second).unwrap()
 }
 
-fn own(second: i64, from: i32, to: i32) -> OwnDecision {
-    OwnDecision { at: at(second), from, to: Some(to), sentence: String::new() }
+fn own(second: i64, from: i32, to: i32) -> OwnSide {
+    OwnSide { at: at(second), from, to: Some(to), sentence: String::new() }
 }
 
-fn case<'a>(observed: i64, counts: (i32, i32), own: &'a OwnDecision, replays: &'a [i32]) -> Comparison<'a> {
+fn case<'a>(observed: i64, counts: (i32, i32), own: &'a OwnSide, replays: &'a [i32]) -> Comparison<'a> {
     let (from, to) = counts;
     let late = SignedDuration::ZERO;
     let memory = SignedDuration::ZERO;
@@ -30,14 +30,14 @@ fn case<'a>(observed: i64, counts: (i32, i32), own: &'a OwnDecision, replays: &'
 
 fn decided(
     machine: &mut Machine,
-    own: OwnDecision,
+    own: OwnSide,
     memory: SignedDuration,
     last_sign: Option<Timestamp>,
 ) -> Option<Outcome> {
     machine.step(Input::Decided { own, memory, last_sign }, PERIOD)
 }
 
-/// Creates a machine that decided long ago, so that it is not warming up.
+/// Returns a machine whose first decision was long ago, so that it is not warming up.
 fn settled() -> Machine {
     let mut machine = Machine::default();
     decided(&mut machine, own(-1000, 4, 4), WINDOW, None);
@@ -76,7 +76,7 @@ fn other_count_is_different_unless_metrics_were_not_observed() {
 
 #[test]
 fn inconclusive_comparison_is_unknown() {
-    let (goes, none) = (own(100, 4, 8), OwnDecision { to: None, ..own(100, 4, 4) });
+    let (goes, none) = (own(100, 4, 8), OwnSide { to: None, ..own(100, 4, 4) });
     let doubt = |machine: &mut Machine, case: Comparison<'_>| judged(machine, case).1;
     let usual = || case(100, (4, 6), &goes, &[]);
     let late = Comparison { late: SignedDuration::from_secs(31), ..usual() };

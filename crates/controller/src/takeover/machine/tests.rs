@@ -7,9 +7,9 @@ enum Do {
     Start,
     /// A sync of this HPA finds the first count while the status contains the second.
     Sync(&'static str, i32, i32),
-    /// The same sync, but another count is withheld.
+    /// A sync as [`Do::Sync`] that withholds a count.
     Withheld(&'static str, i32, i32),
-    /// The same sync for an HPA without a status.
+    /// A sync of an HPA without a status finds this count.
     New(&'static str, i32),
     /// Another controller writes the status of this HPA.
     Foreign(&'static str),
@@ -17,15 +17,15 @@ enum Do {
     Delete(&'static str),
     /// A status shows a write at the given server time, by Concertina (`true`) or by another controller.
     Wrote(bool, i64),
-    /// Another replica hands over.
+    /// This replica becomes the leader after another replica.
     HandOver,
-    /// Whether checks of HPAs fail from now on.
+    /// From now on, checks of HPAs fail (`true`) or succeed.
     ChecksFail(bool),
 }
 
 use Do::{ChecksFail, Delete, Foreign, HandOver, New, Start, Sync, Withheld, Wrote};
 
-/// Runs a scenario second by second, with a period of 15 s, and returns each change of state.
+/// Runs a scenario in steps of 1 s, with a period of 15 s. Returns each change of state, with its time in seconds.
 fn run(story: &[(u64, Do)], end: u64) -> Vec<(u64, State)> {
     let origin = Instant::now();
     let mut machine = Machine::new(Duration::from_secs(15));
@@ -100,7 +100,7 @@ fn turn(found: i32, stored: i32) -> SyncObservation {
     }
 }
 
-/// Syncs of an HPA, one period apart. `counts`: the found and the stored count of each.
+/// Returns syncs of an HPA, one period apart. `counts` contains the found and the stored count of each sync.
 fn syncs(hpa: &'static str, first: u64, counts: &[(i32, i32)]) -> Vec<(u64, Do)> {
     (0..).zip(counts).map(|(turn, (found, stored))| (first + turn * 15, Sync(hpa, *found, *stored))).collect()
 }
@@ -121,7 +121,7 @@ fn steady_cluster_is_observed_without_end() {
 
 #[test]
 fn first_change_in_a_steady_cluster_waits_for_the_other_controller() {
-    // The HPA is steady for ten periods. Then it changes, and the loop answers nine seconds later.
+    // The HPA is steady for ten periods. Then it changes, and the other controller responds nine seconds later.
     let before = syncs("web", 1, &[(3, 3); 10]);
     let after = syncs("web", 151, &[(4, 3), (4, 4), (4, 4), (4, 4), (4, 4)]);
     let all = story(&[&[(0, Start)], &before, &after, &[(160, Foreign("web"))]]);
@@ -136,7 +136,7 @@ fn acting_starts_when_a_change_stays_unanswered_for_two_periods() {
 
 #[test]
 fn acting_starts_two_periods_after_the_last_write_of_a_stopped_loop() {
-    // The loop writes every period up to second 64. Concertina's syncs come 10 s later, each with a higher
+    // The other controller writes every period up to second 64. Concertina syncs 10 s later, each time with a higher
     // count.
     let loop_writes: Vec<_> = (0..5).map(|turn| (4 + turn * 15, Foreign("web"))).collect();
     let counts = [(2, 1), (3, 2), (4, 3), (5, 4), (6, 5), (7, 5), (8, 5)];
@@ -191,7 +191,7 @@ fn foreign_write_after_a_difference_proof_disables_differences() {
         &[(311, Foreign("other"))],
         &syncs("web", 320, &[(4, 3); 100]),
     ]);
-    // The quiet time is twice the previous one.
+    // The premature start has doubled the quiet time to 60 s.
     assert_eq!(run(&all, 1800), [(310, ACTING), (311, HOLDING), (371, OBSERVING)]);
 }
 
@@ -204,29 +204,30 @@ fn foreign_write_stops_acting_at_once() {
 
 #[test]
 fn quiet_time_doubles_after_each_early_start_up_to_sixteen_periods() {
-    // The loop has a period of 100 s, and the HPA changes all the time.
+    // The other controller has a period of 100 s, and the HPA changes with each sync.
     let foreign: Vec<_> = (0..20).map(|turn| (100 + turn * 100, Foreign("web"))).collect();
     let counts: Vec<_> = (0..200).map(|turn| (turn, -1)).collect();
     let all = story(&[&[(0, Start)], &foreign, &syncs("web", 7, &counts)]);
     let starts: Vec<_> = run(&all, 2000).into_iter().filter(|(_, state)| *state == ACTING).collect();
-    // Two and four periods of quiet are too short, eight are enough.
+    // Quiet times of two and four periods are too short. A quiet time of eight periods is sufficient.
     assert_eq!(starts, [(52, ACTING), (160, ACTING)]);
 }
 
 #[test]
 fn hpa_that_an_active_loop_ignores_proves_nothing() {
-    // The loop cannot write `broken`, which changes all the time. It writes `web`, which then stays steady.
+    // The other controller cannot write `broken`, which changes with each sync. It writes `web`, which then stays
+    // steady.
     let counts: Vec<_> = (0..60).map(|turn| (turn, -1)).collect();
     let broken = syncs("broken", 5, &counts);
     let web: Vec<_> = (0..10).map(|turn| (10 + turn * 15, Foreign("web"))).collect();
     let all = story(&[&[(0, Start)], &broken, &web]);
-    // The loop writes `web` within the quiet time, while `broken` stays unanswered for the whole quiet time.
+    // The other controller writes `web` within the quiet time. `broken` stays unanswered for the whole quiet time.
     assert_eq!(run(&all, 800), [(10, HOLDING), (145 + 30, OBSERVING)]);
 }
 
 #[test]
 fn hpa_that_an_active_loop_ignored_proves_nothing_later() {
-    // A change of the metric makes the status of `broken` right once. The loop also ignores the next change of
+    // A change of the metric corrects the status of `broken` once. The other controller also ignores the next change of
     // `broken`.
     let broken = syncs("broken", 5, &[(3, 3), (4, 3), (4, 3), (4, 3), (4, 3), (4, 3), (3, 3), (5, 3)]);
     let later = syncs("broken", 125, &[(5, 3); 18]);

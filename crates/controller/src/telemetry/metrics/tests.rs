@@ -5,6 +5,7 @@ use policies::steps::{PolicyEffect, Step};
 
 use super::*;
 use crate::handover::charges::Counts;
+use crate::takeover::machine::State as TakeoverState;
 use crate::telemetry::declarations::{Kind, all};
 use cluster::platform::ProcessStatistics;
 use jiff::Timestamp;
