@@ -8,8 +8,8 @@ const PRECISION: f64 = 1e6;
 /// interval counts.
 const INTERVAL: i64 = 2;
 
-/// The load of the last seconds, with one bucket per second. The load of a second without a sample, between two samples,
-/// is 0.
+/// The load of the last seconds, with one bucket per second. The load of a second without a sample is 0, if it is
+/// between two samples.
 ///
 /// As in Knative, each change of a bucket updates the total, and reads do not add up the buckets. The order of these
 /// updates determines the last bits of an average, which can change a count that is rounded up.

@@ -373,9 +373,8 @@ fn watch_policies(
 
 /// Waits until the labels of namespaces are listed, or until the list is forbidden.
 async fn labels_known(labels: &Handle) {
-    let is_forbidden = || labels.status().error.is_some_and(|error| error.is_forbidden());
     while timeout(SYNCED_CHECK_INTERVAL, labels.wait_synced()).await.is_err() {
-        if is_forbidden() {
+        if labels.status().error.is_some_and(|error| error.is_forbidden()) {
             tracing::warn!(
                 "not permitted to list and watch namespaces: only labels of HPAs put HPAs in scope, labels of \
                  namespaces have no effect"

@@ -278,7 +278,7 @@ impl Charges {
         self.changed.notify_one();
     }
 
-    /// Time of the last proof that the guard works, as far as this replica knows: a check of its objects, or a
+    /// Returns the time of the last proof of the guard that this replica has observed: a check of its objects, or a
     /// refused write about an HPA in scope.
     pub fn last_proof(&self) -> Option<Timestamp> {
         self.inner.lock().last_proof

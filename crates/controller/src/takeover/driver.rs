@@ -234,13 +234,10 @@ impl TakeOver {
         let now = Instant::now();
         let before = inner.machine.state();
         inner.machine.step(Input::ForeignWrite(hpa.key.clone()), now);
-        let is_acting = if self.parts.holds_back {
+        if self.parts.holds_back {
             self.parts.gate.close(Refusal::TakeOver);
             self.publish(inner);
-            false
-        } else {
-            true
-        };
+        }
         let remind = inner.last_log.is_none_or(|last_log| now.duration_since(last_log) >= REMIND);
         if remind || before == State::Acting && self.parts.holds_back {
             inner.last_log = Some(now);
@@ -249,7 +246,7 @@ impl TakeOver {
                 manager = &*writer.manager,
                 at = %writer.at,
                 "another controller writes statuses of HPAs: {}",
-                if is_acting { "both controllers act (--takeover=warn)" } else { "writing nothing until it has stopped" }
+                if self.parts.holds_back { "writing nothing until it has stopped" } else { "both controllers act (--takeover=warn)" }
             );
         }
         if before == State::Observing && self.parts.holds_back {
@@ -294,10 +291,7 @@ impl TakeOver {
     fn publish_event(&self, notices: &Recorder) {
         let mut inner = self.inner.lock();
         let is_due = inner.last_event.is_none_or(|last_event| last_event.elapsed() >= REMIND);
-        let new = inner
-            .last
-            .clone()
-            .filter(|last| inner.last_event.is_none_or(|last_event| last.since > last_event));
+        let new = inner.last.clone().filter(|last| inner.last_event.is_none_or(|event| last.since > event));
         let Some(last) = new.filter(|_| is_due && inner.leads) else { return };
         inner.last_event = Some(Instant::now());
         drop(inner);

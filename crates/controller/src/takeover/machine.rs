@@ -6,18 +6,17 @@
 //! for every controller, and for two periods no status with the new values is written. Then Concertina acts for all
 //! HPAs. The first foreign write stops Concertina at once.
 //!
-//! [`Machine::step`] takes an [`Input`] and returns an [`Output`] for the driver, if the input causes one.
+//! [`Machine::step`] takes an [`Input`] and returns an [`Output`] for the driver, if the input causes one. All inputs that
+//! are not in the table have no effect.
 //!
 //! | state | input | condition | next state | output or effect |
 //! |---|---|---|---|---|
 //! | `Observing` | `Start` | not repeated | `Observing` | the silence starts |
 //! | `Observing` | `Tick` | a proof is due | `Observing` | `Check` of its HPA |
-//! | `Observing` | `Tick` | no proof is due, or a check runs | `Observing` | none |
 //! | `Observing` | `Checked` | success, quiet time over, proof still due | `Acting` | `Act` |
 //! | `Observing` | `Checked` | failure | `Observing` | next check half a period later |
 //! | `Observing` | `HandOver` | Concertina made the newest write | `Acting` | `Act` |
 //! | `Holding` | `Tick` | quiet time over | `Observing` | `Quiet` |
-//! | `Acting` | `Tick`, `Concluded` | – | `Acting` | none |
 //! | any | `ForeignWrite` | – | `Holding` | the silence restarts |
 //! | not `Acting` | `Concluded` | – | unchanged | the trail of the HPA is updated |
 //! | any | `Wrote` | – | unchanged | the newest write times are updated |
@@ -235,7 +234,11 @@ impl Machine {
     /// Handles an input. Returns the task of the driver, if any.
     pub fn step(&mut self, input: Input, now: Instant) -> Option<Output> {
         match input {
-            Input::Start => self.start(now),
+            Input::Start => {
+                if self.silent_since.is_none() {
+                    (self.silent_since, self.proofs) = (Some(now), Proofs::NotBefore(now));
+                }
+            }
             Input::Tick => return self.tick(now),
             Input::Wrote { is_own, at } => {
                 let newest = if is_own { &mut self.newest_own } else { &mut self.newest_foreign };
@@ -278,13 +281,6 @@ impl Machine {
             (StateData::Holding, _) => Some(quiet),
             (StateData::Observing, Proofs::NotBefore(at)) => Some(at.max(quiet)),
             (StateData::Observing, Proofs::None | Proofs::Checking) | (StateData::Acting(..), _) => None,
-        }
-    }
-
-    fn start(&mut self, now: Instant) {
-        if self.silent_since.is_none() {
-            self.silent_since = Some(now);
-            self.proofs = Proofs::NotBefore(now);
         }
     }
 

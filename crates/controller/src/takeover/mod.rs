@@ -6,8 +6,8 @@
 //!   this sign stops Concertina, because every controller of HPAs writes statuses.
 //! - A status write by Concertina conflicted although it was based on a fresh read. A changed spec also causes
 //!   conflicts, so this sign only triggers a read of the HPA that bypasses the watch cache.
-//! - A count that Concertina wrote was undone before the next sync, twice in a row. A tool that manages Deployments from
-//!   a repository also undoes counts, and the built-in controller ignores such changes. This sign therefore only
+//! - A count that Concertina wrote was undone before the next sync, twice in a row. A tool that manages Deployments
+//!   from a repository also undoes counts, and the built-in controller ignores such changes. This sign therefore only
 //!   triggers a read of the HPA and a log line. Otherwise a user with permission to scale one Deployment could stop all
 //!   scaling in the cluster.
 //!
