@@ -1,11 +1,10 @@
-//! The commands, and the parsing of their command lines.
+//! The commands, the parsing of their command lines, and their verdict.
 
 use crate::options::{
-    ConsoleOptions, DemoOptions, HandoverOptions, Logging, ParityOptions, PolicyOptions, SimulateOptions,
-    WhyOptions,
+    self, ConsoleOptions, DemoOptions, HandoverOptions, Logging, ParityOptions, PolicyOptions,
+    SimulateOptions, WhyOptions, cluster, console, demo, handover, parity, policy, simulate, why,
 };
 pub use crate::options::{Parsed, UsageError};
-use crate::options::{cluster, console, demo, handover, parity, policy, simulate, why};
 use crate::process::Process;
 use crate::why::{WhyError, hpa_names_of};
 
@@ -28,6 +27,29 @@ pub enum Command {
     Simulate(Box<SimulateOptions>),
 }
 
+/// The result of the commands `policy`, `sources` and `handover`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every field has an effect or is imported, or every HPA and the guard are in the intended state.
+    Good,
+    /// A field has no effect or is not imported, or an HPA or the guard needs attention or has an unknown state.
+    Attention,
+}
+
+impl Verdict {
+    /// Returns the exit code, 0 or 3.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Good => 0,
+            Self::Attention => 3,
+        }
+    }
+
+    pub(crate) fn good_if(good: bool) -> Self {
+        if good { Self::Good } else { Self::Attention }
+    }
+}
+
 /// Parses the arguments after the name of `program`. Returns `None` if they do not start with a command.
 pub fn parse(
     program: &str,
@@ -37,24 +59,36 @@ pub fn parse(
     let (name, rest) = words.split_first()?;
     let rest = rest.iter().cloned();
     Some(match name.as_str() {
-        "console" => console::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Console)),
-        "demo" => demo::parse(program, rest).map(|parsed| parsed.map(Command::Demo)),
-        "why" => why::parse(program, rest, process).map(|parsed| parsed.map(Box::new).map(Command::Why)),
-        "policy" => policy::parse(program, rest).map(|parsed| parsed.map(Command::Policy)),
-        "sources" => policy::parse_sources(program, rest).map(|parsed| parsed.map(Command::Policy)),
-        "parity" => parity::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Parity)),
-        "handover" => {
-            handover::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Handover))
+        "console" => options::parse(console::command(program), rest, |matches| {
+            Ok(Command::Console(Box::new(console::options(matches))))
+        }),
+        "demo" => {
+            options::parse(demo::command(program), rest, |matches| Ok(Command::Demo(demo::options(matches))))
         }
-        "simulate" => {
-            simulate::parse(program, rest).map(|parsed| parsed.map(Box::new).map(Command::Simulate))
-        }
+        "why" => options::parse(why::command(program, process), rest, |matches| {
+            Ok(Command::Why(Box::new(why::options(matches, process)?)))
+        }),
+        "policy" => options::parse(policy::command(program), rest, |matches| {
+            policy::options(matches).map(Command::Policy)
+        }),
+        "sources" => options::parse(policy::sources_command(program), rest, |matches| {
+            policy::sources_options(matches).map(Command::Policy)
+        }),
+        "parity" => options::parse(parity::command(program), rest, |matches| {
+            Ok(Command::Parity(Box::new(parity::options(matches)?)))
+        }),
+        "handover" => options::parse(handover::command(program), rest, |matches| {
+            Ok(Command::Handover(Box::new(handover::options(matches)?)))
+        }),
+        "simulate" => options::parse(simulate::command(program), rest, |matches| {
+            Ok(Command::Simulate(Box::new(simulate::options(matches)?)))
+        }),
         _ => return None,
     })
 }
 
-/// The command line of each command and subcommand, for reference pages. The entry `handover` has the flags that its
-/// subcommands share. `policy` and `sources` have entries for their subcommands only.
+/// Returns the command line of each command and subcommand, for reference pages. The entry `handover` has the flags that
+/// its subcommands share. `policy` and `sources` have entries for their subcommands only.
 pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
     let shared = handover::shared(clap::Command::new("handover"));
     let handover = handover::commands().map(|command| {
@@ -76,7 +110,7 @@ pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
     own.into_iter().chain(policy).chain([sources, shared]).chain(handover).collect()
 }
 
-/// The commands as a tree, for completion and manual pages. `handover`, `policy` and `sources` have their subcommands.
+/// Returns the commands with their subcommands, for completion and manual pages.
 pub fn commands(program: &str, process: Process) -> [clap::Command; 8] {
     [
         why::command(program, process),
@@ -97,14 +131,14 @@ pub fn commands(program: &str, process: Process) -> [clap::Command; 8] {
 /// Returns the reason why the HPAs cannot be read.
 pub async fn hpa_names(words: Vec<String>) -> Result<Vec<String>, WhyError> {
     let command = cluster::arguments(clap::Command::new("names")).no_binary_name(true).ignore_errors(true);
-    // Other flags of the command and an unfinished word are not errors here.
+    // `ignore_errors` accepts the other flags of the completed command, and an unfinished word.
     match command.try_get_matches_from(words) {
         Ok(matches) => hpa_names_of(&cluster::options(&matches)).await,
         Err(_) => Ok(Vec::new()),
     }
 }
 
-/// A command line with only the flags that select a cluster.
+/// Returns a command line with only the connection flags of kubectl.
 pub fn connection_flags() -> clap::Command {
     cluster::arguments(clap::Command::new("connection"))
 }

@@ -1,24 +1,22 @@
 //! `concertina console`: serves a page with all HPAs on a loopback address, with the user's kubeconfig.
 //!
-//! `crates/console` contains the server and the page. This module connects it to a cluster and to the
-//! explanations of `why`.
+//! `crates/console` contains the server and the page. This module connects the server to a cluster and to the
+//! explanations of `why`, and opens the page in the user's browser.
 
-mod browser;
 mod explain;
 mod form;
 mod inspect;
-mod leaders;
-mod object;
+mod leader;
 mod past;
-mod patch;
-mod prometheus;
-mod record;
 #[cfg(test)]
 mod tests;
 mod what_if;
 
+use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use ::console::access::Access;
@@ -29,11 +27,10 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use self::browser::Browser;
 use self::explain::Explainer;
 pub use self::inspect::Inspector;
-use self::leaders::LeaderChanges;
-use self::record::LeaderRecord;
+use self::leader::{LeaderChanges, LeaderRecord};
+use crate::explain::escape::html;
 use crate::options::ConsoleOptions;
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
@@ -42,6 +39,7 @@ use crate::why::{Refusals, client_options};
 use clock::SharedClock;
 use cluster::client::{ClientError, Clients};
 use cluster::kubeconfig::{self, KubeconfigError};
+use cluster::platform;
 use sources::{FileError, Sources};
 
 /// The reason why the console failed. Exit code 1.
@@ -78,7 +76,7 @@ pub enum ConsoleError {
 /// The cluster that a console shows.
 #[derive(Debug)]
 pub(crate) struct Scene<'a> {
-    /// The clients. Their options must be the [`client_options`] of `refusals`.
+    /// Clients created with [`client_options`] of `refusals`.
     pub(crate) clients: &'a Clients,
     /// The reads that the server refuses.
     pub(crate) refusals: Arc<Refusals>,
@@ -88,7 +86,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) leaders: Vec<Leader>,
     /// The flags of the controller that explanations assume.
     pub(crate) flags: DecisionFlags,
-    /// The servers of `--metric-sources-file`, whose values *what if* replays.
+    /// The Prometheus servers of `--metric-sources-file`, from which *What if* reads past values.
     pub(crate) sources: Option<Arc<Sources>>,
     /// The controller process. It resolves the flags.
     pub(crate) process: Process,
@@ -96,7 +94,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) clock: SharedClock,
 }
 
-/// A console that listens.
+/// A console whose port is bound.
 pub(crate) struct Listening {
     console: Console,
     listener: TcpListener,
@@ -106,7 +104,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Listens on a loopback port. 0 selects a free port.
+    /// Binds a port of the loopback address. 0 selects a free port.
     pub(crate) async fn start(scene: Scene<'_>, port: u16) -> Result<Self, ConsoleError> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let failed = |source| ConsoleError::Listen { address, source };
@@ -115,7 +113,7 @@ impl Listening {
         SystemRandom::new().fill(&mut random).map_err(|_| ConsoleError::Random)?;
         let access = Access::new(listener.local_addr().map_err(failed)?.port(), random);
         let url = access.url();
-        // Watching HPAs is not a read for an explanation, so the client of the watch has no observer.
+        // The observer collects refused reads of explanations, and the watch of HPAs is not part of an explanation.
         let watching = scene.clients.watch.unobserved();
         let (store, namespace) = (Store::new(Arc::clone(&scene.clock)), scene.namespace);
         let inspect = Arc::new(Inspector::new(scene.clients.clone(), scene.leaders.clone()));
@@ -172,4 +170,85 @@ pub async fn run(
     }
     listening.serve(stop).await;
     Ok(())
+}
+
+/// The user's browser, which shows the page. Dropping this value removes the file for the browser.
+///
+/// Other users of the machine can read the arguments of programs. The browser therefore receives the path of a file that
+/// only the user can read, and the file contains the address with its token.
+#[derive(Debug)]
+struct Browser {
+    directory: PathBuf,
+}
+
+/// The reason why the browser cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot open a browser: {0}; open the address above")]
+struct BrowserError(#[from] io::Error);
+
+impl Browser {
+    fn open(url: &str) -> Result<Self, BrowserError> {
+        let (program, arguments) = opener();
+        Self::open_with(directory(""), url, program, arguments)
+    }
+
+    fn open_with(
+        directory: PathBuf,
+        url: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Self, BrowserError> {
+        let browser = Self::write(directory, url)?;
+        let started = Command::new(program)
+            .args(arguments)
+            .arg(browser.file())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        // The process is not awaited, because it exits on its own or with the browser.
+        started.map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}")))?;
+        Ok(browser)
+    }
+
+    fn write(directory: PathBuf, url: &str) -> io::Result<Self> {
+        platform::create_private_directory(&directory)?;
+        let browser = Self { directory };
+        let url = html(url);
+        fs::write(
+            browser.file(),
+            format!(
+                "<!doctype html>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"0; url={url}\">\n\
+                 <title>Concertina</title>\n<a href=\"{url}\">Open the console</a>\n"
+            ),
+        )?;
+        Ok(browser)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.join("console.html")
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // If the removal fails, the system's cleanup of temporary directories removes the file.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Returns the temporary directory for the file of this process.
+fn directory(suffix: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("concertina-console-{}{suffix}", std::process::id()))
+}
+
+/// Returns the program that opens a file with the user's browser, and its first arguments.
+fn opener() -> (&'static str, &'static [&'static str]) {
+    if cfg!(target_os = "macos") {
+        ("open", &[])
+    } else if cfg!(windows) {
+        ("rundll32", &["url.dll,FileProtocolHandler"])
+    } else {
+        ("xdg-open", &[])
+    }
 }

@@ -1,31 +1,27 @@
 //! The explanation of a decision as readable steps, for terminals and pages.
 //!
-//! Everything in this module is pure: [`Step`]s are computed from an [`Explanation`], the time of the
-//! decision and a time zone. Steps contain the cluster's text unchanged. [`escape`] escapes the text for
-//! output.
+//! [`Step`]s are computed from an [`Explanation`], the time of the decision and a time zone only. They contain the text
+//! of the cluster unchanged. [`escape`] escapes the text for output.
 
 pub mod escape;
 mod limits;
-mod line;
 mod metric;
-mod pods;
 mod show;
 #[cfg(test)]
 mod tests;
-mod zone;
 
 use autoscaling::explanation::{DecisionPath, Explanation, MetricExplanation, Span, Subject, milli};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
-pub use self::line::{Line, Role, Step, StyledSpan};
-pub use self::show::{Style, terminal};
-pub use self::zone::Zone;
+pub(crate) use self::show::{Cell, plain};
+pub use self::show::{Line, Role, Step, Style, StyledSpan, terminal};
 use crate::words::counted;
 
-/// Maximum number of metrics with a step of their own, without the winner.
+/// Maximum number of metrics with their own step. The winner always has a step.
 const SHOWN_METRICS: usize = 100;
 
-/// Returns the steps of a decision, in order. `at` is the time of the decision, and waits are relative to it.
+/// Returns the steps of a decision, in order. `at` is the time of the decision.
 pub fn steps(explanation: &Explanation, at: Timestamp, zone: &Zone) -> Vec<Step> {
     let narrative = Narrative { explanation, at, zone };
     let mut steps = vec![narrative.current()];
@@ -70,7 +66,7 @@ impl Narrative<'_> {
         step
     }
 
-    /// Returns the step about the metrics without a step of their own.
+    /// Returns the step with the number of metrics that have no step.
     fn more_metrics(&self, shown: usize) -> Option<Step> {
         let more = self.explanation.metric_count().checked_sub(shown).filter(|more| *more > 0)?;
         let mut step = Step::new("Metrics");
@@ -160,10 +156,50 @@ impl Narrative<'_> {
     }
 }
 
-/// Formats a usage and the request to which it is compared: `1200m of 500m`. If a cpu request is below one core, the
-/// usage is in millicores, too.
+/// Formats a usage and the request to which it is compared: `1200m of 500m`. A usage of cpu is in millicores if the
+/// request is below one core.
 pub fn share_of(usage: i64, request: i64, subject: &Subject) -> String {
     let in_milli = &*subject.name == "cpu" && request.unsigned_abs() < 1000;
     let usage = if in_milli { format!("{usage}m") } else { milli(usage, subject) };
     format!("{usage} of {}", milli(request, subject))
+}
+
+/// The time zone of printed times. Every printed time includes its offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Zone(TimeZone);
+
+impl Zone {
+    /// Returns UTC, whose times have the form `14:03:20Z`.
+    pub fn utc() -> Self {
+        Self(TimeZone::UTC)
+    }
+
+    /// Returns UTC if `utc` is set, or else the time zone of the system.
+    pub(crate) fn local(utc: bool) -> Self {
+        if utc { Self::utc() } else { Self(TimeZone::system()) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn new(zone: TimeZone) -> Self {
+        Self(zone)
+    }
+
+    /// Formats the time of day, with the date unless `near` is on the same day.
+    pub fn time(&self, at: Timestamp, near: Timestamp) -> String {
+        let same_day = at.to_zoned(self.0.clone()).date() == near.to_zoned(self.0.clone()).date();
+        self.format(at, if same_day { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" })
+    }
+
+    /// Formats date and time of day.
+    pub fn full(&self, at: Timestamp) -> String {
+        self.format(at, "%Y-%m-%d %H:%M:%S")
+    }
+
+    fn format(&self, at: Timestamp, format: &str) -> String {
+        let local = at.to_zoned(self.0.clone());
+        // The zone of the system may be UTC by another name, such as Etc/UTC in a container.
+        let offset =
+            if local.offset().is_zero() { "Z".to_owned() } else { local.strftime("%:z").to_string() };
+        format!("{}{offset}", local.strftime(format))
+    }
 }

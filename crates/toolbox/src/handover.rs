@@ -1,19 +1,18 @@
 //! `concertina handover`: hands HPAs over from the built-in controller to Concertina and back.
 //!
-//! `plan` selects a guard, `check` tries the writes of the built-in controller as dry runs, `change` sets
-//! and removes the label, and `status` lists the HPAs in scope. The commands read the API with the user's
-//! permissions, and the state of each HPA from the leader's page `/handover`.
+//! `plan` selects a guard, and `check` tries the writes of the built-in controller as dry runs. `enable` and `disable`
+//! change the label, and `status` lists the HPAs in scope. The commands read the API with the user's permissions, and
+//! the state of each HPA from the leader's page `/handover`.
 
 pub(crate) mod census;
 mod change;
 mod check;
 mod page;
 mod plan;
-mod shadow;
 mod status;
-pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 
@@ -21,10 +20,11 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use self::page::{Page, PageError, PageReader};
+use self::wait::Direction;
+pub use crate::command::Verdict;
 use crate::explain::{Style, Zone};
-use crate::options::HandoverOptions;
 use crate::options::handover::Action;
-use crate::options::why::Output;
+use crate::options::{EncodeError, HandoverOptions, Output};
 use crate::why::{RecordError, connect};
 use clock::SharedClock;
 use cluster::client::{ClientError, ClientOptions, Clients};
@@ -37,29 +37,6 @@ const API_VERSION: &str = "concertina/v1";
 /// kubectl's request rate, per second.
 const QPS: f32 = 50.0;
 const BURST: u32 = 300;
-
-/// The result of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// All is as intended.
-    Good,
-    /// An HPA or the guard needs attention, or its state is unknown.
-    Attention,
-}
-
-impl Verdict {
-    /// Returns the exit code, 0 or 3.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Good => 0,
-            Self::Attention => 3,
-        }
-    }
-
-    fn good_if(good: bool) -> Self {
-        if good { Self::Good } else { Self::Attention }
-    }
-}
 
 /// The reason why no answer is available. Exit code 1.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +53,7 @@ pub enum HandoverError {
     /// Objects that every answer needs cannot be read.
     #[error("cannot read {what}: {error}")]
     Unreadable {
-        /// The objects.
+        /// The objects, such as `HPAs`.
         what: &'static str,
         /// The error of the server or the connection.
         error: Box<ApiError>,
@@ -108,20 +85,20 @@ pub enum HandoverError {
         /// `ClusterRole`, or `Role in namespace ...`.
         role: String,
     },
-    /// The instance does not use labels.
+    /// The leader runs with `--scope=all`, which ignores labels.
     #[error(
         "the leader runs with --scope=all, so labels have no effect: restart it with --scope=labelled, or hand over the \
          whole cluster as docs/concepts/takeover.md describes"
     )]
     ScopeIsAll,
-    /// The leader is another instance.
+    /// The name on the leader's page is not that of `--controller-name`.
     #[error(
         "the leader's name is {actual}, but --controller-name is {given}: pass --controller-name={actual}"
     )]
     OtherName {
         /// The name on the leader's page.
         actual: String,
-        /// The given name.
+        /// The name of `--controller-name`.
         given: String,
     },
     /// The object belongs to another instance.
@@ -131,7 +108,7 @@ pub enum HandoverError {
         controller::handover::scope::LABEL
     )]
     OtherInstance {
-        /// The object.
+        /// The object, such as `namespace shop` or `HPA shop/web`.
         object: String,
         /// The value of the label.
         value: String,
@@ -141,7 +118,7 @@ pub enum HandoverError {
         "failed to change the label of {object}: {error}; {done} objects were changed before: run the command again"
     )]
     Change {
-        /// The object.
+        /// The object, such as `namespace shop` or `HPA shop/web`.
         object: String,
         /// The error of the server or the connection.
         error: Box<ApiError>,
@@ -149,17 +126,12 @@ pub enum HandoverError {
         done: usize,
     },
     /// The answer cannot be encoded.
-    #[error("failed to encode the answer as {form}: {error}")]
-    Form {
-        /// `JSON` or `YAML`.
-        form: &'static str,
-        /// The cause.
-        error: String,
-    },
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// The answer cannot be written.
     #[error("failed to write the answer: {0}")]
     Write(#[from] std::io::Error),
-    /// The command was interrupted. Labels that it has changed stay.
+    /// The command was interrupted. It does not undo changes of labels.
     #[error("interrupted: labels that were changed stay; concertina handover status shows the state")]
     Interrupted,
 }
@@ -168,7 +140,7 @@ fn listed(existing: &[String]) -> String {
     if existing.is_empty() { String::new() } else { format!(" ({})", existing.join(", ")) }
 }
 
-/// The client options of the commands. They permit writes, because the commands change labels.
+/// Returns client options at kubectl's rate. They permit writes, because the commands change labels.
 pub fn client_options() -> ClientOptions {
     ClientOptions { qps: QPS, burst: BURST, ..ClientOptions::default() }
 }
@@ -205,35 +177,6 @@ pub async fn run(
     }
 }
 
-/// The source of the leader's page for [`run_with`].
-#[derive(Debug, Clone, Copy)]
-pub enum PageSource<'a> {
-    /// The leader's pod, by port-forward with the clients of the cluster.
-    Leader,
-    /// A controller to which these clients connect.
-    Clients(&'a Clients),
-}
-
-/// Like [`run`], but with existing clients and another output.
-///
-/// # Errors
-/// Returns a [`HandoverError`] if no answer is available or the answer cannot be written.
-pub async fn run_with(
-    options: &HandoverOptions,
-    clients: &Clients,
-    page: PageSource<'_>,
-    clock: SharedClock,
-    out: &mut (dyn Write + Send),
-) -> Result<Verdict, HandoverError> {
-    let page = match page {
-        PageSource::Leader => PageReader::leader(clients, options.leader.as_ref()),
-        PageSource::Clients(clients) => {
-            PageReader::Address { client: clients.watch.clone(), url: "http://embedded".to_owned() }
-        }
-    };
-    Session { options, clients, page, clock, colours: false, out }.run().await
-}
-
 /// One run of a command.
 struct Session<'a> {
     options: &'a HandoverOptions,
@@ -249,13 +192,13 @@ impl Session<'_> {
         match &self.options.action {
             Action::Plan { guard } => plan::run(&mut self, *guard).await,
             Action::Check { built_in_users } => check::run(&mut self, built_in_users).await,
-            Action::Enable(change) => change::run(&mut self, change, change::Direction::Enable).await,
-            Action::Disable(change) => change::run(&mut self, change, change::Direction::Disable).await,
+            Action::Enable(change) => change::run(&mut self, change, Direction::Enable).await,
+            Action::Disable(change) => change::run(&mut self, change, Direction::Disable).await,
             Action::Status => status::run(&mut self).await,
         }
     }
 
-    /// The name of the instance: the given name, the name on the leader's page, or the default.
+    /// Returns the name of the instance: the given name, the name on the leader's page, or the default.
     fn controller_name(&self, page: &Result<Page, PageError>) -> Result<ControllerName, HandoverError> {
         let actual = page.as_ref().ok().and_then(|page| ControllerName::new(&page.controller).ok());
         match (&self.options.controller_name, actual) {
@@ -276,7 +219,7 @@ impl Session<'_> {
         Zone::local(self.options.utc)
     }
 
-    /// Prints a piece of text, unless the answer is a document.
+    /// Prints a part of the answer if the output format is text.
     fn say(&mut self, text: &str) -> Result<(), HandoverError> {
         if self.options.output == Output::Text {
             self.out.write_all(text.as_bytes())?;
@@ -287,20 +230,14 @@ impl Session<'_> {
 
     /// Prints the answer as a document, unless the output format is text.
     fn document(&mut self, document: &impl Serialize) -> Result<(), HandoverError> {
-        let text = match self.options.output {
-            Output::Text => return Ok(()),
-            Output::Json => serde_json::to_string_pretty(document)
-                .map_err(|error| HandoverError::Form { form: "JSON", error: error.to_string() })?,
-            Output::Yaml => serde_saphyr::to_string(document)
-                .map_err(|error| HandoverError::Form { form: "YAML", error: error.to_string() })?,
-        };
+        let Some(text) = self.options.output.encode(document)? else { return Ok(()) };
         writeln!(self.out, "{}", text.trim_end())?;
         self.out.flush()?;
         Ok(())
     }
 }
 
-/// The note about a page that cannot be read.
+/// Returns the note about a leader's page that cannot be read.
 fn unavailable(error: &PageError) -> String {
     format!("the leader's state is unavailable: {error}; the answer is from the API alone")
 }

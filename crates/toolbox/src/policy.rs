@@ -1,14 +1,16 @@
 //! `concertina policy` and `sources`: validates scaling policies, and converts objects of other autoscalers to
 //! policies.
 //!
-//! `check` reports each field without effect, by the rules of the controller, and shows the HPAs that the policies
-//! match. `import` prints ScalingPolicies. The crate [`policies`] has the rules of both.
+//! `check` reports each field without effect, and shows the HPAs that the policies match. `import` prints
+//! ScalingPolicies. The rules of both commands are in the crate [`policies`].
 
 mod check;
+mod document;
 mod import;
 mod read;
 #[cfg(test)]
 mod tests;
+mod world;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
@@ -16,33 +18,16 @@ use std::path::PathBuf;
 use policies::import::TooManyNotes;
 use tokio_util::sync::CancellationToken;
 
-use crate::options::PolicyOptions;
+pub use crate::command::Verdict;
+use crate::options::policy::CheckOptions;
+use crate::options::{EncodeError, PolicyOptions, cluster};
+use ::cluster::client::{ClientError, Clients};
+use ::cluster::error::ApiError;
+use ::cluster::kubeconfig::{self, KubeconfigError};
 use clock::SharedClock;
-use cluster::client::{ClientError, Clients};
-use cluster::error::ApiError;
-use cluster::kubeconfig::{self, KubeconfigError};
 
 /// The namespace of objects without a namespace, if neither a flag nor the kubeconfig sets one.
 const DEFAULT_NAMESPACE: &str = "default";
-
-/// The result of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Every field has an effect, or is imported.
-    Good,
-    /// At least one field has no effect, or is not imported.
-    Attention,
-}
-
-impl Verdict {
-    /// Returns the exit code, 0 or 3.
-    pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Good => 0,
-            Self::Attention => 3,
-        }
-    }
-}
 
 /// The reason why no answer is available. Exit code 1.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +37,7 @@ pub enum PolicyError {
     File {
         /// The path, or `-`.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         error: std::io::Error,
     },
     /// The file is too long.
@@ -82,7 +67,7 @@ pub enum PolicyError {
     /// The files have too many objects.
     #[error("the files have more than {limit} objects: pass fewer objects at once")]
     TooManyObjects {
-        /// The maximum number.
+        /// The maximum number of objects.
         limit: usize,
     },
     /// The objects need too many notes.
@@ -91,7 +76,7 @@ pub enum PolicyError {
     /// The files have no object of a supported kind.
     #[error("{files} has no {what}")]
     Nothing {
-        /// The files.
+        /// The names of the files, as a list in words.
         files: String,
         /// The supported kinds.
         what: &'static str,
@@ -105,25 +90,20 @@ pub enum PolicyError {
     /// The HPAs cannot be read.
     #[error("cannot read {what}: {error}; --offline validates without a cluster")]
     Unreadable {
-        /// The objects.
+        /// The objects, such as `HPAs`.
         what: &'static str,
         /// The error of the server or the connection.
         error: Box<ApiError>,
     },
     /// The answer cannot be encoded.
-    #[error("failed to encode the answer as {form}: {error}")]
-    Encoding {
-        /// `JSON` or `YAML`.
-        form: &'static str,
-        /// The cause.
-        error: String,
-    },
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// The file of sources cannot be written.
     #[error("cannot write {}: {error}", path.display())]
     Sources {
-        /// The path.
+        /// The path of `--sources`.
         path: PathBuf,
-        /// The cause.
+        /// The error of the operating system.
         error: std::io::Error,
     },
     /// The answer cannot be written.
@@ -143,45 +123,34 @@ pub async fn run(
     clock: SharedClock,
     stop: CancellationToken,
 ) -> Result<Verdict, PolicyError> {
-    let mut out = std::io::stdout();
-    let answer = match options {
-        PolicyOptions::Import { files } => {
-            read::objects(files).and_then(|read| import::run(files, &read, &mut out, &mut std::io::stderr()))
-        }
-        PolicyOptions::ImportSources { files, sources } => read::objects(files).and_then(|read| {
-            import::run_with_sources(files, &read, sources.as_deref(), &mut out, &mut std::io::stderr())
-        }),
-        PolicyOptions::Check(options) => {
-            let colours = options.color.applies(out.is_terminal());
-            let read = read::objects(&options.files)?;
-            let (clients, namespace) = if options.offline {
-                (None, options.cluster.namespace.clone().unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()))
-            } else {
-                let user = kubeconfig::load_for_user(&options.cluster)?;
-                let clients = crate::options::cluster::clients(&user, crate::options::cluster::reads_only())?;
-                (Some(clients), user.namespace)
-            };
-            let check =
-                check::run(options, &namespace, &read, clients.as_ref(), clock.now(), colours, &mut out);
-            // Boxed, because the future is large.
-            stop.run_until_cancelled(Box::pin(check)).await.unwrap_or(Err(PolicyError::Interrupted))
-        }
-    };
-    match answer {
+    let (mut out, mut notes) = (std::io::stdout(), std::io::stderr());
+    let is_terminal = out.is_terminal();
+    let answer = answer(options, connect, clock, is_terminal, &mut out, &mut notes);
+    // Boxed, because the future is large.
+    match stop.run_until_cancelled(Box::pin(answer)).await.unwrap_or(Err(PolicyError::Interrupted)) {
         // The reader of the pipe has stopped reading, as `head` does.
         Err(PolicyError::Write(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(Verdict::Good),
-        answer => answer,
+        answered => answered,
     }
 }
 
-/// Like [`run`], but with existing clients, and other outputs.
-///
-/// # Errors
-/// Returns a [`PolicyError`] if no answer is available or the answer cannot be written.
-pub async fn run_with(
+/// Connects to the user's cluster, unless the check is offline. Also returns the namespace of objects without a namespace.
+fn connect(options: &CheckOptions) -> Result<(Option<Clients>, String), PolicyError> {
+    if options.offline {
+        let namespace = options.cluster.namespace.clone();
+        return Ok((None, namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())));
+    }
+    let user = kubeconfig::load_for_user(&options.cluster)?;
+    Ok((Some(cluster::clients(&user, cluster::reads_only())?), user.namespace))
+}
+
+/// Runs a command with the given outputs. `connect` supplies the clients of a check and the namespace of objects without
+/// a namespace.
+async fn answer(
     options: &PolicyOptions,
-    clients: Option<&Clients>,
+    connect: impl FnOnce(&CheckOptions) -> Result<(Option<Clients>, String), PolicyError>,
     clock: SharedClock,
+    is_terminal: bool,
     out: &mut (dyn Write + Send),
     notes: &mut (dyn Write + Send),
 ) -> Result<Verdict, PolicyError> {
@@ -192,14 +161,14 @@ pub async fn run_with(
         }
         PolicyOptions::Check(options) => {
             let read = read::objects(&options.files)?;
-            let clients = clients.filter(|_| !options.offline);
-            let namespace = options.cluster.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
-            check::run(options, namespace, &read, clients, clock.now(), false, out).await
+            let (clients, namespace) = connect(options)?;
+            let colours = options.color.applies(is_terminal);
+            check::run(options, &namespace, &read, clients.as_ref(), clock.now(), colours, out).await
         }
     }
 }
 
-/// The files of a command, for errors.
+/// Lists the files of a command, for error texts.
 fn names(files: &[PathBuf]) -> String {
     let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     crate::words::listed(&names.iter().map(String::as_str).collect::<Vec<_>>(), 5)

@@ -27,8 +27,8 @@ pub trait ControllerProcess: fmt::Debug + Sync {
     /// Returns the first invalid flag.
     fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError>;
 
-    /// Runs the controller with the flags `words` until `stop`. `observers` receive its concluded syncs. `sources`
-    /// replace the sources of the flags.
+    /// Runs the controller with the flags `words` until `stop`. `observers` receive its concluded syncs. `sources` replaces
+    /// the sources of the flags, if it is given.
     fn run(
         &self,
         words: Vec<String>,
@@ -64,7 +64,7 @@ pub struct ResolvedFlags {
     pub warnings: Vec<String>,
 }
 
-/// A flag of the controller is invalid.
+/// The reason why a flag of the controller is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     /// The controller does not have the flag.

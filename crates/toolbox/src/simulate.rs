@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::options::{SimulateOptions, SimulateOutput, SimulateSource};
+use crate::options::{Output as SimulateOutput, SimulateOptions, SimulateSource};
 use crate::process::Process;
 use crate::words;
 use fake_cluster::load::{Interpolation, Points};

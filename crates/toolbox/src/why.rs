@@ -1,16 +1,14 @@
 //! `concertina why`: explains the replica count of an HPA and its next decision.
 //!
-//! This module contains no decision logic. A real controller decides, with every write refused.
+//! This module contains no decision logic. The controller's code decides, and its clients refuse every write.
 
 mod answer;
-mod burst;
 pub mod counterfactual;
 pub mod findings;
 pub(crate) mod flags;
 mod from;
 mod history;
 mod leader;
-mod lists;
 mod objects;
 pub(crate) mod output;
 mod read;
@@ -20,7 +18,6 @@ pub mod render;
 pub(crate) mod scene;
 pub mod situation;
 mod sources;
-mod unknown;
 mod wire;
 
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -31,14 +28,14 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::answer::Diagnosis;
 use self::answer::{Backend, View};
+pub use self::findings::{Unknown, unknowns};
 pub use self::from::RecordError;
 use self::from::Records;
 pub(crate) use self::from::connect;
 pub use self::read::{Question, Reader, client_options};
 pub use self::refusals::Refusals;
 pub use self::situation::Situation;
-pub use self::unknown::{Unknown, unknowns};
-use crate::options::WhyOptions;
+use crate::options::{EncodeError, WhyOptions};
 use crate::process::{FlagError, Process};
 use clock::SharedClock;
 use cluster::client::{ClientError, Clients};
@@ -46,7 +43,7 @@ use cluster::error::ApiError;
 use cluster::kubeconfig::{self, ClusterOptions, KubeconfigError};
 use controller::store::Key;
 
-/// The namespace if neither flags nor kubeconfig specify one.
+/// The namespace if neither a flag nor the kubeconfig sets one.
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// The HPAs to explain.
@@ -56,7 +53,7 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// The name of the HPA. `None` means all HPAs of the namespace.
     pub name: Option<String>,
-    /// The labels of the HPAs. `None` means all. Not supported for a record, because records have no labels.
+    /// The labels of the HPAs. `None` means all HPAs. Not supported for a controller's record, which has no labels.
     pub selector: Option<Selector>,
 }
 
@@ -72,7 +69,7 @@ pub enum WhyError {
     /// A resource that every answer needs cannot be read.
     #[error("cannot read {what}: {error}")]
     Unreadable {
-        /// The resource.
+        /// The resource, such as `HPAs`.
         what: &'static str,
         /// The error of the server or the connection.
         error: Box<ApiError>,
@@ -92,13 +89,8 @@ pub enum WhyError {
     #[error(transparent)]
     Flags(#[from] FlagError),
     /// The answer cannot be encoded.
-    #[error("failed to encode the answer as {form}: {error}")]
-    Form {
-        /// `JSON` or `YAML`.
-        form: &'static str,
-        /// The cause.
-        error: String,
-    },
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// The answer cannot be written.
     #[error("failed to write the answer: {0}")]
     Write(#[from] std::io::Error),
@@ -149,7 +141,7 @@ pub async fn run(
 pub(crate) async fn hpa_names_of(options: &ClusterOptions) -> Result<Vec<String>, WhyError> {
     let user = kubeconfig::load_for_user(options)?;
     let clients = crate::options::cluster::clients(&user, client_options(&Refusals::new()))?;
-    lists::names(&clients, &user.namespace).await
+    objects::names(&clients, &user.namespace).await
 }
 
 /// The server to which existing clients connect.

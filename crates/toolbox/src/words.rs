@@ -1,4 +1,4 @@
-//! Counts, lists and durations as text.
+//! Texts of counts, lists and durations.
 
 use std::time::Duration;
 

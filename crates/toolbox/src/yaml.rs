@@ -3,16 +3,16 @@
 use serde::de::DeserializeOwned;
 use serde_saphyr::{Options, UserMessageFormatter};
 
-/// A text that is not YAML.
+/// The reason why a text is not YAML.
 #[derive(Debug)]
 pub(crate) struct YamlError {
-    /// The line, counted from 1; 0 if it is unknown.
+    /// The line, counted from 1. 0 if it is unknown.
     pub(crate) line: u64,
     /// The problem in one line.
     pub(crate) message: String,
 }
 
-/// Reads all documents of a text.
+/// Reads all YAML documents of a text.
 pub(crate) fn documents<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, YamlError> {
     let mut options = Options::default();
     options.with_snippet = false;

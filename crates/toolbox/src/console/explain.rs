@@ -1,25 +1,27 @@
-//! The explanation of one HPA, by `why`.
+//! The explanation of one HPA by `why`, with the HPA as YAML and marks on the fields that affected the decision.
 
 use std::sync::Arc;
 
 use ::console::{Explain, Subject};
+use autoscaling::explanation::{DecisionPath, LimitingStep};
+use controller::policy::ANNOTATION;
 use controller::record::wire::DecisionList;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::Scene;
-use super::form::Form;
-use super::leaders::LeaderChanges;
-use super::object::{self, Mark};
+use super::form::{Form, target_of};
+use super::leader::LeaderChanges;
 use super::past;
 use crate::explain::{Style, Zone};
 use crate::options::decision::DecisionFlags;
 use crate::options::why::Leader;
 use crate::process::Process;
+use crate::simulate::document::{Document, line};
 use crate::simulate::page::{self as timeline, Drawing};
 use crate::why::findings::findings;
 use crate::why::situation::{EventContent, RecentEvent};
@@ -32,12 +34,12 @@ use sources::Sources;
 #[derive(Debug, Clone)]
 pub(super) struct Explainer {
     pub(super) clients: Clients,
-    /// Locked during an explanation, because the refusals belong to one explanation.
+    /// Locked during an explanation, because the collected refusals belong to a single explanation.
     pub(super) refusals: Arc<Mutex<Arc<Refusals>>>,
     leaders: Vec<Leader>,
     pub(super) changes: LeaderChanges,
     flags: DecisionFlags,
-    /// The servers whose values *what if* replays.
+    /// The Prometheus servers from which *What if* reads past values.
     pub(super) sources: Option<Arc<Sources>>,
     pub(super) process: Process,
     clock: SharedClock,
@@ -58,17 +60,17 @@ struct Explanation<'a> {
     why: Value,
     /// The steps, the findings and the changes that would give another result, as `why` prints them.
     text: String,
-    /// The events about the HPA, the latest first.
+    /// The events about the HPA, latest first.
     recent_events: Vec<Event<'a>>,
-    /// The recent past.
+    /// The drawing of the recent past. `None` if the HPA itself was not read.
     timeline: Option<Drawing>,
     /// Whether the past comes from the controller's record.
     recorded: bool,
-    /// The object as YAML, without managedFields.
+    /// The HPA as YAML, without `managedFields`.
     yaml: Option<String>,
     /// The lines of the YAML that affected the decision.
     marks: Vec<Mark>,
-    /// The fields of the what-if form.
+    /// The current values of the what-if form.
     form: Option<Form>,
 }
 
@@ -79,6 +81,15 @@ struct Event<'a> {
     count: u32,
     last: Timestamp,
     reporter: &'a str,
+}
+
+/// A field that affected the decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Mark {
+    /// The line in the YAML, counted from 1.
+    line: u64,
+    /// The effect of the field.
+    why: String,
 }
 
 impl Explainer {
@@ -149,10 +160,10 @@ fn encode(answer: &Answer, subject: &Subject, changes: &LeaderChanges) -> Result
         last: event.last,
         reporter: &event.reporter,
     });
-    let object = object::object(situation);
+    let object = object(situation);
     let yaml = object.as_ref().and_then(|object| serde_saphyr::to_string(object).ok());
-    let marks = object.as_ref().zip(yaml.as_ref());
-    let marks = marks.map(|(object, yaml)| object::marks(situation, object, yaml));
+    let marked = object.as_ref().zip(yaml.as_ref());
+    let marked = marked.map(|(object, yaml)| marks(situation, object, yaml));
     let past = past::past(situation, record, subject, changes);
     serde_json::to_vec(&Explanation {
         why: output::document(std::iter::once((situation, found.as_slice())), true)?,
@@ -160,7 +171,7 @@ fn encode(answer: &Answer, subject: &Subject, changes: &LeaderChanges) -> Result
         recent_events: recent.collect(),
         timeline: past.map(|past| timeline::draw(&past, past::longest(record))),
         recorded: record.is_some(),
-        marks: marks.unwrap_or_default(),
+        marks: marked.unwrap_or_default(),
         form: object.as_ref().map(Form::new),
         yaml,
     })
@@ -173,5 +184,162 @@ impl Explain for Explainer {
 
     fn style(&self) -> String {
         timeline::style()
+    }
+}
+
+/// Returns the HPA without `managedFields`. `None` if the HPA itself was not read.
+fn object(situation: &Situation) -> Option<Value> {
+    let hpa = situation.hpa.as_ref()?;
+    let mut metadata = serde_json::from_str::<Value>(hpa.metadata.get()).ok()?;
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.remove("managedFields");
+    }
+    Some(json!({
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": metadata,
+        "spec": serde_json::from_str::<Value>(hpa.spec_raw.get()).ok()?,
+        "status": *hpa.status,
+    }))
+}
+
+/// Returns the fields that affected the decision, sorted by line.
+fn marks(situation: &Situation, object: &Value, yaml: &str) -> Vec<Mark> {
+    let Some(document) = Document::read(yaml) else { return Vec::new() };
+    let mut marks: Vec<Mark> = Vec::new();
+    for (path, why) in fields(situation, object) {
+        if let Some(line) = line(&document, &path)
+            && !marks.iter().any(|mark| mark.line == line)
+        {
+            marks.push(Mark { line, why });
+        }
+    }
+    marks.sort_by_key(|mark| mark.line);
+    marks
+}
+
+/// Returns the pointers to the fields that affected the decision, each with the effect of the field.
+fn fields(situation: &Situation, object: &Value) -> Vec<(String, String)> {
+    let explanation = &situation.explanation;
+    let mut fields = Vec::new();
+    let mut field = |path: &str, why: String| fields.push((path.to_owned(), why));
+    if let (Some(path), Some(proposal)) =
+        (explanation.winner.and_then(|index| target_of(object, index)), explanation.proposal)
+    {
+        field(&path, format!("the metrics ask for {proposal}"));
+    }
+    if explanation.path == DecisionPath::NoScale {
+        field("/spec/scaleTargetRef/name", "the scale of this target cannot be read".to_owned());
+    }
+    for (index, metric) in explanation.metrics.iter().enumerate() {
+        if metric.reading().is_none()
+            && let Some(path) = target_of(object, index)
+        {
+            field(&path, "this metric cannot be read".to_owned());
+        }
+    }
+    let step = explanation.limiting_step();
+    let held = |window: &str| format!("the {window} window holds the count");
+    match step {
+        Some(LimitingStep::ScaleUpWindow) => {
+            field("/spec/behavior/scaleUp/stabilizationWindowSeconds", held("scale-up"));
+        }
+        Some(LimitingStep::ScaleDownWindow) => {
+            field("/spec/behavior/scaleDown/stabilizationWindowSeconds", held("scale-down"));
+        }
+        Some(LimitingStep::Maximum) => {
+            field("/spec/maxReplicas", format!("the count stops at {}", explanation.max));
+        }
+        Some(LimitingStep::Minimum) => {
+            field("/spec/minReplicas", format!("the count stops at {}", explanation.min));
+        }
+        Some(LimitingStep::Tolerance) => {
+            for rules in ["scaleUp", "scaleDown"] {
+                let path = format!("/spec/behavior/{rules}/tolerance");
+                field(&path, "the value is within tolerance".to_owned());
+            }
+        }
+        Some(LimitingStep::ScaleUpPolicy | LimitingStep::ScaleDownPolicy) => {
+            let rules = if step == Some(LimitingStep::ScaleUpPolicy) { "scaleUp" } else { "scaleDown" };
+            let limit = explanation.limit.as_ref();
+            let used = limit.map(|limit| limit.policies.as_slice()).unwrap_or_default();
+            let allows = limit.and_then(|limit| limit.rate_allows);
+            for (index, policy) in used.iter().enumerate() {
+                if Some(policy.allows) == allows {
+                    let path = format!("/spec/behavior/{rules}/policies/{index}/value");
+                    field(&path, format!("this rate allows {}", policy.allows));
+                }
+            }
+            field(&format!("/spec/behavior/{rules}/selectPolicy"), "selects among the rates".to_owned());
+        }
+        Some(LimitingStep::Failure | LimitingStep::MissingPods) | None => {}
+    }
+    if let Some(sentence) = situation.policy.as_ref().and_then(policies::steps::PolicyEffect::sentence) {
+        let key = ANNOTATION.replace('~', "~0").replace('/', "~1");
+        field(&format!("/metadata/annotations/{key}"), sentence);
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::why::scene::Scene;
+
+    /// Returns the text of each marked line of a scene, and the effect of its field.
+    fn marked(scene: Scene) -> Vec<(String, String)> {
+        let situation = scene.situation();
+        let object = object(&situation).unwrap();
+        let yaml = serde_saphyr::to_string(&object).unwrap();
+        let lines: Vec<_> = yaml.lines().collect();
+        let text = |mark: Mark| (lines[usize::try_from(mark.line).unwrap() - 1].trim().to_owned(), mark.why);
+        marks(&situation, &object, &yaml).into_iter().map(text).collect()
+    }
+
+    fn texts(marked: &[(String, String)]) -> Vec<(&str, &str)> {
+        marked.iter().map(|(line, why)| (line.as_str(), why.as_str())).collect()
+    }
+
+    #[test]
+    fn limits_of_the_decision_are_marked() {
+        // 10 pods that use 900m of a request of 500m each, with a target of 80 %.
+        let at_maximum = marked(Scene::cpu(10, 900));
+        assert_eq!(
+            texts(&at_maximum),
+            [
+                ("maxReplicas: 10", "the count stops at 10"),
+                ("averageUtilization: 80", "the metrics ask for 23")
+            ]
+        );
+        let window = json!({"scaleDown": {"stabilizationWindowSeconds": 300, "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}});
+        let held = marked(Scene::cpu(8, 200).recommended(&[(100, 8)]).behavior(window));
+        assert_eq!(
+            texts(&held),
+            [
+                ("stabilizationWindowSeconds: 300", "the scale-down window holds the count"),
+                ("averageUtilization: 80", "the metrics ask for 4")
+            ]
+        );
+        let rate = json!({"scaleUp": {"stabilizationWindowSeconds": 0, "selectPolicy": "Max",
+            "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}, {"type": "Percent", "value": 50, "periodSeconds": 60}]}});
+        let limited = marked(Scene::cpu(4, 800).behavior(rate));
+        assert_eq!(
+            texts(&limited),
+            [
+                ("value: 50", "this rate allows 6"),
+                ("selectPolicy: Max", "selects among the rates"),
+                ("averageUtilization: 80", "the metrics ask for 8")
+            ]
+        );
+    }
+
+    #[test]
+    fn unreadable_metric_and_scale_are_marked() {
+        let mut failed = Scene::cpu(4, 400);
+        failed.answers = vec![Some(Err(crate::why::scene::query_error("no metrics known for pod")))];
+        assert_eq!(texts(&marked(failed)), [("averageUtilization: 80", "this metric cannot be read")]);
+        let mut missing = Scene::cpu(4, 400);
+        missing.scale = Err("deployments.apps \"web\" not found".to_owned());
+        assert_eq!(texts(&marked(missing)), [("name: web", "the scale of this target cannot be read")]);
     }
 }

@@ -1,4 +1,4 @@
-//! The fields of the page's what-if form: their current values, and an HPA with other values.
+//! The fields of the page's what-if form: their current values, and their changes of an HPA.
 
 use std::sync::Arc;
 
@@ -11,15 +11,18 @@ use policies::spec::{Level, parse};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::object::target_of;
 use crate::pointer::{at, list, text};
 
+/// The fields of the metric sources.
+const SOURCES: [&str; 5] = ["resource", "containerResource", "pods", "object", "external"];
+/// The fields of a target with its value.
+const VALUES: [&str; 3] = ["averageUtilization", "averageValue", "value"];
 /// Maximum number of rate policies of a direction.
 const MAX_POLICIES: usize = 16;
 /// The allowed range of the time to simulate, in hours.
 const HOURS: std::ops::RangeInclusive<u32> = 1..=24;
 
-/// The values of the fields.
+/// The current values of all fields.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Form {
     metrics: Vec<MetricField>,
@@ -27,7 +30,7 @@ pub(super) struct Form {
     max: Option<i64>,
     up: RuleFields,
     down: RuleFields,
-    /// The annotation with the scaling policy.
+    /// The text of the annotation `concertina.dev/policy`.
     policy: String,
 }
 
@@ -48,11 +51,11 @@ struct RuleFields {
     window: Option<i64>,
     tolerance: String,
     select: String,
-    /// The rates, as [`rates`] reads them.
+    /// The rate policies, in the format of [`rates`].
     policies: String,
 }
 
-/// The content of a question: an HPA with changed fields, and the time to simulate.
+/// A question: the HPA with changed fields, and the time to simulate.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Asked {
     pub(super) hpa: Value,
@@ -60,7 +63,7 @@ pub(super) struct Asked {
 }
 
 impl Form {
-    /// Reads the values of an object.
+    /// Reads the values from an HPA.
     pub(super) fn new(object: &Value) -> Self {
         let metrics = list(object, "/spec/metrics").iter().enumerate().filter_map(|(index, metric)| {
             let path = target_of(object, index)?;
@@ -103,7 +106,16 @@ impl RuleFields {
     }
 }
 
-/// A scalar without quotes. Null is empty.
+/// Returns the pointer to the target value of a metric: `/spec/metrics/0/resource/target/averageUtilization`.
+pub(super) fn target_of(object: &Value, index: usize) -> Option<String> {
+    SOURCES.iter().find_map(|source| {
+        let target = format!("/spec/metrics/{index}/{source}/target");
+        let value = VALUES.iter().find(|value| !at(object, &format!("{target}/{value}")).is_null())?;
+        Some(format!("{target}/{value}"))
+    })
+}
+
+/// Formats a scalar without quotes. Null is empty.
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -150,7 +162,7 @@ pub(super) fn apply(hpa: &Value, fields: &[Field]) -> Result<Asked, WhatIfError>
 
 type Change = Result<(String, Option<Value>), &'static str>;
 
-/// The path and the value of a field of `behavior` or of a target. `None` for an unknown field.
+/// Returns the path and the value of a field of `behavior` or of a target. `None` for an unknown field.
 fn rule_or_target(hpa: &Value, name: &str, value: &str) -> Option<Change> {
     if let Some(index) = name.strip_prefix("metric") {
         let path = target_of(hpa, index.parse().ok()?)?;
@@ -173,7 +185,7 @@ fn rule_or_target(hpa: &Value, name: &str, value: &str) -> Option<Change> {
     Some(new.map(|new| (format!("/spec/behavior/{rules}/{field}"), new)))
 }
 
-/// An empty text removes the field.
+/// Reads a value. Returns `None` for an empty text, which removes the field.
 fn optional(
     text: &str,
     read: impl Fn(&str) -> Result<Value, &'static str>,
@@ -197,7 +209,7 @@ fn select(text: &str) -> Result<Value, &'static str> {
     if known { Ok(json!(text)) } else { Err("must be Max, Min or Disabled") }
 }
 
-/// Reads rates such as `Pods:4:60,Percent:100:15`.
+/// Reads rate policies such as `Pods:4:60,Percent:100:15`.
 fn rates(text: &str) -> Result<Value, &'static str> {
     const FORM: &str = "must be rates as TYPE:VALUE:SECONDS, such as Pods:4:60,Percent:100:15";
     let rate = |text: &str| {
@@ -271,7 +283,7 @@ fn check(hpa: &Value) -> Result<(), WhatIfError> {
     Err(WhatIfError { field: field_of(&path), message })
 }
 
-/// The field of the form at a path of the API server's error.
+/// Returns the field of the form for the path in an error of the API server.
 fn field_of(path: &str) -> Option<String> {
     let direction = if path.contains("scaleUp") { "up" } else { "down" };
     let rule = |name: &str| Some(format!("{direction}{name}"));

@@ -1,7 +1,7 @@
 //! The state of the controller, from its Lease, its pods and its pages.
 //!
-//! Each part needs its own permission. If a part cannot be read, the state names the permission and contains the
-//! other parts.
+//! Each part requires its own permission. If a part cannot be read, the state contains the other parts and the missing
+//! permission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +25,9 @@ use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
 use cluster::typed;
 
-/// The label on the pods of every installation, and the label on the pods of a dry run.
+/// The label on the pods of every installation.
 const NAME: (&str, &str) = ("app.kubernetes.io/name", "concertina");
+/// The label on the pods of a dry run.
 const SHADOW: (&str, &str) = ("app.kubernetes.io/instance", "concertina-shadow");
 /// Maximum number of pods to list per namespace.
 const MAX_PODS: u32 = 50;
@@ -38,7 +39,7 @@ const FRESH: Duration = Duration::from_secs(4);
 pub struct Inspector {
     clients: Clients,
     leaders: Vec<Leader>,
-    /// The open connections and the last state. Locked during a read, so that concurrent pages share one read.
+    /// The open connections and the last state. Locked during a read, so that concurrent requests share one read.
     shared: Arc<Mutex<Shared>>,
 }
 
@@ -99,13 +100,14 @@ impl Inspector {
         state
     }
 
-    /// The Leases that are searched, as text.
+    /// Formats the names of the Leases.
     fn names(&self) -> String {
         let names = self.leaders.iter().map(|leader| format!("{}/{}", leader.namespace, leader.lease));
         names.collect::<Vec<_>>().join(" or ")
     }
 
-    /// Reads the first Lease that exists. Returns whether none was found and a read failed.
+    /// Reads the first Lease that exists. Returns true if no Lease was found and at least one could
+    /// not be read.
     async fn lease(&self, client: &Client, state: &mut ControllerState) -> bool {
         let mut failures = Vec::new();
         for Leader { namespace, lease } in &self.leaders {
@@ -143,7 +145,7 @@ impl Inspector {
                 Ok(list) => {
                     replicas.extend(list.items.into_iter().map(|pod| replica(&pod, holder.as_deref())));
                 }
-                // If the Lease is in another namespace, a failure in this namespace does not matter.
+                // If the Lease is known, the replicas are in its namespace, and failures in other namespaces are ignored.
                 Err(error) if state.lease.as_ref().is_none_or(|lease| lease.namespace == namespace) => {
                     missing.push(refused("replicas", "list", "pods", namespace, &error));
                 }
@@ -165,20 +167,8 @@ impl Inspector {
         };
         let Some(mut connection) = self.connect(kept.take(), &candidates, state).await else { return };
         state.from = Some(connection.peer.to_string());
-        if let Some(page) = get(&mut connection, "metrics", state).await {
-            match Numbers::parse(&page) {
-                Ok(numbers) => state.numbers = Some(numbers),
-                Err(error) => state.missing.push(missing("metrics", unreadable("metrics", &error), VERSION)),
-            }
-        }
-        if let Some(page) = get(&mut connection, "handover", state).await {
-            match Handover::parse(&page) {
-                Ok(handover) => state.handover = Some(handover),
-                Err(error) => {
-                    state.missing.push(missing("handover", unreadable("handover", &error), VERSION));
-                }
-            }
-        }
+        state.numbers = parsed(&mut connection, "metrics", state, Numbers::parse).await;
+        state.handover = parsed(&mut connection, "handover", state, Handover::parse).await;
         // Only a dry run or a leader with --shadow-others has a comparison.
         let deadline = Instant::now() + WITHIN;
         if let Ok(page) = connection.get("/parity", deadline).await {
@@ -187,17 +177,11 @@ impl Inspector {
         *kept = Some(connection).filter(Connection::is_open);
     }
 
-    /// Reads the comparison from the pod of a dry run, and the metrics of this pod if no metrics of the leader were
-    /// read.
+    /// Reads the comparison from the pod of a dry run, and the metrics of this pod if those of the leader were not read.
     async fn shadow(&self, kept: &mut Option<Connection>, state: &mut ControllerState) {
         let candidates = NAMESPACES.map(Which::shadow);
         let Some(mut connection) = self.connect(kept.take(), &candidates, state).await else { return };
-        if let Some(page) = get(&mut connection, "parity", state).await {
-            match Parity::parse(&page) {
-                Ok(parity) => state.parity = Some(parity),
-                Err(error) => state.missing.push(missing("parity", unreadable("parity", &error), VERSION)),
-            }
-        }
+        state.parity = parsed(&mut connection, "parity", state, Parity::parse).await;
         if state.numbers.is_none()
             && let Some(page) = get(&mut connection, "metrics", state).await
             && let Ok(numbers) = Numbers::parse(&page)
@@ -233,17 +217,11 @@ impl Inspect for Inspector {
     }
 }
 
-const VERSION: &str = "Use the version of the controller.";
-
-fn unreadable(page: &str, error: &impl std::fmt::Display) -> String {
-    format!("the page /{page} of the controller cannot be read: {error}")
-}
-
 fn missing(part: &'static str, reason: impl Into<String>, advice: impl Into<String>) -> Missing {
     Missing { part, reason: reason.into(), advice: advice.into() }
 }
 
-/// A read that failed or that the API server refused.
+/// Describes a failed read. If the API server refused the read, the advice names the permission.
 fn refused(part: &'static str, verb: &str, resource: &str, namespace: &str, error: &ApiError) -> Missing {
     if error.is_forbidden() {
         let reason = format!("you may not {verb} {resource} in namespace {namespace}");
@@ -256,7 +234,7 @@ fn role(verbs: &str, resource: &str, namespace: &str) -> String {
     format!("A Role with {verbs} on {resource} in namespace {namespace} allows it.")
 }
 
-/// Advice to the user after a failed connection.
+/// Returns the advice for a failed connection.
 fn advice(error: &ForwardError) -> String {
     match error {
         ForwardError::Forbidden { verbs, resource, namespace } => {
@@ -270,7 +248,7 @@ fn advice(error: &ForwardError) -> String {
     }
 }
 
-/// Reads a page. If the read fails, adds the reason and advice to the missing parts.
+/// Reads a page of the controller. If the read fails, adds the reason and the advice to the missing parts.
 async fn get(
     connection: &mut Connection,
     page: &'static str,
@@ -292,6 +270,21 @@ async fn get(
     };
     state.missing.push(missing(page, error.to_string(), advice));
     None
+}
+
+/// Reads and parses a page of the controller. If either fails, adds the reason and the advice to the missing parts.
+async fn parsed<T, E: std::fmt::Display>(
+    connection: &mut Connection,
+    page: &'static str,
+    state: &mut ControllerState,
+    parse: impl FnOnce(&[u8]) -> Result<T, E>,
+) -> Option<T> {
+    let body = get(connection, page, state).await?;
+    let failed = |error| {
+        let reason = format!("the page /{page} of the controller cannot be read: {error}");
+        state.missing.push(missing(page, reason, "Use the version of the controller."));
+    };
+    parse(&body).map_err(failed).ok()
 }
 
 fn lease_state(namespace: &str, name: &str, lease: Lease) -> LeaseState {

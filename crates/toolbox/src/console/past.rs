@@ -1,34 +1,41 @@
-//! The recent past of an HPA, from a situation of `why`, the controller's record, and the observations of the
-//! console.
+//! The recent past of an HPA, from a situation of `why`, the controller's record, the observations of the console, and
+//! the Prometheus servers that the scaling policy names.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::console::Subject;
 use ::console::observations::Observation;
 use autoscaling::event::EventKind;
+use autoscaling::spec::MetricSource;
 use controller::record::wire::{DecisionEntry, DecisionList, Outcome};
+use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
+use policies::spec::{MetricOrigin, MetricRule};
+use sources::{Form, PastTarget, Sources, TimeRange};
 
-use super::leaders::LeaderChanges;
+use super::leader::LeaderChanges;
 use crate::simulate::past::{Past, PastDecision, PastStatus};
+use crate::simulate::what_if::{PastError, SourceLoads};
 use crate::why::Situation;
 use crate::why::findings::occurrences;
 use policies::steps::PolicyEffect;
 
-/// The longest past with a record.
+/// The longest past to draw with a record.
 const RECORDED: SignedDuration = SignedDuration::from_hours(24);
-/// The longest past without a record.
+/// The longest past to draw without a record.
 const SEEN: SignedDuration = SignedDuration::from_hours(1);
-
+/// Maximum number of metrics whose past values are read for one question.
+const MAX_METRICS: usize = 10;
 /// The field managers of HPA controllers. Their writes of `spec.replicas` are rescales, not foreign writes.
 const CONTROLLERS: [&str; 2] = ["kube-controller-manager", "concertina"];
 
-/// The longest past to draw.
+/// Returns the longest past to draw.
 pub(super) fn longest(record: Option<&DecisionList>) -> SignedDuration {
     if record.is_some_and(|record| !record.decisions.is_empty()) { RECORDED } else { SEEN }
 }
 
-/// Collects the past. `None` if the HPA itself was not read.
+/// Collects the past. Returns `None` if the HPA itself was not read.
 pub(super) fn past(
     situation: &Situation,
     record: Option<&DecisionList>,
@@ -89,7 +96,7 @@ fn status(observation: &Observation) -> PastStatus {
     PastStatus { at, current, desired, values: values.to_vec() }
 }
 
-/// The replica counts from the events and from the watch.
+/// Returns the changes of the replica count, from the events and from the watch.
 fn counts(situation: &Situation, subject: &Subject) -> Vec<(Timestamp, i32)> {
     let seen = subject.history.iter().map(|count| (count.at, count.replicas));
     let mut counts: Vec<_> = situation.recent_events.iter().flat_map(occurrences).chain(seen).collect();
@@ -109,8 +116,8 @@ fn events(situation: &Situation) -> Vec<(Timestamp, bool, String, String)> {
     events
 }
 
-/// The last status write of each manager, if several managers write the status, and the last write of each foreign
-/// manager to the target's replicas.
+/// Returns the last status write of each manager if several managers write the status, and the last write of the target's
+/// replicas by each foreign manager.
 fn writers(situation: &Situation) -> Vec<(Timestamp, String)> {
     let statuses = situation.hpa.as_ref().map(|hpa| hpa.status_writers.as_slice()).unwrap_or_default();
     let of_status = statuses
@@ -126,4 +133,47 @@ fn writers(situation: &Situation) -> Vec<(Timestamp, String)> {
     let of_replicas = of_replicas
         .filter_map(|manager| Some((manager.time?, format!("spec.replicas written by {}", manager.manager))));
     of_status.chain(of_replicas).collect()
+}
+
+/// Reads past values of the metrics for which the scaling policy names a Prometheus server. `sources` has the servers of
+/// `--metric-sources-file`. `range` is `None` if there is no past to simulate.
+pub(super) async fn source_loads(
+    situation: &Situation,
+    sources: Option<&Sources>,
+    range: Option<TimeRange>,
+) -> SourceLoads {
+    let (Some(hpa), Some(rules), Some(range)) = (&situation.hpa, &situation.rules, range) else {
+        return SourceLoads::default();
+    };
+    let reference = &hpa.spec.target;
+    let target =
+        PastTarget { namespace: &situation.key.namespace, kind: &reference.kind, name: &reference.name };
+    let rules = rules.policy.spec.metrics.as_deref().unwrap_or_default();
+    let metrics = hpa.spec.metrics.iter().enumerate();
+    let found = metrics.filter_map(|(index, metric)| Some((index, rule_of(rules, metric)?)));
+    let reads = found.enumerate().map(async |(position, (index, (rule, form)))| {
+        let read = match sources {
+            None => Some(Err(PastError::NoFile(sources::described(&rule.origin)))),
+            Some(_) if position >= MAX_METRICS => Some(Err(PastError::TooManyMetrics(MAX_METRICS))),
+            Some(sources) => {
+                let read = sources.past(rule, form, &target, range).await;
+                read.map(|read| read.map_err(PastError::from))
+            }
+        };
+        Some((index, read?))
+    });
+    let by_metric: BTreeMap<_, _> = join_all(reads).await.into_iter().flatten().collect();
+    SourceLoads { by_metric }
+}
+
+/// Returns the rule of the scaling policy that reads a metric from a Prometheus server, and the form of the metric's
+/// numbers.
+fn rule_of<'a>(rules: &'a [MetricRule], metric: &MetricSource) -> Option<(&'a MetricRule, Form)> {
+    let (identifier, form) = match metric {
+        MetricSource::Pods { metric, .. } => (metric, Form::PerPod),
+        MetricSource::Object { metric, .. } | MetricSource::External { metric, .. } => (metric, Form::Single),
+        _ => return None,
+    };
+    let rule = MetricRule::find(rules, &identifier.name)?;
+    matches!(rule.origin, MetricOrigin::Prometheus { .. }).then_some((rule, form))
 }

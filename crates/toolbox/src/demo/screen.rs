@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::frame::{self, Size};
 use super::observe::{HpaState, Snapshot};
-use crate::options::answer::Color;
+use crate::options::Color;
 
 /// The size of a terminal if `stty` does not report it.
 const DEFAULT_SIZE: Size = Size { columns: 100, rows: 30 };

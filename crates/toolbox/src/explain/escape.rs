@@ -1,20 +1,19 @@
-//! Escapes the cluster's text for output. No other module escapes text for a terminal or for HTML.
+//! Escapes the cluster's text for terminals and HTML.
 //!
-//! A name or a message can contain any text: sequences that move the cursor or change the clipboard of a
-//! terminal, marks that reverse text, and markup. The functions drop nothing and show unsafe characters as
-//! `\u{...}`.
+//! A name or a message can contain any text: sequences that move the cursor or change the clipboard of a terminal,
+//! marks that reverse text, and markup. Unsafe characters are shown as `\u{...}`, and no character is dropped.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Escapes a text for a terminal. The result is one line, without control characters and without marks that
-/// reorder or hide text.
+/// Escapes a text for a terminal. The result is one line without control characters and without marks that reorder or
+/// hide text.
 pub fn terminal(text: &str) -> Cow<'_, str> {
     escaped(text, |_| None)
 }
 
-/// Escapes a text for HTML, as text or within a quoted attribute. Like [`terminal`], but escapes markup as
-/// well.
+/// Escapes a text for HTML, as content or within a quoted attribute: markup, and all characters that [`terminal`]
+/// escapes.
 pub fn html(text: &str) -> Cow<'_, str> {
     escaped(text, entity)
 }
@@ -46,8 +45,8 @@ fn entity(character: char) -> Option<&'static str> {
     })
 }
 
-/// Returns whether a character is a control character (C0, DEL, C1), a line or paragraph separator, a
-/// direction mark, a zero-width or invisible format character, or a tag.
+/// Returns whether a character is a control character (C0, DEL, C1), a line or paragraph separator, a direction mark, a
+/// zero-width or invisible format character, or a tag.
 fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character,

@@ -1,4 +1,4 @@
-//! The steps between the proposal of the metrics and the result: windows, rates, bounds.
+//! The steps between the proposal of the metrics and the result: stabilization windows, rate policies and bounds.
 
 use std::cmp::Ordering;
 
@@ -9,10 +9,10 @@ use autoscaling::spec::{PolicyKind, SelectPolicy};
 
 use super::{Line, Narrative, Role, Step, counted};
 
-/// Maximum number of runs of equal recommendations to list, newest first.
+/// Maximum number of runs of equal recommendations to list. Only the newest runs are listed.
 const RUNS: usize = 8;
 
-/// A run of consecutive recommendations with the same count.
+/// Consecutive recommendations with the same count.
 struct Run<'a> {
     first: &'a WindowEntry,
     last: &'a WindowEntry,
@@ -174,7 +174,7 @@ impl Narrative<'_> {
     }
 }
 
-/// Formats the lengths of the windows.
+/// Formats the lengths of both stabilization windows.
 fn windows(step: &StabilizationStep) -> String {
     let one = |seconds: i64| match seconds {
         ..=0 => "no window".to_owned(),

@@ -1,6 +1,120 @@
-//! Renders lines as terminal text.
+//! Steps, lines and tables, with emphasis that terminals and pages show as colors, and their terminal text.
 
-use super::{Line, Role, Step, escape};
+use std::borrow::Cow;
+
+use super::escape;
+
+/// One step of a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The title.
+    pub title: String,
+    /// The lines below the title.
+    pub lines: Vec<Line>,
+}
+
+/// One line: a label and its text.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Line {
+    /// The label, such as `target`. May be empty.
+    pub label: Cow<'static, str>,
+    /// The pieces of the text, in order.
+    pub pieces: Vec<StyledSpan>,
+}
+
+/// A piece of a line with one role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StyledSpan {
+    /// The emphasis of the text.
+    pub role: Role,
+    /// The text, not escaped.
+    pub text: String,
+}
+
+/// The emphasis of a piece of text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Role {
+    /// No emphasis.
+    #[default]
+    Plain,
+    /// The main statement.
+    Strong,
+    /// A healthy state.
+    Good,
+    /// A state that needs attention.
+    Warn,
+    /// An error.
+    Bad,
+    /// Secondary information.
+    Dim,
+}
+
+impl Step {
+    /// Creates a step without lines.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), lines: Vec::new() }
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, line: Line) {
+        self.lines.push(line);
+    }
+}
+
+impl Line {
+    /// Creates an empty line with a label.
+    pub fn new(label: impl Into<Cow<'static, str>>) -> Self {
+        Self { label: label.into(), pieces: Vec::new() }
+    }
+
+    /// Returns the text without its label.
+    pub fn text(&self) -> String {
+        self.pieces.iter().map(|piece| piece.text.as_str()).collect()
+    }
+
+    /// Appends a piece with the given role.
+    #[must_use]
+    pub fn with(mut self, role: Role, text: impl Into<String>) -> Self {
+        self.pieces.push(StyledSpan { role, text: text.into() });
+        self
+    }
+
+    /// Appends plain text.
+    #[must_use]
+    pub fn plain(self, text: impl Into<String>) -> Self {
+        self.with(Role::Plain, text)
+    }
+
+    /// Appends strong text.
+    #[must_use]
+    pub fn strong(self, text: impl Into<String>) -> Self {
+        self.with(Role::Strong, text)
+    }
+
+    /// Appends text for a healthy state.
+    #[must_use]
+    pub fn good(self, text: impl Into<String>) -> Self {
+        self.with(Role::Good, text)
+    }
+
+    /// Appends text for a state that needs attention.
+    #[must_use]
+    pub fn warn(self, text: impl Into<String>) -> Self {
+        self.with(Role::Warn, text)
+    }
+
+    /// Appends text for an error.
+    #[must_use]
+    pub fn bad(self, text: impl Into<String>) -> Self {
+        self.with(Role::Bad, text)
+    }
+
+    /// Appends secondary information.
+    #[must_use]
+    pub fn dim(self, text: impl Into<String>) -> Self {
+        self.with(Role::Dim, text)
+    }
+}
 
 /// The style of terminal output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,9 +125,9 @@ pub struct Style {
     pub width: Option<usize>,
 }
 
-/// The width to which labels are padded.
+/// Number of columns to which labels are padded.
 const LABEL: usize = 10;
-/// The minimum number of columns after the indentation. Lines with fewer columns are not broken.
+/// Minimum number of columns for the text of a line. A line with fewer columns after its label is not broken.
 const NARROWEST: usize = 24;
 
 /// Renders steps for a terminal. Titles are at the margin. Lines are indented, with their labels in a column.
@@ -60,7 +174,7 @@ impl Style {
         self.labelled(Role::Dim, &line.label, LABEL, line, indent)
     }
 
-    /// Renders a line without its label, cut off at the width. All spaces are kept.
+    /// Renders a line without its label, with all spaces. A line that exceeds the width is cut off and ends with `…`.
     pub fn cut(self, line: &Line) -> String {
         let pieces: Vec<(Role, String)> = line
             .pieces
@@ -125,14 +239,14 @@ impl Style {
     }
 }
 
-/// A unit that is never broken: text without spaces in one or several roles, and the preceding spaces.
+/// A part of a line that is never broken: a word, or a number with its unit, and the number of spaces before it.
 #[derive(Default)]
 struct Word {
     spaces: usize,
     pieces: Vec<(Role, String)>,
 }
 
-/// Splits a line into words, escaped. A number and its unit form one word.
+/// Escapes a line and splits it into words.
 fn words(line: &Line) -> Vec<Word> {
     let mut words: Vec<Word> = Vec::new();
     let mut spaces = 0;
@@ -185,4 +299,49 @@ impl Word {
 fn is_unit(text: &str) -> bool {
     let unit = text.trim_end_matches(|character: char| !character.is_alphanumeric() && character != '%');
     matches!(unit, "%" | "s" | "min" | "h" | "d" | "Ki" | "Mi" | "Gi" | "Ti" | "pod" | "pods")
+}
+
+/// A cell of a table: its emphasis and its text, not escaped.
+pub(crate) type Cell = (Role, String);
+
+/// Creates a cell without emphasis. An empty text becomes a dash.
+pub(crate) fn plain(text: impl Into<String>) -> Cell {
+    let text = text.into();
+    (Role::Plain, if text.is_empty() { "-".to_owned() } else { text })
+}
+
+impl Style {
+    /// Renders rows with columns as wide as their widest cells. The last column is not padded.
+    pub(crate) fn table(self, head: &[&str], rows: &[Vec<Cell>]) -> String {
+        let head = head.iter().map(|title| (Role::Strong, (*title).to_owned())).collect::<Vec<_>>();
+        let all = [&head].into_iter().chain(rows);
+        let mut widths = vec![0; head.len()];
+        for row in all.clone() {
+            for (width, (_, text)) in widths.iter_mut().zip(row) {
+                *width = (*width).max(columns(text));
+            }
+        }
+        let mut rendered = String::new();
+        for row in all {
+            let mut line = Line::new("");
+            let last = row.len().saturating_sub(1);
+            for (index, ((role, text), width)) in row.iter().zip(&widths).enumerate() {
+                let padding = if index == last { 0 } else { (width + 1).saturating_sub(columns(text)) };
+                line = line.with(*role, text.as_str()).plain(" ".repeat(padding));
+            }
+            rendered.push_str(&self.cut(&line));
+            rendered.push('\n');
+        }
+        rendered
+    }
+
+    /// Renders a label and a text as one line, with its line break. An empty label takes no space.
+    pub(crate) fn text_line(self, label: &'static str, text: impl Into<String>) -> String {
+        self.line(&Line::new(label).plain(text), 0) + "\n"
+    }
+}
+
+/// Returns the width of an escaped text in columns.
+fn columns(text: &str) -> usize {
+    escape::terminal(text).chars().count()
 }

@@ -284,11 +284,31 @@ fn metrics_beyond_a_hundred_are_counted() {
     assert_eq!(text.matches("Metric ").count(), 101, "{text}");
     assert!(text.contains("Metric 121 of 150") && text.contains("and 49 more"), "{text}");
 
-    // A record lists the metrics that fit and counts the others.
+    // A record lists only the metrics that fit, and counts the rest.
     explanation.metrics.truncate(2);
     explanation.winner = Some(0);
     explanation.unlisted = Some(UnlistedMetrics { valid: 5, failed: 3 });
     let text = text_of(&explanation);
     assert!(text.contains("and 8 more") && !text.contains("Metric 1 of"), "{text}");
     assert!(text.contains("the highest of cpu 5, cpu 5, and 8 more"), "{text}");
+}
+
+#[test]
+fn times_have_their_offset_and_a_date_only_on_another_day() {
+    let at = |text: &str| text.parse::<Timestamp>().unwrap();
+    let berlin = Zone::new(TimeZone::fixed(jiff::tz::offset(2)));
+    let now = at("2026-07-01T12:03:20Z");
+    assert_eq!(berlin.time(now, now), "14:03:20+02:00");
+    assert_eq!(Zone::utc().time(now, now), "12:03:20Z");
+    let other_name = Zone::new(TimeZone::posix("GMT0").unwrap());
+    assert_eq!(other_name.time(now, now), "12:03:20Z");
+    assert_eq!(berlin.time(at("2026-06-30T21:59:59Z"), now), "2026-06-30 23:59:59+02:00");
+    assert_eq!(Zone::utc().full(now), "2026-07-01 12:03:20Z");
+}
+
+#[test]
+fn text_of_the_cluster_is_escaped_and_aligned() {
+    let rows = [vec![show::plain("a\u{1b}[2J"), show::plain("x")], vec![show::plain(""), show::plain("y")]];
+    let text = Style::default().table(&["NAME", "REST"], &rows);
+    assert_eq!(text, "NAME       REST\na\\u{1b}[2J x\n-          y\n");
 }

@@ -1,4 +1,4 @@
-//! Selects the pod of a controller by its Lease or by labels.
+//! Finds the pod of a controller by its Lease or by labels.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub enum Which {
     },
     /// The only running pod with the given labels.
     Labelled {
-        /// The namespace.
+        /// The namespace of the pod.
         namespace: String,
         /// A label selector.
         selector: String,
@@ -40,12 +40,12 @@ pub enum Which {
 }
 
 impl Which {
-    /// The pod that holds a Lease.
+    /// Selects the pod that holds a Lease.
     pub fn leader(leader: &Leader) -> Self {
         Self::Leader { namespace: leader.namespace.clone(), lease: leader.lease.clone() }
     }
 
-    /// The pod of a dry run with the default labels.
+    /// Selects the pod of a dry run by the default labels.
     pub fn shadow(namespace: &str) -> Self {
         let selector = format!("{OURS},app.kubernetes.io/instance=concertina-shadow");
         Self::Labelled { namespace: namespace.to_owned(), selector }
@@ -59,7 +59,7 @@ impl Which {
     }
 }
 
-/// A serving port of a pod.
+/// A pod and its serving port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// The pod's namespace.
@@ -110,7 +110,7 @@ async fn leader(client: &Client, namespace: &str, lease: &str) -> Result<Pod, Fo
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(reading("get", "pods", namespace, error)),
     }
-    // A pod with `hostNetwork` has the hostname of its node, and a long hostname is truncated.
+    // The hostname may be that of a node, for a pod with `hostNetwork`, or the first 63 characters of the pod's name.
     let pods = list(client, namespace, OURS).await?;
     let mut matching = pods.into_iter().filter(|pod| is_on(pod, &host));
     match (matching.next(), matching.next()) {
@@ -122,8 +122,8 @@ async fn leader(client: &Client, namespace: &str, lease: &str) -> Result<Pod, Fo
     }
 }
 
-/// Returns the hostname in the identity of a holder. client-go's identities consist of the hostname, an underscore
-/// and a unique suffix. A hostname contains no underscore.
+/// Returns the hostname in the identity of a Lease's holder. An identity of client-go consists of the hostname, an
+/// underscore and a unique suffix. A hostname contains no underscore.
 pub fn hostname(holder: &str) -> &str {
     holder.split_once('_').map_or(holder, |(host, _)| host)
 }
@@ -178,8 +178,8 @@ fn reading(verb: &'static str, resource: &'static str, namespace: &str, error: A
     }
 }
 
-/// Reads the secure port of a pod from its command line or its ports. Returns `None` if the pod does not
-/// serve HTTPS.
+/// Returns the secure port of a pod: of its command line, of its ports, or else the default. Returns `None` if the pod
+/// does not serve HTTPS.
 fn port(spec: &PodSpec) -> Option<u16> {
     let mut words = spec
         .containers

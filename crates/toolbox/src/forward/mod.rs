@@ -37,7 +37,7 @@ use cluster::user::{Credentials, Trust, UserError};
 
 /// Time limit of a request, from the search for the pod to the last byte.
 pub const WITHIN: Duration = Duration::from_secs(10);
-/// Maximum size of a response, in bytes. The limit admits many decisions of an HPA with many metrics.
+/// Maximum size of a response, in bytes.
 pub const LARGEST: usize = 32 << 20;
 /// Maximum number of bytes to read from an error response.
 const LARGEST_ERROR: usize = 64 << 10;
@@ -60,7 +60,7 @@ pub enum ForwardError {
     /// The holder of the Lease matches no running pod.
     #[error(
         "Lease {lease} is held by {holder}, but namespace {namespace} has no running pod with hostname {host}: \
-         its replica may have ended, wait until another one holds the Lease"
+         its replica may have stopped, wait until another replica holds the Lease"
     )]
     NoPod {
         /// The namespace and name of the Lease.
@@ -75,7 +75,7 @@ pub enum ForwardError {
     /// No running pod has the labels.
     #[error("namespace {namespace} has no running pod with {selector}: check the namespace and the labels")]
     NoneLabelled {
-        /// The labels.
+        /// The label selector.
         selector: String,
         /// The namespace in which the pod was searched.
         namespace: String,
@@ -113,9 +113,9 @@ pub enum ForwardError {
     Forbidden {
         /// All necessary verbs.
         verbs: Vec<&'static str>,
-        /// The resource.
+        /// The resource, such as `pods/portforward`.
         resource: &'static str,
-        /// The namespace.
+        /// The namespace of the resource.
         namespace: String,
     },
     /// The API server returned an error.
@@ -129,9 +129,9 @@ pub enum ForwardError {
     /// The API server or the kubelet refused the port-forward.
     #[error("port-forward to {peer} failed: {reason}")]
     Forward {
-        /// The pod.
+        /// The pod and its port.
         peer: Peer,
-        /// The cause.
+        /// The reason of the API server or the kubelet.
         reason: String,
     },
     /// The clients have no user credentials, for example in-process clients.
@@ -212,9 +212,9 @@ impl Connection {
         timeout_at(deadline, opening).await.unwrap_or(Err(ForwardError::TooLate(WITHIN)))
     }
 
-    /// Connects to the pod of the first candidate that is found. A candidate is skipped if its Lease does not exist, no
-    /// running pod has its labels, or a permission is missing. If all candidates are skipped, returns the first error
-    /// about a permission, or else the first error.
+    /// Connects to the pod of the first candidate with a pod. A candidate is skipped if its Lease does not exist, no
+    /// running pod has its labels, or a permission is missing. If all candidates are skipped, returns the first error about
+    /// a permission, or else the first error.
     pub async fn open_first(
         clients: &Clients,
         candidates: &[Which],
@@ -288,7 +288,7 @@ impl Connection {
     }
 }
 
-/// Opens the port-forward, and TLS to the pod.
+/// Opens a port-forward to the pod, and a TLS connection through it.
 async fn forward(
     client: &Client,
     peer: &Peer,
@@ -310,7 +310,7 @@ async fn forward(
     let parts = forwarder.take_stream(peer.port).zip(forwarder.take_error(peer.port));
     let (stream, refused) = parts.ok_or_else(|| failed("the port is missing".to_owned()))?;
     tokio::select! {
-        // The kubelet's reason comes before the end of the stream.
+        // If the kubelet closes the stream with a reason, the reason takes precedence over the error of the handshake.
         biased;
         Some(reason) = refused => Err(failed(reason)),
         tls = credentials.connect(stream, Trust::Any) => tls.map_err(ForwardError::Tls),

@@ -23,15 +23,15 @@ pub(super) const OWN_MANAGER: &str = "concertina";
 pub(super) struct Census {
     /// The HPAs, by namespace and name.
     pub(super) hpas: BTreeMap<Key, Hpa>,
-    /// The values of the label, by namespace. Namespaces without the label are missing.
+    /// The values of the label by namespace. Namespaces without the label have no entry.
     namespaces: BTreeMap<String, String>,
-    /// The reason why the labels of namespaces are unknown.
+    /// The reason why the labels of namespaces are unknown, as a note.
     pub(super) unknown_namespaces: Option<String>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hpa {
-    /// The value of the label.
+    /// The value of the label `concertina.dev/controller`.
     pub(super) label: Option<String>,
     pub(super) target: CrossVersionObjectReference,
     /// The writers of the status, each with the time of its last change.
@@ -47,12 +47,12 @@ pub(super) struct StatusWriter {
 }
 
 impl Hpa {
-    /// The last writer of the status.
+    /// Returns the last writer of the status.
     pub(super) fn last_writer(&self) -> Option<&StatusWriter> {
         self.writers.iter().max_by_key(|writer| writer.at)
     }
 
-    /// The last writer of the status other than Concertina.
+    /// Returns the last writer of the status other than Concertina.
     pub(super) fn last_foreign_writer(&self) -> Option<&StatusWriter> {
         self.writers.iter().filter(|writer| writer.manager != OWN_MANAGER).max_by_key(|writer| writer.at)
     }
@@ -86,13 +86,13 @@ impl Census {
         Ok(census)
     }
 
-    /// Whether an HPA is in scope, by its label and the label of its namespace.
+    /// Returns whether an HPA is in scope, by its label and the label of its namespace.
     pub(super) fn membership(&self, key: &Key, name: &ControllerName) -> Membership {
         let label = self.hpas.get(key).and_then(|hpa| hpa.label.as_deref());
         scope::membership(label, self.namespace_label(&key.namespace), name)
     }
 
-    /// The HPAs in scope, each with the object that has the label.
+    /// Returns the HPAs in scope, each with the kind of the object that has the label.
     pub(super) fn in_scope<'a>(
         &'a self,
         name: &'a ControllerName,
@@ -103,7 +103,7 @@ impl Census {
         })
     }
 
-    /// The value of the label of a namespace.
+    /// Returns the value of the label of a namespace.
     pub(super) fn namespace_label(&self, namespace: &str) -> Option<&str> {
         self.namespaces.get(namespace).map(String::as_str)
     }
@@ -164,8 +164,8 @@ fn hpa(metadata: Metadata, spec: Spec) -> Hpa {
     }
 }
 
-/// Reads the value of the label of one namespace or of all namespaces. If this read fails, callers use the labels of
-/// HPAs only.
+/// Reads the value of the label of one namespace or of all namespaces. Namespaces without the label have no
+/// entry.
 pub(crate) async fn labels(
     client: &Client,
     namespace: Option<&str>,

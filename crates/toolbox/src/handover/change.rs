@@ -5,38 +5,39 @@
 //! | enable NAMESPACE | none, `built-in` | any | namespace: this instance |
 //! | enable NAMESPACE/NAME | other, none | none | HPA: this instance |
 //! | enable NAMESPACE/NAME | any | `built-in` | HPA: this instance |
-//! | disable NAMESPACE | any | any | each label with this instance removed |
+//! | disable NAMESPACE | any | any | namespace and HPAs: labels with this instance removed |
 //! | disable NAMESPACE/NAME | this instance | none, this instance | HPA: `built-in` |
-//! | disable NAMESPACE/NAME | other, none | this instance | removed |
+//! | disable NAMESPACE/NAME | other, none | this instance | HPA: label removed |
+//!
+//! In all other cases `disable` changes nothing. `enable` changes nothing if the namespace or the HPA is already in
+//! scope, and fails if the object has the label of another instance.
 
-mod label;
-mod wait;
-
+use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use http::Method;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::json;
 
-use self::label::{Edit, Object};
-use self::wait::{Before, Outcome, Waiting, writes};
-use super::census::Census;
-use super::shadow::{Comparisons, HpaComparison};
-use super::table::{self, plain};
+use super::census::{Census, Metadata};
+use super::page::{Comparisons, HpaComparison};
+use super::wait::{Before, Direction, Outcome, Waiting, writes};
 use super::{API_VERSION, HandoverError, Session, Verdict, status, unavailable};
+use crate::explain::plain;
 use crate::options::handover::Change;
 use crate::words::counted;
-use controller::handover::scope::{BUILT_IN, ControllerName};
+use cluster::call::Call;
+use cluster::client::Clients;
+use cluster::error::ApiError;
+use controller::handover::scope::{BUILT_IN, ControllerName, LABEL};
 use controller::store::Key;
 
-/// The direction of a change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// To Concertina.
-    Enable,
-    /// To the built-in controller.
-    Disable,
-}
+/// Maximum number of attempts at a change. A write of the object between the read and the patch causes a conflict.
+const ATTEMPTS: u32 = 5;
+/// The field manager of changes of the label.
+const MANAGER: &str = "concertina-handover";
 
-/// The answer.
+/// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
@@ -45,7 +46,7 @@ struct Document<'a> {
     controller_name: &'a str,
     dry_run: bool,
     labels: &'a [Edit],
-    /// The comparisons of shadow mode, with `enable`.
+    /// The comparisons of shadow mode. Empty for `disable`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shadow: Vec<HpaComparison>,
     hpas: &'a [Outcome],
@@ -78,9 +79,9 @@ pub(super) async fn run(
     let text = introduction(session, &census, &selected, comparisons.as_ref(), &notes);
     session.say(&text)?;
     for (done, edit) in edits.iter().enumerate() {
-        label::apply(session.clients, edit, change.dry_run, done).await?;
+        apply(session.clients, edit, change.dry_run, done).await?;
         let suffix = if change.dry_run { " (dry run)" } else { "" };
-        let text = table::line(format!("{edit}{suffix}"), session.style());
+        let text = session.style().text_line("", format!("{edit}{suffix}"));
         session.say(&text)?;
     }
     if edits.is_empty() {
@@ -118,7 +119,7 @@ pub(super) async fn run(
     Ok(Verdict::good_if(outcomes.iter().all(|outcome| outcome.reason.is_none())))
 }
 
-/// The HPAs that the change selects.
+/// Returns the HPAs that the change selects.
 fn selected(census: &Census, change: &Change) -> Result<Vec<Key>, HandoverError> {
     let Some(name) = &change.name else { return Ok(census.hpas.keys().cloned().collect()) };
     let key = Key::new(change.namespace.as_str(), name.as_str());
@@ -129,7 +130,7 @@ fn selected(census: &Census, change: &Change) -> Result<Vec<Key>, HandoverError>
     Err(HandoverError::NotFound { key, existing })
 }
 
-/// The labels to change, in order.
+/// Returns the changes of labels, in order.
 fn edits(
     census: &Census,
     selected: &[Key],
@@ -186,7 +187,7 @@ fn other(object: &Object, label: &str) -> HandoverError {
     HandoverError::OtherInstance { object: object.to_string(), value: label.to_owned() }
 }
 
-/// Renders the HPAs before the change.
+/// Renders the notes, and the HPAs before the change.
 fn introduction(
     session: &Session<'_>,
     census: &Census,
@@ -197,7 +198,7 @@ fn introduction(
     let (style, zone, now) = (session.style(), session.zone(), session.clock.now());
     let mut text = String::new();
     for note in notes {
-        text.push_str(&table::labelled("note", note.as_str(), style));
+        text.push_str(&style.text_line("note", note.as_str()));
     }
     let hpas = selected.iter().filter_map(|key| Some((key, census.hpas.get(key)?)));
     let rows: Vec<_> = hpas
@@ -223,14 +224,14 @@ fn introduction(
     } else {
         let mut head = vec!["NAMESPACE", "NAME", "TARGET", "LABEL", "STATUS LAST WRITTEN BY"];
         head.extend(comparisons.map(|_| "IN SHADOW MODE"));
-        text.push_str(&table::render(&head, &rows, style));
+        text.push_str(&style.table(&head, &rows));
     }
     for (key, hpa) in hpas {
         if let Some((kind, name)) = &hpa.owner {
             let note = format!(
                 "{key} is managed by {kind}/{name}, which may reset its labels: set the label there, too"
             );
-            text.push_str(&table::labelled("note", note, style));
+            text.push_str(&style.text_line("note", note));
         }
     }
     text
@@ -248,12 +249,127 @@ fn outcome_table(outcomes: &[Outcome], session: &Session<'_>) -> String {
             ]
         })
         .collect();
-    let mut text = table::render(&["STATE", "NAMESPACE", "NAME", "REASON"], &rows, session.style());
+    let mut text = session.style().table(&["STATE", "NAMESPACE", "NAME", "REASON"], &rows);
     let open = outcomes.iter().filter(|outcome| outcome.reason.is_some()).count();
     if open > 0 {
         let line =
             format!("{} not complete; concertina handover status shows the state", counted(open, "HPA"));
-        text.push_str(&table::line(line, session.style()));
+        text.push_str(&session.style().text_line("", line));
     }
     text
+}
+
+/// An object that can have the label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Object {
+    Namespace(String),
+    Hpa(Key),
+}
+
+impl Object {
+    fn path(&self) -> Vec<&str> {
+        match self {
+            Self::Namespace(name) => vec!["api", "v1", "namespaces", name],
+            Self::Hpa(key) => {
+                vec![
+                    "apis",
+                    "autoscaling",
+                    "v2",
+                    "namespaces",
+                    &key.namespace,
+                    "horizontalpodautoscalers",
+                    &key.name,
+                ]
+            }
+        }
+    }
+
+    fn about(&self, call: Call) -> Call {
+        match self {
+            Self::Namespace(name) => call.about("namespaces", name),
+            Self::Hpa(key) => call.about("horizontalpodautoscalers.autoscaling", &key.name),
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace(name) => write!(f, "namespace {name}"),
+            Self::Hpa(key) => write!(f, "HPA {key}"),
+        }
+    }
+}
+
+/// A change of the label.
+#[derive(Debug, Clone, Serialize)]
+struct Edit {
+    #[serde(serialize_with = "as_text")]
+    object: Object,
+    /// The value before the change.
+    from: Option<String>,
+    /// The value after the change. `None` removes the label.
+    to: Option<String>,
+}
+
+fn as_text<S: Serializer>(object: &Object, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(object)
+}
+
+impl Edit {
+    fn new(object: Object, from: Option<&str>, to: Option<&str>) -> Self {
+        Self { object, from: from.map(str::to_owned), to: to.map(str::to_owned) }
+    }
+}
+
+impl fmt::Display for Edit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.to {
+            Some(value) => write!(f, "{}: label {LABEL}={value} set", self.object),
+            None => write!(f, "{}: label {LABEL} removed", self.object),
+        }
+    }
+}
+
+/// Changes the label if it still has the value `edit.from`. The change is retried if another field was written
+/// concurrently. `done` is the number of preceding changes, for the error.
+async fn apply(clients: &Clients, edit: &Edit, dry_run: bool, done: usize) -> Result<(), HandoverError> {
+    let mut attempt = 1;
+    loop {
+        match once(clients, edit, dry_run).await {
+            Err(error) if error.is_conflict() && attempt < ATTEMPTS => attempt += 1,
+            result => {
+                return result.map_err(|error| HandoverError::Change {
+                    object: edit.object.to_string(),
+                    error: Box::new(error),
+                    done,
+                });
+            }
+        }
+    }
+}
+
+async fn once(clients: &Clients, edit: &Edit, dry_run: bool) -> Result<(), ApiError> {
+    #[derive(Deserialize)]
+    struct Labelled {
+        metadata: Metadata,
+    }
+    let object = &edit.object;
+    let Labelled { metadata } = clients.core.json(&object.about(Call::get(object.path()))).await?;
+    let label = metadata.labels.and_then(|mut labels| labels.remove(LABEL));
+    if label == edit.to {
+        return Ok(());
+    }
+    if label != edit.from {
+        let now = label.unwrap_or_else(|| "none".to_owned());
+        return Err(ApiError::Request(format!("the label was changed to {now} in the meantime")));
+    }
+    let body = json!({"metadata": {
+        "resourceVersion": metadata.resource_version,
+        "labels": {LABEL: edit.to},
+    }});
+    let patch = "application/merge-patch+json";
+    let call = Call::send(Method::PATCH, object.path(), patch, body.to_string().into_bytes());
+    let call = call.query("dryRun", if dry_run { "All" } else { "" }).query("fieldManager", MANAGER);
+    clients.core.bytes(&object.about(call)).await.map(drop)
 }

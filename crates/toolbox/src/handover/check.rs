@@ -1,31 +1,36 @@
 //! `handover check`: tries the writes of the built-in controller as dry runs, by impersonation.
 //!
-//! The writes change nothing: the Scale and the HPA are sent as they were read, with `dryRun=All`. A dry run
-//! passes through admission like any other request.
+//! The Scale and the HPA are sent as they were read, with `dryRun=All`, so the writes change nothing. A dry run passes
+//! through admission like any other request.
 
-mod attempt;
-
+use std::fmt;
 use std::sync::Arc;
 
-use cluster::mapper::Mapper;
-use cluster::permission::{self, Permission};
+use autoscaling::status::CrossVersionObjectReference;
+use autoscaling::target_group;
+use bytes::Bytes;
 use futures::{StreamExt, stream};
+use http::Method;
 use serde::Serialize;
 
-use self::attempt::{WriteResult, Writer};
 use super::census::Census;
-use super::table::{self, Cell, plain};
 use super::{API_VERSION, HandoverError, Session, Verdict, unavailable};
-use crate::explain::Role;
+use crate::explain::{Cell, Role, plain};
 use crate::words::counted;
-use cluster::client::Clients;
+use cluster::call::Call;
+use cluster::client::{Client, Clients};
+use cluster::error::ApiError;
+use cluster::mapper::Mapper;
+use cluster::permission::{self, Permission};
 use controller::store::Key;
 
 /// Maximum number of concurrent dry runs.
 const AT_ONCE: usize = 8;
+/// Maximum number of attempts at a write. A write of another client between the read and the dry run causes a conflict.
+const ATTEMPTS: u32 = 5;
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The answer.
+/// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
@@ -80,8 +85,8 @@ pub(super) async fn run(session: &mut Session<'_>, users: &[String]) -> Result<V
     };
     let in_scope = keys.len();
     if !is_all {
-        // An HPA is excluded if it or its namespace has the label, because the guard of another instance may refuse the
-        // write.
+        // Neither the HPA out of scope nor its namespace may have the label, because the guard of another instance may
+        // refuse writes of a labelled HPA.
         let outside = census
             .hpas
             .iter()
@@ -151,8 +156,7 @@ async fn attempt(writer: &Writer, key: &Key, in_scope: bool, census: &Census) ->
     }
 }
 
-/// Whether RBAC permits a user to write the status of HPAs. Checks first that the caller may impersonate the
-/// user.
+/// Returns whether RBAC permits a user to write the status of HPAs. Fails if the caller may not impersonate the user.
 pub(super) async fn may_write(clients: &Clients, user: &str) -> Result<bool, HandoverError> {
     let failed = |error| HandoverError::Unreadable { what: "permissions", error: Box::new(error) };
     let (permission, name) = impersonation(user);
@@ -174,7 +178,7 @@ pub(super) async fn may_write(clients: &Clients, user: &str) -> Result<bool, Han
     permission::allowed(&client, &status, "", "update").await.map_err(failed)
 }
 
-/// The permission to impersonate a user, and the name in it.
+/// Returns the permission to impersonate a user, and the name of the user or of the service account.
 fn impersonation(user: &str) -> (Permission, String) {
     let account = user.strip_prefix(SERVICE_ACCOUNT).and_then(|rest| rest.split_once(':'));
     let row = |resource| permission::row("", resource, &["impersonate"]);
@@ -198,10 +202,10 @@ fn text(
     for user in users {
         let rights =
             if user.may_write { "may write the status of HPAs" } else { "may not write the status of HPAs" };
-        text.push_str(&table::labelled("user", format!("{} {rights}", user.name), style));
+        text.push_str(&style.text_line("user", format!("{} {rights}", user.name)));
     }
     for note in notes {
-        text.push_str(&table::labelled("note", note.as_str(), style));
+        text.push_str(&style.text_line("note", note.as_str()));
     }
     let wrong: Vec<&Attempt> = attempts.iter().filter(|attempt| !attempt.ok).collect();
     if wrong.is_empty() {
@@ -211,7 +215,7 @@ fn text(
             counted(in_scope, "HPA"),
             counted(outside, "write pair")
         );
-        text.push_str(&table::line(line, style));
+        text.push_str(&style.text_line("", line));
         return text;
     }
     let rows: Vec<Vec<Cell>> = wrong
@@ -227,7 +231,7 @@ fn text(
             ]
         })
         .collect();
-    text.push_str(&table::render(&["NAMESPACE", "NAME", "SCOPE", "USER", "SCALE", "STATUS"], &rows, style));
+    text.push_str(&style.table(&["NAMESPACE", "NAME", "SCOPE", "USER", "SCALE", "STATUS"], &rows));
     text
 }
 
@@ -239,4 +243,136 @@ fn cell(result: &WriteResult, in_scope: bool) -> Cell {
         _ => Role::Bad,
     };
     (role, result.to_string())
+}
+
+/// The result of one write as a dry run.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "result", rename_all = "camelCase")]
+enum WriteResult {
+    /// Admission refused the write, although RBAC permits it.
+    Refused { message: String },
+    /// RBAC does not permit the write.
+    Unauthorized { message: String },
+    /// The write would have been stored.
+    Passed,
+    /// The object or its kind was not found, so the built-in controller does not write the object either.
+    NoTarget { message: String },
+    /// The write failed for another reason.
+    Failed { message: String },
+}
+
+impl fmt::Display for WriteResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { .. } => f.write_str("refused"),
+            Self::Unauthorized { message } => write!(f, "not authorized: {message}"),
+            Self::Passed => f.write_str("passed"),
+            Self::NoTarget { message } => write!(f, "no target: {message}"),
+            Self::Failed { message } => write!(f, "failed: {message}"),
+        }
+    }
+}
+
+/// Sends writes as an impersonated user, and reads as the caller.
+#[derive(Debug)]
+struct Writer {
+    user: String,
+    own: Client,
+    impersonating: Client,
+    mapper: Arc<Mapper>,
+}
+
+impl Writer {
+    fn new(clients: &Clients, mapper: Arc<Mapper>, user: &str) -> Result<Self, ApiError> {
+        let impersonating = clients.core.impersonating(user)?;
+        Ok(Self { user: user.to_owned(), own: clients.core.clone(), impersonating, mapper })
+    }
+
+    /// Writes the unchanged Scale of a target.
+    async fn scale(&self, namespace: &str, target: &CrossVersionObjectReference) -> WriteResult {
+        let failed = |message: String| WriteResult::Failed { message };
+        let group = match target_group(target) {
+            Ok(group) => group,
+            Err(error) => return WriteResult::NoTarget { message: error.to_string() },
+        };
+        let mappings = match self.mapper.mappings(group, &target.kind).await {
+            Ok(mappings) => mappings,
+            Err(error) => return WriteResult::NoTarget { message: error.to_string() },
+        };
+        let Some(mapping) = mappings.iter().find(|mapping| mapping.namespaced) else {
+            return failed(format!("{} is not a namespaced kind", target.kind));
+        };
+        let permission = Permission {
+            subresource: "scale",
+            namespace: Some(namespace.to_owned()),
+            ..permission::row(&mapping.group, &mapping.resource, &["update"])
+        };
+        let path: Vec<&str> = mapping.path(namespace, &target.name).chain(["scale"]).collect();
+        self.write(&path, &permission, &target.name).await
+    }
+
+    /// Writes the unchanged status of an HPA.
+    async fn status(&self, key: &Key) -> WriteResult {
+        let permission = Permission {
+            subresource: "status",
+            namespace: Some(key.namespace.to_string()),
+            ..permission::row("autoscaling", "horizontalpodautoscalers", &["update"])
+        };
+        let path = [
+            "apis",
+            "autoscaling",
+            "v2",
+            "namespaces",
+            &key.namespace,
+            "horizontalpodautoscalers",
+            &key.name,
+            "status",
+        ];
+        self.write(&path, &permission, &key.name).await
+    }
+
+    /// Reads an object and writes it unchanged.
+    async fn write(&self, path: &[&str], permission: &Permission, name: &str) -> WriteResult {
+        let mut attempt = 1;
+        loop {
+            let read = Call::get(path.iter().copied()).about(permission.full_resource(), name);
+            let object = match self.own.bytes(&read).await {
+                Ok(object) => object,
+                Err(error) if error.is_not_found() => {
+                    return WriteResult::NoTarget { message: error.to_string() };
+                }
+                Err(error) => return WriteResult::Failed { message: format!("cannot be read: {error}") },
+            };
+            match self.put(path, permission, name, object).await {
+                Ok(()) => return WriteResult::Passed,
+                Err(error) if error.is_conflict() && attempt < ATTEMPTS => attempt += 1,
+                Err(error) if error.is_forbidden() => return self.refused(permission, name, &error).await,
+                Err(error) => return WriteResult::Failed { message: error.to_string() },
+            }
+        }
+    }
+
+    async fn put(
+        &self,
+        path: &[&str],
+        permission: &Permission,
+        name: &str,
+        object: Bytes,
+    ) -> Result<(), ApiError> {
+        let call = Call::send(Method::PUT, path.iter().copied(), "application/json", object.to_vec());
+        let call = call.query("dryRun", "All").about(permission.full_resource(), name);
+        self.impersonating.bytes(&call).await.map(drop)
+    }
+
+    /// Distinguishes a refusal by admission from a refusal by RBAC. Both have the status code 403.
+    async fn refused(&self, permission: &Permission, name: &str, error: &ApiError) -> WriteResult {
+        let message = error.to_string();
+        match permission::allowed(&self.impersonating, permission, name, "update").await {
+            Ok(true) => WriteResult::Refused { message },
+            Ok(false) => WriteResult::Unauthorized { message },
+            Err(error) => {
+                WriteResult::Failed { message: format!("{message}; its cause is unknown: {error}") }
+            }
+        }
+    }
 }

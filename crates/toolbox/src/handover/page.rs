@@ -1,4 +1,7 @@
-//! The page `/handover` of a controller: its scope, its guard, and the state of each HPA in scope.
+//! The pages of a controller: `/handover` with its scope, its guard and the state of each HPA in scope, and `/parity`
+//! with the comparisons of shadow mode.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,17 +9,19 @@ use tokio::time::Instant;
 
 use crate::forward::{Connection, ForwardError, WITHIN, Which};
 use crate::options::why::{Leader, NAMESPACES};
+use crate::words::counted;
 use cluster::call::Call;
 use cluster::client::{Client, Clients};
 use cluster::error::ApiError;
-use controller::shadow::wire::ShadowReport;
+use controller::shadow::wire::{Counts, ShadowReport};
+use controller::store::Key;
 
-/// Maximum size of the page, in bytes. The limit admits 10,000 rows.
+/// Maximum size of the page `/handover`, in bytes. The limit admits 10,000 rows.
 const LARGEST: usize = 8 << 20;
-
-/// Maximum size of the comparisons, in bytes. The bounds of their record keep them several times smaller.
+/// Maximum size of the page `/parity`, in bytes.
 const LARGEST_REPORT: usize = 64 << 20;
 
+/// The page `/handover`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Page {
@@ -25,9 +30,16 @@ pub(super) struct Page {
     /// `--controller-name`. Empty with the scope `all`.
     pub(super) controller: String,
     pub(super) guard: GuardState,
-    /// Whether the controller is the leader. Only the leader has states. `None` with the scope `all`.
+    /// Whether the controller is the leader. Only the leader has the states of HPAs. `None` with the scope `all`.
     pub(super) leads: Option<bool>,
     pub(super) hpas: Vec<Row>,
+}
+
+impl Page {
+    /// Returns the row of an HPA.
+    pub(super) fn row(&self, key: &Key) -> Option<&Row> {
+        self.hpas.iter().find(|row| row.namespace == *key.namespace && row.name == *key.name)
+    }
 }
 
 /// The state of the guard, as the controller reports it.
@@ -67,7 +79,7 @@ pub(super) struct ForeignWrite {
     pub(super) at: Option<Timestamp>,
 }
 
-/// The reason why the page is unavailable.
+/// The reason why a page is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PageError {
     /// The leader is unknown, its pod cannot be reached, or the leader refused the request.
@@ -81,15 +93,15 @@ pub(super) enum PageError {
         /// The error of the controller or the connection.
         error: ApiError,
     },
-    /// The response is not the page.
+    /// The response cannot be parsed.
     #[error("failed to parse the controller's page: {0}: use the version of the controller")]
     Format(#[from] serde_json::Error),
-    /// The controller is a standby, whose states are not current.
+    /// The controller is a standby, so it does not have the states of HPAs.
     #[error("{0} is not the leader: pass the address of the leader")]
     Standby(String),
 }
 
-/// Reads the page, and keeps the connection.
+/// Reads the pages. The connection to the leader's pod stays open between reads.
 #[derive(Debug)]
 pub(super) enum PageReader {
     /// From the leader's pod, by port-forward.
@@ -99,12 +111,13 @@ pub(super) enum PageReader {
 }
 
 impl PageReader {
-    /// Creates the reader of the leader's page.
+    /// Creates a reader for the leader's pod.
     pub(super) fn leader(clients: &Clients, leader: Option<&Leader>) -> Self {
         let candidates = Leader::candidates(leader).iter().map(Which::leader).collect();
         Self::Leader { clients: Box::new(clients.clone()), candidates, connection: None }
     }
 
+    /// Reads the page `/handover` of the leader.
     pub(super) async fn read(&mut self) -> Result<Page, PageError> {
         let call = Call::get(["handover"]).at_most(LARGEST);
         let (body, from) = match self {
@@ -128,8 +141,8 @@ impl PageReader {
         if page.leads == Some(false) { Err(PageError::Standby(from)) } else { Ok(page) }
     }
 
-    /// Reads the comparisons with the built-in controller: from the leader, or else from the pod of a dry run.
-    pub(super) async fn read_comparisons(&mut self) -> Result<ShadowReport, PageError> {
+    /// Reads the page `/parity`: from the leader with `--shadow-others`, or else from the pod of a dry run.
+    async fn read_comparisons(&mut self) -> Result<ShadowReport, PageError> {
         let call = Call::get(["parity"]).at_most(LARGEST_REPORT);
         let body = match self {
             Self::Address { client, url } => {
@@ -152,5 +165,88 @@ impl PageReader {
             }
         };
         Ok(serde_json::from_slice(&body)?)
+    }
+}
+
+/// The comparisons of shadow mode before a handover.
+#[derive(Debug, Default)]
+pub(super) struct Comparisons {
+    /// The counts by HPA. `None` if no comparison is available.
+    by_hpa: Option<BTreeMap<Key, Counts>>,
+}
+
+/// The comparisons of one HPA, in a document.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HpaComparison {
+    namespace: String,
+    name: String,
+    /// Changes of the built-in controller that Concertina would also have made.
+    same: u64,
+    /// Changes that only one of the controllers made, or to different counts.
+    different: u64,
+    /// Inconclusive comparisons.
+    unknown: u64,
+}
+
+impl Comparisons {
+    /// Reads the comparisons of the last 48 hours. Adds a note with the number of HPAs that have a difference, or with
+    /// the reason why no comparison is available.
+    pub(super) async fn read(page: &mut PageReader, notes: &mut Vec<String>) -> Self {
+        match page.read_comparisons().await {
+            Ok(report) => {
+                let comparisons = Self::new(&report);
+                let differs = |counts: &&Counts| counts.differences() > 0;
+                let differing = comparisons.by_hpa.iter().flat_map(BTreeMap::values).filter(differs).count();
+                if differing > 0 {
+                    notes.push(format!(
+                        "in shadow mode {} of the cluster differed from the built-in controller: concertina parity lists \
+                         each difference",
+                        counted(differing, "HPA")
+                    ));
+                }
+                comparisons
+            }
+            Err(error) => {
+                notes.push(format!(
+                    "no comparison with the built-in controller: {error}; run a shadow or --shadow-others first to \
+                     compare"
+                ));
+                Self::default()
+            }
+        }
+    }
+
+    fn new(report: &ShadowReport) -> Self {
+        let mut by_hpa = BTreeMap::<_, Counts>::new();
+        // A row without a name has the sum of all HPAs beyond the maximum number of rows.
+        for hour in report.hours.iter().filter(|hour| !hour.name.is_empty()) {
+            *by_hpa.entry(Key::new(hour.namespace.as_str(), hour.name.as_str())).or_default() += hour.counts;
+        }
+        Self { by_hpa: Some(by_hpa) }
+    }
+
+    /// Formats the counts of an HPA: `12 same`, `3 same, 1 different`. Empty without comparisons.
+    pub(super) fn text(&self, key: &Key) -> String {
+        let counts = self.by_hpa.as_ref().and_then(|by_hpa| by_hpa.get(key)).copied().unwrap_or_default();
+        let parts = [(counts.same, "same"), (counts.differences(), "different"), (counts.unknown, "unknown")];
+        let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+        parts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the counts of the given HPAs. Empty if no comparison is available.
+    pub(super) fn rows(&self, keys: &[Key]) -> Vec<HpaComparison> {
+        let Some(by_hpa) = &self.by_hpa else { return Vec::new() };
+        let row = |key: &Key| {
+            let counts = by_hpa.get(key).copied().unwrap_or_default();
+            HpaComparison {
+                namespace: key.namespace.to_string(),
+                name: key.name.to_string(),
+                same: counts.same,
+                different: counts.differences(),
+                unknown: counts.unknown,
+            }
+        };
+        keys.iter().map(row).collect()
     }
 }

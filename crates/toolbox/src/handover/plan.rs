@@ -1,6 +1,6 @@
 //! `handover plan`: the identity of the built-in controller, the guard that fits, and its manifests.
 //!
-//! The text is valid input for `kubectl apply -f -`: everything but the manifests is a comment.
+//! The text is valid input for `kubectl apply -f -`: all lines except the manifests are comments.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use super::census::Census;
 use super::{API_VERSION, HandoverError, Session, Verdict, check, unavailable};
 use crate::explain::escape;
 use crate::options::handover::Guard;
+use crate::options::to_yaml;
 use crate::words::counted;
 use cluster::server::{self, Server};
 use controller::handover::objects::{BUILT_IN_USERS, GuardObjects};
@@ -37,14 +38,13 @@ const FLAG: &str = "\
 ";
 const GKE_USER: &str = "system:vpa-recommender";
 
-/// The answer.
+/// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
     api_version: &'static str,
     kind: &'static str,
     server_version: &'a str,
-    /// The field managers of HPAs' statuses.
     status_writers: Vec<StatusWriter>,
     users: Vec<User>,
     guard: &'static str,
@@ -67,7 +67,7 @@ struct StatusWriter {
 #[serde(rename_all = "camelCase")]
 struct User {
     name: &'static str,
-    /// Whether RBAC permits the user to write the status of HPAs. Absent if unknown.
+    /// Whether RBAC permits the user to write the status of HPAs. `None` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     may_write: Option<bool>,
 }
@@ -124,7 +124,7 @@ pub(super) async fn run(session: &mut Session<'_>, given: Option<Guard>) -> Resu
     Ok(Verdict::Good)
 }
 
-/// The manifests of a guard, as YAML documents.
+/// Returns the manifests of a guard as YAML documents, or a comment for the guard `flag`.
 fn manifests(guard: Guard, objects: &GuardObjects) -> Result<String, HandoverError> {
     let documents = match guard {
         Guard::Webhook => vec![objects.webhook()],
@@ -134,14 +134,12 @@ fn manifests(guard: Guard, objects: &GuardObjects) -> Result<String, HandoverErr
     };
     let mut text = String::new();
     for document in documents {
-        let yaml = serde_saphyr::to_string(&document)
-            .map_err(|error| HandoverError::Form { form: "YAML", error: error.to_string() })?;
-        text.extend(["---\n", yaml.trim_end(), "\n"]);
+        text.extend(["---\n", to_yaml(&document)?.trim_end(), "\n"]);
     }
     Ok(text)
 }
 
-/// The field managers of HPAs' statuses, sorted by the number of HPAs, highest first.
+/// Returns the field managers of HPAs' statuses, sorted by the number of HPAs in descending order.
 fn status_writers(census: &Census) -> Vec<StatusWriter> {
     let mut by_manager: BTreeMap<&str, (usize, Option<Timestamp>)> = BTreeMap::new();
     for writer in census.hpas.values().flat_map(|hpa| &hpa.writers) {
@@ -157,12 +155,12 @@ fn status_writers(census: &Census) -> Vec<StatusWriter> {
     writers
 }
 
-/// The guard that fits a server.
+/// Returns the guard that fits a server.
 fn fitting(server: &Server) -> Guard {
     if server.minor.is_some_and(|minor| minor < FIRST_MINOR) { Guard::Rbac } else { Guard::Webhook }
 }
 
-/// The reasons for a guard, and its requirements.
+/// Returns the effects and requirements of a guard.
 fn reasons(guard: Guard, server: &Server, is_gke: bool, scope_is_all: bool) -> Vec<String> {
     let mut reasons = Vec::new();
     let mut add = |reason: &str| reasons.push(reason.to_owned());

@@ -4,18 +4,17 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::census::{Census, Hpa};
-use super::page::{ForeignWrite, GuardState, Page, Row};
-use super::table::{self, Cell, plain};
+use super::page::{ForeignWrite, GuardState, Page};
 use super::{API_VERSION, HandoverError, Session, Verdict, unavailable};
-use crate::explain::{Role, Style, Zone};
+use crate::explain::{Cell, Role, Style, Zone, plain};
 use controller::handover::scope::By;
 use controller::store::Key;
 
-/// The state of an HPA that the leader does not list, or of all HPAs without the leader's page.
+/// The state of an HPA that the leader does not list, and of all HPAs if the leader's page is unavailable.
 const UNKNOWN: &str = "unknown";
 const IN_CHARGE: &str = "in_charge";
 
-/// The answer.
+/// The answer as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Document<'a> {
@@ -33,11 +32,11 @@ struct Document<'a> {
 /// One HPA in scope.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct HpaStatus {
+struct HpaStatus {
     namespace: String,
     name: String,
     by: &'static str,
-    pub(super) state: String,
+    state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,10 +88,9 @@ pub(super) async fn run(session: &mut Session<'_>) -> Result<Verdict, HandoverEr
     Ok(Verdict::good_if(!broken && rows.iter().all(|row| row.state == IN_CHARGE)))
 }
 
-/// The status of one HPA: from the leader's page, or else from the managed fields of its status.
-pub(super) fn row(key: &Key, hpa: &Hpa, by: By, page: Option<&Page>) -> HpaStatus {
-    let same = |row: &&Row| row.namespace == *key.namespace && row.name == *key.name;
-    let own = page.and_then(|page| page.hpas.iter().find(same));
+/// Returns the status of one HPA, from the leader's page or else from the managed fields of the HPA.
+fn row(key: &Key, hpa: &Hpa, by: By, page: Option<&Page>) -> HpaStatus {
+    let own = page.and_then(|page| page.row(key));
     let from_api = || {
         hpa.last_foreign_writer()
             .map(|writer| ForeignWrite { manager: writer.manager.clone(), at: writer.at })
@@ -111,8 +109,8 @@ pub(super) fn row(key: &Key, hpa: &Hpa, by: By, page: Option<&Page>) -> HpaStatu
     }
 }
 
-/// Describes the guard as the leader reports it.
-pub(super) fn guard_text(guard: &GuardState, zone: &Zone, now: Timestamp) -> String {
+/// Formats the leader's report about the guard: `webhook, proven since 12:00:00Z`.
+fn guard_text(guard: &GuardState, zone: &Zone, now: Timestamp) -> String {
     let since = guard.since.map(|since| format!(" since {}", zone.time(since, now))).unwrap_or_default();
     let reason = guard.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let kind = if guard.kind.is_empty() { String::new() } else { format!("{}, ", guard.kind) };
@@ -129,10 +127,10 @@ fn text(
 ) -> String {
     let mut text = String::new();
     if let Some(guard) = guard {
-        text.push_str(&table::labelled("guard", guard_text(guard, zone, now), style));
+        text.push_str(&style.text_line("guard", guard_text(guard, zone, now)));
     }
     for note in notes {
-        text.push_str(&table::labelled("note", note.as_str(), style));
+        text.push_str(&style.text_line("note", note.as_str()));
     }
     if rows.is_empty() {
         text.push_str("no HPA in scope by a label\n");
@@ -159,11 +157,11 @@ fn text(
         .collect();
     let head =
         ["STATE", "NAMESPACE", "NAME", "LABEL ON", "SINCE", "LAST FOREIGN WRITE", "LAST REFUSED WRITE"];
-    text.push_str(&table::render(&head, &cells, style));
+    text.push_str(&style.table(&head, &cells));
     text
 }
 
-/// A cell with the state of an HPA.
+/// Returns the cell with the state of an HPA.
 pub(super) fn state(state: &str) -> Cell {
     let role = match state {
         IN_CHARGE | "built_in" => Role::Good,

@@ -1,4 +1,4 @@
-//! kubectl's connection flags, for the subcommands that read a cluster, and the address of a record.
+//! The connection flags of kubectl, for the commands that read a cluster, and the address of a record.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::answer::option;
+use super::option;
 use autoscaling::duration::GoDuration;
 use cluster::client::{ClientError, ClientOptions, Clients};
 use cluster::gate::{Gate, Refusal};
@@ -84,7 +84,7 @@ pub fn arguments(command: Command) -> Command {
 
 const HEADING: &str = "Connection to the cluster, as for kubectl";
 
-/// A field and its value. A value may contain `=`.
+/// Parses `key=value`. The value may contain `=`.
 fn extra(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -92,7 +92,7 @@ fn extra(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-/// The fields, each with its values in their order.
+/// Returns the values of `--as-user-extra` by key, in the order of the command line.
 fn extras(matches: &ArgMatches) -> BTreeMap<String, Vec<String>> {
     let mut extras = BTreeMap::<String, Vec<String>>::new();
     for (key, value) in matches.get_many::<(String, String)>("as-user-extra").into_iter().flatten() {
@@ -125,13 +125,13 @@ pub fn options(matches: &ArgMatches) -> ClusterOptions {
     }
 }
 
-/// Creates clients for a user's cluster, with the timeout that the user set.
+/// Creates clients for a user's cluster. The user's request timeout takes precedence over that of `options`.
 pub(crate) fn clients(user: &UserConfig, options: ClientOptions) -> Result<Clients, ClientError> {
     let request_timeout = user.request_timeout.unwrap_or(options.request_timeout);
     Clients::new(&user.config, &ClientOptions { request_timeout, ..options })
 }
 
-/// Client options for reads only.
+/// Returns client options that refuse every write.
 pub(crate) fn reads_only() -> ClientOptions {
     ClientOptions { gate: Gate::refusing(Refusal::DryRun), ..ClientOptions::default() }
 }
@@ -145,12 +145,11 @@ pub struct RecordSource {
     pub token_file: Option<PathBuf>,
     /// `--certificate-authority`: a PEM file.
     pub certificate_authority: Option<PathBuf>,
-    /// `--insecure-skip-tls-verify`: accept any certificate. A self-signed certificate does not prove the
-    /// identity of the controller.
+    /// `--insecure-skip-tls-verify`: accept any certificate, such as the self-signed certificate of a controller.
     pub insecure_skip_tls_verify: bool,
 }
 
-/// Returns the address of a record, with the connection's authority and verification.
+/// Returns the address of a record, with the certificate authority and the verification of the connection flags.
 pub(super) fn record_source(matches: &ArgMatches, url: &str, cluster: &ClusterOptions) -> RecordSource {
     RecordSource {
         url: url.to_owned(),
@@ -160,7 +159,7 @@ pub(super) fn record_source(matches: &ArgMatches, url: &str, cluster: &ClusterOp
     }
 }
 
-/// Returns the name in `ns/shop` or `shop`. `kubectl get ns -o name` prints the first form.
+/// Removes a prefix such as `namespace/`, which `kubectl get namespaces -o name` prints.
 fn without_kind(name: &str) -> &str {
     match name.split_once('/') {
         Some((kind, name))

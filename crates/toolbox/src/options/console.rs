@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::{ArgMatches, Command, value_parser};
 
-use super::answer::{Logging, option};
 use super::why::Leader;
-use super::{Parsed, UsageError, answer, cluster, parse_with, why};
+use super::{Logging, choice, cluster, logging, option, verbosity, why};
 use ::cluster::kubeconfig::ClusterOptions;
 
 /// The options of `console`.
@@ -20,18 +19,10 @@ pub struct ConsoleOptions {
     pub opens_browser: bool,
     /// `--leader`: the Leases of controllers whose records are read. Empty with `--record=off`.
     pub leaders: Vec<Leader>,
-    /// `--metric-sources-file`: the servers whose values *what if* replays.
+    /// `--metric-sources-file`: the file with the Prometheus servers from which *What if* reads past values.
     pub metric_sources_file: Option<PathBuf>,
     /// `-v`
     pub logging: Logging,
-}
-
-/// Parses the arguments after `console`.
-pub(crate) fn parse(
-    program: &str,
-    words: impl Iterator<Item = String>,
-) -> Result<Parsed<ConsoleOptions>, UsageError> {
-    parse_with(command(program), words, |matches| Ok(options(matches)))
 }
 
 pub(crate) fn command(program: &str) -> Command {
@@ -48,7 +39,7 @@ pub(crate) fn command(program: &str) -> Command {
                 .value_parser(value_parser!(u16))
                 .default_value("0"),
         )
-        .arg(answer::choice(
+        .arg(choice(
             "browser",
             &["auto", "off"],
             "Whether to open the page in a browser; auto does so on a terminal",
@@ -62,33 +53,30 @@ pub(crate) fn command(program: &str) -> Command {
             )
             .value_parser(value_parser!(PathBuf)),
         )
-        .arg(answer::verbosity())
+        .arg(verbosity())
         .arg(why::record())
-        .arg(why::leader());
+        .arg(why::leader().help_heading(why::RECORD));
     cluster::arguments(command)
 }
 
-fn options(matches: &ArgMatches) -> ConsoleOptions {
+pub(crate) fn options(matches: &ArgMatches) -> ConsoleOptions {
     ConsoleOptions {
         cluster: cluster::options(matches),
         port: matches.get_one::<u16>("port").copied().unwrap_or(0),
         opens_browser: matches.get_one::<String>("browser").is_none_or(|browser| browser != "off"),
         leaders: why::leaders(matches),
         metric_sources_file: matches.get_one::<PathBuf>("metric-sources-file").cloned(),
-        logging: answer::logging(matches),
+        logging: logging(matches),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::parsed;
 
     fn read(words: &[&str]) -> Result<ConsoleOptions, String> {
-        match parse("concertina", words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
-            Ok(Parsed::Help(text)) => panic!("{text}"),
-            Err(error) => Err(error.to_string()),
-        }
+        parsed(command("concertina"), words, |matches| Ok(options(matches)))
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The controller's flags that change a decision, for commands that decide without the controller process. The names,
-//! rules and errors are the same as on the controller's command line.
+//! The flags of the controller that change a decision, for commands that decide without the controller process. Names,
+//! rules and errors are the same as on the command line of the controller.
 
 use crate::process::{FlagError, FlagHelp, Process, ResolvedFlags};
 
@@ -35,7 +35,7 @@ pub struct DecisionFlags {
     given: Vec<(&'static str, String)>,
 }
 
-/// Returns the help of the flags.
+/// Returns the help of the flags, in the order of [`NAMES`].
 pub(super) fn help(process: Process) -> Vec<FlagHelp> {
     let all = process.flags();
     NAMES.into_iter().filter_map(|name| all.iter().find(|flag| flag.name == name).cloned()).collect()

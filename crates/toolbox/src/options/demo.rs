@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Command, value_parser};
 
-use super::answer::{Logging, logging, option, verbosity};
-use super::{Parsed, UsageError, parse_with, positive_duration};
+use super::{Logging, logging, option, positive_duration, verbosity};
 
 /// The options of the demo.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -23,14 +22,6 @@ pub struct DemoOptions {
     pub kubeconfig: Option<PathBuf>,
     /// `--logging-format` and `-v`.
     pub logging: Logging,
-}
-
-/// Parses the arguments after `demo`.
-pub(crate) fn parse(
-    program: &str,
-    words: impl Iterator<Item = String>,
-) -> Result<Parsed<DemoOptions>, UsageError> {
-    parse_with(command(program), words, |matches| Ok(options(matches)))
 }
 
 pub(crate) fn command(program: &str) -> Command {
@@ -68,7 +59,7 @@ pub(crate) fn command(program: &str) -> Command {
         .arg(verbosity().help("Log verbosity: 4 adds details, 6 adds traces"))
 }
 
-fn options(matches: &ArgMatches) -> DemoOptions {
+pub(crate) fn options(matches: &ArgMatches) -> DemoOptions {
     let json = matches.get_one::<String>("logging-format").is_some_and(|format| format == "json");
     DemoOptions {
         duration: matches.get_one::<Duration>("for").copied(),
@@ -82,13 +73,10 @@ fn options(matches: &ArgMatches) -> DemoOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::parsed;
 
     fn read(words: &[&str]) -> Result<DemoOptions, String> {
-        match parse("concertina", words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
-            Ok(Parsed::Help(text)) => panic!("{text}"),
-            Err(error) => Err(error.to_string()),
-        }
+        parsed(command("concertina"), words, |matches| Ok(options(matches)))
     }
 
     #[test]
@@ -116,9 +104,7 @@ mod tests {
 
     #[test]
     fn help_lists_the_flags() {
-        let Ok(Parsed::Help(text)) = parse("concertina", ["--help".to_owned()].into_iter()) else {
-            panic!("no help")
-        };
+        let text = read(&["--help"]).unwrap_err();
         assert!(text.contains("--kubeconfig <file>"), "{text}");
     }
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command};
 
-use super::answer::{Color, Logging, option, switch};
 use super::cluster::RecordSource;
-use super::why::{Leader, Output};
-use super::{Parsed, UsageError, answer, cluster, parse_with, positive_duration};
+use super::why::Leader;
+use super::{
+    Color, Logging, Output, UsageError, cluster, color, logging, option, output, positive_duration, switch,
+    token_file, utc, verbosity, why,
+};
 use ::cluster::kubeconfig::ClusterOptions;
 use controller::handover::objects::BUILT_IN_USERS;
 use controller::handover::scope::ControllerName;
@@ -20,7 +22,7 @@ pub struct HandoverOptions {
     pub action: Action,
     /// The connection to the cluster, with `--namespace`.
     pub cluster: ClusterOptions,
-    /// `--controller-name`. `None` takes the name from the leader's page, or else the default.
+    /// `--controller-name`. `None` selects the name on the leader's page, or else the default.
     pub controller_name: Option<ControllerName>,
     /// `--leader`: the leader's Lease. `None` searches the Leases of the default installations.
     pub leader: Option<Leader>,
@@ -57,7 +59,7 @@ pub enum Action {
     Status,
 }
 
-/// A change of the scope.
+/// The target and the options of `enable` or `disable`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The namespace.
@@ -84,7 +86,7 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// The value of `--guard`.
+    /// Returns the value of `--guard`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -101,14 +103,6 @@ impl Guard {
 
 const EXIT_CODES: &str = "Exit code: 0 if all is as intended, 3 if an HPA or the guard needs attention, 1 if no answer is\n\
                           available, 2 for an invalid command line.";
-
-/// Parses the arguments after `handover`.
-pub(crate) fn parse(
-    program: &str,
-    words: impl Iterator<Item = String>,
-) -> Result<Parsed<HandoverOptions>, UsageError> {
-    parse_with(command(program), words, options)
-}
 
 pub(crate) fn command(program: &str) -> Command {
     Command::new("handover")
@@ -135,7 +129,7 @@ pub(crate) fn command(program: &str) -> Command {
         .subcommands(commands().map(shared))
 }
 
-/// The subcommands, with their own flags only.
+/// Returns the subcommands without the flags that [`shared`] adds.
 pub(crate) fn commands() -> [Command; 5] {
     let target = || {
         Arg::new("target")
@@ -198,29 +192,22 @@ pub(crate) fn shared(command: Command) -> Command {
             )
             .value_parser(|text: &str| ControllerName::new(text).map_err(|error| error.to_string())),
         )
-        .arg(
-            option(
-                "leader",
-                "namespace/lease",
-                "Lease of the controller; default: concertina-system/concertina, then kube-system/concertina",
-            )
-            .value_parser(|text: &str| text.parse::<Leader>()),
-        )
+        .arg(why::leader())
         .arg(option(
             "from",
             "URL",
             "Read the state from the controller at this URL, instead of by port-forward to the leader",
         ))
-        .arg(answer::token_file())
-        .arg(answer::output(&["text", "json", "yaml"]))
-        .arg(answer::utc())
-        .arg(answer::color())
-        .arg(answer::verbosity())
+        .arg(token_file())
+        .arg(output(&["text", "json", "yaml"]))
+        .arg(utc())
+        .arg(color())
+        .arg(verbosity())
         .after_help(EXIT_CODES);
     cluster::arguments(command)
 }
 
-fn options(matches: &ArgMatches) -> Result<HandoverOptions, UsageError> {
+pub(crate) fn options(matches: &ArgMatches) -> Result<HandoverOptions, UsageError> {
     let Some((name, matches)) = matches.subcommand() else {
         return Err(UsageError::Arguments("a subcommand of handover is missing".to_owned()));
     };
@@ -262,14 +249,10 @@ fn options(matches: &ArgMatches) -> Result<HandoverOptions, UsageError> {
         controller_name: matches.get_one::<ControllerName>("controller-name").cloned(),
         leader: matches.get_one::<Leader>("leader").cloned(),
         from: text("from").map(|url| cluster::record_source(matches, url, &cluster)),
-        output: match text("output") {
-            Some("json") => Output::Json,
-            Some("yaml") => Output::Yaml,
-            _ => Output::Text,
-        },
+        output: Output::from_matches(matches),
         utc: matches.get_flag("utc"),
         color: Color::from_matches(matches),
-        logging: answer::logging(matches),
+        logging: logging(matches),
         cluster,
     })
 }
@@ -300,13 +283,10 @@ fn timeout(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::parsed;
 
     fn read(words: &[&str]) -> Result<HandoverOptions, String> {
-        match parse("concertina", words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
-            Ok(Parsed::Help(text)) => Err(text),
-            Err(error) => Err(error.to_string()),
-        }
+        parsed(command("concertina"), words, options)
     }
 
     #[test]

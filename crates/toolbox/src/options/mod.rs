@@ -1,6 +1,5 @@
 //! The command lines of the tools, one module per command, and the flags that commands share.
 
-pub mod answer;
 pub mod cluster;
 pub(crate) mod console;
 pub mod decision;
@@ -11,25 +10,25 @@ pub mod policy;
 pub(crate) mod simulate;
 pub mod why;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use autoscaling::duration::GoDuration;
-use clap::ArgMatches;
+use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, value_parser};
+use serde::Serialize;
 
-pub use self::answer::Logging;
 pub use self::console::ConsoleOptions;
 pub use self::demo::DemoOptions;
 pub use self::handover::HandoverOptions;
 pub use self::parity::ParityOptions;
 pub use self::policy::PolicyOptions;
-pub use self::simulate::{
-    Output as SimulateOutput, Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource,
-};
+pub use self::simulate::{Outputs as SimulateOutputs, SimulateOptions, Source as SimulateSource};
 pub use self::why::WhyOptions;
 use crate::process::FlagError;
 
-/// The arguments of a command are invalid.
+/// The reason why a command line is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
     /// A flag of the controller is invalid.
@@ -49,17 +48,8 @@ pub enum Parsed<T> {
     Help(String),
 }
 
-impl<T> Parsed<T> {
-    pub(crate) fn map<U>(self, convert: impl FnOnce(T) -> U) -> Parsed<U> {
-        match self {
-            Self::Options(options) => Parsed::Options(convert(options)),
-            Self::Help(text) => Parsed::Help(text),
-        }
-    }
-}
-
-/// Parses the arguments of one command.
-fn parse_with<T>(
+/// Parses the arguments of a command.
+pub(crate) fn parse<T>(
     command: clap::Command,
     words: impl Iterator<Item = String>,
     options: impl FnOnce(&ArgMatches) -> Result<T, UsageError>,
@@ -78,4 +68,167 @@ fn parse_with<T>(
 fn positive_duration(text: &str) -> Result<Duration, String> {
     let duration = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
     duration.unsigned().filter(|duration| !duration.is_zero()).ok_or_else(|| "must be above zero".to_owned())
+}
+
+/// The format of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    /// Text for a terminal.
+    #[default]
+    Text,
+    /// One JSON document. With `--watch`, one document per line.
+    Json,
+    /// One YAML document. With `--watch`, several documents separated by `---`.
+    Yaml,
+}
+
+/// The answer cannot be encoded.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to encode the answer as {form}: {error}")]
+pub struct EncodeError {
+    /// `JSON` or `YAML`.
+    form: &'static str,
+    error: String,
+}
+
+impl From<serde_json::Error> for EncodeError {
+    fn from(error: serde_json::Error) -> Self {
+        Self { form: "JSON", error: error.to_string() }
+    }
+}
+
+/// Encodes a value as one YAML document.
+pub(crate) fn to_yaml(value: &impl Serialize) -> Result<String, EncodeError> {
+    serde_saphyr::to_string(value).map_err(|error| EncodeError { form: "YAML", error: error.to_string() })
+}
+
+impl Output {
+    /// Reads `--output`.
+    fn from_matches(matches: &ArgMatches) -> Self {
+        match matches.get_one::<String>("output").map(String::as_str) {
+            Some("json") => Self::Json,
+            Some("yaml") => Self::Yaml,
+            _ => Self::Text,
+        }
+    }
+
+    /// Encodes an answer as one document. Returns `None` for [`Self::Text`].
+    pub(crate) fn encode(self, answer: &impl Serialize) -> Result<Option<String>, EncodeError> {
+        match self {
+            Self::Text => Ok(None),
+            Self::Json => Ok(Some(serde_json::to_string_pretty(answer)?)),
+            Self::Yaml => to_yaml(answer).map(Some),
+        }
+    }
+}
+
+/// Format and verbosity of logs on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Logging {
+    /// `--logging-format=json`: one JSON object per line.
+    pub json: bool,
+    /// `-v`
+    pub verbosity: u32,
+}
+
+/// The condition for colors in the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Color {
+    /// Colors on a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Colors, even if the output is not a terminal.
+    Always,
+    /// No colors.
+    Never,
+}
+
+impl Color {
+    /// Reads `--color`.
+    fn from_matches(matches: &ArgMatches) -> Self {
+        match matches.get_one::<String>("color").map(String::as_str) {
+            Some("always") => Self::Always,
+            Some("never") => Self::Never,
+            _ => Self::Auto,
+        }
+    }
+
+    /// Returns whether to color an output.
+    pub(crate) fn applies(self, is_terminal: bool) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        }
+    }
+}
+
+/// Creates a flag with a value.
+fn option(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help)
+}
+
+/// Creates a flag without a value.
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+}
+
+/// Creates a flag that takes one of `values`. The first value is the default.
+fn choice(name: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("how")
+        .value_parser(PossibleValuesParser::new(values))
+        .default_value(values.first().copied().unwrap_or_default())
+        .help(help)
+}
+
+/// Creates `--output`. The first format is the default.
+fn output(forms: &'static [&'static str]) -> Arg {
+    choice("output", forms, "Output format").short('o')
+}
+
+fn utc() -> Arg {
+    switch("utc", "Show times in UTC instead of local time")
+}
+
+fn color() -> Arg {
+    choice("color", &["auto", "always", "never"], "Whether to use colors; auto honors NO_COLOR")
+}
+
+/// Creates `-v`.
+fn verbosity() -> Arg {
+    Arg::new("v")
+        .short('v')
+        .long("v")
+        .value_name("level")
+        .value_parser(value_parser!(u32))
+        .default_value("0")
+        .hide_default_value(true)
+        .help("Log verbosity on standard error: 1 logs failures, 6 logs every request")
+}
+
+/// Reads the options of logs in text format from `-v`.
+fn logging(matches: &ArgMatches) -> Logging {
+    Logging { json: false, verbosity: matches.get_one::<u32>("v").copied().unwrap_or(0) }
+}
+
+fn token_file() -> Arg {
+    option("token-file", "file", "File with the bearer token for --from; if omitted, no credentials are sent")
+        .value_parser(value_parser!(PathBuf))
+        .requires("from")
+}
+
+/// Parses a command line. The error is the error text or the help text.
+#[cfg(test)]
+pub(crate) fn parsed<T>(
+    command: clap::Command,
+    words: &[&str],
+    options: impl FnOnce(&ArgMatches) -> Result<T, UsageError>,
+) -> Result<T, String> {
+    match parse(command, words.iter().map(ToString::to_string), options) {
+        Ok(Parsed::Options(options)) => Ok(options),
+        Ok(Parsed::Help(text)) => Err(text),
+        Err(error) => Err(error.to_string()),
+    }
 }

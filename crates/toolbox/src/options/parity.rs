@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Command};
 
-use super::answer::{Color, Logging, option};
 use super::cluster::RecordSource;
-use super::{Parsed, UsageError, answer, cluster, parse_with, positive_duration};
+use super::{
+    Color, Logging, UsageError, cluster, color, logging, option, output, positive_duration, token_file, utc,
+    verbosity,
+};
 use ::cluster::kubeconfig::ClusterOptions;
 
 /// The options of `parity`.
@@ -61,14 +63,6 @@ pub enum Output {
     Yaml,
 }
 
-/// Parses the arguments after `parity`.
-pub(crate) fn parse(
-    program: &str,
-    words: impl Iterator<Item = String>,
-) -> Result<Parsed<ParityOptions>, UsageError> {
-    parse_with(command(program), words, options)
-}
-
 pub(crate) fn command(program: &str) -> Command {
     let command = Command::new("parity")
         .no_binary_name(true)
@@ -95,7 +89,7 @@ pub(crate) fn command(program: &str) -> Command {
                 .value_parser(positive_duration)
                 .default_value("24h"),
         )
-        .arg(answer::output(&["text", "html", "json", "yaml"]))
+        .arg(output(&["text", "html", "json", "yaml"]))
         .arg(
             option("shadow", "namespace/instance", "Pod of the dry run: namespace and value of its label app.kubernetes.io/instance")
                 .value_parser(shadow)
@@ -104,14 +98,14 @@ pub(crate) fn command(program: &str) -> Command {
         .arg(
             option("from", "URL or file", "URL of the dry run, such as https://127.0.0.1:10257, or a file with a response of its /parity"),
         )
-        .arg(answer::token_file())
-        .arg(answer::utc())
-        .arg(answer::color())
-        .arg(answer::verbosity());
+        .arg(token_file())
+        .arg(utc())
+        .arg(color())
+        .arg(verbosity());
     cluster::arguments(command)
 }
 
-fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError> {
+pub(crate) fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let cluster = cluster::options(matches);
     let namespace = cluster.namespace.clone();
@@ -141,7 +135,7 @@ fn options(matches: &ArgMatches) -> Result<ParityOptions, UsageError> {
         namespace,
         utc: matches.get_flag("utc"),
         color: Color::from_matches(matches),
-        logging: answer::logging(matches),
+        logging: logging(matches),
     })
 }
 
@@ -162,13 +156,10 @@ fn shadow(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::parsed;
 
     fn read(words: &[&str]) -> Result<ParityOptions, String> {
-        match parse("concertina", words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
-            Ok(Parsed::Help(text)) => panic!("{text}"),
-            Err(error) => Err(error.to_string()),
-        }
+        parsed(command("concertina"), words, options)
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::answer::{Color, Logging, option, switch};
-use super::why::Output;
-use super::{Parsed, UsageError, answer, cluster, parse_with};
+use super::{
+    Color, Logging, Output, UsageError, cluster, color, logging, option, output, switch, utc, verbosity,
+};
 use ::cluster::kubeconfig::ClusterOptions;
 
 /// The options of `policy`.
@@ -23,7 +23,7 @@ pub enum PolicyOptions {
     ImportSources {
         /// `-f`: the files. `-` means standard input.
         files: Vec<PathBuf>,
-        /// `--sources`: the file for the sources. `None`: standard output, before the policies.
+        /// `--sources`: the file for the sources. With `None`, they are printed before the policies.
         sources: Option<PathBuf>,
     },
 }
@@ -47,28 +47,6 @@ pub struct CheckOptions {
     pub logging: Logging,
 }
 
-/// Parses the arguments after `policy`.
-pub(crate) fn parse(
-    program: &str,
-    words: impl Iterator<Item = String>,
-) -> Result<Parsed<PolicyOptions>, UsageError> {
-    parse_with(command(program), words, options)
-}
-
-/// Parses the arguments after `sources`.
-pub(crate) fn parse_sources(
-    program: &str,
-    words: impl Iterator<Item = String>,
-) -> Result<Parsed<PolicyOptions>, UsageError> {
-    parse_with(sources_command(program), words, |matches| match matches.subcommand() {
-        Some((_, matches)) => Ok(PolicyOptions::ImportSources {
-            files: files(matches, "filename")?,
-            sources: matches.get_one::<PathBuf>("sources").cloned(),
-        }),
-        None => Err(UsageError::Arguments("a subcommand of sources is missing".to_owned())),
-    })
-}
-
 pub(crate) fn sources_command(program: &str) -> Command {
     Command::new("sources")
         .no_binary_name(true)
@@ -85,7 +63,7 @@ pub(crate) fn sources_command(program: &str) -> Command {
         .subcommand(sources_import())
 }
 
-/// The subcommand of `sources`, with its flags.
+/// Returns the subcommand `sources import` with its flags.
 pub(crate) fn sources_import() -> Command {
     Command::new("import")
         .about("Converts the configuration of prometheus-adapter to sources and scaling policies")
@@ -106,7 +84,6 @@ pub(crate) fn sources_import() -> Command {
         )
 }
 
-/// `-f`
 fn filename() -> Arg {
     option("filename", "file", "File with objects, as YAML or JSON; - reads standard input; repeatable")
         .short('f')
@@ -136,7 +113,7 @@ pub(crate) fn command(program: &str) -> Command {
         .subcommands(commands())
 }
 
-/// The subcommands, with their flags.
+/// Returns the subcommands `check` and `import` with their flags.
 pub(crate) fn commands() -> [Command; 2] {
     let check = Command::new("check")
         .about("Validates policies, and shows which HPAs they match")
@@ -160,10 +137,10 @@ pub(crate) fn commands() -> [Command; 2] {
                 .help("File with policies, as YAML or JSON; - reads standard input"),
         )
         .arg(switch("offline", "Validate only, without a cluster"))
-        .arg(answer::output(&["text", "json", "yaml"]))
-        .arg(answer::utc())
-        .arg(answer::color())
-        .arg(answer::verbosity());
+        .arg(output(&["text", "json", "yaml"]))
+        .arg(utc())
+        .arg(color())
+        .arg(verbosity());
     let import = Command::new("import")
         .about("Converts objects of other autoscalers to ScalingPolicies")
         .long_about(
@@ -181,6 +158,16 @@ pub(crate) fn commands() -> [Command; 2] {
     [cluster::arguments(check), import]
 }
 
+pub(crate) fn sources_options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError> {
+    match matches.subcommand() {
+        Some((_, matches)) => Ok(PolicyOptions::ImportSources {
+            files: files(matches, "filename")?,
+            sources: matches.get_one::<PathBuf>("sources").cloned(),
+        }),
+        None => Err(UsageError::Arguments("a subcommand of sources is missing".to_owned())),
+    }
+}
+
 fn files(matches: &ArgMatches, name: &str) -> Result<Vec<PathBuf>, UsageError> {
     let files: Vec<PathBuf> = matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect();
     if files.iter().filter(|file| file.as_os_str() == "-").count() > 1 {
@@ -189,20 +176,16 @@ fn files(matches: &ArgMatches, name: &str) -> Result<Vec<PathBuf>, UsageError> {
     Ok(files)
 }
 
-fn options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError> {
+pub(crate) fn options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError> {
     match matches.subcommand() {
         Some(("check", matches)) => Ok(PolicyOptions::Check(Box::new(CheckOptions {
             files: files(matches, "file")?,
             offline: matches.get_flag("offline"),
             cluster: cluster::options(matches),
-            output: match matches.get_one::<String>("output").map(String::as_str) {
-                Some("json") => Output::Json,
-                Some("yaml") => Output::Yaml,
-                _ => Output::Text,
-            },
+            output: Output::from_matches(matches),
             utc: matches.get_flag("utc"),
             color: Color::from_matches(matches),
-            logging: answer::logging(matches),
+            logging: logging(matches),
         }))),
         Some((_, matches)) => Ok(PolicyOptions::Import { files: files(matches, "filename")? }),
         None => Err(UsageError::Arguments("a subcommand of policy is missing".to_owned())),
@@ -212,13 +195,10 @@ fn options(matches: &ArgMatches) -> Result<PolicyOptions, UsageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::parsed;
 
     fn read(words: &[&str]) -> Result<PolicyOptions, String> {
-        match parse("concertina", words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
-            Ok(Parsed::Help(text)) => Err(text),
-            Err(error) => Err(error.to_string()),
-        }
+        parsed(command("concertina"), words, options)
     }
 
     #[test]
@@ -244,11 +224,7 @@ mod tests {
 
     #[test]
     fn sources_import_takes_files_and_an_output() {
-        let read = |words: &[&str]| match parse_sources("concertina", words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
-            Ok(Parsed::Help(text)) => Err(text),
-            Err(error) => Err(error.to_string()),
-        };
+        let read = |words: &[&str]| parsed(sources_command("concertina"), words, sources_options);
         let options = |sources: Option<&str>| PolicyOptions::ImportSources {
             files: vec!["a.yaml".into()],
             sources: sources.map(Into::into),

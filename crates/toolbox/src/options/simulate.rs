@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::answer::{self, option, switch};
-use super::{Parsed, UsageError, cluster, parse_with, positive_duration};
+use super::{Output, UsageError, cluster, option, positive_duration, switch};
 use crate::simulate::{Setting, Sweep};
 use ::cluster::kubeconfig::ClusterOptions;
 
@@ -31,22 +30,10 @@ pub struct SimulateOptions {
     pub print_scenario: bool,
     /// `--decisions`: print every notable decision.
     pub decisions: bool,
-    /// `--output`: the format on standard output.
+    /// `--output`: a chart and a table of the scores, or a document with all results.
     pub output: Output,
     /// `--ascii`: draw the chart with ASCII characters only.
     pub ascii: bool,
-}
-
-/// The format on standard output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Output {
-    /// A chart and a table of the scores.
-    #[default]
-    Text,
-    /// All results as one JSON document.
-    Json,
-    /// All results as one YAML document.
-    Yaml,
 }
 
 /// The source of a scenario.
@@ -77,14 +64,6 @@ impl Default for Source {
     fn default() -> Self {
         Self::Manifests(Vec::new())
     }
-}
-
-/// Parses the arguments after `simulate`.
-pub(crate) fn parse(
-    program: &str,
-    words: impl Iterator<Item = String>,
-) -> Result<Parsed<SimulateOptions>, UsageError> {
-    parse_with(command(program), words, options)
 }
 
 pub(crate) fn command(program: &str) -> Command {
@@ -145,23 +124,19 @@ pub(crate) fn command(program: &str) -> Command {
         .arg(
             switch("ascii", "Draw the chart with ASCII characters only; default if the locale is not UTF-8"),
         )
-        .arg(answer::output(&["text", "json", "yaml"]))
+        .arg(super::output(&["text", "json", "yaml"]))
         .arg(output("report", "HTML page with charts and the explanation of every decision"))
         .arg(output("csv", "Samples"))
         .arg(output("json", "All results"));
     cluster::arguments(command)
 }
 
-fn options(matches: &ArgMatches) -> Result<SimulateOptions, UsageError> {
+pub(crate) fn options(matches: &ArgMatches) -> Result<SimulateOptions, UsageError> {
     let paths =
         |name: &str| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
     let path = |name: &str| matches.get_one::<PathBuf>(name).cloned();
     Ok(SimulateOptions {
-        output: match matches.get_one::<String>("output").map(String::as_str) {
-            Some("json") => Output::Json,
-            Some("yaml") => Output::Yaml,
-            _ => Output::Text,
-        },
+        output: Output::from_matches(matches),
         source: source(matches, &paths("hpa"), &paths("load"))?,
         compare: paths("compare"),
         set: matches.get_many::<Setting>("set").into_iter().flatten().cloned().collect(),
@@ -217,13 +192,10 @@ fn outputs(outputs: Outputs) -> Result<Outputs, UsageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::parsed;
 
     fn read(words: &[&str]) -> Result<SimulateOptions, String> {
-        match parse("concertina", words.iter().map(ToString::to_string)) {
-            Ok(Parsed::Options(options)) => Ok(options),
-            Ok(Parsed::Help(text)) => panic!("{text}"),
-            Err(error) => Err(error.to_string()),
-        }
+        parsed(command("concertina"), words, options)
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::answer::{Color, Logging, choice, option, switch};
 use super::cluster::RecordSource;
 use super::decision::{self, DecisionFlags};
-use super::{Parsed, UsageError, answer, cluster, parse_with};
+use super::{
+    Color, Logging, Output, UsageError, choice, cluster, color, logging, option, output, switch, token_file,
+    utc, verbosity,
+};
 use crate::process::{FlagHelp, Process};
 use ::cluster::kubeconfig::ClusterOptions;
 use autoscaling::duration::GoDuration;
@@ -35,8 +37,8 @@ pub struct WhyOptions {
     pub color: Color,
     /// `--from`: read a controller's record instead of the cluster.
     pub from: Option<RecordSource>,
-    /// `--leader`: the leader's Lease, or those of the default installations in the order of the search. The leader's
-    /// record is read in addition to the cluster. Empty with `--record=off` and with `--from`.
+    /// The Leases of controllers whose record is read in addition to the cluster, in the order of the search: that of
+    /// `--leader`, or those of the default installations. Empty with `--record=off` and with `--from`.
     pub leaders: Vec<Leader>,
     /// The given flags of the controller.
     pub flags: DecisionFlags,
@@ -51,18 +53,6 @@ pub enum Interval {
     Period,
     /// The interval that `--interval` sets.
     Of(Duration),
-}
-
-/// The format of the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Output {
-    /// Text for a terminal.
-    #[default]
-    Text,
-    /// One JSON document. With `--watch`, one document per line.
-    Json,
-    /// One YAML document. With `--watch`, several documents separated by `---`.
-    Yaml,
 }
 
 /// The Lease of a controller's replicas.
@@ -80,7 +70,7 @@ pub(crate) const NAMESPACES: [&str; 2] = ["concertina-system", "kube-system"];
 const LEASE: &str = "concertina";
 
 impl Leader {
-    /// The given Lease, or else those of the default installations in the order of the search.
+    /// Returns the given Lease, or else the Leases of the default installations in the order of the search.
     pub fn candidates(given: Option<&Self>) -> Vec<Self> {
         let default = |namespace: &str| Self { namespace: namespace.to_owned(), lease: LEASE.to_owned() };
         given.map_or_else(|| NAMESPACES.map(default).into(), |given| vec![given.clone()])
@@ -105,21 +95,12 @@ impl FromStr for Leader {
     }
 }
 
-/// Parses the arguments after `why`.
-pub(crate) fn parse(
-    program: &str,
-    words: impl Iterator<Item = String>,
-    process: Process,
-) -> Result<Parsed<WhyOptions>, UsageError> {
-    parse_with(command(program, process), words, |matches| options(matches, process))
-}
-
 fn wrong(text: impl Into<String>) -> UsageError {
     UsageError::Arguments(text.into())
 }
 
 const CONTROLLER: &str = "Flags of the controller, where they differ from the defaults";
-const RECORD: &str = "Record of a Concertina controller, which has its flags and its history";
+pub(super) const RECORD: &str = "Record of a Concertina controller, which has its flags and its history";
 
 pub(crate) fn command(program: &str, process: Process) -> Command {
     let command = Command::new("why")
@@ -175,17 +156,17 @@ fn own(command: Command) -> Command {
                 .value_parser(interval)
                 .requires("watch"),
         )
-        .arg(answer::output(&["text", "json", "yaml"]))
-        .arg(answer::utc())
-        .arg(answer::color())
-        .arg(answer::verbosity())
+        .arg(output(&["text", "json", "yaml"]))
+        .arg(utc())
+        .arg(color())
+        .arg(verbosity())
         .arg(record())
-        .arg(leader())
+        .arg(leader().help_heading(RECORD))
         .arg(
             option("from", "URL", "Show the last decision of the record at this URL, such as https://127.0.0.1:10257, instead of reading the cluster")
                 .help_heading(RECORD),
         )
-        .arg(answer::token_file().help_heading(RECORD))
+        .arg(token_file().help_heading(RECORD))
 }
 
 pub(super) fn record() -> Arg {
@@ -205,10 +186,9 @@ pub(super) fn leader() -> Arg {
         "Lease of the controller; default: concertina-system/concertina, then kube-system/concertina",
     )
     .value_parser(|text: &str| text.parse::<Leader>())
-    .help_heading(RECORD)
 }
 
-/// Reads `--record` and `--leader`: the Leases in the order of the search, none with `--record=off`.
+/// Returns the Leases to search, in order. Empty with `--record=off`.
 pub(super) fn leaders(matches: &ArgMatches) -> Vec<Leader> {
     if matches.get_one::<String>("record").is_some_and(|record| record == "off") {
         return Vec::new();
@@ -216,7 +196,7 @@ pub(super) fn leaders(matches: &ArgMatches) -> Vec<Leader> {
     Leader::candidates(matches.get_one::<Leader>("leader"))
 }
 
-fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageError> {
+pub(crate) fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageError> {
     let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
     let cluster = cluster::options(matches);
     let from = text("from").map(|url| cluster::record_source(matches, url, &cluster));
@@ -239,21 +219,17 @@ fn options(matches: &ArgMatches, process: Process) -> Result<WhyOptions, UsageEr
         watch: matches
             .get_flag("watch")
             .then(|| interval.map_or(Interval::Period, |interval| Interval::Of(*interval))),
-        output: match text("output") {
-            Some("json") => Output::Json,
-            Some("yaml") => Output::Yaml,
-            _ => Output::Text,
-        },
+        output: Output::from_matches(matches),
         utc: matches.get_flag("utc"),
         color: Color::from_matches(matches),
         leaders: if from.is_none() { leaders(matches) } else { Vec::new() },
         from,
         flags: DecisionFlags::new(given, process)?,
-        logging: answer::logging(matches),
+        logging: logging(matches),
     })
 }
 
-/// Returns the name in `hpa/web` or `web`.
+/// Removes a prefix such as `hpa/` from the name of an HPA.
 fn without_kind(name: &str) -> Result<String, UsageError> {
     const KINDS: [&str; 4] = [
         "hpa",
@@ -280,14 +256,11 @@ fn interval(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::parsed;
     use crate::process::fake::FAKE;
 
     fn read(words: &[&str]) -> Result<WhyOptions, String> {
-        match parse("concertina", words.iter().map(ToString::to_string), FAKE) {
-            Ok(Parsed::Options(options)) => Ok(options),
-            Ok(Parsed::Help(text)) => panic!("{text}"),
-            Err(error) => Err(error.to_string()),
-        }
+        parsed(command("concertina", FAKE), words, |matches| options(matches, FAKE))
     }
 
     #[test]
@@ -370,9 +343,8 @@ mod tests {
 
     #[test]
     fn help_names_the_program_as_it_was_called() {
-        let help = |program| match parse(program, ["--help".to_owned()].into_iter(), FAKE) {
-            Ok(Parsed::Help(text)) => text,
-            _ => panic!("no help"),
+        let help = |program| {
+            parsed(command(program, FAKE), &["--help"], |matches| options(matches, FAKE)).unwrap_err()
         };
         let text = help("concertina");
         assert!(text.contains("Usage: concertina why [OPTIONS] [NAME]"), "{text}");

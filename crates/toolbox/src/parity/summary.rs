@@ -1,5 +1,4 @@
-//! Aggregates a comparison: the verdict, the number of changes, the differences, and the changes that were
-//! not judged.
+//! Aggregates a comparison: the verdict, the number of changes, the differences, and the changes that were not judged.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,31 +34,31 @@ pub struct Summary {
     /// The namespace, if the summary covers only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The start of the summary.
+    /// The start of the time span: the requested start, or the start of the dry run if that is later.
     pub from: Timestamp,
-    /// The end of the summary.
+    /// The end of the time span, which is the time of the comparison.
     pub until: Timestamp,
-    /// Whether the requested time span is longer than the uptime of the dry run.
+    /// Whether the requested time span starts before the dry run.
     pub is_younger: bool,
-    /// Whether the dry run had too many changes to keep, so that counts cover whole hours.
+    /// Whether counts cover whole hours, because the dry run had more changes than it keeps.
     pub is_by_hours: bool,
     /// The time of the last observed write of the built-in controller.
     pub last_sign: Option<Timestamp>,
     /// The number of the dry run's HPAs.
     pub hpas: usize,
-    /// The number of changes, by result.
+    /// The number of changes by result.
     pub counts: Counts,
-    /// The number of kept changes that were not judged, by reason.
+    /// The number of changes in [`Self::not_judged`], by reason.
     pub doubts: BTreeMap<InconclusiveReason, u64>,
     /// The namespaces and HPAs with changes.
     pub namespaces: Vec<Namespace>,
-    /// The kept differences, newest first. The dry run keeps a limited number of changes.
+    /// The differences among the changes that the dry run keeps, newest first.
     pub differences: Vec<Change>,
-    /// The kept changes that were not judged, newest first.
+    /// The changes that the dry run keeps and did not judge, newest first.
     pub not_judged: Vec<Change>,
 }
 
-/// The verdict.
+/// The verdict of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Answer {
@@ -76,7 +75,7 @@ pub enum Answer {
 pub struct Namespace {
     /// The name of the namespace.
     pub name: String,
-    /// All changes of the namespace.
+    /// The number of changes by result.
     pub counts: Counts,
     /// The changes of each HPA.
     pub hpas: Vec<Hpa>,
@@ -85,9 +84,9 @@ pub struct Namespace {
 /// The changes of one HPA.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hpa {
-    /// The name of the HPA. Empty for the HPAs of the namespace that exceed the dry run's capacity.
+    /// The name of the HPA. Empty for the sum of the namespace's HPAs beyond the maximum number of rows.
     pub name: String,
-    /// All changes of the HPA.
+    /// The number of changes by result.
     pub counts: Counts,
 }
 
@@ -199,7 +198,7 @@ fn sentence(verdict: Answer, counts: Counts, has_sign: bool, span: Span) -> Stri
     }
 }
 
-/// Formats the change of the built-in controller and the change of the dry run, such as `4 → 6`.
+/// Formats the change of the built-in controller, such as `4 → 6`, and that of the dry run. `None` for no change.
 pub(super) fn counts(change: &Change) -> [Option<String>; 2] {
     let shown = |from: i32, to: Option<i32>| match to {
         Some(to) if to == from => format!("stays at {from}"),
@@ -225,7 +224,7 @@ pub(super) fn builtin_reasons(change: &Change) -> Vec<String> {
     change.said.metrics.iter().chain(change.said.conditions.iter().filter(is_unusual)).cloned().collect()
 }
 
-/// Returns the flags, with their values, that the built-in controller must share.
+/// Returns the flags of the dry run that the built-in controller must share, without the common prefix, and their values.
 pub(super) fn flags(controller: &ControllerInfo) -> Vec<(&'static str, String)> {
     let settings = Settings::from(controller.settings.clone());
     let uses = flags::uses(&settings, |_| FlagOrigin::Record).into_iter();

@@ -70,8 +70,8 @@ fn facts(summary: &Summary, zone: &Zone) -> String {
     text
 }
 
-/// Returns a hint about a common cause of differences: different flags.
-pub(super) fn hint(summary: &Summary) -> String {
+/// Returns the hint that different flags are a common cause of differences.
+fn hint(summary: &Summary) -> String {
     let flags = summary::flags(&summary.controller);
     let flags: Vec<_> = flags.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
     format!(
@@ -98,13 +98,13 @@ fn lines(change: &Change, summary: &Summary, zone: &Zone) -> Vec<(usize, Line)> 
     }
     lines.push((4, Line::new("built-in").plain(builtin.unwrap_or_else(nothing)).dim(reasons)));
     let sentence = change.ours.as_ref().map_or("", |ours| ours.sentence.as_str());
-    // A sentence already starts with the counts.
+    // The sentence of a decision already contains the counts.
     let ours = if sentence.is_empty() { ours.unwrap_or_else(nothing) } else { sentence.to_owned() };
     lines.push((4, Line::new("dry run").plain(ours)));
     lines
 }
 
-/// Returns the text for a result.
+/// Describes the result of a change.
 pub(super) fn what(result: Verdict) -> &'static str {
     match result {
         Verdict::Same => "the same",
@@ -132,7 +132,7 @@ fn table(summary: &Summary, style: Style, text: &mut String) {
         [namespace.to_owned(), hpa.to_owned(), same, different, unknown]
     };
     for namespace in &summary.namespaces {
-        // HPAs with differences come first.
+        // HPAs with the most differences come first.
         let mut hpas: Vec<_> = namespace.hpas.iter().collect();
         hpas.sort_by_key(|hpa| std::cmp::Reverse(hpa.counts.differences()));
         rows.extend(hpas.into_iter().map(|hpa| row(&namespace.name, &hpa.name, &hpa.counts)));

@@ -10,9 +10,10 @@ use serde::Serialize;
 use super::read::FileObject;
 use super::{PolicyError, Verdict};
 use crate::explain::escape;
+use crate::options::to_yaml;
 use crate::words::counted;
 
-/// Prints the policies to `out`, and the notes to `notes`.
+/// Runs `policy import`: prints the policies to `out`, and the notes to `notes`.
 pub(super) fn run(
     files: &[PathBuf],
     read: &[FileObject],
@@ -29,7 +30,8 @@ pub(super) fn run(
     summary(&import, lost, notes)
 }
 
-/// Prints the file of sources to `out` or to the file `sources`, then the policies to `out`, and the notes to `notes`.
+/// Runs `sources import`: writes the sources to the file `sources` or to `out`, then the policies to `out`, and the notes
+/// to `notes`.
 pub(super) fn run_with_sources(
     files: &[PathBuf],
     read: &[FileObject],
@@ -44,7 +46,7 @@ pub(super) fn run_with_sources(
     };
     let mut lost = print_notes(&import, notes)?;
     if import.policies.is_empty() {
-        // No HPA of the input uses a metric of the rules, so no source is needed.
+        // No HPA of the files uses a metric of the rules, so no source is needed.
         return summary(&import, lost, notes);
     }
     for open in &found.open {
@@ -95,10 +97,10 @@ fn summary(import: &Import, lost: usize, notes: &mut (dyn Write + Send)) -> Resu
         counted(import.objects, "object"),
         counted(lost, "field")
     )?;
-    Ok(if lost == 0 { Verdict::Good } else { Verdict::Attention })
+    Ok(Verdict::good_if(lost == 0))
 }
 
-/// The file of sources, with a comment for each field that the import could not fill.
+/// Returns the text of the file of sources, with a comment for each field that the user must add.
 fn text_of(sources: &MetricSources) -> Result<String, PolicyError> {
     let mut text = String::new();
     for open in &sources.open {
@@ -108,7 +110,5 @@ fn text_of(sources: &MetricSources) -> Result<String, PolicyError> {
 }
 
 fn yaml(value: &impl Serialize) -> Result<String, PolicyError> {
-    let text = serde_saphyr::to_string(value)
-        .map_err(|error| PolicyError::Encoding { form: "YAML", error: error.to_string() })?;
-    Ok(text.trim_end().to_owned() + "\n")
+    Ok(to_yaml(value)?.trim_end().to_owned() + "\n")
 }

@@ -1,4 +1,4 @@
-//! Files with Kubernetes objects, as YAML or JSON.
+//! Reads files with Kubernetes objects, as YAML or JSON.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,18 +12,19 @@ use super::PolicyError;
 use crate::yaml::{self, YamlError};
 
 /// Maximum size of a file, in bytes.
-pub(super) const MAX_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// Maximum number of objects in all files.
 const MAX_OBJECTS: usize = 20_000;
 
-/// An object, and the text of its file if the file consists of this object only.
+/// An object of a file.
 #[derive(Debug)]
 pub(super) struct FileObject {
     pub(super) object: Object,
+    /// The text of the file, if the object is its only document and not a list.
     pub(super) text: Option<Arc<str>>,
 }
 
-/// Reads the objects of files in their order. Lists are replaced by their items, empty documents are skipped.
+/// Reads the objects of files in their order. Lists are replaced by their items, and empty documents are skipped.
 pub(super) fn objects(files: &[PathBuf]) -> Result<Vec<FileObject>, PolicyError> {
     let mut objects = Vec::new();
     for path in files {
@@ -82,7 +83,7 @@ fn documents(path: &Path, text: &str) -> Result<Vec<FileObject>, PolicyError> {
     Ok(objects)
 }
 
-/// The number of the document that contains a line. Documents and lines count from 1.
+/// Returns the number of the document that contains a line. Documents and lines are counted from 1.
 fn document_of(text: &str, line: u64) -> usize {
     let line = usize::try_from(line).unwrap_or(usize::MAX);
     let mut number = 1;
@@ -126,7 +127,7 @@ mod tests {
             ])
         );
         assert_eq!(read("# nothing\n").unwrap(), owned(&[]));
-        // Only a list has items.
+        // `items` is a plain field of an object that is not a list.
         assert_eq!(read("items: [1]").unwrap(), owned(&[("a.yaml: document 1", r#"{"items":[1]}"#)]));
         assert_eq!(
             read("{kind: List, items: 5}").unwrap(),

@@ -1,4 +1,4 @@
-//! A process for the tests of this crate: the flags that change a decision, and no controller.
+//! A controller process for the tests of this crate. It has the flags that change a decision, and runs no controller.
 
 use std::error::Error;
 use std::str::FromStr;

@@ -14,11 +14,11 @@ use super::situation::Situation;
 use super::{WhyError, output, render};
 use crate::explain::escape::terminal;
 use crate::explain::{Style, Zone};
-use crate::options::WhyOptions;
-use crate::options::why::{Interval, Output};
+use crate::options::why::Interval;
+use crate::options::{EncodeError, Output, WhyOptions, to_yaml};
 use controller::store::Key;
 
-/// Whether the explained HPAs have findings.
+/// The result of an explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Diagnosis {
     /// No finding is a warning or an error.
@@ -58,8 +58,7 @@ impl Backend {
 #[derive(Debug, Clone)]
 pub(super) struct View {
     output: Output,
-    /// Whether a single HPA was requested by name, so that all its steps are printed. Otherwise, each HPA has
-    /// one line.
+    /// Whether a single HPA was requested by name. All its steps are printed, whereas HPAs in a list have one line each.
     one: bool,
     watch: Option<Interval>,
     colours: bool,
@@ -81,8 +80,8 @@ impl View {
         Zone::local(self.utc)
     }
 
-    /// Returns the style of the output. The width is not set, because a terminal wraps lines, and a program
-    /// that reads a pipe needs whole lines.
+    /// Returns the style of the output. Lines are not broken: a terminal wraps lines, and a program that reads a pipe needs
+    /// whole lines.
     fn style(&self) -> Style {
         Style { colours: self.colours, width: None }
     }
@@ -106,13 +105,13 @@ impl Explained {
         self.findings.iter().map(|finding| finding.severity).min()
     }
 
-    /// Returns the parts of an answer whose changes make a watch print the answer again. Times and small changes of a
-    /// metric are not among these parts.
+    /// Returns the parts of an answer whose changes make `--watch` print the answer again. They do not include times and
+    /// metric values.
     fn essence(&self) -> String {
         let explanation = &self.situation.explanation;
         let metrics =
             explanation.metrics.iter().map(|metric| metric.reading().map(|reading| reading.proposal));
-        // Findings of severity info may change with every sample.
+        // Findings with the severity Info may change with every sample.
         let severe = self.findings.iter().filter(|finding| finding.severity <= Severity::Warning);
         let codes = severe.map(|finding| finding.code.as_str());
         format!(
@@ -129,7 +128,7 @@ impl Explained {
     }
 }
 
-/// Decides and prints the answer.
+/// Decides and prints the answer, once or until `stop`.
 pub(super) async fn answer(
     mut backend: Backend,
     view: &View,
@@ -212,8 +211,8 @@ impl Printed {
     }
 }
 
-/// Writes the changed answers as text, or all answers as a document. A block of text that follows another one starts
-/// with an empty line.
+/// Writes the changed answers as text, or all answers as a document. `follows` is set for rounds of `--watch` after the
+/// first round. The text of such a round starts with an empty line.
 fn write(
     answers: &[Explained],
     changed: &[usize],
@@ -227,7 +226,7 @@ fn write(
             let text = match changed[..] {
                 [] if answers.is_empty() && !follows => "no HPAs\n".to_owned(),
                 [] => return Ok(()),
-                [one] if view.one => explanation(one, view),
+                [one] if view.one => render::whole(&one.situation, &one.findings, view.style(), &view.zone()),
                 [first, ..] => {
                     let rows = changed.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
                     let table = render::table(rows, view.style());
@@ -240,17 +239,12 @@ fn write(
         }
         Output::Json => {
             let document = document(answers, view)?;
-            let wrong = |error: serde_json::Error| WhyError::Form { form: "JSON", error: error.to_string() };
-            let text = if view.watch.is_some() {
-                serde_json::to_string(&document).map_err(wrong)?
-            } else {
-                serde_json::to_string_pretty(&document).map_err(wrong)?
-            };
-            writeln!(out, "{text}")?;
+            let encode =
+                if view.watch.is_some() { serde_json::to_string } else { serde_json::to_string_pretty };
+            writeln!(out, "{}", encode(&document).map_err(EncodeError::from)?)?;
         }
         Output::Yaml => {
-            let text = serde_saphyr::to_string(&document(answers, view)?)
-                .map_err(|error| WhyError::Form { form: "YAML", error: error.to_string() })?;
+            let text = to_yaml(&document(answers, view)?)?;
             let divider = if view.watch.is_some() { "---\n" } else { "" };
             writeln!(out, "{divider}{}", text.trim_end())?;
         }
@@ -259,13 +253,7 @@ fn write(
     Ok(())
 }
 
-/// Renders all steps of one HPA.
-fn explanation(answer: &Explained, view: &View) -> String {
-    render::whole(&answer.situation, &answer.findings, view.style(), &view.zone())
-}
-
-fn document(answers: &[Explained], view: &View) -> Result<serde_json::Value, WhyError> {
+fn document(answers: &[Explained], view: &View) -> Result<serde_json::Value, EncodeError> {
     let all = answers.iter().map(|answer| (&answer.situation, answer.findings.as_slice()));
-    let wrong = |error: serde_json::Error| WhyError::Form { form: "JSON", error: error.to_string() };
-    output::document(all, view.one).map_err(wrong)
+    Ok(output::document(all, view.one)?)
 }

@@ -1,7 +1,7 @@
-//! Finds the changes that would give another result. The pure core decides again with other values.
+//! Finds the changes that would give another result, by repeated decisions with other values.
 //!
-//! The result is exact: it includes rounding, missing and unready pods, windows, rates, bounds and the other
-//! metrics. Values are found by bisection, because a higher value never gives a lower proposal.
+//! The results are exact, because each decision includes rounding, missing and unready pods, windows, rates, bounds and
+//! the other metrics. A higher value never gives a lower proposal, so values are found by bisection.
 
 mod text;
 mod trial;
@@ -41,8 +41,8 @@ pub enum Change {
         /// The next count, which may change further if the values change.
         to: i32,
     },
-    /// The count would stay if the listed metrics were at or beyond their thresholds at the same time. The current
-    /// values change the count.
+    /// The current values change the count. The count would stay if the listed metrics were at or beyond their thresholds
+    /// at the same time.
     Keep {
         /// Up for values at or above the thresholds, down for values at or below them.
         direction: Direction,
@@ -62,7 +62,7 @@ pub enum Change {
     },
     /// A field of the HPA has another value.
     Field {
-        /// The path of the field.
+        /// The path of the field, such as `spec.maxReplicas`.
         path: &'static str,
         /// The current value.
         now: String,
@@ -73,16 +73,16 @@ pub enum Change {
     },
     /// The rules of the scaling policy change, and the metrics stay unchanged.
     Policy {
-        /// The time.
+        /// The time of the change.
         at: Timestamp,
-        /// The rules that start or end.
+        /// The rules that start or end, such as `the mode Paused ends`.
         what: String,
         /// The count after the change. `None` if it depends on inputs at that time.
         to: Option<i32>,
     },
-    /// The correction of a fault, which must come before any other change.
+    /// The correction of a fault. Without the correction, no other change has an effect.
     Repair {
-        /// The required state.
+        /// The required state, such as `requests must be readable`.
         what: String,
     },
 }
@@ -155,7 +155,7 @@ fn of_metrics(situation: &Situation) -> Option<Counterfactual> {
         }
     }
     if let Some(field) = trial.field() {
-        // The change of a field in a direction makes the hold in that direction redundant.
+        // If the change of a field moves the count in a direction, the hold in that direction is redundant.
         found.holds.retain(|hold| match (&field, hold.direction) {
             (Change::Field { to, .. }, Direction::Up) => *to <= current,
             (Change::Field { to, .. }, Direction::Down) => *to >= current,
@@ -194,7 +194,8 @@ impl Trial<'_> {
     fn kept(&self, direction: Direction) -> Option<Change> {
         let current = self.explanation.current;
         let found = match direction {
-            // Every metric with a higher proposal must propose less.
+            // The highest proposal is used, so every metric that proposes more than the current
+            // count must propose less.
             Direction::Down => self.levels_of_all(Past::Known, |desired| desired <= current),
             // One metric that proposes the current count is enough.
             Direction::Up => {
@@ -216,8 +217,7 @@ impl Trial<'_> {
         for index in self.readings() {
             let tried =
                 [(Past::Known, 0), (Past::Settled, window)].into_iter().find_map(|(past, for_seconds)| {
-                    // If the count grows with the current values and without a window, only the passage of
-                    // time changes the result, not another value.
+                    // If the count grows with the current values after a wait, no other value is needed.
                     let grows = |desired| desired > current;
                     if self.desired(&[], past).is_some_and(grows) {
                         return None;

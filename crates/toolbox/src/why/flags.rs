@@ -1,5 +1,5 @@
-//! The flags of the explained controller. Each flag is given, read from the controller's record, derived from
-//! the server, or assumed.
+//! The flags of the explained controller. Each flag is given, read from the controller's record, derived from the version
+//! of the API server, or assumed.
 
 use autoscaling::settings::{Settings, Version};
 
@@ -22,8 +22,8 @@ pub(super) struct Resolved {
     pub(super) uses: Vec<FlagUse>,
 }
 
-/// Resolves the options of a decision. Without a given version, the decision emulates the API server's
-/// version if possible, because the built-in controller comes from the same release.
+/// Resolves the options of a decision. Without `--emulated-version`, the decision emulates the API server's version if
+/// possible, because the built-in controller comes from the same release.
 pub(super) fn resolve(
     flags: &DecisionFlags,
     server_minor: Option<u32>,
@@ -35,7 +35,7 @@ pub(super) fn resolve(
         Some(37) => Some("1.37"),
         _ => None,
     };
-    // Given gates that the server's version does not have show that the controller has another version.
+    // If the server's version does not have the given gates, the controller must have another version.
     let by_server = by_server.filter(|version| flags.resolve(Some(version), process).is_ok());
     let ResolvedFlags { options, warnings, .. } = flags.resolve(by_server, process)?;
     let uses = uses(&options.settings, |name| match by_server {
@@ -46,8 +46,7 @@ pub(super) fn resolve(
     Ok(Resolved { options, warnings, uses })
 }
 
-/// Resolves the options of a decision from the controller's record. Given flags override the record, to
-/// show their effect.
+/// Resolves the options of a decision from the controller's record. Given flags override the record.
 pub(super) fn recorded(
     flags: &DecisionFlags,
     controller: ControllerInfo,
@@ -96,7 +95,7 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-/// Returns the settings as flags.
+/// Returns the settings as flags, each with the origin that `origin` returns for its name.
 pub(crate) fn uses(settings: &Settings, origin: impl Fn(&'static str) -> FlagOrigin) -> Vec<FlagUse> {
     let mut gates = format!(
         "HPAConfigurableTolerance={},HPAGeneration={},HPAScaleToZero={}",

@@ -1,5 +1,5 @@
-//! Explains the last decision of a Concertina controller without access to the cluster. The record that the
-//! controller serves contains the decision, the flags and the history.
+//! Explains the last decision of a Concertina controller without access to the cluster. The controller's record contains
+//! the decision, the flags and the history.
 
 use std::error::Error;
 use std::path::Path;
@@ -27,7 +27,7 @@ use policies::steps::PolicyEffect;
 
 /// Maximum number of records to read concurrently.
 const AT_ONCE: usize = 8;
-/// Maximum size of a record, in bytes. The limit admits many decisions of an HPA with many metrics.
+/// Maximum size of a record, in bytes.
 const LARGEST: usize = 32 << 20;
 
 /// The reason why a record cannot be read.
@@ -42,11 +42,11 @@ pub enum RecordError {
     /// A file cannot be read.
     #[error("cannot read {path} ({flag}): {error}")]
     File {
-        /// The flag.
+        /// The flag of the file, such as `--token-file`.
         flag: &'static str,
-        /// The file.
+        /// The path of the file.
         path: String,
-        /// The cause.
+        /// The error of the operating system.
         error: String,
     },
     /// The client for the controller cannot be created.
@@ -88,7 +88,7 @@ impl Records {
         Ok(Self::over(&clients, url, scope, clock))
     }
 
-    /// Creates the reader with existing clients.
+    /// Creates a reader with existing clients.
     pub(super) fn over(clients: &Clients, url: String, scope: Scope, clock: SharedClock) -> Self {
         Self { client: clients.watch.clone(), url, scope, clock }
     }
@@ -138,8 +138,8 @@ impl Records {
     }
 }
 
-/// Creates clients for the controller at an address. Also returns the URL of the controller for answers. The
-/// clients send no credentials except the given token.
+/// Creates clients for the controller at an address. They send no credentials except the given token. Also returns the
+/// URL of the controller without a trailing slash.
 pub(crate) async fn connect(address: &Address) -> Result<(Clients, String), RecordError> {
     let url = address.url.trim_end_matches('/').to_owned();
     if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {

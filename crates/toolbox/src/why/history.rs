@@ -1,9 +1,9 @@
 //! Rebuilds a controller's history of an HPA from the status and from the events of rescales.
 //!
-//! A controller publishes none of its recommendations, but they leave three traces. A rescale shows the resulting
-//! count. The condition AbleToScale shows whether a stabilization window limited the last sync, at most one period ago.
-//! The condition ScalingLimited shows whether a policy limited the last sync. If a policy limited a scale-down, every
-//! recommendation in the window was lower than the count.
+//! A controller publishes none of its recommendations, but three traces allow conclusions. A rescale shows the resulting
+//! count. The condition AbleToScale shows whether a stabilization window limited the last sync, at most one sync period
+//! ago. The condition ScalingLimited shows whether a policy limited the last sync. If a policy limited a scale-down,
+//! every recommendation in the window was lower than the count.
 
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use controller::store::HpaRecord;
 
 /// Upper bound of the difference between `lastScaleTime` and the event of the same rescale.
 const SAME: SignedDuration = SignedDuration::from_secs(3);
+/// The resolution of times in the status.
 const MOMENT: SignedDuration = SignedDuration::from_secs(1);
 
 /// The sources of a rebuilt history.
@@ -31,8 +32,8 @@ pub(super) struct Evidence<'a> {
     /// The controller's sync period.
     pub(super) period: Duration,
     pub(super) now: Timestamp,
-    /// The recommendations that this command has kept with `--watch`. If not empty, they replace all other
-    /// traces.
+    /// The recommendations that this command has kept with `--watch`. If there are any, they replace the recommendations
+    /// that the status and the events show.
     pub(super) kept: &'a [HistoryEntry],
 }
 
@@ -48,7 +49,7 @@ struct Rescale {
     at: Timestamp,
     from: Option<i32>,
     to: i32,
-    /// Whether an event shows the rescale. Otherwise, `status.lastScaleTime` shows it.
+    /// Whether an event shows the rescale. Otherwise, `status.lastScaleTime` shows the rescale.
     by_event: bool,
     /// The direction, if the rescale's event shows it.
     direction: Option<Direction>,
@@ -80,7 +81,7 @@ pub(super) fn rebuild(evidence: &Evidence<'_>) -> Past {
     Past { history, entries, complete: false }
 }
 
-/// Returns the longest window, which bounds the age of recommendations that count.
+/// Returns the longer stabilization window, which is the maximum age of recommendations with an effect.
 pub(super) fn longest_window(record: &HpaRecord, settings: &Settings) -> SignedDuration {
     let Windows { up, down } = Windows::new(record, settings);
     up.max(down)
@@ -134,9 +135,8 @@ fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
     found
 }
 
-/// Returns the recommendations that rescales show. A scale-up shows that the recommendation at the time was
-/// at least the new count. A scale-down shows that the new count was recommended at some time within the
-/// preceding window.
+/// Returns the recommendations that rescales show. At a scale-up, the recommendation was at least the new count. Before a
+/// scale-down, the new count was recommended at some time within the window.
 fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<HistoryEntry> {
     let shown = rescales.iter().map(|rescale| {
         let down = rescale.from.is_some_and(|from| from > rescale.to);
@@ -150,8 +150,8 @@ fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<HistoryEntry> {
     shown.collect()
 }
 
-/// Drops recommendations that a later rescale refutes. The target scales down to a count only if no
-/// recommendation in the window is higher, and up to a count only if none is lower.
+/// Drops recommendations that a later rescale refutes. The target scales down to a count only if no recommendation in the
+/// window is higher. It scales up to a count only if no recommendation in the window is lower.
 fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<HistoryEntry>) {
     found.retain(|entry| {
         let Memory::Recommendation { replicas } = entry.what else { return true };
@@ -166,8 +166,7 @@ fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<HistoryEntry>)
     });
 }
 
-/// Adds the recommendations that the conditions of the last sync show, and drops the recommendations that the
-/// conditions refute.
+/// Adds the recommendations that the conditions of the last sync show, and drops those that the conditions refute.
 fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<HistoryEntry>) {
     let status = &evidence.record.status;
     let reason = |kind: &str| {
@@ -187,7 +186,7 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<HistoryE
         origin: Origin::Condition(reason.to_owned()),
     };
     if reason(SCALING_LIMITED) == Some("ScaleDownLimit") {
-        // A window that held the count would have left no effect for the policy.
+        // The policy had an effect, so no higher recommendation in the window kept the count.
         found.retain(|entry| entry.at <= before(now, windows.down));
         let at = before(now, windows.down.saturating_add(MOMENT));
         found.push(entry("ScaleDownLimit", at, None));
@@ -195,7 +194,7 @@ fn last_sync(evidence: &Evidence<'_>, windows: Windows, found: &mut Vec<HistoryE
     }
     let able = reason(ABLE_TO_SCALE);
     if able == Some("ReadyForNewScale") {
-        // A higher recommendation would have held the count in the last sync.
+        // A higher recommendation in the window would have kept a higher count in the last sync.
         found.retain(|entry| {
             let higher = matches!(entry.what, Memory::Recommendation { replicas } if replicas > desired);
             !higher || entry.at <= before(now, windows.down)
@@ -231,13 +230,13 @@ fn history(record: &HpaRecord, rescales: &[Rescale], recommendations: &[HistoryE
         }
     }
     history.recommendations.sort_by_key(|recommendation| recommendation.at);
-    // Without behavior, no policies apply, so rescales do not count.
+    // Without `behavior`, no policies apply, so rescales have no effect.
     let Some(behavior) = &record.spec.behavior else { return history };
     for rescale in rescales {
         let (direction, change) = match (rescale.from, rescale.direction) {
             (Some(from), _) if from < rescale.to => (Direction::Up, rescale.to.saturating_sub(from)),
             (Some(from), _) => (Direction::Down, from.saturating_sub(rescale.to)),
-            // The size is unknown. The full allowance is assumed, so that no policy is exceeded.
+            // For a rescale of unknown size, the full allowance is assumed, so that no policy is exceeded.
             (None, Some(direction)) => (direction, allowance(behavior, direction, rescale.to)),
             (None, None) => continue,
         };
@@ -423,7 +422,7 @@ mod tests {
     fn stabilized_last_sync_shows_a_recommendation_of_unknown_time() {
         let past = past(&record(false, 6, Some("08:00:00"), HELD), &[], "10:00:00");
         assert_eq!(past.entries.last().unwrap().earliest, Some(at("09:54:45")));
-        // A known recommendation that holds the count explains the condition.
+        // If a known recommendation explains the condition, no recommendation is added.
         let known = super::tests::past(&record(false, 6, Some("09:58:00"), HELD), &[], "10:00:00");
         assert_eq!(recommendations(&known), [(6, at("09:58:00"))]);
     }

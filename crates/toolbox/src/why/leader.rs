@@ -1,4 +1,4 @@
-//! Reads the leader's record from its pod. The record contains flags, history and the last decisions.
+//! Reads the record from the leader's pod. The record contains flags, history and the last decisions.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use cluster::client::Clients;
 use controller::record::wire::{API_VERSION, ControllerInfo, DecisionList};
 use controller::store::Key;
 
-/// The connection to the leader.
+/// Reads the records of HPAs from the leader's pod, through one connection that stays open.
 #[derive(Debug)]
 pub(super) struct Leader {
     clients: Clients,
@@ -20,7 +20,6 @@ pub(super) struct Leader {
     candidates: Vec<Which>,
     /// The pods of a dry run, which are read if no Lease of a leader exists.
     shadows: Vec<Which>,
-    /// The open connection, which is kept across rounds.
     connection: Option<Connection>,
 }
 
@@ -38,14 +37,14 @@ enum MissingRecord {
     Version(String),
 }
 
-/// The records of the requested HPAs, as far as the controller's pod returned them.
+/// The records of the requested HPAs that the controller's pod returned.
 #[derive(Debug, Default)]
 pub(super) struct LeaderRecords {
     /// The pod of the controller. Empty if no controller responded.
     from: String,
     /// The record of each HPA, or the reason why it is missing.
     records: BTreeMap<Key, Result<Box<DecisionList>, MissingRecord>>,
-    /// The reason why the records of all other HPAs are missing.
+    /// The reason why an HPA has no entry in `records`.
     otherwise: Option<Recorded>,
 }
 
@@ -61,11 +60,11 @@ impl Leader {
         })
     }
 
-    /// Reads the records of `keys`, in the given order, until the time limit of one request.
+    /// Reads the records of `keys`, in the given order, for at most [`WITHIN`].
     pub(super) async fn read(&mut self, keys: &[Key]) -> LeaderRecords {
         let deadline = Instant::now() + WITHIN;
         let mut records = LeaderRecords::default();
-        // If the kept connection breaks, for example because its pod has stopped, a new connection is opened.
+        // An open connection may break, for example because its pod has stopped, and is then replaced.
         let kept = self.connection.take().filter(Connection::is_open);
         let result = match kept {
             Some(connection) => match self.all(connection, keys, deadline, &mut records).await {
@@ -90,7 +89,7 @@ impl Leader {
         records: &mut LeaderRecords,
     ) -> Result<(), ForwardError> {
         let connection = match Connection::open_first(&self.clients, &self.candidates, deadline).await {
-            // No leader exists, but a dry run may run alongside the active controller.
+            // No Concertina controller is the leader, but a dry run may exist in addition to another controller.
             Err(no_leader @ ForwardError::NoLease { .. }) => {
                 Connection::open_first(&self.clients, &self.shadows, deadline).await.map_err(|_| no_leader)?
             }
@@ -146,7 +145,7 @@ impl LeaderRecords {
         self.records.values().find_map(|record| record.as_ref().ok()).map(|record| &record.controller)
     }
 
-    /// Returns whether the decision for an HPA uses the record, or the reason why not.
+    /// Returns the controller that recorded an HPA, or the reason why the record is missing.
     pub(super) fn about(&self, key: &Key, uid: &str) -> Recorded {
         match self.records.get(key) {
             Some(Ok(record)) if record.metadata.uid == uid => Recorded::Read(self.recorder(record)),

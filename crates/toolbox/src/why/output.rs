@@ -9,9 +9,8 @@ use policies::steps::PolicyEffect;
 use serde::Serialize;
 
 use super::counterfactual::{Counterfactual, counterfactual};
-use super::findings::Finding;
+use super::findings::{Finding, unknowns};
 use super::situation::{EventContent, FlagUse, HistoryEntry, InCharge, Refused, Situation, Source, Target};
-use super::unknown::unknowns;
 
 const API_VERSION: &str = "concertina/v1";
 
@@ -26,7 +25,7 @@ pub(super) struct Document<'a> {
     at: Timestamp,
     /// The decision in one sentence.
     sentence: String,
-    /// Whether every read that the decision needs succeeded.
+    /// Whether the server permitted every read that the decision needs.
     sound: bool,
     current: i32,
     desired: Option<i32>,
@@ -38,7 +37,7 @@ pub(super) struct Document<'a> {
     /// The effect of the scaling policy. Absent for an HPA without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a PolicyEffect>,
-    /// The readings of the sources that the policy names. Absent if the metrics APIs answered.
+    /// The readings of the sources that the policy names. Absent if the metrics APIs supplied the values.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     sources: &'a [SourceReading],
     events: &'a [EventContent],

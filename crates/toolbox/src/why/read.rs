@@ -1,5 +1,5 @@
-//! Reads a cluster and decides for its HPAs with the controller's code. A real [`Controller`] runs without watches:
-//! lists fill its stores, its history is read or rebuilt, and the gate refuses every write.
+//! Reads a cluster and decides for its HPAs with the controller's code. A [`Controller`] runs without watches: lists fill
+//! its stores, its history is read or rebuilt, and the gate of the clients refuses every write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,9 +18,8 @@ use tokio::sync::OnceCell;
 use super::flags::{self, Resolved};
 use super::from;
 use super::history::{self, Evidence};
-use super::leader::{self, Leader};
-use super::lists::{ExtraMetadata, Lists};
-use super::objects::Objects;
+use super::leader::{Leader, LeaderRecords};
+use super::objects::{ExtraMetadata, Lists, Objects};
 use super::refusals::Refusals;
 use super::situation::{EventContent, FlagUse, HistoryEntry, Memory, Origin, Past, SKEW, Situation, Source};
 use super::{Scope, WhyError, sources};
@@ -58,7 +57,7 @@ pub fn client_options(refusals: &Arc<Refusals>) -> ClientOptions {
     }
 }
 
-/// Reads and decides, once or repeatedly.
+/// Reads a cluster and decides for its HPAs, once per round.
 #[derive(Debug)]
 pub struct Reader {
     clients: Clients,
@@ -74,10 +73,10 @@ pub struct Reader {
     flags: Vec<FlagUse>,
     clock: SharedClock,
     scope: Scope,
-    /// The leader, which serves the record.
+    /// The reader of the leader's record. `None` if no record is read.
     leader: Option<Leader>,
     /// The records of the last round.
-    records: leader::LeaderRecords,
+    records: LeaderRecords,
     /// The kept recommendations, with `--watch`.
     memory: Option<Memories>,
 }
@@ -90,10 +89,10 @@ struct Memories {
     by_uid: BTreeMap<Arc<str>, Vec<HistoryEntry>>,
 }
 
-/// A question to one cluster.
+/// The input of an explanation.
 #[derive(Debug)]
 pub struct Question<'a> {
-    /// The clients. Their options must be the [`client_options`] of `refusals`.
+    /// Clients created with [`client_options`] of `refusals`.
     pub clients: &'a Clients,
     /// The collection of reads that the server refuses.
     pub refusals: Arc<Refusals>,
@@ -117,7 +116,7 @@ impl Reader {
         let Question { clients, refusals, scope, process, flags: given, watch, leaders, clock } = question;
         let server = match server::read(&clients.discovery, &*clock).await {
             Ok(server) => server,
-            // An error response shows that the server is reachable.
+            // The server is reachable, because it returned an error response.
             Err(error) if error.code().is_some() => Server::default(),
             Err(error) => {
                 return Err(WhyError::Unreadable {
@@ -151,7 +150,7 @@ impl Reader {
             clock,
             scope,
             leader: Leader::new(clients, &leaders),
-            records: leader::LeaderRecords::default(),
+            records: LeaderRecords::default(),
             memory,
         })
     }
@@ -169,7 +168,7 @@ impl Reader {
         Ok(!same)
     }
 
-    /// Reads everything again, and decides for every requested HPA, in order of namespace and name.
+    /// Reads all objects again, and decides for every requested HPA, in order of namespace and name.
     pub async fn round(&mut self) -> Result<Vec<Situation>, WhyError> {
         self.refusals.clear();
         let mut extras = self.lists.read(&self.scope).await?;
@@ -190,7 +189,7 @@ impl Reader {
             };
         let records = match &mut self.leader {
             Some(leader) => leader.read(&requested).await,
-            None => leader::LeaderRecords::default(),
+            None => LeaderRecords::default(),
         };
         if let Some(info) = records.controller()
             && self.adopt_flags(info.clone())?
@@ -199,8 +198,7 @@ impl Reader {
             extras = self.lists.read(&self.scope).await?;
         }
         let pasts = self.remember(&requested, &extras, &records);
-        // All HPAs must claim their pods before the syncs, except a single requested HPA, which claims its pods in its
-        // sync.
+        // All HPAs must claim their pods before the syncs. A single requested HPA claims its pods in its sync.
         let controller = &self.controller;
         let others = all.iter().filter(|key| requested != [Key::clone(key)]);
         stream::iter(others).for_each_concurrent(AT_ONCE, |key| controller.claim(key)).await;
@@ -220,19 +218,14 @@ impl Reader {
         Ok(situations)
     }
 
-    /// Returns the controller's record of an HPA that the last round has explained. `None` if the record was not read.
+    /// Returns the controller's record of an HPA from the last round. `None` if the record was not read.
     pub(crate) fn record(&self, situation: &Situation) -> Option<&DecisionList> {
         self.records.record(&situation.key, &situation.hpa.as_ref()?.uid)
     }
 
     /// Returns the history of each HPA, from the controller's record if available, otherwise rebuilt. Seeds the
     /// controller with these histories.
-    fn remember(
-        &self,
-        requested: &[Key],
-        extras: &ExtraMetadata,
-        records: &leader::LeaderRecords,
-    ) -> Vec<Past> {
+    fn remember(&self, requested: &[Key], extras: &ExtraMetadata, records: &LeaderRecords) -> Vec<Past> {
         let controller = &self.controller;
         let now = controller.clock.now();
         let pasts = requested.iter().map(|key| {
@@ -266,8 +259,7 @@ impl Reader {
         let window = history::longest_window(record, &self.controller.settings);
         let since = situation.at.checked_sub(window).unwrap_or(Timestamp::MIN);
         let recommendation = changes.recommendation.map(|added| added.entry);
-        // An HPA without history has the current count as its initial recommendation, created in the same
-        // sync.
+        // The sync of an HPA without history adds the current count as the initial recommendation.
         let initial = changes.initial.filter(|initial| Some(*initial) != recommendation);
         let own = [initial, recommendation];
         let own = own.into_iter().flatten().map(|recommendation| HistoryEntry {
@@ -284,14 +276,13 @@ impl Reader {
         memory.by_uid.insert(Arc::clone(&record.uid), before.cloned().chain(own).collect());
     }
 
-    /// Decides for one HPA and reads the related objects. Returns `None` if the HPA has been deleted in the
-    /// meantime.
+    /// Decides for one HPA and reads the related objects. Returns `None` if the HPA has been deleted in the meantime.
     async fn decide(
         &self,
         key: Key,
         past: Past,
         extras: &ExtraMetadata,
-        records: &leader::LeaderRecords,
+        records: &LeaderRecords,
         apis: &OnceCell<BTreeSet<String>>,
     ) -> Option<(Situation, Changes)> {
         let controller = &self.controller;
@@ -368,7 +359,7 @@ impl Reader {
             return failed;
         }
         let groups = apis.get_or_init(|| self.groups()).await;
-        // An empty set means that the groups could not be read, because every cluster serves some groups.
+        // Every cluster serves some groups, so an empty set means that the groups could not be read.
         failed.retain(|api| !groups.is_empty() && !groups.contains(api.group()));
         failed
     }

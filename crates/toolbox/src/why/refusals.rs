@@ -1,5 +1,4 @@
-//! The reads that the server refuses, taken from the server's responses. Permissions are not checked
-//! beforehand.
+//! The reads that the server refuses, taken from its responses. Permissions are not checked beforehand.
 
 use std::sync::Arc;
 
@@ -51,7 +50,7 @@ impl Refusals {
     }
 }
 
-/// Returns the verb and resource of a path, as RBAC names them.
+/// Parses the path of a refused read into the terms of RBAC.
 fn refused(path: &str, text: String) -> Refused {
     let path = path.split('?').next().unwrap_or_default();
     let segments = path.split('/').skip(1);
@@ -98,7 +97,7 @@ fn concerns(refused: &Refused, record: &HpaRecord) -> bool {
         Some(Api::External) => record.spec.metrics.iter().any(
             |metric| matches!(metric, MetricSource::External { metric, .. } if metric.name == *resource),
         ),
-        // The Scale of another HPA's target only determines whether the other HPA shares pods.
+        // The Scale of another target does not affect the decision for this HPA.
         None if resource.ends_with("/scale") => name.as_deref() == Some(&*record.spec.target.name),
         None => true,
     }

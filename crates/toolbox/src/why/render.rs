@@ -6,17 +6,17 @@ use autoscaling::explanation::Span;
 
 use super::Situation;
 use super::counterfactual::counterfactual;
-use super::findings::{Finding, Severity};
+use super::findings::{Finding, Severity, unknowns};
 use super::situation::{
     ChargeBy, FlagOrigin, HistoryEntry, InCharge, LastDecision, Memory, Origin, Recorded, Recorder, Source,
 };
-use super::unknown::unknowns;
 use crate::explain::{self, Line, Role, Step, Style, Zone};
 use controller::handover::scope::BUILT_IN;
 use controller::record::wire::Comparison;
-use policies::steps::PolicyEffect;
+use policies::burst::{BurstStep, BurstWindow};
+use policies::steps::{PolicyEffect, Step as PolicyStep};
 
-/// Maximum number of history entries to list, newest last.
+/// Maximum number of history entries to list. Only the newest entries are listed.
 const PAST: usize = 6;
 
 /// Renders the full explanation: the decision, its steps, the changes that would give another result, the findings, the
@@ -33,7 +33,7 @@ pub fn whole(situation: &Situation, findings: &[Finding], style: Style, zone: &Z
     }
     let mut steps = explain::steps(&situation.explanation, situation.at, zone);
     steps.extend(super::sources::step(situation));
-    steps.extend(super::burst::step(situation));
+    steps.extend(burst(situation));
     steps.extend(situation.policy.as_ref().map(policy_step));
     if let Some(found) = counterfactual(situation) {
         steps.extend(found.step(&situation.explanation, situation.at, zone));
@@ -103,6 +103,36 @@ fn in_charge(charge: &InCharge, namespace: &str) -> Line {
     Line::new("in charge").dim(format!("{controller}, {by}"))
 }
 
+/// Renders the stable and the panic window of `burst`, and the resulting proposal.
+fn burst(situation: &Situation) -> Option<Step> {
+    let steps = situation.policy.iter().flat_map(|policy| &policy.steps);
+    let burst = steps.into_iter().find_map(|step| match step {
+        PolicyStep::Burst(burst) => Some(burst),
+        _ => None,
+    })?;
+    let BurstStep { metric, target_milli, ready, stable, panic, reference, replicas, .. } = burst;
+    let mut step = Step::new("Burst");
+    let (target, mode) = (unit(*target_milli), if burst.is_panic() { "panic" } else { "stable" });
+    step.push(Line::new("metric").plain(format!("{metric}, {target} for each of {ready} ready pods")));
+    for (name, window) in [("stable", stable), ("panic", panic)] {
+        let BurstWindow { average_milli, seconds, replicas } = window;
+        let average = unit(*average_milli);
+        step.push(Line::new(name).plain(format!("{average} over {seconds} s asks for {replicas}")));
+    }
+    let instead = if reference == replicas { String::new() } else { format!(" instead of {reference}") };
+    step.push(
+        Line::new("proposal")
+            .strong(format!("{replicas}{instead}"))
+            .plain(format!(", in {mode} mode, by {}", burst.limit_text())),
+    );
+    Some(step)
+}
+
+/// Converts milli-units to units.
+fn unit(milli: i64) -> f64 {
+    milli as f64 / 1000.0
+}
+
 /// Renders the effect of the scaling policy: its steps, the count that is applied, and fields without effect.
 pub(crate) fn policy_step(effect: &PolicyEffect) -> Step {
     let PolicyEffect { recommended, applied, steps, problems, next } = effect;
@@ -149,7 +179,7 @@ fn role(severity: Severity) -> Role {
     }
 }
 
-/// Renders the content of the leader's record.
+/// Renders the content of the controller's record, if the decision used it.
 fn own_record(situation: &Situation, zone: &Zone) -> Option<Step> {
     let Recorder { from, version, last, comparison } = situation.recorder()?;
     let mut step = Step::new(match comparison {
@@ -202,7 +232,7 @@ fn past(situation: &Situation, zone: &Zone) -> impl Iterator<Item = Line> {
     newest.iter().map(|entry| Line::new("remembered").dim(entry_text(entry, situation, zone)))
 }
 
-/// Renders the facts that are not visible outside the controller, and the assumptions that replace them.
+/// Renders the facts that are not visible outside the controller, and the assumed values of flags.
 fn not_known(situation: &Situation, zone: &Zone) -> Option<Step> {
     let unknown = unknowns(situation);
     if unknown.is_empty() {

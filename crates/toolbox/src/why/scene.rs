@@ -1,4 +1,4 @@
-//! Situations for tests: an HPA, its pods and the responses of the metrics APIs, decided by the core.
+//! Situations for tests: an HPA, its pods, the responses of the metrics APIs, and a decision of [`autoscaling`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

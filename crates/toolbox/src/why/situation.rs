@@ -1,5 +1,5 @@
-//! The state of one HPA at one time, as plain data: the objects that were read, the decision, and unknown
-//! facts. Findings and texts are computed from this state alone.
+//! The state of one HPA at one time, as plain data: the objects that were read, and the decision. Findings and texts are
+//! computed from this state alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ pub struct Situation {
     pub key: Key,
     /// The source of the data.
     pub source: Source,
-    /// The time of the decision, by the server's clock if the local clock is off by more than [`SKEW`], else
-    /// by the local clock.
+    /// The time of the decision, by the server's clock if the local clock differs by more than [`SKEW`], and otherwise by
+    /// the local clock.
     pub at: Timestamp,
     /// The HPA as read. `None` if only a controller's record was read.
     pub hpa: Option<Arc<HpaRecord>>,
@@ -48,7 +48,7 @@ pub struct Situation {
     pub explanation: Explanation,
     /// The effect of the scaling policy. `None` for an HPA without one.
     pub policy: Option<PolicyEffect>,
-    /// The readings of the sync from the sources that the policy names. Empty if the metrics APIs answered.
+    /// The readings of the sync from the sources that the policy names. Empty if the metrics APIs supplied the values.
     pub sources: Vec<SourceReading>,
     /// The rules of the scaling policy. `None` for an HPA without one, or if only a controller's record was read.
     pub rules: Option<Arc<Rules>>,
@@ -58,15 +58,14 @@ pub struct Situation {
     pub events: Vec<EventContent>,
     /// The conditions after the decision.
     pub conditions: Vec<Condition>,
-    /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried.
-    /// Samples include their times and windows. Empty if no metric was read, and in a record.
+    /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried. Empty if no
+    /// metric was read, or if only a controller's record was read.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
     /// The pods that the target's selector matches, by name. Empty if no metric was read, or if only a controller's
     /// record was read.
     pub pods: Vec<Arc<Pod>>,
-    /// The controlling owners by pod name, the nearest first, such as `ReplicaSet/web-7d9`, `Deployment/web`.
-    /// The list of a pod without a controller is empty. A chain that could not be read completely ends early
-    /// (see [`Self::refused`]).
+    /// The controlling owners by pod name, the nearest first, such as `ReplicaSet/web-7d9`, `Deployment/web`. The list of a
+    /// pod without a controller is empty. A list ends early at an owner that could not be read (see [`Self::refused`]).
     pub owners: BTreeMap<Arc<str>, Vec<Owner>>,
     /// The scale target.
     pub target: Option<Target>,
@@ -80,7 +79,7 @@ pub struct Situation {
     pub settings: Settings,
     /// The settings as flags, each with its origin.
     pub flags: Vec<FlagUse>,
-    /// The controller's sync period, which is assumed if it is unknown.
+    /// The controller's sync period. It is assumed if neither a flag nor a record has it.
     pub period: Duration,
     /// The server's clock minus the local clock. `None` if the server sends no time.
     pub skew: Option<SignedDuration>,
@@ -98,10 +97,10 @@ pub struct Situation {
 pub enum Source {
     /// Objects of the cluster, from which this command decides.
     Cluster {
-        /// The time since which this command has kept every recommendation, with `--watch`.
+        /// With `--watch`, the time since which this command has kept every recommendation.
         #[serde(skip_serializing_if = "Option::is_none")]
         watching_since: Option<Timestamp>,
-        /// Whether the leader's record was used.
+        /// The leader's record, or the reason why it is missing.
         #[serde(flatten, skip_serializing_if = "Recorded::is_not_requested")]
         record: Recorded,
     },
@@ -121,7 +120,7 @@ pub enum Source {
     },
 }
 
-/// Whether a decision of this command uses the leader's record.
+/// The state of the leader's record for a decision of this command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum Recorded {
     /// The record was not requested.
@@ -182,7 +181,8 @@ pub enum ChargeBy {
 }
 
 impl InCharge {
-    /// Decides by the values of the label and the last writer of the status.
+    /// Determines the controller from the values of the label and the last writer of the status. Returns `None` if no value
+    /// and no writer is known.
     pub(super) fn new(
         hpa_label: Option<&str>,
         namespace_label: Option<&str>,
@@ -215,12 +215,11 @@ pub struct LastDecision {
 pub struct Past {
     /// The history that the decision used.
     pub history: History,
-    /// The entries with their origin, oldest first. Includes everything in [`Self::history`], and rescales
-    /// that are only partly known.
+    /// The entries with their origin, oldest first: everything in [`Self::history`], and rescales that are only partly
+    /// known.
     pub entries: Vec<HistoryEntry>,
-    /// Whether the history is complete. The controller's history is complete. A rebuilt history is complete
-    /// once this command has decided every sync of the longest window. Otherwise, recommendations between the
-    /// entries are unknown.
+    /// Whether all recommendations between the entries are known. The history of a record is complete. A rebuilt history
+    /// is complete once this command has decided every sync of the longest window.
     pub complete: bool,
 }
 
@@ -263,8 +262,8 @@ pub enum Memory {
         /// The new count.
         to: i32,
     },
-    /// A rescale with a direction and size that the controller does not know. Such a rescale counts as the
-    /// full allowance of the policies of both directions.
+    /// A rescale whose direction and size are unknown to the controller. It uses up the full allowance of the policies of
+    /// both directions.
     UnknownRescale,
 }
 
@@ -337,7 +336,7 @@ impl Situation {
         }
     }
 
-    /// Returns the refused reads that the decision needed. If any exist, the controller may decide differently.
+    /// Returns the refused reads that the decision needed. If there are any, the controller may decide differently.
     pub fn blind(&self) -> impl Iterator<Item = &Refused> {
         self.refused.iter().filter(|refused| refused.decides)
     }
@@ -350,15 +349,15 @@ impl Situation {
         }
     }
 
-    /// Returns the certainty of the time until which a stabilization window holds the count. Returns `None`
-    /// if no window holds the count.
+    /// Returns the certainty of the time until which a stabilization window keeps the count. Returns `None` if no window
+    /// keeps the count.
     pub fn hold(&self) -> Option<Certainty> {
         let held = self.explanation.stabilization.as_ref()?.held_by?;
         let what = Memory::Recommendation { replicas: held.replicas };
         let entry = self.past.entries.iter().find(|entry| entry.at == held.at && entry.what == what)?;
         Some(match entry.origin {
             _ if entry.earliest.is_some() => Certainty::AtMost,
-            // Later recommendations may extend the hold, but leave no trace.
+            // A later recommendation without a trace may keep the count for longer.
             Origin::Event | Origin::LastScaleTime => Certainty::AtLeast,
             Origin::Condition(_) | Origin::Record | Origin::Here => Certainty::Exact,
         })

@@ -1,5 +1,4 @@
-//! The readings of a sync from the sources that a scaling policy names: the step of the answer, and the situation of
-//! the controller that read them.
+//! The readings of a sync from the sources that a scaling policy names.
 
 use controller::reconcile::{NO_SOURCES, SourceReading, SourceValue};
 use controller::record::wire::DecisionList;
@@ -8,8 +7,8 @@ use super::Situation;
 use super::from;
 use crate::explain::{Line, Step};
 
-/// Returns the situation from the controller's record if the controller read sources, because this command cannot reach
-/// them. Otherwise returns `own`. `from`: the pod of the controller.
+/// Returns the situation from the controller's record if the controller read sources, which this command cannot reach.
+/// Otherwise returns `own`. `from` is the pod of the controller.
 pub(super) fn of_controller(own: Situation, record: Option<&DecisionList>, from: &str) -> Situation {
     let reads = |record: &&DecisionList| {
         let last = record.decisions.first();
@@ -36,7 +35,7 @@ pub(super) fn of_controller(own: Situation, record: Option<&DecisionList>, from:
     }
 }
 
-/// Renders the readings: for each metric its source, the age, and the numbers as the source returned them.
+/// Renders the source, the age and the numbers of each reading.
 pub(super) fn step(situation: &Situation) -> Option<Step> {
     if situation.sources.is_empty() {
         return None;
@@ -59,7 +58,7 @@ pub(super) fn step(situation: &Situation) -> Option<Step> {
     Some(step)
 }
 
-/// `3 numbers: web-1 2, web-2 4.5, …`.
+/// Formats the numbers of a reading: `3 numbers: web-1 2, web-2 4.5, …`.
 fn numbers(reading: &SourceReading) -> String {
     let shown = |SourceValue { pod, value }: &SourceValue| match pod {
         Some(pod) => format!("{pod} {value}"),

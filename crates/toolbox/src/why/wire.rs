@@ -1,4 +1,4 @@
-//! Parts of objects that an explanation needs and a controller does not need: owners, field managers, events.
+//! Parts of objects that an explanation needs and a controller does not decode: owners, field managers and events.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::situation::{EventContent, FieldManager, Owner, RecentEvent};
 use cluster::decode::DecodeError;
 
-/// `metadata` of any object.
+/// The `metadata` of an object.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Meta {
@@ -34,7 +34,7 @@ struct ManagedFields {
     fields_v1: Option<Box<RawValue>>,
 }
 
-/// The managed field `spec.replicas`.
+/// The part of `fieldsV1` that shows whether a manager owns `spec.replicas`.
 #[derive(Deserialize)]
 struct Fields {
     #[serde(rename = "f:spec")]
@@ -47,7 +47,7 @@ struct SpecFields {
     replicas: Option<serde::de::IgnoredAny>,
 }
 
-/// Decodes only `metadata`.
+/// Decodes the `metadata` of an object.
 pub(super) fn meta(object: &[u8]) -> Result<Meta, DecodeError> {
     #[derive(Deserialize)]
     struct Object {

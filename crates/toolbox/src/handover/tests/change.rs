@@ -1,4 +1,4 @@
-//! `enable` and `disable`.
+//! Tests of `enable` and `disable`.
 
 use super::*;
 
@@ -163,7 +163,7 @@ async fn disable_of_an_idle_hpa_is_complete_without_a_write() {
         text.contains("released shop      web  the built-in controller found nothing to change"),
         "{text}"
     );
-    // Before that time, the result is unknown.
+    // With a shorter timeout, the handover is not complete.
     rig.set_label("shop", "web", "concertina");
     let (verdict, text) = rig.run(&["disable", "shop/web", "--timeout=10s"]).await;
     assert_eq!(verdict.unwrap(), Verdict::Attention, "{text}");

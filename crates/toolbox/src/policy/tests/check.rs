@@ -1,4 +1,6 @@
-//! `policy check`.
+//! Tests of `policy check`, also with the annotations of `examples/policies`.
+
+use std::path::Path;
 
 use super::*;
 
@@ -160,8 +162,8 @@ async fn check_merges_with_the_policies_of_the_cluster() {
     assert_eq!((&document["kind"], &document["at"]), (&json!("PolicyCheck"), &json!(NOW)));
     assert_eq!(document["policies"][0]["matched"], 1);
     assert_eq!(document["notes"], json!([]));
-    // Other policies of the cluster: an older policy of the same kind, the limits of the platform, and a policy whose
-    // namespaceSelector does not match.
+    // The cluster also has an older policy of the same kind, a ClusterScalingPolicy with limits, and a
+    // ClusterScalingPolicy whose namespaceSelector does not match.
     let older = json!({"mode": "Paused", "selector": {"matchLabels": {"team": "shop"}}});
     cluster.create(policy("ScalingPolicy", "older", &older)).unwrap();
     let limits = json!({"selector": {}, "limits": {"highestFloor": 6, "allowedModes": ["Paused"]}});
@@ -194,7 +196,7 @@ async fn check_merges_with_the_policies_of_the_cluster() {
         json!(["mode of ScalingPolicy shop/hours has no effect: ScalingPolicy shop/older is older"])
     );
     assert_eq!(ran.verdict, Ok(Verdict::Good));
-    // Now the namespaceSelector of the policy `gold` matches.
+    // With the label of the namespace, the namespaceSelector of the policy `gold` matches.
     let mut namespace = cluster.get("namespaces", "", "shop").unwrap();
     namespace["metadata"]["labels"] = json!({"tier": "gold"});
     cluster.update(namespace).unwrap();
@@ -243,10 +245,9 @@ async fn cluster_policy_matches_all_namespaces_and_yaml_equals_json() {
     assert_eq!((&json["hpas"][0]["minReplicas"], &json["policies"][0]["matched"]), (&json!(2), &json!(2)));
     let yaml = run(&folder, &["check", "-o", "yaml", &file], Some(&cluster)).await.out;
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
-    // Only the HPAs of one namespace.
+    // `-n` limits the check to the HPAs of one namespace.
     let one = run(&folder, &["check", "-n", "back", "-o", "json", &file], Some(&cluster)).await.document();
     assert_eq!(one["hpas"].as_array().unwrap().len(), 1);
-    // Offline, the cluster is not read.
     let none = run(&folder, &["check", "--offline", "-o", "json", &file], Some(&cluster)).await.document();
     assert_eq!(none["hpas"], json!([]));
 }
@@ -273,7 +274,7 @@ async fn what_cannot_be_read_is_noted() {
     assert!(notes[2].starts_with("cannot read the labels of namespaces: "), "{notes:?}");
     assert_eq!(notes.len(), 3);
     assert_eq!(ran.document()["hpas"][0]["mode"], "ScaleUpOnly");
-    // A policy that needs the labels matches nothing.
+    // A policy with a namespaceSelector matches no HPA while the labels of namespaces are unknown.
     let spec = json!({"mode": "Paused", "namespaceSelector": {"matchLabels": {"tier": "gold"}}});
     let file = folder.file("b.yaml", &policy("ClusterScalingPolicy", "gold", &spec).to_string());
     let ran = run(&folder, &["check", "-o", "json", &file], Some(&cluster)).await;
@@ -284,4 +285,97 @@ async fn what_cannot_be_read_is_noted() {
         error.starts_with("cannot read HPAs: ") && error.ends_with("--offline validates without a cluster"),
         "{error}"
     );
+}
+
+/// The examples by file name, each with the expected state at one or more times.
+const EXAMPLES: [(&str, &[(&str, &str)]); 8] = [
+    (
+        "sale-weekend",
+        &[
+            ("2026-11-26T21:59:59Z", "no mode and no schedule is active, next change 22:00:00Z"),
+            (
+                "2026-11-26T22:00:00Z",
+                "minReplicas 30 (schedule warm-up until 23:00:00Z), next change 23:00:00Z",
+            ),
+            (
+                "2026-11-26T23:00:00Z",
+                "minReplicas 50 (schedule sale until 2026-11-29 23:00:00Z), maxReplicas 120 (schedule sale until \
+                 2026-11-29 23:00:00Z), next change 2026-11-29 23:00:00Z",
+            ),
+            ("2026-11-29T23:00:00Z", "no mode and no schedule is active"),
+        ],
+    ),
+    (
+        "office-hours",
+        &[
+            ("2026-11-23T06:59:59Z", "no mode and no schedule is active, next change 07:00:00Z"),
+            (
+                "2026-11-23T07:00:00Z",
+                "minReplicas 10 (schedule berlin until 18:00:00Z), next change 13:00:00Z",
+            ),
+            (
+                "2026-11-23T18:00:00Z",
+                "minReplicas 6 (schedule new-york until 2026-11-24 00:00:00Z), next change 2026-11-24 00:00:00Z",
+            ),
+            // Berlin has ended daylight saving time, and New York has not.
+            (
+                "2026-10-26T07:00:00Z",
+                "minReplicas 10 (schedule berlin until 18:00:00Z), next change 12:00:00Z",
+            ),
+            // 2026-11-28 is a Saturday.
+            ("2026-11-28T12:00:00Z", "no mode and no schedule is active, next change 2026-11-30 07:00:00Z"),
+        ],
+    ),
+    ("adapter-outage", &[(NOW, "no mode and no schedule is active")]),
+    ("pending-gpu-pods", &[(NOW, "no mode and no schedule is active")]),
+    ("bad-rollout", &[(NOW, "no mode and no schedule is active")]),
+    (
+        "pause-with-expiry",
+        &[
+            (NOW, "mode Paused until 2026-12-01 07:00:00Z, next change 2026-12-01 07:00:00Z"),
+            ("2026-12-01T07:00:00Z", "no mode and no schedule is active"),
+        ],
+    ),
+    ("vanished-queue", &[(NOW, "no mode and no schedule is active")]),
+    ("sidecars", &[(NOW, "no mode and no schedule is active")]),
+];
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/policies")
+}
+
+#[tokio::test(start_paused = true)]
+async fn examples_are_valid_and_do_what_they_describe() {
+    for (name, states) in EXAMPLES {
+        let file = examples().join(format!("{name}.yaml")).display().to_string();
+        for (now, expected) in states {
+            let folder = Folder::new("examples");
+            let ran = run_at(now, &folder, &["check", "--offline", "--utc", &file], None).await;
+            assert_eq!(ran.verdict, Ok(Verdict::Good), "{name}: {}", ran.out);
+            assert!(ran.out.contains("annotation: valid\n"), "{name}: {}", ran.out);
+            assert!(ran.out.ends_with(&format!("  now: {expected}\n")), "{name} at {now}: {}", ran.out);
+        }
+    }
+}
+
+#[test]
+fn examples_are_listed_and_have_a_command() {
+    let readme = std::fs::read_to_string(examples().join("../README.md")).unwrap();
+    let mut files = 0;
+    for entry in std::fs::read_dir(examples()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        assert!(EXAMPLES.iter().any(|(example, _)| *example == name), "{name} has no test");
+        assert!(readme.contains(&format!("(policies/{name}.yaml)")), "{name} is not listed");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let command = format!("concertina.dev/policy=\"$(cat examples/policies/{name}.yaml)\"");
+        assert!(text.contains(&command), "{name}");
+        let scenario = std::fs::read_to_string(examples().join(format!("scenarios/{name}.yaml"))).unwrap();
+        assert!(scenario.contains(&format!("file: ../{name}.yaml")), "{name}");
+        files += 1;
+    }
+    assert_eq!(files, EXAMPLES.len());
 }

@@ -232,7 +232,7 @@ fn every_threshold_gives_the_announced_count() {
                     else {
                         panic!("one metric in percent: {thresholds:?}");
                     };
-                    // If the change lies within one percent, the next percent is always beyond the change.
+                    // If both values have the same percentage, the result differs at the next percentage.
                     let onwards = if direction == Direction::Up { 1 } else { -1 };
                     let aside = if last == first { onwards } else { 0 };
                     let desired = |percent| at(replicas, percent, missing).explanation.desired;
@@ -250,7 +250,7 @@ fn every_threshold_gives_the_announced_count() {
 
 #[test]
 fn threshold_includes_unready_pods() {
-    // An unready pod counts with zero usage, so the others must use more.
+    // An unready pod is assumed to use nothing, so the ready pods must use more.
     let mut scene = Scene::cpu(3, 400);
     scene.pods[2] = starting("web-3");
     scene.answers = vec![Some(Ok(autoscaling::query::Answer::Resource(
@@ -259,7 +259,7 @@ fn threshold_includes_unready_pods() {
     assert_eq!(lines(&free(scene))[0], "for 4: cpu above 133 % of request (665m of 500m per pod; now 80 %)");
 }
 
-/// A situation with a policy, which has the text of an annotation.
+/// Adds the policy with the text `text` of an annotation to a situation.
 fn with_policy(mut situation: Situation, text: &str, steps: Vec<policies::steps::Step>) -> Situation {
     let parsed = policies::spec::parse(text, policies::spec::Level::Annotation);
     assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
@@ -290,7 +290,7 @@ fn next_change_of_a_policy_states_the_count_after_it() {
         format!("schedules: [{{name: night, from: {at}, to: 2100-01-01T00:00:00Z, maxReplicas: 3}}]");
     let ceiling = with_policy(situation.clone(), &ceiling, Vec::new());
     assert_eq!(last(&ceiling), change("a schedule changes the bounds", Some(3)));
-    // Another step of the policy may act differently at that time.
+    // The effect of another step of the policy at that time is unknown.
     let step = policies::corrections::IgnoredContainersStep {
         resource: "cpu".into(),
         containers: Vec::new(),

@@ -59,9 +59,8 @@ fn join(thresholds: &[Threshold], describe: impl Fn(&Threshold) -> String) -> St
 }
 
 impl Threshold {
-    /// Describes a threshold: `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. The text states
-    /// the last value with the same result or the first value with another result, and prefers the shorter
-    /// number.
+    /// Describes a threshold: `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. The number is the last value
+    /// with the same result or the first value with another result, depending on which is shorter.
     fn describe(&self, direction: Direction) -> String {
         let subject = &self.subject;
         let (beyond, up_to) = match direction {
@@ -75,7 +74,7 @@ impl Threshold {
         let last = number(self.last, self.totals.map(|[_, last, _]| last));
         let first = number(self.first, self.totals.map(|[.., first]| first));
         if last == first {
-            // The change lies within the precision of the printed number.
+            // The values differ only by less than the precision of the printed number.
             self.phrase(beyond, self.first, &first)
         } else if last.len() < first.len() || (direction == Direction::Up && last.len() == first.len()) {
             // `above 88 %` reads better than `at least 89 %`.

@@ -1,4 +1,4 @@
-//! Repeats a decision with one change.
+//! Repeats a decision with another input.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use controller::store::HpaRecord;
 
 /// The level of zero usage.
 pub(super) const LOWEST: f64 = 0.0;
-/// A level above the maximum of every HPA.
+/// A level that gives more pods than the maximum of any HPA.
 const HIGHEST: f64 = 1e12;
-/// Maximum number of bisection steps, after which the bounds are neighboring floats.
+/// Maximum number of bisection steps. The bounds are then adjacent floating-point numbers.
 const HALVINGS: usize = 56;
 
 /// A situation with a decision that can be repeated.
@@ -43,7 +43,7 @@ pub(super) struct Trial<'a> {
 pub(super) enum Past {
     /// The known history.
     Known,
-    /// A history without effect, because every window and every period has passed.
+    /// A history without effect, as if every window and every period had passed.
     Settled,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Trial<'a> {
     /// explained decision.
     pub(super) fn new(situation: &'a Situation) -> Option<Self> {
         if matches!(situation.source, Source::Record { .. }) {
-            // A record has no answers of metrics APIs.
+            // A record does not contain the responses of the metrics APIs.
             return None;
         }
         let explanation = &situation.explanation;
@@ -112,8 +112,8 @@ impl<'a> Trial<'a> {
         self.search(index, HIGHEST, &[], past, differs)
     }
 
-    /// Finds the levels to which all metrics must fall for the count to satisfy `differs`. The level of each
-    /// metric is found with the others at zero. Metrics that do not prevent the change are omitted.
+    /// Finds the levels to which all metrics must fall for the count to satisfy `differs`. The level of each metric is
+    /// found with all other metrics at zero. Metrics that do not prevent the change are omitted.
     pub(super) fn levels_of_all(&self, past: Past, differs: impl Fn(i32) -> bool) -> Vec<CriticalLevel> {
         let indexes: Vec<usize> = self.readings().collect();
         let needed = indexes.iter().filter_map(|index| {
@@ -127,8 +127,7 @@ impl<'a> Trial<'a> {
         needed.collect()
     }
 
-    /// Bisects between the current level of a metric and `extreme` until the values on both sides of the
-    /// change are found.
+    /// Bisects between the current level of a metric and `extreme` until the values on both sides of the change are found.
     fn search(
         &self,
         index: usize,
@@ -155,7 +154,7 @@ impl<'a> Trial<'a> {
         let reading = |level: f64| at(level).1.and_then(|metric| metric.reading().cloned());
         let (mut last, mut first) = (now.clone(), reading(beyond)?);
         for _ in 0..HALVINGS {
-            // Values are in whole milli-units, so smaller differences have no effect.
+            // Values are in whole milli-units, so a smaller difference has no effect.
             if (beyond - same).abs() * finest < 1.0 {
                 break;
             }
@@ -194,7 +193,7 @@ impl<'a> Trial<'a> {
         moments.dedup();
         let step = self.explanation.limiting_step()?;
         moments.into_iter().find_map(|until| {
-            // A recommendation counts until the end of its window and expires an instant later.
+            // A recommendation has an effect up to and including the end of its window.
             let after = until.checked_add(SignedDuration::from_nanos(1)).ok()?;
             let later = self.decide(&[], Past::Known, &self.spec, after);
             let to = later.desired.filter(|to| Some(*to) != self.explanation.desired)?;
@@ -273,8 +272,8 @@ impl<'a> Trial<'a> {
         let history = match past {
             Past::Known => &situation.past.history,
             Past::Settled => {
-                // The recommendation has expired. Without any recommendation, the current count would become
-                // the first one.
+                // An expired recommendation has no effect. Without any recommendation, the decision would add the current
+                // count.
                 let ancient = Recommendation { at: Timestamp::MIN, replicas: self.explanation.current };
                 settled = History { recommendations: vec![ancient], ..History::default() };
                 &settled
@@ -303,7 +302,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Increases the level exponentially until the result differs. The level bounds the bisection.
+/// Increases the level exponentially until the result differs. Returns the level as the bound of the bisection.
 fn first_beyond(from: f64, highest: f64, differs: impl Fn(f64) -> bool) -> Option<f64> {
     let mut step = 0.125;
     while from + step < highest {
@@ -315,7 +314,7 @@ fn first_beyond(from: f64, highest: f64, differs: impl Fn(f64) -> bool) -> Optio
     None
 }
 
-/// Returns the most precise number of a reading.
+/// Returns the total of a reading or else its value: in milli-units, or in percent.
 fn shown(reading: &MetricReading) -> i64 {
     match (reading.total, reading.value) {
         (Some(total), _) => total,

@@ -215,7 +215,7 @@ fn missing_requests_and_containers_are_found() {
     sidecar.spec["metrics"][0] = json!({"type": "ContainerResource", "containerResource": {"name": "cpu",
         "container": "proxy", "target": {"type": "Utilization", "averageUtilization": 80}}});
     let no_container = with(sidecar, |situation| {
-        // The failure of the metric has a separate finding.
+        // Without this, the failure of the metric would give another finding.
         situation.explanation.metrics.clear();
     });
     check(vec![
@@ -363,7 +363,7 @@ fn limits_by_bounds_and_tolerance_are_found() {
 
 #[test]
 fn tolerance_without_an_effect_is_not_found() {
-    // 0.95 times 5 pods rounds up to 5 with or without tolerance. maxReplicas prevents more pods.
+    // 0.95 times 5 pods is rounded up to 5 with or without tolerance. In the second case, maxReplicas prevents more pods.
     assert_eq!(findings(&Scene::cpu(5, 380).situation()), []);
     assert_eq!(findings(&Scene::cpu(10, 430).situation()), []);
 }

@@ -295,3 +295,26 @@ fn policy_steps_state_the_applied_count() {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
+
+#[test]
+fn windows_of_a_burst_are_shown() {
+    let step: BurstStep = serde_json::from_value(serde_json::json!({
+        "metric": "queue", "targetMilli": 10_000, "ready": 4, "reference": 9, "replicas": 12,
+        "stable": {"averageMilli": 42_500, "seconds": 60, "replicas": 5},
+        "panic": {"averageMilli": 120_000, "seconds": 6, "replicas": 12},
+        "mode": {"panic": {"since": 1, "lastOver": 2, "highest": 12}}, "limit": {"panic": "none"},
+    }))
+    .unwrap();
+    let mut situation = Scene::cpu(4, 400).situation();
+    let steps = vec![PolicyStep::Burst(step)];
+    situation.policy = Some(PolicyEffect { steps, ..PolicyEffect::default() });
+    let text = whole(&situation, &[], Style::default(), &Zone::local(true));
+    for line in [
+        "queue, 10 for each of 4 ready pods",
+        "42.5 over 60 s asks for 5",
+        "120 over 6 s asks for 12",
+        "12 instead of 9, in panic mode, by the panic window",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}

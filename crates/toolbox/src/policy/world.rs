@@ -9,9 +9,9 @@ use policies::spec::{Level, Parsed};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::PolicyError;
-use super::super::read::FileObject;
+use super::PolicyError;
 use super::document::{self, Document, PolicyObject};
+use super::read::FileObject;
 use cluster::call::Call;
 use cluster::client::Clients;
 use cluster::decode::DecodeError;
@@ -20,13 +20,13 @@ use cluster::list::{self, Collection};
 use cluster::watch::Watched;
 use controller::policy::{GROUP, Kind, VERSION, read_object};
 
-/// HPAs, policies and namespaces.
+/// The HPAs, policies and namespaces of a check.
 #[derive(Debug, Default)]
 pub(super) struct World {
     /// The HPAs by namespace and name.
     pub(super) hpas: BTreeMap<(String, String), Hpa>,
     /// The policy objects by namespace and name. The namespace of a ClusterScalingPolicy is empty.
-    pub(super) policies: BTreeMap<(String, String), Entry>,
+    policies: BTreeMap<(String, String), Entry>,
     /// The labels of namespaces. `None` if they are unknown.
     namespaces: Option<BTreeMap<String, BTreeMap<String, String>>>,
     /// Notes about objects that could not be read.
@@ -36,17 +36,16 @@ pub(super) struct World {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hpa {
     labels: BTreeMap<String, String>,
-    /// The policy of the annotation.
+    /// The policy of the HPA's annotation.
     annotation: Option<Arc<Parsed>>,
     pub(super) min: i32,
     pub(super) max: i32,
-    /// Whether the HPA is in a file.
     is_in_files: bool,
 }
 
-/// A policy object.
+/// A policy object, from the cluster or a file.
 #[derive(Debug)]
-pub(super) struct Entry {
+struct Entry {
     source: Source,
     selector: Option<Selector>,
     namespace_selector: Option<Selector>,
@@ -62,8 +61,8 @@ pub(super) struct Applicable {
 }
 
 impl World {
-    /// Reads the cluster. HPAs must be readable. If policies or the labels of namespaces are not readable, a note
-    /// states the reason.
+    /// Reads the cluster. Fails if HPAs cannot be read. If policies or the labels of namespaces cannot be read, adds a note
+    /// with the reason.
     pub(super) async fn read(
         &mut self,
         clients: &Clients,
@@ -94,7 +93,8 @@ impl World {
             };
             let policies = &mut self.policies;
             let listed = list::each(&clients.core, collection, |object| {
-                let (key, entry) = entry(kind.decode(object)?, false);
+                let object = kind.decode(object)?;
+                let (key, entry) = entry(&object, Arc::new(read_object(&object)), false);
                 policies.insert(key, entry);
                 Ok(())
             });
@@ -114,11 +114,10 @@ impl World {
         Ok(())
     }
 
-    /// Adds the HPAs and the policies of files. Objects of the cluster with the same names are replaced.
+    /// Adds the HPAs and the policies of files. They replace objects of the cluster with the same names.
     pub(super) fn add_files(&mut self, read: &[FileObject], documents: &[Document], default_namespace: &str) {
         for value in read.iter().map(|read| &read.object.value) {
-            let is_hpa = value.get("kind").is_some_and(|kind| kind == "HorizontalPodAutoscaler");
-            if !is_hpa {
+            if value.get("kind").is_none_or(|kind| kind != "HorizontalPodAutoscaler") {
                 continue;
             }
             match hpa(value) {
@@ -133,8 +132,8 @@ impl World {
         for document in documents {
             let Some(object) = &document.object else { continue };
             let parsed = Arc::clone(&document.parsed);
-            let (key, mut entry) = entry_of(object, parsed, true);
-            // The server keeps the time of creation when it applies a file.
+            let (key, mut entry) = entry(object, parsed, true);
+            // An update keeps the object's time of creation, which determines the precedence of policies.
             entry.source.created = self.policies.get(&key).and_then(|known| known.source.created);
             self.policies.insert(key, entry);
         }
@@ -148,7 +147,7 @@ impl World {
         }
     }
 
-    /// The policies that apply to an HPA. `None` if no policy applies.
+    /// Returns the policies that apply to an HPA. `None` if no policy applies.
     pub(super) fn applicable(&self, namespace: &str, hpa: &Hpa) -> Option<Applicable> {
         let no_labels = BTreeMap::new();
         let labels =
@@ -177,26 +176,19 @@ impl World {
         (!sources.is_empty()).then_some(Applicable { sources, is_checked })
     }
 
-    /// Whether a source is a policy of a file.
+    /// Returns whether a source is a policy of a file.
     pub(super) fn is_in_files(&self, source: &Source, hpa: &Hpa) -> bool {
         match source.level {
             Level::Annotation => hpa.is_in_files,
             Level::Namespaced | Level::Cluster => {
-                let entries = self.policies.values().filter(|entry| entry.is_in_files);
-                entries
-                    .into_iter()
-                    .any(|entry| entry.source.level == source.level && entry.source.name == source.name)
+                let mut entries = self.policies.values().filter(|entry| entry.is_in_files);
+                entries.any(|entry| entry.source.level == source.level && entry.source.name == source.name)
             }
         }
     }
 }
 
-fn entry(object: PolicyObject, is_in_files: bool) -> ((String, String), Entry) {
-    let parsed = Arc::new(read_object(&object));
-    entry_of(&object, parsed, is_in_files)
-}
-
-fn entry_of(object: &PolicyObject, parsed: Arc<Parsed>, is_in_files: bool) -> ((String, String), Entry) {
+fn entry(object: &PolicyObject, parsed: Arc<Parsed>, is_in_files: bool) -> ((String, String), Entry) {
     let (namespace, name) = (&object.name.namespace, &object.name.name);
     let (level, full) = match namespace {
         Some(namespace) => (Level::Namespaced, format!("{namespace}/{name}").into()),

@@ -1,7 +1,5 @@
 use std::process::Command;
 
-use serde_json::json;
-
 use super::*;
 
 /// Applies a merge patch as RFC 7386 defines it.

@@ -1,4 +1,4 @@
-//! One policy of a file: its fields, and the fields without effect.
+//! One policy of a file, with the problems of its fields.
 
 use std::sync::Arc;
 
@@ -10,24 +10,23 @@ use policies::spec::{Level, Parsed, Problem, When, parse, read};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::read::FileObject;
+use super::read::FileObject;
 use cluster::watch::Watched;
 use controller::policy::{ANNOTATION, GROUP, Kind, VERSION, read_object};
 
 /// A policy object as the controller decodes it.
 pub(super) type PolicyObject = <Kind as Watched>::Object<'static>;
 
-/// The fields of a manifest.
+/// The allowed top-level fields of a manifest.
 const FIELDS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// A policy of a file.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// Where the object is: `policies.yaml: document 2`.
+    /// The location of the object: `policies.yaml: document 2`.
     pub(super) location: Arc<str>,
     /// The policy: `ScalingPolicy shop/night`.
     pub(super) title: String,
-    /// The problems: fields that are missing, invalid or without effect.
     pub(super) problems: Vec<FieldProblem>,
     /// Notes about behavior that a user may not expect.
     pub(super) notes: Vec<String>,
@@ -67,7 +66,7 @@ impl FieldProblem {
 }
 
 impl Document {
-    /// The policy of an object. `None` for an object without a policy.
+    /// Reads the policy of an object. Returns `None` for an object without a policy.
     pub(super) fn new(read: &FileObject, default_namespace: &str, now: Timestamp) -> Option<Self> {
         let value = &read.object.value;
         let text = |name: &str| value.get(name).and_then(Value::as_str);
@@ -82,7 +81,7 @@ impl Document {
         is_bare.then(|| Self::bare(read, now))
     }
 
-    /// Reads a file that consists of the text of an annotation.
+    /// Reads an object without `apiVersion` and `kind` as the value of the annotation.
     fn bare(read: &FileObject, now: Timestamp) -> Self {
         let parsed = match &read.text {
             Some(text) => parse(text, Level::Annotation),
@@ -132,7 +131,7 @@ impl Document {
         };
         let parsed = match &decoded {
             Some(object) => read_object(object),
-            // The report covers the fields even if the server would refuse the object.
+            // The fields are checked even if the object is invalid.
             None => self::read(value.get("spec").cloned().unwrap_or_default(), level),
         };
         problems.extend(parsed.problems.iter().map(|problem| FieldProblem::from(problem).within("spec")));
@@ -167,12 +166,12 @@ impl Document {
     }
 }
 
-/// The annotation of an object.
+/// Returns the value of the annotation `concertina.dev/policy` of an object.
 pub(super) fn annotation(value: &Value) -> Option<&Value> {
     value.get("metadata")?.get("annotations")?.get(ANNOTATION)
 }
 
-/// The kind and the name of an object: `ScalingPolicy shop/night`.
+/// Formats the kind and the name of an object: `ScalingPolicy shop/night`.
 fn titled(value: &Value) -> String {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
     let (kind, name) =
@@ -183,7 +182,7 @@ fn titled(value: &Value) -> String {
     }
 }
 
-/// The problems of a manifest outside of its spec.
+/// Returns the problems of a manifest outside of its spec.
 fn manifest(value: &Value) -> Vec<FieldProblem> {
     let mut problems = Vec::new();
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
@@ -212,7 +211,7 @@ fn manifest(value: &Value) -> Vec<FieldProblem> {
     problems
 }
 
-/// Notes about valid rules that have expired or contradict each other.
+/// Returns notes about valid rules that have expired or contradict each other.
 fn past(parsed: &Parsed, now: Timestamp) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(until) = parsed.spec.mode.and_then(|mode| mode.until).filter(|until| *until <= now) {

@@ -1,4 +1,4 @@
-//! The wait until a handover is complete.
+//! The wait until the change of each HPA is complete.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,19 +7,27 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::Direction;
-use crate::handover::census::{Census, Hpa, OWN_MANAGER};
-use crate::handover::page::{Page, PageError, Row};
-use crate::handover::{HandoverError, Session};
+use super::census::{Census, Hpa, OWN_MANAGER};
+use super::page::{Page, PageError};
+use super::{HandoverError, Session};
 use crate::options::handover::Change;
-use controller::handover::scope::{ControllerName, LABEL, Membership};
+use controller::handover::scope::{ControllerName, LABEL};
 use controller::store::Key;
 
 /// The interval between two reads of the state.
 const POLL: Duration = Duration::from_secs(1);
-/// Two default sync periods of the built-in controller and the time of a sync. A controller that has written no
-/// status by then found nothing to change.
+/// The time after which `disable` is complete without a status write: two default sync periods of the built-in controller
+/// and the duration of a sync. The controller then found nothing to change.
 const IDLE: Duration = Duration::from_secs(35);
+
+/// The direction of a handover.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// To Concertina.
+    Enable,
+    /// To the built-in controller.
+    Disable,
+}
 
 /// The state of one HPA after the change.
 #[derive(Debug, Clone, Serialize)]
@@ -36,18 +44,18 @@ pub(super) struct Outcome {
     pub(super) note: Option<&'static str>,
 }
 
-/// The last status writes before the change.
+/// The last status writes of each HPA before the change.
 pub(super) type Before = BTreeMap<Key, Writes>;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Writes {
     own: Option<Timestamp>,
     foreign: Option<Timestamp>,
-    /// Whether a label put the HPA in scope.
+    /// Whether the HPA was in scope before the change.
     was_in_scope: bool,
 }
 
-/// The times of an HPA's last own and foreign status writes.
+/// Returns the times of the last status writes of Concertina and of other controllers.
 pub(super) fn writes(hpa: &Hpa, was_in_scope: bool) -> Writes {
     let own = hpa.writers.iter().filter(|writer| writer.manager == OWN_MANAGER);
     Writes {
@@ -57,14 +65,13 @@ pub(super) fn writes(hpa: &Hpa, was_in_scope: bool) -> Writes {
     }
 }
 
-/// A wait until the handover is complete.
 pub(super) struct Waiting<'a> {
     pub(super) change: &'a Change,
     pub(super) direction: Direction,
     pub(super) name: &'a ControllerName,
     pub(super) selected: &'a [Key],
     pub(super) before: &'a Before,
-    /// Whether a label was changed.
+    /// Whether this command has changed a label.
     pub(super) changed: bool,
 }
 
@@ -92,7 +99,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// The state of one HPA. `None` if the HPA was deleted in the meantime, or is not affected.
+    /// Returns the state of one HPA. `None` if the HPA has been deleted, or has a label that excludes it from `enable`.
     fn outcome(
         &self,
         key: &Key,
@@ -104,14 +111,13 @@ impl Waiting<'_> {
         let is_in = census.membership(key, self.name).is_in();
         let mut note = None;
         let (state, reason) = match self.direction {
-            Direction::Enable => {
-                if let Membership::Out(_) = census.membership(key, self.name) {
-                    let label = hpa.label.as_deref().unwrap_or("none");
-                    ("built_in", Some(format!("out of scope: its label {LABEL} is {label}")))
-                } else {
-                    self.enabled(key, hpa, page)
-                }
+            // An HPA with a label that excludes it does not follow the label of its namespace.
+            Direction::Enable if !is_in && self.change.name.is_none() => return None,
+            Direction::Enable if !is_in => {
+                let label = hpa.label.as_deref().unwrap_or("none");
+                ("built_in", Some(format!("out of scope: its label {LABEL} is {label}")))
             }
+            Direction::Enable => self.enabled(key, hpa, page),
             Direction::Disable if is_in => ("in_charge", Some("a label still puts it in scope".to_owned())),
             Direction::Disable => match self.disabled(key, hpa, page) {
                 ("released", Some(_)) if elapsed >= IDLE => {
@@ -123,15 +129,11 @@ impl Waiting<'_> {
                 other => other,
             },
         };
-        // An HPA with a label that excludes it does not follow the label of its namespace.
-        if self.direction == Direction::Enable && self.change.name.is_none() && !is_in {
-            return None;
-        }
         let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
         Some(Outcome { namespace, name, state: state.to_owned(), reason, note })
     }
 
-    /// The state of an HPA in scope after `enable`, and the reason why Concertina is not in charge yet.
+    /// Returns the state of an HPA in scope after `enable`, and the reason why Concertina is not in charge yet.
     fn enabled(
         &self,
         key: &Key,
@@ -152,8 +154,7 @@ impl Waiting<'_> {
                 return ("unknown", Some(format!("no status write of Concertina yet, and {error}")));
             }
         };
-        let same = |row: &&Row| row.namespace == *key.namespace && row.name == *key.name;
-        match page.hpas.iter().find(same) {
+        match page.row(key) {
             Some(row) if row.state == "in_charge" => ("in_charge", None),
             Some(row) if row.state == "contested" => {
                 let writer =
@@ -175,15 +176,14 @@ impl Waiting<'_> {
         }
     }
 
-    /// The state of an HPA out of scope after `disable`, and the reason why the change is not complete yet.
+    /// Returns the state of an HPA out of scope after `disable`, and the reason why the change is not complete yet.
     fn disabled(
         &self,
         key: &Key,
         hpa: &Hpa,
         page: &Result<Page, PageError>,
     ) -> (&'static str, Option<String>) {
-        let same = |row: &Row| row.namespace == *key.namespace && row.name == *key.name;
-        if page.as_ref().is_ok_and(|page| page.hpas.iter().any(same)) {
+        if page.as_ref().is_ok_and(|page| page.row(key).is_some()) {
             return ("in_charge", Some("the leader still lists it".to_owned()));
         }
         let before = self.before.get(key);
