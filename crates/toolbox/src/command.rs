@@ -87,8 +87,8 @@ pub fn parse(
     })
 }
 
-/// Returns the command line of each command and subcommand, for reference pages. The entry `handover` has the flags that
-/// its subcommands share. `policy` and `sources` have entries for their subcommands only.
+/// Returns the command line of each command and subcommand, for reference pages. The entry `handover` has the flags
+/// that its subcommands share. `policy` and `sources` have entries for their subcommands only.
 pub fn command_lines(program: &str, process: Process) -> Vec<clap::Command> {
     let shared = handover::shared(clap::Command::new("handover"));
     let handover = handover::commands().map(|command| {

@@ -174,8 +174,8 @@ pub async fn run(
 
 /// The user's browser, which shows the page. Dropping this value removes the file for the browser.
 ///
-/// Other users of the machine can read the arguments of programs. The browser therefore receives the path of a file that
-/// only the user can read, and the file contains the address with its token.
+/// Other users of the machine can read the arguments of programs. The browser therefore receives the path of a file
+/// that only the user can read, and the file contains the address with its token.
 #[derive(Debug)]
 struct Browser {
     directory: PathBuf,

@@ -134,7 +134,8 @@ pub async fn run(
     }
 }
 
-/// Connects to the user's cluster, unless the check is offline. Also returns the namespace of objects without a namespace.
+/// Connects to the user's cluster, unless the check is offline. Also returns the namespace of objects without a
+/// namespace.
 fn connect(options: &CheckOptions) -> Result<(Option<Clients>, String), PolicyError> {
     if options.offline {
         let namespace = options.cluster.namespace.clone();
@@ -144,8 +145,8 @@ fn connect(options: &CheckOptions) -> Result<(Option<Clients>, String), PolicyEr
     Ok((Some(cluster::clients(&user, cluster::reads_only())?), user.namespace))
 }
 
-/// Runs a command with the given outputs. `connect` supplies the clients of a check and the namespace of objects without
-/// a namespace.
+/// Runs a command with the given outputs. `connect` supplies the clients of a check and the namespace of objects
+/// without a namespace.
 async fn answer(
     options: &PolicyOptions,
     connect: impl FnOnce(&CheckOptions) -> Result<(Option<Clients>, String), PolicyError>,

@@ -27,8 +27,8 @@ pub trait ControllerProcess: fmt::Debug + Sync {
     /// Returns the first invalid flag.
     fn resolve(&self, words: Vec<String>) -> Result<ResolvedFlags, FlagError>;
 
-    /// Runs the controller with the flags `words` until `stop`. `observers` receive its concluded syncs. `sources` replaces
-    /// the sources of the flags, if it is given.
+    /// Runs the controller with the flags `words` until `stop`. `observers` receive its concluded syncs. `sources`
+    /// replaces the sources of the flags, if it is given.
     fn run(
         &self,
         words: Vec<String>,

@@ -145,7 +145,8 @@ impl Inspector {
                 Ok(list) => {
                     replicas.extend(list.items.into_iter().map(|pod| replica(&pod, holder.as_deref())));
                 }
-                // If the Lease is known, the replicas are in its namespace, and failures in other namespaces are ignored.
+                // If the Lease is known, the replicas are in its namespace, and failures in other namespaces are
+                // ignored.
                 Err(error) if state.lease.as_ref().is_none_or(|lease| lease.namespace == namespace) => {
                     missing.push(refused("replicas", "list", "pods", namespace, &error));
                 }
@@ -177,7 +178,8 @@ impl Inspector {
         *kept = Some(connection).filter(Connection::is_open);
     }
 
-    /// Reads the comparison from the pod of a dry run, and the metrics of this pod if those of the leader were not read.
+    /// Reads the comparison from the pod of a dry run, and the metrics of this pod if those of the leader were not
+    /// read.
     async fn shadow(&self, kept: &mut Option<Connection>, state: &mut ControllerState) {
         let candidates = NAMESPACES.map(Which::shadow);
         let Some(mut connection) = self.connect(kept.take(), &candidates, state).await else { return };

@@ -20,8 +20,8 @@ use controller::record::wire::{API_VERSION, DecisionSummaryList};
 
 /// Maximum number of pages of a record to read. A page has at most 500 HPAs.
 const MAX_PAGES: usize = 40;
-/// Maximum difference between two times of one change of the leader: the acquisition in the Lease, and the restoration of
-/// histories in a record.
+/// Maximum difference between two times of one change of the leader: the acquisition in the Lease, and the restoration
+/// of histories in a record.
 const SAME: SignedDuration = SignedDuration::from_secs(60);
 /// Maximum number of changes to keep. The oldest change is dropped first.
 const MAX_CHANGES: usize = 200;
@@ -125,8 +125,8 @@ struct Change {
     leader: Option<String>,
 }
 
-/// The known changes of the leader. A Lease shows the last change, and a record shows the last failover. Clones share the
-/// changes.
+/// The known changes of the leader. A Lease shows the last change, and a record shows the last failover. Clones share
+/// the changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LeaderChanges {
     /// The changes, oldest first.
@@ -156,8 +156,8 @@ impl LeaderChanges {
         }
     }
 
-    /// Adds the change in the first Lease that exists. An unreadable Lease is ignored, because the page of the controller
-    /// shows the reason.
+    /// Adds the change in the first Lease that exists. An unreadable Lease is ignored, because the page of the
+    /// controller shows the reason.
     pub(super) async fn read(&self, client: &Client, leaders: &[Leader]) {
         for Leader { namespace, lease } in leaders {
             let Ok(Some(found)) = typed::get(&client.namespaced::<Lease>(namespace), lease).await else {

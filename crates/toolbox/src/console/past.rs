@@ -116,8 +116,8 @@ fn events(situation: &Situation) -> Vec<(Timestamp, bool, String, String)> {
     events
 }
 
-/// Returns the last status write of each manager if several managers write the status, and the last write of the target's
-/// replicas by each foreign manager.
+/// Returns the last status write of each manager if several managers write the status, and the last write of the
+/// target's replicas by each foreign manager.
 fn writers(situation: &Situation) -> Vec<(Timestamp, String)> {
     let statuses = situation.hpa.as_ref().map(|hpa| hpa.status_writers.as_slice()).unwrap_or_default();
     let of_status = statuses
@@ -135,8 +135,8 @@ fn writers(situation: &Situation) -> Vec<(Timestamp, String)> {
     of_status.chain(of_replicas).collect()
 }
 
-/// Reads past values of the metrics for which the scaling policy names a Prometheus server. `sources` has the servers of
-/// `--metric-sources-file`. `range` is `None` if there is no past to simulate.
+/// Reads past values of the metrics for which the scaling policy names a Prometheus server. `sources` has the servers
+/// of `--metric-sources-file`. `range` is `None` if there is no past to simulate.
 pub(super) async fn source_loads(
     situation: &Situation,
     sources: Option<&Sources>,

@@ -179,7 +179,8 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Returns the changed lines of two texts with [`CONTEXT`] lines around them, similar to `diff -u`. Empty without a change.
+/// Returns the changed lines of two texts with [`CONTEXT`] lines around them, similar to `diff -u`. Empty without a
+/// change.
 fn diff(before: &str, after: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (before.lines().collect(), after.lines().collect());
     let lines = edits(&old, &new);

@@ -1,5 +1,5 @@
-//! The step of one metric: the comparison of its value with its target, the pods with the reason for each uncounted pod,
-//! and the proposal.
+//! The step of one metric: the comparison of its value with its target, the pods with the reason for each uncounted
+//! pod, and the proposal.
 
 use autoscaling::explanation::{
     Assumed, Corrected, FailedMetric, Measure, MetricExplanation, MetricReading, PodGroup, PodVerdict,

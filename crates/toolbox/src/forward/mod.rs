@@ -60,7 +60,7 @@ pub enum ForwardError {
     /// The holder of the Lease matches no running pod.
     #[error(
         "Lease {lease} is held by {holder}, but namespace {namespace} has no running pod with hostname {host}: \
-         its replica may have stopped, wait until another replica holds the Lease"
+         its replica may have stopped; wait until another replica holds the Lease"
     )]
     NoPod {
         /// The namespace and name of the Lease.
@@ -213,8 +213,8 @@ impl Connection {
     }
 
     /// Connects to the pod of the first candidate with a pod. A candidate is skipped if its Lease does not exist, no
-    /// running pod has its labels, or a permission is missing. If all candidates are skipped, returns the first error about
-    /// a permission, or else the first error.
+    /// running pod has its labels, or a permission is missing. If all candidates are skipped, returns the first error
+    /// about a permission, or else the first error.
     pub async fn open_first(
         clients: &Clients,
         candidates: &[Which],

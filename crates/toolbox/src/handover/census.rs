@@ -164,12 +164,20 @@ fn hpa(metadata: Metadata, spec: Spec) -> Hpa {
     }
 }
 
-/// Reads the value of the label of one namespace or of all namespaces. Namespaces without the label have no
-/// entry.
+/// Reads the value of the label of one namespace or of all namespaces. Namespaces without the label have no entry.
 pub(crate) async fn labels(
     client: &Client,
     namespace: Option<&str>,
 ) -> Result<BTreeMap<String, String>, ApiError> {
+    namespaces(client, namespace, |mut labels| labels.remove(LABEL)).await
+}
+
+/// Reads the labels of one namespace or of all namespaces. Namespaces for which `select` returns `None` have no entry.
+pub(crate) async fn namespaces<V>(
+    client: &Client,
+    namespace: Option<&str>,
+    select: impl Fn(BTreeMap<String, String>) -> Option<V>,
+) -> Result<BTreeMap<String, V>, ApiError> {
     let mut namespaces = BTreeMap::new();
     let mut take = |object: &[u8]| -> Result<(), DecodeError> {
         #[derive(Deserialize)]
@@ -177,21 +185,18 @@ pub(crate) async fn labels(
             metadata: Metadata,
         }
         let Namespace { metadata } = serde_json::from_slice(object)?;
-        if let Some(label) = metadata.labels.and_then(|mut labels| labels.remove(LABEL)) {
-            namespaces.insert(metadata.name, label);
+        if let Some(value) = select(metadata.labels.unwrap_or_default()) {
+            namespaces.insert(metadata.name, value);
         }
         Ok(())
     };
-    let read = if let Some(name) = namespace {
+    if let Some(name) = namespace {
         let call = Call::get(["api", "v1", "namespaces", name]).about("namespaces", name);
-        match client.bytes(&call).await {
-            Ok(object) => take(&object).map_err(ApiError::Decode),
-            Err(error) => Err(error),
-        }
+        take(&client.bytes(&call).await?).map_err(ApiError::Decode)?;
     } else {
         let all =
             Collection { group: "", version: "v1", namespace: None, resource: "namespaces", fields: "" };
-        list::each(client, all, take).await
-    };
-    read.map(|()| namespaces)
+        list::each(client, all, take).await?;
+    }
+    Ok(namespaces)
 }

@@ -16,8 +16,8 @@ use controller::store::Key;
 
 /// The interval between two reads of the state.
 const POLL: Duration = Duration::from_secs(1);
-/// The time after which `disable` is complete without a status write: two default sync periods of the built-in controller
-/// and the duration of a sync. The controller then found nothing to change.
+/// The time after which `disable` is complete without a status write: two default sync periods of the built-in
+/// controller and the duration of a sync. The controller then found nothing to change.
 const IDLE: Duration = Duration::from_secs(35);
 
 /// The direction of a handover.

@@ -224,7 +224,8 @@ pub(super) fn builtin_reasons(change: &Change) -> Vec<String> {
     change.said.metrics.iter().chain(change.said.conditions.iter().filter(is_unusual)).cloned().collect()
 }
 
-/// Returns the flags of the dry run that the built-in controller must share, without the common prefix, and their values.
+/// Returns the flags of the dry run that the built-in controller must share, without the common prefix, and their
+/// values.
 pub(super) fn flags(controller: &ControllerInfo) -> Vec<(&'static str, String)> {
     let settings = Settings::from(controller.settings.clone());
     let uses = flags::uses(&settings, |_| FlagOrigin::Record).into_iter();

@@ -30,8 +30,8 @@ pub(super) fn run(
     summary(&import, lost, notes)
 }
 
-/// Runs `sources import`: writes the sources to the file `sources` or to `out`, then the policies to `out`, and the notes
-/// to `notes`.
+/// Runs `sources import`: writes the sources to the file `sources` or to `out`, then the policies to `out`, and the
+/// notes to `notes`.
 pub(super) fn run_with_sources(
     files: &[PathBuf],
     read: &[FileObject],

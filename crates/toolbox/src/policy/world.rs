@@ -12,10 +12,9 @@ use serde_json::Value;
 use super::PolicyError;
 use super::document::{self, Document, PolicyObject};
 use super::read::FileObject;
-use cluster::call::Call;
+use crate::handover::census;
 use cluster::client::Clients;
 use cluster::decode::DecodeError;
-use cluster::error::ApiError;
 use cluster::list::{self, Collection};
 use cluster::watch::Watched;
 use controller::policy::{GROUP, Kind, VERSION, read_object};
@@ -61,8 +60,8 @@ pub(super) struct Applicable {
 }
 
 impl World {
-    /// Reads the cluster. Fails if HPAs cannot be read. If policies or the labels of namespaces cannot be read, adds a note
-    /// with the reason.
+    /// Reads the cluster. Fails if HPAs cannot be read. If policies or the labels of namespaces cannot be read, adds a
+    /// note with the reason.
     pub(super) async fn read(
         &mut self,
         clients: &Clients,
@@ -107,7 +106,7 @@ impl World {
                 Err(error) => self.notes.push(format!("cannot read {}: {error}", kind.resource())),
             }
         }
-        match labels(clients, namespace).await {
+        match census::namespaces(&clients.core, namespace, Some).await {
             Ok(namespaces) => self.namespaces = Some(namespaces),
             Err(error) => self.notes.push(format!("cannot read the labels of namespaces: {error}")),
         }
@@ -233,35 +232,4 @@ fn hpa(object: &Value) -> Result<((String, String), Hpa), DecodeError> {
         is_in_files: false,
     };
     Ok(((metadata.namespace, metadata.name), hpa))
-}
-
-/// Reads the labels of one namespace or of all namespaces.
-async fn labels(
-    clients: &Clients,
-    namespace: Option<&str>,
-) -> Result<BTreeMap<String, BTreeMap<String, String>>, ApiError> {
-    #[derive(Deserialize)]
-    struct Namespace {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    struct Metadata {
-        name: String,
-        labels: Option<BTreeMap<String, String>>,
-    }
-    let mut namespaces = BTreeMap::new();
-    let mut take = |object: &[u8]| -> Result<(), DecodeError> {
-        let Namespace { metadata } = serde_json::from_slice(object)?;
-        namespaces.insert(metadata.name, metadata.labels.unwrap_or_default());
-        Ok(())
-    };
-    if let Some(name) = namespace {
-        let call = Call::get(["api", "v1", "namespaces", name]).about("namespaces", name);
-        take(&clients.core.bytes(&call).await?).map_err(ApiError::Decode)?;
-    } else {
-        let all =
-            Collection { group: "", version: "v1", namespace: None, resource: "namespaces", fields: "" };
-        list::each(&clients.core, all, take).await?;
-    }
-    Ok(namespaces)
 }

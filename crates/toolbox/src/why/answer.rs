@@ -58,7 +58,8 @@ impl Backend {
 #[derive(Debug, Clone)]
 pub(super) struct View {
     output: Output,
-    /// Whether a single HPA was requested by name. All its steps are printed, whereas HPAs in a list have one line each.
+    /// Whether a single HPA was requested by name. All its steps are printed, whereas HPAs in a list have one line
+    /// each.
     one: bool,
     watch: Option<Interval>,
     colours: bool,
@@ -80,8 +81,8 @@ impl View {
         Zone::local(self.utc)
     }
 
-    /// Returns the style of the output. Lines are not broken: a terminal wraps lines, and a program that reads a pipe needs
-    /// whole lines.
+    /// Returns the style of the output. Lines are not broken: a terminal wraps lines, and a program that reads a pipe
+    /// needs whole lines.
     fn style(&self) -> Style {
         Style { colours: self.colours, width: None }
     }
@@ -105,8 +106,8 @@ impl Explained {
         self.findings.iter().map(|finding| finding.severity).min()
     }
 
-    /// Returns the parts of an answer whose changes make `--watch` print the answer again. They do not include times and
-    /// metric values.
+    /// Returns the parts of an answer whose changes make `--watch` print the answer again. They do not include times
+    /// and metric values.
     fn essence(&self) -> String {
         let explanation = &self.situation.explanation;
         let metrics =

@@ -41,8 +41,8 @@ pub enum Change {
         /// The next count, which may change further if the values change.
         to: i32,
     },
-    /// The current values change the count. The count would stay if the listed metrics were at or beyond their thresholds
-    /// at the same time.
+    /// The current values change the count. The count would stay if the listed metrics were at or beyond their
+    /// thresholds at the same time.
     Keep {
         /// Up for values at or above the thresholds, down for values at or below them.
         direction: Direction,

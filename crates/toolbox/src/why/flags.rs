@@ -1,5 +1,5 @@
-//! The flags of the explained controller. Each flag is given, read from the controller's record, derived from the version
-//! of the API server, or assumed.
+//! The flags of the explained controller. Each flag is given, read from the controller's record, derived from the
+//! version of the API server, or assumed.
 
 use autoscaling::settings::{Settings, Version};
 

@@ -1,5 +1,5 @@
-//! Explains the last decision of a Concertina controller without access to the cluster. The controller's record contains
-//! the decision, the flags and the history.
+//! Explains the last decision of a Concertina controller without access to the cluster. The controller's record
+//! contains the decision, the flags and the history.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Rebuilds a controller's history of an HPA from the status and from the events of rescales.
 //!
-//! A controller publishes none of its recommendations, but three traces allow conclusions. A rescale shows the resulting
-//! count. The condition AbleToScale shows whether a stabilization window limited the last sync, at most one sync period
-//! ago. The condition ScalingLimited shows whether a policy limited the last sync. If a policy limited a scale-down,
-//! every recommendation in the window was lower than the count.
+//! A controller publishes none of its recommendations, but three traces allow conclusions. A rescale shows the
+//! resulting count. The condition AbleToScale shows whether a stabilization window limited the last sync, at most one
+//! sync period ago. The condition ScalingLimited shows whether a policy limited the last sync. If a policy limited a
+//! scale-down, every recommendation in the window was lower than the count.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ pub(super) struct Evidence<'a> {
     /// The controller's sync period.
     pub(super) period: Duration,
     pub(super) now: Timestamp,
-    /// The recommendations that this command has kept with `--watch`. If there are any, they replace the recommendations
-    /// that the status and the events show.
+    /// The recommendations that this command has kept with `--watch`. If there are any, they replace the
+    /// recommendations that the status and the events show.
     pub(super) kept: &'a [HistoryEntry],
 }
 
@@ -135,8 +135,8 @@ fn rescales(evidence: &Evidence<'_>) -> Vec<Rescale> {
     found
 }
 
-/// Returns the recommendations that rescales show. At a scale-up, the recommendation was at least the new count. Before a
-/// scale-down, the new count was recommended at some time within the window.
+/// Returns the recommendations that rescales show. At a scale-up, the recommendation was at least the new count. Before
+/// a scale-down, the new count was recommended at some time within the window.
 fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<HistoryEntry> {
     let shown = rescales.iter().map(|rescale| {
         let down = rescale.from.is_some_and(|from| from > rescale.to);
@@ -150,8 +150,8 @@ fn recommended(rescales: &[Rescale], windows: Windows) -> Vec<HistoryEntry> {
     shown.collect()
 }
 
-/// Drops recommendations that a later rescale refutes. The target scales down to a count only if no recommendation in the
-/// window is higher. It scales up to a count only if no recommendation in the window is lower.
+/// Drops recommendations that a later rescale refutes. The target scales down to a count only if no recommendation in
+/// the window is higher. It scales up to a count only if no recommendation in the window is lower.
 fn refute(rescales: &[Rescale], windows: Windows, found: &mut Vec<HistoryEntry>) {
     found.retain(|entry| {
         let Memory::Recommendation { replicas } = entry.what else { return true };

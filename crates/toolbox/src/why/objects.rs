@@ -29,7 +29,8 @@ use controller::store::Key;
 const GROUP: &str = "autoscaling";
 const VERSION: &str = "v2";
 const RESOURCE: &str = "horizontalpodautoscalers";
-/// Maximum length of an owner chain: a ReplicaSet, a Deployment, and two more owners for targets that create Deployments.
+/// Maximum length of an owner chain: a ReplicaSet, a Deployment, and two more owners for targets that create
+/// Deployments.
 const DEEPEST: usize = 4;
 /// Maximum number of owners to read per HPA. The pods of a target have one or two owners.
 const LOOKUPS: usize = 24;
@@ -65,8 +66,8 @@ impl Lists {
         }
     }
 
-    /// Reads the HPAs, pods and events again. If pods or events are forbidden, none are read, and the observer of the clients
-    /// collects the refused reads.
+    /// Reads the HPAs, pods and events again. If pods or events are forbidden, none are read, and the observer of the
+    /// clients collects the refused reads.
     pub(super) async fn read(&mut self, scope: &Scope) -> Result<ExtraMetadata, WhyError> {
         let Self { clients, hpas, pods } = self;
         // A refused read of namespaces does not affect the decision, so this client has no observer.

@@ -1,5 +1,5 @@
-//! Reads a cluster and decides for its HPAs with the controller's code. A [`Controller`] runs without watches: lists fill
-//! its stores, its history is read or rebuilt, and the gate of the clients refuses every write.
+//! Reads a cluster and decides for its HPAs with the controller's code. A [`Controller`] runs without watches: lists
+//! fill its stores, its history is read or rebuilt, and the gate of the clients refuses every write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The state of one HPA at one time, as plain data: the objects that were read, and the decision. Findings and texts are
-//! computed from this state alone.
+//! The state of one HPA at one time, as plain data: the objects that were read, and the decision. Findings and texts
+//! are computed from this state alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,8 +34,8 @@ pub struct Situation {
     pub key: Key,
     /// The source of the data.
     pub source: Source,
-    /// The time of the decision, by the server's clock if the local clock differs by more than [`SKEW`], and otherwise by
-    /// the local clock.
+    /// The time of the decision, by the server's clock if the local clock differs by more than [`SKEW`], and otherwise
+    /// by the local clock.
     pub at: Timestamp,
     /// The HPA as read. `None` if only a controller's record was read.
     pub hpa: Option<Arc<HpaRecord>>,
@@ -58,14 +58,15 @@ pub struct Situation {
     pub events: Vec<EventContent>,
     /// The conditions after the decision.
     pub conditions: Vec<Condition>,
-    /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried. Empty if no
-    /// metric was read, or if only a controller's record was read.
+    /// The response of each metric's API, in the order of the spec. `None` for a metric that was not queried. Empty if
+    /// no metric was read, or if only a controller's record was read.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
     /// The pods that the target's selector matches, by name. Empty if no metric was read, or if only a controller's
     /// record was read.
     pub pods: Vec<Arc<Pod>>,
-    /// The controlling owners by pod name, the nearest first, such as `ReplicaSet/web-7d9`, `Deployment/web`. The list of a
-    /// pod without a controller is empty. A list ends early at an owner that could not be read (see [`Self::refused`]).
+    /// The controlling owners by pod name, the nearest first, such as `ReplicaSet/web-7d9`, `Deployment/web`. The list
+    /// of a pod without a controller is empty. A list ends early at an owner that could not be read (see
+    /// [`Self::refused`]).
     pub owners: BTreeMap<Arc<str>, Vec<Owner>>,
     /// The scale target.
     pub target: Option<Target>,
@@ -181,8 +182,8 @@ pub enum ChargeBy {
 }
 
 impl InCharge {
-    /// Determines the controller from the values of the label and the last writer of the status. Returns `None` if no value
-    /// and no writer is known.
+    /// Determines the controller from the values of the label and the last writer of the status. Returns `None` if no
+    /// value and no writer is known.
     pub(super) fn new(
         hpa_label: Option<&str>,
         namespace_label: Option<&str>,
@@ -218,8 +219,8 @@ pub struct Past {
     /// The entries with their origin, oldest first: everything in [`Self::history`], and rescales that are only partly
     /// known.
     pub entries: Vec<HistoryEntry>,
-    /// Whether all recommendations between the entries are known. The history of a record is complete. A rebuilt history
-    /// is complete once this command has decided every sync of the longest window.
+    /// Whether all recommendations between the entries are known. The history of a record is complete. A rebuilt
+    /// history is complete once this command has decided every sync of the longest window.
     pub complete: bool,
 }
 
@@ -262,8 +263,8 @@ pub enum Memory {
         /// The new count.
         to: i32,
     },
-    /// A rescale whose direction and size are unknown to the controller. It uses up the full allowance of the policies of
-    /// both directions.
+    /// A rescale whose direction and size are unknown to the controller. It uses up the full allowance of the policies
+    /// of both directions.
     UnknownRescale,
 }
 
@@ -349,8 +350,8 @@ impl Situation {
         }
     }
 
-    /// Returns the certainty of the time until which a stabilization window keeps the count. Returns `None` if no window
-    /// keeps the count.
+    /// Returns the certainty of the time until which a stabilization window keeps the count. Returns `None` if no
+    /// window keeps the count.
     pub fn hold(&self) -> Option<Certainty> {
         let held = self.explanation.stabilization.as_ref()?.held_by?;
         let what = Memory::Recommendation { replicas: held.replicas };

@@ -59,8 +59,8 @@ fn join(thresholds: &[Threshold], describe: impl Fn(&Threshold) -> String) -> St
 }
 
 impl Threshold {
-    /// Describes a threshold: `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. The number is the last value
-    /// with the same result or the first value with another result, depending on which is shorter.
+    /// Describes a threshold: `cpu above 88 % of request (440m of 500m per pod; now 86 %)`. The number is the last
+    /// value with the same result or the first value with another result, depending on which is shorter.
     fn describe(&self, direction: Direction) -> String {
         let subject = &self.subject;
         let (beyond, up_to) = match direction {

@@ -127,7 +127,8 @@ impl<'a> Trial<'a> {
         needed.collect()
     }
 
-    /// Bisects between the current level of a metric and `extreme` until the values on both sides of the change are found.
+    /// Bisects between the current level of a metric and `extreme` until the values on both sides of the change are
+    /// found.
     fn search(
         &self,
         index: usize,
@@ -272,8 +273,8 @@ impl<'a> Trial<'a> {
         let history = match past {
             Past::Known => &situation.past.history,
             Past::Settled => {
-                // An expired recommendation has no effect. Without any recommendation, the decision would add the current
-                // count.
+                // An expired recommendation has no effect. Without any recommendation, the decision would add the
+                // current count.
                 let ancient = Recommendation { at: Timestamp::MIN, replicas: self.explanation.current };
                 settled = History { recommendations: vec![ancient], ..History::default() };
                 &settled

@@ -363,7 +363,8 @@ fn limits_by_bounds_and_tolerance_are_found() {
 
 #[test]
 fn tolerance_without_an_effect_is_not_found() {
-    // 0.95 times 5 pods is rounded up to 5 with or without tolerance. In the second case, maxReplicas prevents more pods.
+    // 0.95 times 5 pods is rounded up to 5 with or without tolerance. In the second case, maxReplicas prevents more
+    // pods.
     assert_eq!(findings(&Scene::cpu(5, 380).situation()), []);
     assert_eq!(findings(&Scene::cpu(10, 430).situation()), []);
 }
