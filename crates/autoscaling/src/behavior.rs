@@ -1,4 +1,4 @@
-//! Limits the count of one sync by rates and bounds (rules: docs/concepts/how-hpa-decides.md).
+//! Limits the stabilized count of one sync by rates and bounds (rules: docs/concepts/how-hpa-decides.md).
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,13 +17,12 @@ pub(crate) struct Bounds {
 }
 
 impl LimitStep {
-    /// Creates a step without policies.
     pub(crate) fn new(before: i32, after: i32, limit: Limit) -> Self {
         Self { before, after, limit, direction: None, select: None, policies: Vec::new(), rate_allows: None }
     }
 }
 
-/// Limits a count without `behavior` to the larger of 4 and twice the current count, within min and max.
+/// Limits a count without `behavior`: to at most the larger of 4 and twice the current count, then to the bounds.
 pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     let rate = saturate_to_i32((2 * i128::from(bounds.current)).max(4));
     let (upper, limit) =
@@ -38,7 +37,8 @@ pub(crate) fn without_behavior(bounds: Bounds, desired: i32) -> LimitStep {
     LimitStep { rate_allows: Some(rate), ..LimitStep::new(desired, after, limit) }
 }
 
-/// Limits a count by the policies of its direction, within min and max.
+/// Limits a count by the policies of its direction, then by the bound of this direction. A count equal to the current
+/// one is not limited.
 pub(crate) fn with_behavior(
     bounds: Bounds,
     desired: i32,
@@ -87,7 +87,7 @@ impl Rate<'_> {
         if self.rules.select_policy == SelectPolicy::Disabled {
             return self.current;
         }
-        // The largest change is the largest count of a scale-up, but the smallest count of a scale-down.
+        // The largest change means the highest count for a scale-up, and the lowest count for a scale-down.
         let largest = self.up == (self.rules.select_policy == SelectPolicy::Max);
         let mut result = if largest { i32::MIN } else { i32::MAX };
         let mut allows = 0;
@@ -97,7 +97,10 @@ impl Rate<'_> {
             let removed = changes_since(&self.history.scale_downs, cutoff, !self.up);
             let start = saturate_to_i32(i128::from(self.current) - added + removed);
             let factor = f64::from(policy.value) / 100.0;
-            let unknown = self.history.unknown(self.direction()).filter(|at| *at > cutoff);
+            let unknown = self
+                .history
+                .unknown(if self.up { Direction::Up } else { Direction::Down })
+                .filter(|at| *at > cutoff);
             allows = match (policy.kind, self.up) {
                 (PolicyKind::Pods | PolicyKind::Percent, _) if unknown.is_some() => self.current,
                 (PolicyKind::Pods, true) => start.saturating_add(policy.value),
@@ -129,14 +132,10 @@ impl Rate<'_> {
         let events = if self.up { &self.history.scale_ups } else { &self.history.scale_downs };
         events.iter().map(|event| event.at).filter(|at| *at > cutoff).min()
     }
-
-    fn direction(self) -> Direction {
-        if self.up { Direction::Up } else { Direction::Down }
-    }
 }
 
-/// The sum of the changes strictly after the cutoff. A change at an uncertain time counts from the latest
-/// possible time in the policy's direction, and from the earliest possible time in the other direction.
+/// The number of pods in the events after the cutoff. `own` is true for events in the direction of the policy. At an
+/// uncertain time, such an event counts at its latest possible time, and any other event at its earliest possible time.
 fn changes_since(events: &[ScaleEvent], cutoff: Timestamp, own: bool) -> i128 {
     let time = |event: &ScaleEvent| if own { event.at } else { event.earliest() };
     events.iter().filter(|event| time(event) > cutoff).map(|event| i128::from(event.change)).sum()
@@ -180,7 +179,7 @@ mod tests {
 
     #[test]
     fn ten_percent_more_than_a_hundred_is_a_hundred_and_eleven() {
-        // 100 × 1.1 is 110.00000000000001 in float64, as in upstream.
+        // As in upstream, 100 × 1.1 is 110.00000000000001 in float64.
         let behavior = Behavior {
             scale_up: rules(SelectPolicy::Max, &[(PolicyKind::Percent, 10, 60)]),
             ..Behavior::default()
@@ -212,8 +211,8 @@ mod tests {
         assert_eq!((step.after, step.limit), (8, Limit::ScaleDownRate));
     }
 
-    /// The counts that policies for both directions allow for 8 replicas at second 100, after a rescale of
-    /// unknown size at second 50.
+    /// The highest and the lowest count that equal policies in both directions allow at second 100, with 8 replicas and
+    /// a rescale of unknown size at second 50.
     fn after_unknown(select_policy: SelectPolicy, policies: &[(PolicyKind, i32, i32)]) -> (i32, i32) {
         let rules = || rules(select_policy, policies);
         let behavior = Behavior { scale_up: rules(), scale_down: rules() };
@@ -256,7 +255,7 @@ mod tests {
         assert_eq!((policy.unknown_rescale, policy.frees_at), (Some(at(50)), Some(at(110))));
         let later = with_behavior(bounds(8), 50, &behavior, &history, at(110));
         assert_eq!((later.after, later.policies[0].unknown_rescale), (12, None));
-        // The other direction is unaffected.
+        // The rescale of unknown size does not affect scale-downs.
         assert_eq!(with_behavior(bounds(8), 1, &behavior, &history, at(100)).after, 3);
     }
 

@@ -1,5 +1,4 @@
-//! The third step of a sync. Derives the new status, the events and the changes of the history from the decision and
-//! the outcome of its write.
+//! The third step of a sync: the new status, the events and the changes of the history.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +14,19 @@ use crate::plan::{Hpa, has_object_or_external};
 use crate::settings::Settings;
 use crate::status::{MetricStatus, Status};
 
-/// The outcome of the write that a decision requested.
+/// The outcome of the write of the Scale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The decision requested no write.
+    /// The decision is not [`Verdict::Rescale`], so nothing was written.
     NotNeeded,
     /// The Scale was written.
     Done,
-    /// The write failed. Contains the text of the error.
+    /// The write failed, with this error text.
     Failed(String),
-    /// The outcome is unknown because the response was lost. Contains the text of the error. The sync reports
-    /// a failure. The next sync that reads the Scale determines the outcome.
+    /// The response was lost, with this error text, so the outcome is unknown. The sync reports a failure. The next
+    /// sync that reads the Scale determines the outcome.
     Unknown(String),
-    /// The write was withheld on purpose, as in a dry run. The sync reports a success, but adds no scale event to the
+    /// The caller withheld the write, as in a dry run. The sync reports a success, but adds no scale event to the
     /// history.
     Withheld,
 }
@@ -35,34 +34,34 @@ pub enum WriteOutcome {
 /// The result of a sync: the status to write, the events to send and the changes of the history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conclusion {
-    /// The new status, if it differs from the previous one.
+    /// The new status. `None` if it equals the previous status.
     pub status: Option<Arc<Status>>,
     /// Events to send before the status is written.
     pub events: Vec<EventIntent>,
-    /// The number of failed metrics beyond the limit of events, by the reason of their events.
+    /// The number of failed metrics beyond the maximum of 100 events, by the reason that their events would have.
     pub unsent_events: BTreeMap<&'static str, u64>,
-    /// An event to send after the status is written, as upstream does.
+    /// An event to send after the status is written, in the order of upstream.
     pub last_event: Option<EventIntent>,
-    /// The changes of the history.
+    /// The changes to commit with [`crate::history::History::commit`].
     pub changes: Changes,
     /// `desiredReplicas` of the new status; `None` if no Scale was read.
     pub desired: Option<i32>,
-    /// The label `action` of the reconciliation.
+    /// The label `action` of upstream's `horizontal_pod_autoscaler_controller_reconciliations_total`.
     pub action: Action,
-    /// The label `error` of the reconciliation.
+    /// The label `error` of the same metric.
     pub error: ErrorLabel,
-    /// One entry per computed metric.
+    /// One entry per computed metric, for upstream's `horizontal_pod_autoscaler_controller_metric_computation_total`.
     pub computations: Vec<Computation>,
     /// The steps of the decision.
     pub explanation: Explanation,
 }
 
-/// Creates the event for a failed status write.
+/// Creates the event to send if the write of the status fails.
 pub fn failed_update_status(error: &str) -> EventIntent {
     EventIntent::warning("FailedUpdateStatus", error.to_owned())
 }
 
-/// Concludes a sync.
+/// Concludes a sync, after the write that [`Verdict::Rescale`] requires. `now` is the time of the decision.
 pub fn conclude(
     hpa: &Hpa<'_>,
     decision: Decision,
@@ -80,7 +79,7 @@ pub fn conclude(
         metrics,
         mut changes,
         computations,
-        error,
+        mut error,
         explanation,
     } = decision;
     let mut list = hpa.status.conditions.clone();
@@ -88,10 +87,9 @@ pub fn conclude(
         condition.set(&mut list, now);
     }
     let mut action = Action::None;
-    let mut error = error;
     let mut last_event = None;
     let rebuilt = |desired: i32, metrics: Vec<MetricStatus>, scaled: bool| Status {
-        // An absent generation is 0 in Go, so the status shows 0.
+        // Go reads an absent generation as 0.
         observed_generation: settings.generation.then(|| hpa.generation.unwrap_or(0)),
         last_scale_time: if scaled { Some(whole_seconds(now)) } else { hpa.status.last_scale_time },
         current_replicas: current,

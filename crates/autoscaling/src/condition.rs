@@ -1,4 +1,5 @@
-//! The conditions of an HPA: all types, reasons and texts, and the update of a list of conditions.
+//! The types, reasons and messages of an HPA's conditions, as in `pkg/controller/podautoscaler/horizontal.go` of
+//! Kubernetes.
 
 use std::borrow::Cow;
 
@@ -6,29 +7,29 @@ use jiff::Timestamp;
 
 use crate::status::Condition;
 
-/// `AbleToScale`: whether the target's Scale can be read and written.
+/// The type of the condition for reads and writes of the target's Scale.
 pub const ABLE_TO_SCALE: &str = "AbleToScale";
-/// `ScalingActive`: whether metrics yield a count.
+/// The type of the condition for the computation of a count from metrics.
 pub const SCALING_ACTIVE: &str = "ScalingActive";
-/// `ScalingLimited`: whether bounds or rates limited the count.
+/// The type of the condition for limits of the count by bounds and rates.
 pub const SCALING_LIMITED: &str = "ScalingLimited";
-/// `ScaledToZero`: whether this controller scaled the target to zero.
+/// The type of the condition that is `True` after this controller scaled the target to zero.
 pub const SCALED_TO_ZERO: &str = "ScaledToZero";
 
 /// The reason of `AbleToScale` if the write of the Scale failed.
 pub const FAILED_UPDATE_SCALE: &str = "FailedUpdateScale";
 
-/// The reason of `AbleToScale` if the Scale was read. Replaced if the sync computes a count.
+/// The reason of `AbleToScale` after the Scale was read. A sync that computes a count replaces this reason.
 pub(crate) const SUCCEEDED_GET_SCALE: &str = "SucceededGetScale";
 
-/// A condition to set.
+/// A new value of one condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConditionUpdate {
-    /// The type.
+    /// `type`: one of the constants of this module.
     pub kind: &'static str,
-    /// `True` or `False`.
+    /// `status`: `True` or `False`.
     pub status: bool,
-    /// Machine-readable reason in one word.
+    /// Machine-readable reason in CamelCase.
     pub reason: &'static str,
     /// Human-readable sentence.
     pub message: Cow<'static, str>,
@@ -107,14 +108,14 @@ impl ConditionUpdate {
         Self { kind: SCALED_TO_ZERO, status: by_us, reason, message: message.into() }
     }
 
-    /// Sets the condition in `conditions`. A new type is appended, and the order of the others is kept.
+    /// Sets the condition in `conditions`, which has at most one entry per type. A new type is appended.
     /// `lastTransitionTime` changes only with the status.
     pub fn set(self, conditions: &mut Vec<Condition>, now: Timestamp) {
         let status = if self.status { "True" } else { "False" };
         let at =
             conditions.iter().position(|condition| condition.kind == self.kind).unwrap_or(conditions.len());
         if at == conditions.len() {
-            // A status lives as long as its HPA, so the list gets no spare capacity.
+            // The list is kept in memory as long as the HPA, so it gets no spare capacity.
             conditions.reserve_exact(1);
             conditions.push(Condition::default());
         }
@@ -124,26 +125,25 @@ impl ConditionUpdate {
         if condition.status != status {
             condition.last_transition_time = Some(whole_seconds(now));
         }
-        // Assigns the texts even if they are equal, to replace owned copies from a parsed status with static
-        // texts.
+        // Equal texts are assigned too, because a parsed status owns copies of static texts.
         (condition.kind, condition.status) = (self.kind.into(), status.into());
         (condition.reason, condition.message) = (self.reason.into(), self.message);
     }
 }
 
-/// The cause of a limited count, for `ScalingLimited`.
+/// The bound or rate that limited a count, in the condition `ScalingLimited`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Limit {
-    /// No limit.
+    /// The count was not limited. Reason: `DesiredWithinRange`.
     WithinRange,
-    /// The scale-up rate.
+    /// The scale-up rate. Reason: `ScaleUpLimit`.
     ScaleUpRate,
-    /// The scale-down rate.
+    /// The scale-down rate. Reason: `ScaleDownLimit`.
     ScaleDownRate,
-    /// `maxReplicas`.
+    /// `maxReplicas`. Reason: `TooManyReplicas`.
     Maximum,
-    /// `minReplicas`.
+    /// `minReplicas`. Reason: `TooFewReplicas`.
     Minimum,
 }
 
@@ -169,12 +169,11 @@ impl Limit {
     }
 }
 
-/// Whether `conditions` contains the type `kind` with status `True`.
 pub(crate) fn is_true(conditions: &[Condition], kind: &str) -> bool {
     conditions.iter().any(|condition| condition.kind == kind && condition.status == "True")
 }
 
-/// Truncates a time to whole seconds, as in a status.
+/// Truncates a time to whole seconds, the precision of `metav1.Time`.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

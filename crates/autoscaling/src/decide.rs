@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::adjustment::Choice;
 use crate::behavior::{self, Bounds};
 use crate::condition::{ConditionUpdate, Limit};
 use crate::decision::{Action, Computation, Decision, ErrorLabel, Verdict};
-use crate::evaluation::{Evaluation, MetricResult};
+use crate::evaluation::{Choice, Evaluation, MetricResult};
 use crate::event::{ABOVE_MAX, ABOVE_TARGET, BELOW_MIN, BELOW_TARGET, EventIntent};
 use crate::explanation::{DecisionPath, Explanation, LimitStep, MetricExplanation};
 use crate::failure::ScaleFailureClass;
@@ -24,20 +23,21 @@ use crate::settings::{Settings, Version};
 use crate::stabilization;
 use crate::status::MetricStatus;
 
-/// Maximum number of events for failed metrics per decision, in the order of the spec. Further failures are
-/// only counted. Event correlation drops an object's events after the first 25.
+/// Maximum number of events for failed metrics per decision. Further failures are only counted. Event correlation
+/// would drop most of their events, because it limits an object to a burst of 25.
 const MAX_FAILURE_EVENTS: usize = 100;
 
 /// The answers to the queries of a plan.
 #[derive(Debug, Clone, Default)]
 pub struct Answers<'a> {
-    /// One answer per metric, in the order of the spec; `None` for metrics without a query.
+    /// One answer per metric, in the order of the spec; `None` for a metric without a query. A missing answer fails its
+    /// metric.
     pub metrics: Vec<Option<Result<Answer, QueryError>>>,
     /// The pods that match the Scale's selector, sorted by name.
     pub pods: &'a [Arc<Pod>],
 }
 
-/// Computes the decision of one sync.
+/// Computes the decision of one sync, the second of its three steps.
 pub fn decide(
     hpa: &Hpa<'_>,
     plan: &Plan,
@@ -55,7 +55,6 @@ pub fn decide(
 }
 
 impl Decision {
-    /// Computes the decision that follows from the evaluated metrics.
     pub(crate) fn new(evaluation: Evaluation<'_>, history: &History, now: Timestamp) -> Self {
         let Evaluation { hpa, plan, settings, results, first_failure, choice, .. } = evaluation;
         let Some(scale) = &plan.scale else {
@@ -111,19 +110,14 @@ impl Decision {
                 decision.no_count(None, message);
             }
             Case::Metrics(_) => {
-                let first_failure = first_failure.map(|first| first.failure);
-                let best = decision.propose(&hpa, results, first_failure.as_ref(), choice, settings);
+                let first_failure = first_failure.as_ref().map(|(_, failure)| failure);
+                let best = decision.propose(&hpa, results, first_failure, choice, settings);
                 if let Some(best) = best {
                     decision.by_metrics(&hpa, &best, &history, settings, now);
                 }
             }
         }
-        decision.explanation.desired = match decision.verdict {
-            Verdict::NoScale | Verdict::NoCount(_) => None,
-            Verdict::Disabled => Some(0),
-            Verdict::Keep => Some(current),
-            Verdict::Rescale { to, .. } => Some(to),
-        };
+        decision.explanation.desired = decision.count();
         decision
     }
 }
@@ -214,8 +208,8 @@ impl Decision {
         }
     }
 
-    /// Collects the results of all metrics. Returns the choice or the best proposal, or `None` if too many metrics
-    /// failed.
+    /// Adds the results of all metrics to the decision. Returns the choice or the highest proposal. If all metrics failed,
+    /// or if one failed and the highest proposal is below the current count, sets the verdict and returns `None`.
     fn propose(
         &mut self,
         hpa: &Hpa<'_>,
@@ -259,7 +253,7 @@ impl Decision {
             }
         }
         if let Some(first) = first_failure {
-            // Before 1.37, wrapping the error lost its classification.
+            // In 1.36, wrapping the error loses its classification.
             let is_spec = first.is_spec && settings.version > Version::V1_36;
             self.error = if is_spec { ErrorLabel::Spec } else { ErrorLabel::Internal };
         }
@@ -267,11 +261,10 @@ impl Decision {
         if let Some(Choice { replicas, winner, name }) = choice {
             best = Best { replicas, name, index: winner };
         } else if failures >= total || (failures > 0 && best.replicas < self.current) {
-            let first = first_failure;
-            let error =
-                first.map_or_else(|| "<nil>".to_owned(), |first| format!("{}{}", first.prefix, first.error));
-            if let Some(first) = first {
+            let mut error = "<nil>".to_owned();
+            if let Some(first) = first_failure {
                 self.conditions.push(ConditionUpdate::metric_failed(first.reason, &first.error));
+                error = format!("{}{}", first.prefix, first.error);
             }
             let message =
                 format!("invalid metrics ({failures} invalid out of {total}), first error is: {error}");
@@ -297,7 +290,8 @@ impl Decision {
         settings: &Settings,
         now: Timestamp,
     ) -> i32 {
-        let recommendations = stabilization::recommendations(history, self.changes.initial);
+        let recommendations: Vec<Recommendation> =
+            history.recommendations.iter().copied().chain(self.changes.initial).collect();
         let bounds = Bounds { current: self.current, min: self.min, max: hpa.spec.max_replicas };
         let (stabilized, limit) = match &hpa.spec.behavior {
             None => {
@@ -340,7 +334,7 @@ impl Decision {
     }
 }
 
-/// The best proposal so far.
+/// The chosen or highest proposal. `index` is that of its metric in the spec.
 struct Best {
     replicas: i32,
     name: Arc<str>,

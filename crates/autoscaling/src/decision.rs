@@ -1,4 +1,4 @@
-//! The result of a decision, and the labels of the controller's metrics that follow from it.
+//! The result of a decision, and the labels that upstream's metrics have for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,38 +25,38 @@ pub struct Decision {
     pub(crate) explanation: Explanation,
 }
 
-/// The action that follows from a decision.
+/// The change of the replica count that follows from a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The Scale is unavailable. Only conditions change.
     NoScale,
-    /// No count can be computed. Contains the text of the event.
+    /// No count can be computed. Contains the message of the event `FailedComputeMetricsReplicas`.
     NoCount(String),
-    /// Scaling is disabled: the target has zero replicas.
+    /// Scaling is disabled, because the target has zero replicas.
     Disabled,
-    /// The count stays.
+    /// The count does not change.
     Keep,
-    /// The count changes.
+    /// The Scale must be written.
     Rescale {
         /// The new count.
         to: i32,
-        /// The reason in the event.
+        /// The reason in the message of the event `SuccessfulRescale`.
         reason: String,
     },
 }
 
-/// The outcome of one metric's computation, for the controller's metrics.
+/// The labels of one metric's computation in upstream's `horizontal_pod_autoscaler_controller_metric_computation_*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Computation {
-    /// `type` of the metric source.
+    /// The label `metric_type`: `type` of the metric source.
     pub metric_type: Arc<str>,
     /// The direction of the proposal relative to `status.currentReplicas`.
     pub action: Action,
-    /// The kind of failure, if the computation failed.
+    /// The kind of the failure, or [`ErrorLabel::None`].
     pub error: ErrorLabel,
 }
 
-/// The label `action`.
+/// The label `action` of upstream's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Action {
     /// `scale_up`
@@ -68,7 +68,7 @@ pub enum Action {
     None,
 }
 
-/// The label `error`.
+/// The label `error` of upstream's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum ErrorLabel {
     /// `spec`: the HPA is invalid.
@@ -112,14 +112,35 @@ impl ErrorLabel {
 }
 
 impl Decision {
-    /// The action that follows from the decision.
+    /// The change of the replica count.
     pub fn verdict(&self) -> &Verdict {
         &self.verdict
     }
 
-    /// The current count of the Scale.
+    /// The current count of the Scale; 0 without a Scale.
     pub fn current(&self) -> i32 {
         self.current
+    }
+
+    /// The count that the decision applies. `None` if it computes none.
+    pub fn count(&self) -> Option<i32> {
+        match self.verdict {
+            Verdict::NoScale | Verdict::NoCount(_) => None,
+            Verdict::Disabled => Some(0),
+            Verdict::Keep => Some(self.current),
+            Verdict::Rescale { to, .. } => Some(to),
+        }
+    }
+
+    /// Replaces the count, for rules that upstream lacks. `reason` appears in the event of the rescale. The
+    /// recommendation, the explanation, and the conditions and events about metrics do not change. Has no effect without
+    /// a Scale.
+    pub fn replace_count(&mut self, to: i32, reason: impl Into<String>) {
+        if self.verdict == Verdict::NoScale {
+            return;
+        }
+        self.verdict =
+            if to == self.current { Verdict::Keep } else { Verdict::Rescale { to, reason: reason.into() } };
     }
 
     /// The steps of the decision.
@@ -127,7 +148,7 @@ impl Decision {
         &self.explanation
     }
 
-    /// The metrics for the status; empty if no metrics were read.
+    /// The metrics for the status, in the order of the spec; empty if no metrics were read.
     pub fn metrics(&self) -> &[MetricStatus] {
         &self.metrics
     }

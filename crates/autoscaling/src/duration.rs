@@ -1,17 +1,17 @@
-//! Go's durations: `time.ParseDuration` and `Duration.String`, with identical results.
+//! Go's durations, with the results of `time.ParseDuration` and `Duration.String`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Go's `time.Duration`: signed nanoseconds.
+/// Go's `time.Duration`, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct GoDuration(pub i64);
 
 /// The reason why a text is not a duration, in Go's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// The text does not have the syntax of a duration, or the value exceeds 64 bits.
+    /// The text does not have the syntax of a duration, or its value exceeds 64 bits.
     #[error("time: invalid duration {0}")]
     Invalid(String),
     /// A number has no unit.
@@ -28,7 +28,7 @@ const SECOND: u64 = 1_000_000_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 
-/// 2⁶³: the magnitude of the most negative duration.
+/// The magnitude of the most negative duration.
 const LIMIT: u64 = 1 << 63;
 
 impl GoDuration {
@@ -41,8 +41,10 @@ impl GoDuration {
 impl FromStr for GoDuration {
     type Err = DurationError;
 
-    /// Parses an optional sign (`+` or `-`), followed by one or more pairs of a number and a unit. A number
-    /// may have a fraction. `0` needs no unit.
+    /// Parses an optional sign, followed by one or more pairs of a decimal number and a unit. `0` needs no unit.
+    ///
+    /// # Errors
+    /// Fails for a text without this syntax, and for a value beyond 64 bits of nanoseconds.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || DurationError::Invalid(quote(text));
         let (negative, mut rest) = match text.strip_prefix('-') {
@@ -65,7 +67,7 @@ impl FromStr for GoDuration {
             if whole.is_empty() && fraction.is_empty() {
                 return Err(invalid());
             }
-            // Go reports a number that is too large before it reports a missing unit.
+            // Go reports a number beyond 64 bits before a missing unit.
             let whole = leading_integer(whole).ok_or_else(invalid)?;
             let (unit, after) =
                 split_while(after, |character| character != '.' && !character.is_ascii_digit());
@@ -97,7 +99,7 @@ fn split_while(text: &str, condition: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-/// Parses digits with a value of at most 2⁶³. An empty text is zero.
+/// Parses digits. An empty text is zero. `None` if the value exceeds 2⁶³.
 fn leading_integer(digits: &str) -> Option<u64> {
     if digits.is_empty() {
         return Some(0);
@@ -105,7 +107,7 @@ fn leading_integer(digits: &str) -> Option<u64> {
     digits.parse().ok().filter(|number| *number <= LIMIT)
 }
 
-/// Computes a fraction of a unit in float64, as Go does. Digits that exceed 63 bits are dropped.
+/// The nanoseconds of a fraction of a unit, computed in float64 as in Go. Digits beyond 2⁶³ are dropped.
 fn fraction_of(digits: &str, unit: u64) -> u64 {
     let (mut number, mut scale) = (0_u64, 1.0);
     for digit in digits.bytes().map(|digit| u64::from(digit & 0x0f)) {
@@ -128,8 +130,8 @@ fn truncate(nanos: f64) -> u64 {
     nanos as u64
 }
 
-/// Prints `1h30m0s`, `1.5s`, `250ms` or `0s`. A value below one second uses the largest unit with a nonzero
-/// integer part. A longer value uses hours, minutes and seconds.
+/// Prints `1h30m0s`, `1.5s`, `250ms` or `0s`. Values below one second have the largest unit with a nonzero integer part.
+/// Longer values have hours, minutes and seconds.
 impl fmt::Display for GoDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nanos = self.0.unsigned_abs();
@@ -154,7 +156,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// Writes a decimal number and its unit. Trailing zeros of the fraction are dropped.
+/// Writes a decimal number with a unit, without trailing zeros of the fraction.
 fn write_in(f: &mut fmt::Formatter<'_>, nanos: u64, unit: u64, places: usize, name: &str) -> fmt::Result {
     write!(f, "{}", nanos / unit)?;
     if !nanos.is_multiple_of(unit) {
@@ -164,8 +166,8 @@ fn write_in(f: &mut fmt::Formatter<'_>, nanos: u64, unit: u64, places: usize, na
     f.write_str(name)
 }
 
-/// Quotes a text like Go's package `time`. Unlike `strconv.Quote`, the package writes each non-ASCII byte and each
-/// control character below the space in hex.
+/// Quotes a text like the unexported `quote` of Go's package `time`. In contrast to `strconv.Quote`, it writes bytes of
+/// non-ASCII characters and of control characters in hex.
 fn quote(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
@@ -205,7 +207,7 @@ mod tests {
         printed: Option<String>,
     }
 
-    /// `CONCERTINA_CONFORMANCE` selects another folder, which need not contain tables.
+    /// `CONCERTINA_CONFORMANCE` selects a folder other than `tests/conformance`, with or without tables.
     #[test]
     fn durations_parse_and_print_as_recorded_from_go() {
         let named = std::env::var_os("CONCERTINA_CONFORMANCE").map(PathBuf::from);

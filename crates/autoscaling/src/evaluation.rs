@@ -1,14 +1,12 @@
-//! The evaluation of an HPA's metrics, one at a time and in any order. A caller with many metrics can pause
-//! between two of them, and drop each answer once it is evaluated.
+//! The evaluation of an HPA's metrics, one at a time and in any order. A caller with many metrics can yield
+//! between two metrics, and drop each answer after its evaluation.
 //!
-//! The memory of the results is bounded per metric, regardless of the number of pods and the length of
-//! errors.
+//! The memory for the result of a metric is bounded, regardless of the number of pods and the length of errors.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::adjustment::Choice;
 use crate::decision::Decision;
 use crate::explanation::{FailedMetric, LISTED_PODS, MetricReading};
 use crate::history::History;
@@ -20,18 +18,17 @@ use crate::replicas::{Calculator, Tolerance};
 use crate::settings::Settings;
 use crate::status::MetricStatus;
 
-/// Maximum number of pods that the explanation of one decision lists, for all metrics together. Further pods are only
-/// counted.
+/// Maximum number of pods in the explanation of one decision, for all metrics together. Further pods are only counted.
 const MAX_LISTED_PODS: usize = 20_000;
 
-/// Maximum total bytes of the errors of failed metrics in one decision. Consecutive equal errors count once. Further
-/// errors are truncated to [`SHORT_ERROR`] bytes.
+/// Maximum bytes of all error texts in one decision. Consecutive equal texts count once. Beyond the maximum, each text
+/// is truncated to [`SHORT_ERROR`] bytes.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// Maximum bytes of each error that no longer fits into [`MAX_ERROR_BYTES`].
+/// Maximum bytes of an error text that exceeds [`MAX_ERROR_BYTES`].
 const SHORT_ERROR: usize = 128;
 
-/// The metrics of one HPA that were evaluated so far. [`crate::decide`] evaluates all metrics at once.
+/// The metrics of one HPA, with the results so far. [`crate::decide`] evaluates all metrics at once.
 #[derive(Debug)]
 pub struct Evaluation<'a> {
     pub(crate) hpa: Hpa<'a>,
@@ -39,38 +36,48 @@ pub struct Evaluation<'a> {
     pub(crate) settings: &'a Settings,
     /// By the index of the metric in the spec.
     pub(crate) results: Vec<Option<MetricResult>>,
-    /// The failed metric that comes first in the spec.
-    pub(crate) first_failure: Option<FirstFailure>,
-    /// The proposal that replaces the highest proposal.
+    /// The first failure in the order of the spec: the index of the metric, and the failure with its complete text.
+    pub(crate) first_failure: Option<(usize, MetricFailure)>,
     pub(crate) choice: Option<Choice>,
     /// The number of pods that the explanation may still list.
     pods_left: usize,
-    /// The number of bytes that further errors may use.
+    /// The number of bytes left for further error texts.
     error_bytes_left: usize,
-    /// The last error. Consecutive equal errors share one text.
+    /// The last error text, shared by consecutive equal errors.
     last_error: Arc<str>,
+}
+
+/// A proposal that replaces upstream's choice, the highest proposal of all metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The proposed count.
+    pub replicas: i32,
+    /// The index of the metric in the spec. `None` if the proposal comes from no metric.
+    pub winner: Option<usize>,
+    /// The origin of the proposal in the condition and the event: `external metric queue(nil)`.
+    pub name: Arc<str>,
+}
+
+/// The result of one evaluated metric.
+#[derive(Debug, Clone, Copy)]
+pub enum MetricOutcome<'a> {
+    /// The metric yielded a proposal.
+    Valid(&'a MetricReading),
+    /// The metric failed.
+    Failed(&'a FailedMetric),
 }
 
 /// The result of one metric, without the pods beyond [`MAX_LISTED_PODS`].
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the explanation stores readings by value, too")]
 pub(crate) enum MetricResult {
-    /// The metric yielded a proposal.
     Valid(MetricStatus, MetricReading),
-    /// The metric failed. Contains the reason of the event, and whether the spec is invalid.
+    /// The reason of the event, whether the spec is invalid, and the failure.
     Failed(&'static str, bool, FailedMetric),
 }
 
-/// The first failure in the order of the spec.
-#[derive(Debug)]
-pub(crate) struct FirstFailure {
-    index: usize,
-    /// The failure with its complete text.
-    pub(crate) failure: MetricFailure,
-}
-
 impl<'a> Evaluation<'a> {
-    /// Creates an evaluation without results.
+    /// Creates an evaluation of the metrics that the plan reads, without results.
     pub fn new(hpa: &Hpa<'a>, plan: &'a Plan, settings: &'a Settings) -> Self {
         let mut evaluation = Self {
             hpa: *hpa,
@@ -87,7 +94,7 @@ impl<'a> Evaluation<'a> {
         evaluation
     }
 
-    /// The number of metrics to evaluate. 0 if the plan reads no metrics.
+    /// The number of metrics to evaluate: all metrics of the spec, or 0 if the plan reads no metrics.
     pub fn metrics(&self) -> usize {
         self.results.len()
     }
@@ -97,8 +104,22 @@ impl<'a> Evaluation<'a> {
         self.results.get(index).is_some_and(Option::is_some)
     }
 
-    /// Evaluates the metric at `index` in the spec. `pods` are the pods that the Scale's selector matches, sorted by
-    /// name.
+    /// Returns the outcome of the metric at `index` in the spec. `None` if the metric was not evaluated.
+    pub fn outcome(&self, index: usize) -> Option<MetricOutcome<'_>> {
+        Some(match self.results.get(index)?.as_ref()? {
+            MetricResult::Valid(_, reading) => MetricOutcome::Valid(reading),
+            MetricResult::Failed(_, _, failed) => MetricOutcome::Failed(failed),
+        })
+    }
+
+    /// The current count of the Scale. `None` without a Scale.
+    pub fn current(&self) -> Option<i32> {
+        self.plan.scale().map(|scale| scale.replicas)
+    }
+
+    /// Evaluates the metric at `index` in the spec. `answer` is the result of its query, or `None` if the metric has no
+    /// query. `pods` contains the pods that the Scale's selector matches, sorted by name. Does nothing if the plan reads
+    /// no metrics.
     pub fn evaluate(
         &mut self,
         index: usize,
@@ -133,8 +154,8 @@ impl<'a> Evaluation<'a> {
                     error: self.bounded(&failure.error),
                 };
                 let result = MetricResult::Failed(failure.reason, failure.is_spec, failed);
-                if self.first_failure.as_ref().is_none_or(|first| index <= first.index) {
-                    self.first_failure = Some(FirstFailure { index, failure });
+                if self.first_failure.as_ref().is_none_or(|(first, _)| index <= *first) {
+                    self.first_failure = Some((index, failure));
                 }
                 result
             }
@@ -144,7 +165,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Computes the decision. A metric that was not evaluated fails.
+    /// Computes the decision. Metrics that were not evaluated fail.
     pub fn decide(mut self, history: &History, now: Timestamp) -> Decision {
         for index in 0..self.results.len() {
             if !self.is_evaluated(index) {
@@ -154,6 +175,14 @@ impl<'a> Evaluation<'a> {
         Decision::new(self, history, now)
     }
 
+    /// Computes the decision that follows from a choice, for rules that upstream lacks. Failed metrics are reported as
+    /// usual, but do not prevent the decision. Stabilization, rates and bounds apply to the chosen proposal. If the plan
+    /// reads no metrics, the choice has no effect.
+    pub fn decide_by(mut self, choice: Choice, history: &History, now: Timestamp) -> Decision {
+        self.choice = Some(choice);
+        self.decide(history, now)
+    }
+
     fn planned(&self) -> &'a [PlannedMetric] {
         match &self.plan.case {
             Case::Metrics(planned) => planned,
@@ -161,7 +190,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Drops pods that exceed the limit of listed pods. The numbers of the reading do not change.
+    /// Replaces pods beyond the limit of listed pods by their counts.
     fn condense(&mut self, reading: &mut MetricReading) {
         for keep in [LISTED_PODS, 0] {
             if reading.pods.len() > self.pods_left {
@@ -172,7 +201,7 @@ impl<'a> Evaluation<'a> {
         self.pods_left = self.pods_left.saturating_sub(reading.pods.len());
     }
 
-    /// The text of an error for the explanation.
+    /// The text of an error, truncated to the bytes that are left.
     fn bounded(&mut self, error: &str) -> Arc<str> {
         if *self.last_error == *error {
             return Arc::clone(&self.last_error);
@@ -187,5 +216,86 @@ impl<'a> Evaluation<'a> {
         }
         let cut = error.get(..error.floor_char_boundary(SHORT_ERROR)).unwrap_or_default();
         format!("{cut}…").into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decision::Verdict;
+    use crate::failure::MetricFailureClass;
+    use crate::query::ExternalValue;
+    use crate::spec::Spec;
+    use crate::status::Status;
+    use crate::{Answers, Hpa, Overlap, Scale, WriteOutcome, conclude, plan};
+
+    fn external(name: &str) -> serde_json::Value {
+        json!({"type": "External", "external": {
+            "metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": "10"},
+        }})
+    }
+
+    /// The decision for two metrics and 4 current replicas: `queue` proposes 8, and `other` fails.
+    fn decided(choice: Option<Choice>) -> Decision {
+        let spec: Spec = serde_json::from_value(json!({
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "maxReplicas": 10, "metrics": [external("queue"), external("other")],
+        }))
+        .unwrap();
+        let (status, settings, now) = (Status::default(), Settings::default(), Timestamp::UNIX_EPOCH);
+        let hpa = Hpa { namespace: "shop", name: "web", generation: None, spec: &spec, status: &status };
+        let plan = plan(&hpa, Ok(Scale::new(4, 4, "app=web").unwrap()), |_| Overlap::None, &settings);
+        let value = ExternalValue { value: "80".parse().unwrap(), timestamp: Some(now) };
+        let failed = QueryError::new(MetricFailureClass::Other, "no");
+        let answers = Answers {
+            metrics: vec![Some(Ok(Answer::External([value].into()))), Some(Err(failed))],
+            pods: &[],
+        };
+        let mut evaluation = Evaluation::new(&hpa, &plan, &settings);
+        for (index, answer) in answers.metrics.iter().enumerate() {
+            evaluation.evaluate(index, answer.as_ref(), &[], now);
+        }
+        assert!(
+            matches!(evaluation.outcome(0), Some(MetricOutcome::Valid(reading)) if reading.proposal == 8)
+        );
+        assert!(matches!(evaluation.outcome(1), Some(MetricOutcome::Failed(_))));
+        assert!(evaluation.outcome(2).is_none());
+        let mut decision = match choice {
+            Some(choice) => evaluation.decide_by(choice, &History::default(), now),
+            None => evaluation.decide(&History::default(), now),
+        };
+        let count = decision.count();
+        decision.replace_count(count.unwrap_or(4), "unchanged");
+        assert_eq!(decision.count(), Some(count.unwrap_or(4)));
+        let concluded = conclude(&hpa, decision.clone(), &WriteOutcome::NotNeeded, &settings, now);
+        assert_eq!(concluded.desired, decision.count());
+        decision
+    }
+
+    #[test]
+    fn choice_replaces_the_highest_proposal_and_passes_the_bounds() {
+        assert_eq!(decided(None).count(), Some(8));
+        let choice = |replicas| Some(Choice { replicas, winner: None, name: "the fallback".into() });
+        assert_eq!(decided(choice(6)).count(), Some(6));
+        assert_eq!(decided(choice(60)).count(), Some(8), "at most doubled, as in upstream");
+        assert_eq!(
+            decided(choice(2)).count(),
+            Some(4),
+            "the downscale window holds the first recommendation"
+        );
+        assert_eq!(decided(choice(6)).explanation().failed_count(), 1);
+    }
+
+    #[test]
+    fn replaced_count_keeps_the_recommendation_and_the_explanation() {
+        let mut decision = decided(None);
+        let changes = decision.changes.clone();
+        decision.replace_count(4, "paused");
+        assert_eq!((decision.verdict(), decision.explanation().desired), (&Verdict::Keep, Some(8)));
+        assert_eq!(decision.changes, changes);
+        decision.replace_count(5, "pinned");
+        assert_eq!(*decision.verdict(), Verdict::Rescale { to: 5, reason: "pinned".to_owned() });
     }
 }

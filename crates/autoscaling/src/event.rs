@@ -1,13 +1,16 @@
-//! Events as data: the reports of a sync about an HPA.
+//! The events of a sync, as in `pkg/controller/podautoscaler/horizontal.go` of Kubernetes, and the rescales in recorded
+//! events.
+
+use std::cmp::Ordering;
 
 use crate::history::Direction;
 
-/// One event about an HPA, before it is sent.
+/// An event to send about an HPA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventIntent {
-    /// `Normal` or `Warning`.
+    /// `type`.
     pub kind: EventKind,
-    /// Machine-readable reason in one word: `SuccessfulRescale`, `FailedGetScale`, ...
+    /// Machine-readable reason in CamelCase: `SuccessfulRescale`, `FailedGetScale`.
     pub reason: &'static str,
     /// Human-readable sentence.
     pub message: String,
@@ -38,7 +41,7 @@ impl EventKind {
     }
 }
 
-/// upstream: the reasons in the events of rescales.
+/// upstream: the end of the message of a rescale's event.
 pub(crate) const ABOVE_MAX: &str = "Current number of replicas above Spec.MaxReplicas";
 pub(crate) const BELOW_MIN: &str = "Current number of replicas below Spec.MinReplicas";
 pub(crate) const BELOW_TARGET: &str = "All metrics below target";
@@ -59,8 +62,8 @@ pub enum RescaleReason {
 }
 
 impl RescaleReason {
-    /// Parses the reason from the message of a SuccessfulRescale event, sent by any HPA controller. Only the
-    /// message contains the reason.
+    /// Parses the reason from the message of a `SuccessfulRescale` event of any HPA controller. `None` for other
+    /// messages.
     pub fn from_message(message: &str) -> Option<Self> {
         let reasons = [
             (ABOVE_MAX, Self::AboveMax),
@@ -79,10 +82,30 @@ impl RescaleReason {
         }
     }
 
-    /// Whether a bound forced the rescale, regardless of the metrics.
+    /// Whether a bound caused the rescale, regardless of the metrics.
     pub fn is_bound(self) -> bool {
         matches!(self, Self::AboveMax | Self::BelowMin)
     }
+}
+
+/// The number of direction changes within an hour from which an HPA is flapping.
+pub const FLAPPING: usize = 4;
+
+/// Counts the changes of direction in a sequence of replica counts. Repeated counts are ignored.
+pub fn direction_changes(counts: impl IntoIterator<Item = i32>) -> usize {
+    let (mut last, mut direction, mut changes) = (None, Ordering::Equal, 0);
+    for count in counts {
+        let next = last.map_or(Ordering::Equal, |last| count.cmp(&last));
+        last = Some(count);
+        if next == Ordering::Equal {
+            continue;
+        }
+        if direction != Ordering::Equal && next != direction {
+            changes += 1;
+        }
+        direction = next;
+    }
+    changes
 }
 
 #[cfg(test)]
@@ -108,6 +131,20 @@ mod tests {
             ("New size: 2; reason: ", None),
         ] {
             assert_eq!(RescaleReason::from_message(message), reason, "{message}");
+        }
+    }
+
+    #[test]
+    fn direction_changes_ignore_repeated_counts() {
+        for (counts, changes) in [
+            (&[][..], 0),
+            (&[3], 0),
+            (&[2, 4, 6], 0),
+            (&[2, 4, 4, 3], 1),
+            (&[2, 2, 4, 4, 2, 2, 4], 2),
+            (&[1, 3, 1, 3, 1, 3], 4),
+        ] {
+            assert_eq!(direction_changes(counts.iter().copied()), changes, "{counts:?}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Classes of failures, and upstream's texts for them.
 //!
-//! A failure is classified where it occurs, and the [explanation](crate::explanation) contains the class.
-//! Failures from two other sources have only a text: the statuses and events of other controllers, and
-//! records of earlier versions. [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`]
-//! classify these texts. Nothing else depends on the wording of an error.
+//! A failure is classified where it occurs, and the [explanation](crate::explanation) contains the class. The statuses
+//! and events of other controllers, and the records of earlier versions, contain only a text.
+//! [`ScaleFailureClass::from_text`] and [`MetricFailureClass::from_text`] classify these texts. Nothing else depends on
+//! the wording of an error.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub(crate) const MISSING_POD_REQUEST: &str = "missing pod-level request for";
 pub(crate) const NO_CONTAINER: &str = "not found in Pod";
 /// upstream: `pkg/controller/podautoscaler/horizontal.go`.
 pub(crate) const UNKNOWN_METRIC_TYPE: &str = "unknown metric source type";
-/// upstream: `pkg/controller/podautoscaler/horizontal.go`, the start of the errors for incomplete metrics.
+/// upstream: `pkg/controller/podautoscaler/horizontal.go`, the start of the errors for metrics without a target.
 const INVALID_METRIC: &str = "invalid ";
 /// apimachinery: `schema.ParseGroupVersion`.
 const INVALID_GROUP_VERSION: &str = "unexpected GroupVersion string";
@@ -35,7 +35,7 @@ const NO_RESOURCE: &str = "could not find the requested resource";
 const FORBIDDEN: &str = "is forbidden";
 /// apimachinery: `errors.NewGenericServerResponse` for 503.
 const UNAVAILABLE: &str = "currently unable to handle the request";
-/// Go's `syscall.ECONNREFUSED`, in the aggregator's errors.
+/// Go's text of `syscall.ECONNREFUSED`, as in the errors of the API aggregator.
 const REFUSED: &str = "connection refused";
 /// custom-metrics-apiserver: `provider.NewMetricNotFoundError`.
 const NO_METRIC: &str = "could not find the metric";
@@ -54,14 +54,14 @@ pub enum ScaleFailureClass {
     NoMatchForKind,
     /// The target does not exist, or has no Scale.
     NotFound,
-    /// A permission is missing.
+    /// The controller lacks a permission (403).
     Forbidden,
     /// Any other failure.
     Other,
 }
 
 impl ScaleFailureClass {
-    /// Classifies an upstream text.
+    /// Classifies the text of an error, in the words of upstream.
     pub fn from_text(text: &str) -> Self {
         if text.contains(INVALID_GROUP_VERSION) {
             Self::InvalidReference
@@ -93,11 +93,11 @@ pub enum MetricFailureClass {
     ApiNotServed,
     /// The metrics API is registered, but does not respond.
     ApiUnavailable,
-    /// A permission is missing.
+    /// The controller lacks a permission (403).
     Forbidden,
     /// The metrics API has no value for the metric.
     NoValues,
-    /// No counted pod has a sample.
+    /// No pod has a usable sample.
     NoSamples,
     /// The selector matches no pod.
     NoPods,
@@ -106,7 +106,7 @@ pub enum MetricFailureClass {
 }
 
 impl MetricFailureClass {
-    /// Classifies an upstream text without the prefixes that name the metric.
+    /// Classifies the text of an error in the words of upstream, without the prefixes that name the metric and its API.
     pub fn from_text(text: &str) -> Self {
         if text.starts_with(MISSING_REQUEST) {
             Self::MissingRequest
@@ -146,7 +146,6 @@ impl Failure {
         Self { class, text: text.into() }
     }
 
-    /// Rewrites the text.
     pub(crate) fn map(self, text: impl FnOnce(&str) -> String) -> Self {
         Self { class: self.class, text: text(&self.text) }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// `strconv.Quote`: the text in double quotes, with Go's escapes for unprintable characters.
+/// Quotes a text like `strconv.Quote`: in double quotes, with Go's escapes for unprintable characters.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -33,13 +33,13 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-/// Go's `IsPrint`: letters, marks, numbers, punctuation, symbols and the ASCII space.
+/// Whether `strconv.IsPrint` accepts the character: a letter, mark, number, punctuation, symbol or the ASCII space.
 fn is_printable(character: char) -> bool {
     if character.is_ascii() {
         return character == ' ' || character.is_ascii_graphic();
     }
-    // Rust escapes the same characters. Rust also escapes a mark at the start of a text, so a letter precedes
-    // the character here.
+    // Rust escapes all other characters, and a mark at the start of a text. A letter before the character avoids the
+    // second case.
     let after_letter = ['a', character].iter().collect::<String>();
     after_letter.escape_debug().count() == 2
 }

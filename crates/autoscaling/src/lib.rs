@@ -1,15 +1,19 @@
 //! The rules of Kubernetes' HorizontalPodAutoscaler controller as pure functions.
 //!
-//! The crate has no I/O, no async, no clock and no logging. `now` is an argument. Changes of the history are
-//! values that the caller commits. The reference is `pkg/controller/podautoscaler` of Kubernetes v1.37.1.
-//! [`settings::Version`] selects the rules and texts of v1.36 instead.
+//! The crate has no I/O, no async, no clock and no logging: the time is an argument. The source of every rule and text,
+//! called *upstream*, is `pkg/controller/podautoscaler` of Kubernetes v1.37.1. [`settings::Version`] selects the rules
+//! and texts of v1.36.
 //!
-//! A sync has three steps, because the metrics depend on the Scale, and the last conditions depend on the
-//! response to the write:
+//! A sync of an HPA has three steps. Between them, the caller sends the requests:
 //!
-//! 1. [`plan`] derives the metric queries from the HPA and its Scale, or the result if no metric is needed.
-//! 2. [`decide`] computes the replica count and its explanation from the answers, the history and the time.
-//! 3. [`conclude`] derives the new status, events and history changes from the decision and the outcome of its write.
+//! 1. [`plan()`] checks the HPA and its [`Scale`], and returns the [queries](query) to the metrics APIs if metrics are
+//!    needed.
+//! 2. [`decide()`] computes the replica count and its [explanation] from the answers, the pods, the [history] and the
+//!    time. The caller writes the Scale if the [`Verdict`] is a rescale.
+//! 3. [`conclude()`] derives the new [status], the [events](event) and the [changes](history::Changes) of the history
+//!    from the decision and the outcome of the write. The caller commits the changes.
+//!
+//! An HPA with many metrics can be evaluated one metric at a time, with [`Evaluation`] in place of [`decide()`].
 //!
 //! # Example
 //!
@@ -25,7 +29,7 @@
 //! use autoscaling::settings::Settings;
 //! use autoscaling::spec::Spec;
 //! use autoscaling::status::Status;
-//! use autoscaling::{Answers, Hpa, Overlap, Scale, decide, plan};
+//! use autoscaling::{Answers, Hpa, Overlap, Scale, Verdict, WriteOutcome, conclude, decide, plan};
 //!
 //! let spec: Spec = serde_json::from_str(
 //!     r#"{
@@ -69,28 +73,33 @@
 //! let scale = Scale::new(2, 2, "app=web")?;
 //! let plan = plan(&hpa, Ok(scale), |_| Overlap::None, &settings);
 //! let answers = Answers { metrics: vec![Some(Ok(Answer::Resource(usage.into())))], pods: &pods };
-//! let decision = decide(&hpa, &plan, &answers, &History::default(), &settings, now);
-//! println!("{}", decision.explanation().sentence(now));
-//! # assert!(decision.explanation().sentence(now).contains("from 2 to 3"), "{}", decision.explanation().sentence(now));
+//! let mut history = History::default();
+//! let decision = decide(&hpa, &plan, &answers, &history, &settings, now);
+//! assert!(matches!(decision.verdict(), Verdict::Rescale { to: 3, .. }));
+//! let sentence = "goes from 2 to 3: cpu is at 90 %, above its target of 60 %";
+//! assert_eq!(decision.explanation().sentence(now), sentence);
+//!
+//! let conclusion = conclude(&hpa, decision, &WriteOutcome::Done, &settings, now);
+//! history.commit(&conclusion.changes);
+//! assert_eq!(conclusion.events[0].reason, "SuccessfulRescale");
+//! assert_eq!(conclusion.status.expect("changed").desired_replicas, 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 #![warn(clippy::missing_errors_doc)]
 
-mod adjustment;
 mod behavior;
 mod conclude;
 pub mod condition;
 mod decide;
 mod decision;
-#[doc(hidden)] // Go's durations, for the flags of the controller
+#[doc(hidden)] // for the flags of the controller
 pub mod duration;
 mod evaluation;
 pub mod event;
 pub mod explanation;
 pub mod failure;
-pub mod flapping;
-#[doc(hidden)] // Go's quotes, for the texts of the controller
+#[doc(hidden)] // for the error texts of the controller
 pub mod go;
 pub mod history;
 mod metric;
@@ -101,16 +110,14 @@ pub mod quantity;
 pub mod query;
 mod readiness;
 mod replicas;
-mod requests;
 pub mod selector;
 pub mod settings;
 pub mod spec;
 mod stabilization;
 pub mod status;
 
-pub use adjustment::{Choice, MetricOutcome};
 pub use conclude::{Conclusion, WriteOutcome, conclude, failed_update_status};
 pub use decide::{Answers, decide};
 pub use decision::{Action, Computation, Decision, ErrorLabel, Verdict};
-pub use evaluation::Evaluation;
+pub use evaluation::{Choice, Evaluation, MetricOutcome};
 pub use plan::{ApiVersionError, Hpa, Overlap, Plan, Scale, ScaleError, ScaleFailure, plan, target_group};

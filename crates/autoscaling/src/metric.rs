@@ -1,12 +1,10 @@
-//! Turns the answer for one metric of an HPA into a proposal with the metric's status and name, or into a
-//! failure in upstream's words.
+//! Computes the proposal and the status of one metric from its answer, or a failure in upstream's words.
 
 mod resource;
 
 use std::sync::Arc;
 
 use self::resource::ResourceSource;
-
 use crate::explanation::{Measure, MetricReading, Subject};
 use crate::failure::{Failure, MetricFailureClass, NO_VALUES};
 use crate::plan::{Hpa, PlannedMetric};
@@ -22,32 +20,30 @@ use crate::status::{
     PodsMetricStatus,
 };
 
-/// A metric that yielded a proposal.
 #[derive(Debug)]
 pub(crate) struct Proposal {
     pub(crate) status: MetricStatus,
     pub(crate) reading: MetricReading,
 }
 
-/// A metric that failed.
 #[derive(Debug)]
 pub(crate) struct MetricFailure {
     pub(crate) class: MetricFailureClass,
     /// The reason of the event and of the condition.
     pub(crate) reason: &'static str,
-    /// The text of the event.
+    /// The message of the event.
     pub(crate) error: String,
-    /// The prefix of the text in the summary of all metrics.
+    /// The text before `error` in the message about all metrics.
     pub(crate) prefix: String,
-    /// Whether the spec is invalid.
+    /// Whether the failure has the label `error="spec"`.
     pub(crate) is_spec: bool,
 }
 
-/// The answer or the error for one metric; `None` if the metric needs no query or was not read.
+/// The answer or the error for one metric. `None` if the metric has no query, or if it was not read.
 pub(crate) type Reply<'a> = Option<&'a Result<Answer, QueryError>>;
 
 impl MetricSource {
-    /// The `type` of the source, as in the object.
+    /// The `type` of the source, as in the spec.
     pub fn kind(&self) -> &str {
         match self {
             Self::Resource { .. } => "Resource",
@@ -59,7 +55,7 @@ impl MetricSource {
         }
     }
 
-    /// The short name of the metric.
+    /// The short name of the metric, for explanations.
     pub fn subject(&self) -> Subject {
         let mut subject = Subject { kind: self.kind().into(), ..Subject::default() };
         match self {
@@ -81,7 +77,6 @@ impl MetricSource {
     }
 }
 
-/// Computes one metric.
 pub(crate) fn compute(
     hpa: &Hpa<'_>,
     metric: &MetricSource,
@@ -125,25 +120,25 @@ pub(crate) fn compute(
     })
 }
 
-/// A metric with its reading, which lacks the subject and the name.
+/// The result of one type of metric. The subject and the name of the reading are empty.
 #[derive(Debug)]
 struct Measured {
     status: MetricStatus,
-    /// The name in conditions.
+    /// The name of the metric in conditions.
     name: String,
     reading: MetricReading,
 }
 
 /// The reason why an answer is missing.
 enum Unread {
-    /// The request failed. The text follows `unable to fetch metrics from ... API: `.
+    /// The request failed. The text is that of the response, without a prefix.
     Fetch(Failure),
-    /// The query was invalid. The text is the whole error.
+    /// The selector of the metric is invalid. The text is the whole error.
     Query(String),
 }
 
 impl Unread {
-    /// The failure. A failed request gets the texts that name the metric and its API.
+    /// Converts the reason to a failure, with prefixes for the metric and its API if the request failed.
     fn failure(self, unable: impl Fn(&str) -> String, api: &str) -> Failure {
         match self {
             Self::Fetch(failure) => failure
@@ -153,13 +148,11 @@ impl Unread {
     }
 }
 
-/// The failure of an answer without values.
 fn no_values(unable: impl Fn(&str) -> String, api: &str) -> Failure {
     let text = unable(&format!("{NO_VALUES} from {api} metrics API"));
     Failure::new(MetricFailureClass::NoValues, text)
 }
 
-/// The failure of an answer to another query.
 fn wrong_answer(unable: impl Fn(&str) -> String) -> Failure {
     Failure::new(MetricFailureClass::Other, unable(WRONG_ANSWER))
 }
@@ -308,8 +301,8 @@ fn external(
     Ok(Measured { status, name: external_name(metric), reading })
 }
 
-/// The sum of all series in milli-units. As in upstream, a sum above the maximum of an i64 stays at the maximum,
-/// regardless of later negative values.
+/// The sum of all series in milli-units. As in upstream, a sum that reaches the maximum of an i64 stays there, even if
+/// negative values follow.
 fn sum_to_overflow(values: &[ExternalValue]) -> i64 {
     let mut sum = 0_i64;
     for value in values {
@@ -322,8 +315,8 @@ fn sum_to_overflow(values: &[ExternalValue]) -> i64 {
     sum
 }
 
-/// An amount as the API server stores it. Memory is printed in binary units. An amount that fits no binary
-/// unit is printed as plain digits, which the server stores in decimal units.
+/// An amount in the format in which the API server stores it: whole Ki of memory in binary units, all other amounts in
+/// decimal units.
 fn amount(resource: &str, milli: i64) -> Quantity {
     let binary = resource == "memory" && milli % KIBI_IN_MILLI == 0;
     Quantity::from_milli(milli, if binary { Format::BinarySi } else { Format::DecimalSi })

@@ -1,17 +1,17 @@
-//! Conversions from a float or a wide integer to a narrower integer, named after their rounding. All of them saturate.
-//! Upstream wraps in some cases, which once scaled an overloaded workload to 1 replica.
+//! Saturating conversions from a float or a wide integer to a narrower integer, named after their rounding. Upstream
+//! wraps in some cases, which once scaled an overloaded workload to 1 replica.
 
-/// The smallest count not below `value`, within the range of a replica count. NaN becomes 0.
+/// Rounds up to a replica count. NaN becomes 0.
 pub(crate) fn ceil_to_count(value: f64) -> i32 {
     saturate_to_count(value.ceil())
 }
 
-/// `value` without its fraction, within the range of a replica count. NaN becomes 0.
+/// Rounds towards zero to a replica count. NaN becomes 0.
 pub(crate) fn truncate_to_count(value: f64) -> i32 {
     saturate_to_count(value.trunc())
 }
 
-/// The smallest amount of milli-units not below `value`. NaN becomes 0.
+/// Rounds up to milli-units. NaN becomes 0.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "`as` from a float saturates, and NaN becomes 0: both are intended"
@@ -20,17 +20,15 @@ pub(crate) fn ceil_to_milli(value: f64) -> i64 {
     value.ceil() as i64
 }
 
-/// A wide sum as milli-units, saturating at -2^63 and 2^63-1.
-pub(crate) fn saturate_to_milli(value: i128) -> i64 {
+pub(crate) fn saturate_to_i64(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// A wide value as a 32-bit value, saturating at -2^31 and 2^31-1.
 pub(crate) fn saturate_to_i32(value: i128) -> i32 {
     i32::try_from(value).unwrap_or(if value < 0 { i32::MIN } else { i32::MAX })
 }
 
-/// Converts a length to a number of pods. No collection in memory is longer than 2^63-1.
+/// Converts the length of a list. No list in memory has more than 2^63-1 entries.
 pub(crate) fn length_to_i64(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
@@ -60,8 +58,8 @@ mod tests {
 
     #[test]
     fn sums_saturate_instead_of_wrapping() {
-        assert_eq!(saturate_to_milli(i128::from(i64::MAX) + 1), i64::MAX);
-        assert_eq!(saturate_to_milli(i128::from(i64::MIN) - 1), i64::MIN);
+        assert_eq!(saturate_to_i64(i128::from(i64::MAX) + 1), i64::MAX);
+        assert_eq!(saturate_to_i64(i128::from(i64::MIN) - 1), i64::MIN);
         assert_eq!(saturate_to_i32(1 << 40), i32::MAX);
     }
 }

@@ -1,5 +1,4 @@
-//! The first step of a sync. Determines from the HPA and its Scale whether metrics are needed, and the
-//! queries for these metrics.
+//! The first step of a sync: determines whether metrics are needed, and their queries.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use crate::settings::Settings;
 use crate::spec::{MetricSource, Spec};
 use crate::status::{CrossVersionObjectReference, Status};
 
-/// The HPA of a sync.
+/// The HPA of a sync, borrowed.
 #[derive(Debug, Clone, Copy)]
 pub struct Hpa<'a> {
     /// `metadata.namespace`.
@@ -21,22 +20,22 @@ pub struct Hpa<'a> {
     pub name: &'a str,
     /// `metadata.generation`, if the server sets it.
     pub generation: Option<i64>,
-    /// The spec.
+    /// `spec`.
     pub spec: &'a Spec,
-    /// The last known status.
+    /// `status`, as last read or written.
     pub status: &'a Status,
 }
 
-/// The Scale of a target.
+/// The `autoscaling/v1` Scale of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scale {
     /// `spec.replicas`.
     pub replicas: i32,
     /// `status.replicas`.
     pub status_replicas: i32,
-    /// `status.selector`.
+    /// `status.selector`, parsed.
     pub selector: Arc<Selector>,
-    /// The selector as canonical text.
+    /// The canonical text of the selector.
     pub selector_text: Arc<str>,
 }
 
@@ -44,31 +43,32 @@ pub struct Scale {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unexpected GroupVersion string: {api_version}")]
 pub struct ApiVersionError {
-    /// The `apiVersion` as written.
+    /// `apiVersion`, as in the reference.
     pub api_version: String,
 }
 
 /// The reason why a Scale is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScaleFailure {
-    /// The class. An invalid reference counts as `error="spec"` in the metrics.
+    /// The class of the failure. [`ScaleFailureClass::InvalidReference`] has the label `error="spec"`, and all other
+    /// classes have `error="internal"`.
     pub class: ScaleFailureClass,
-    /// The text for condition and event, in upstream's words.
+    /// The text for the condition and the event, in upstream's words.
     pub message: String,
 }
 
-/// Other HPAs that control the same pods.
+/// The result of the search for other HPAs that control the same pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Overlap {
-    /// No other HPA.
+    /// No other HPA controls any of the pods.
     None,
-    /// The HPAs that control the same pods, including this one, as sorted `namespace/name`.
+    /// All HPAs that control any of the pods, including this one, as sorted `namespace/name`.
     Shared(Vec<String>),
     /// This HPA was deleted during the sync.
     Deleted,
 }
 
-/// The next action of a sync.
+/// The result of [`plan()`]: the Scale, and the action that follows from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     pub(crate) scale: Option<Scale>,
@@ -76,29 +76,22 @@ pub struct Plan {
     pub(crate) case: Case,
 }
 
-/// The case that determines the next action of a sync.
+/// The [`DecisionPath`] of a sync, with its inputs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Case {
-    /// The Scale is unavailable.
     NoScale(ScaleFailure),
-    /// The target has zero replicas, and metrics may not scale it up.
     Disabled,
-    /// The target has more replicas than maxReplicas.
     AboveMax,
-    /// The target has fewer replicas than minReplicas.
     BelowMin,
-    /// The Scale has no selector.
     NoSelector,
-    /// Other HPAs control the same pods.
+    /// The HPAs that control the same pods, as sorted `namespace/name`.
     Ambiguous(Vec<String>),
-    /// The HPA was deleted during the sync.
     Deleted,
-    /// Metrics determine the count.
+    /// The metrics in the order of the spec.
     Metrics(Vec<PlannedMetric>),
 }
 
 impl Case {
-    /// The path for the explanation.
     pub(crate) fn path(&self) -> DecisionPath {
         match self {
             Self::NoScale(_) => DecisionPath::NoScale,
@@ -113,21 +106,20 @@ impl Case {
     }
 }
 
-/// The requirements of one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PlannedMetric {
-    /// The metric needs the answer to a query.
     Query(Query),
-    /// The metric fails, because its selector is invalid. Contains the text of the error.
+    /// The metric fails, because its selector is invalid, with this text.
     BadSelector(String),
     /// The metric fails, because its source is invalid.
     Invalid,
 }
 
-/// The API group of a target reference: the part before the slash, or empty for the core group.
+/// Returns the API group of a target reference: the part of `apiVersion` before the slash, or an empty text for the core
+/// group.
 ///
 /// # Errors
-/// Fails if the `apiVersion` contains more than one slash.
+/// Fails if `apiVersion` contains more than one slash.
 pub fn target_group(target: &CrossVersionObjectReference) -> Result<&str, ApiVersionError> {
     let version = target.api_version.as_str();
     match version.split_once('/') {
@@ -146,10 +138,10 @@ pub fn target_group(target: &CrossVersionObjectReference) -> Result<&str, ApiVer
 pub struct ScaleError(#[from] SelectorError);
 
 impl Scale {
-    /// Creates a Scale from its counts and the text of its selector.
+    /// Creates a Scale from `spec.replicas`, `status.replicas` and `status.selector`.
     ///
     /// # Errors
-    /// Fails if the selector is invalid.
+    /// Fails like [`Selector::parse_scale`].
     pub fn new(replicas: i32, status_replicas: i32, selector: &str) -> Result<Self, ScaleError> {
         let selector = Selector::parse_scale(selector)?;
         let selector_text = selector.to_string().into();
@@ -158,7 +150,7 @@ impl Scale {
 }
 
 impl Plan {
-    /// The planned queries, each with the index of its metric in the spec.
+    /// The queries to the metrics APIs, each with the index of its metric in the spec.
     pub fn queries(&self) -> impl Iterator<Item = (usize, &Query)> {
         let metrics: &[PlannedMetric] = match &self.case {
             Case::Metrics(metrics) => metrics,
@@ -170,21 +162,21 @@ impl Plan {
         })
     }
 
-    /// Whether metrics determine the count. If so, the caller must provide the pods.
+    /// Whether metrics determine the count. If so, [`crate::decide()`] needs the pods that the Scale's selector matches.
     pub fn reads_metrics(&self) -> bool {
         matches!(self.case, Case::Metrics(_))
     }
 
-    /// The Scale on which the plan is based.
+    /// The Scale. `None` if it is unavailable.
     pub fn scale(&self) -> Option<&Scale> {
         self.scale.as_ref()
     }
 }
 
-/// Plans a sync.
+/// Plans a sync, from the HPA and its Scale.
 ///
-/// `overlap` is called at most once, after all other checks have passed. The callback also stores the selector of the
-/// HPA.
+/// `overlap` returns the other HPAs that control pods of the selector. It is called at most once, and only if metrics are
+/// needed otherwise. As in upstream, it should store the selector of this HPA for the checks of other HPAs.
 pub fn plan(
     hpa: &Hpa<'_>,
     scale: Result<Scale, ScaleFailure>,
@@ -194,9 +186,7 @@ pub fn plan(
     let min = hpa.spec.min_replicas.unwrap_or(1);
     let scale = match scale {
         Ok(scale) => scale,
-        Err(failure) => {
-            return Plan { scale: None, min, case: Case::NoScale(failure) };
-        }
+        Err(failure) => return Plan { scale: None, min, case: Case::NoScale(failure) },
     };
     let case = case_of(hpa, &scale, min, overlap, settings);
     Plan { scale: Some(scale), min, case }
@@ -231,8 +221,7 @@ fn case_of(
     Case::Metrics(hpa.spec.metrics.iter().map(|metric| planned(hpa, metric, &scale.selector_text)).collect())
 }
 
-/// Whether metrics may scale a workload up from zero. This requires that this controller scaled the workload
-/// to zero.
+/// Whether metrics may scale the target up from zero replicas, which requires that this controller scaled it to zero.
 fn may_leave_zero(hpa: &Hpa<'_>, min: i32, settings: &Settings) -> bool {
     settings.scale_to_zero
         && is_true(&hpa.status.conditions, SCALED_TO_ZERO)
@@ -253,8 +242,8 @@ pub(crate) fn has_object_or_external(spec: &Spec) -> bool {
 fn planned(hpa: &Hpa<'_>, metric: &MetricSource, selector: &Arc<str>) -> PlannedMetric {
     let namespace: Arc<str> = hpa.namespace.into();
     let selected = |metric: &crate::status::MetricIdentifier| {
-        // Upstream converts an absent selector to one that selects nothing, with an empty text. The servers interpret
-        // this text as all series.
+        // Upstream converts an absent selector to one that selects nothing. But its text is empty, which the servers read
+        // as all series.
         let everything = LabelSelector::default();
         Selector::from_label_selector(Some(metric.selector.as_ref().unwrap_or(&everything)))
             .map(|selector| Arc::<str>::from(selector.to_string()))

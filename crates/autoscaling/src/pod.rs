@@ -1,6 +1,5 @@
-//! The compact pod record: the fields of a pod that an autoscaler needs.
-//!
-//! The pods of one workload share labels and requests, so a record costs little more than its name.
+//! The fields of a pod that the rules need. The pods of one workload share labels and requests, so a pod takes little
+//! more memory than its name.
 
 use std::sync::Arc;
 
@@ -9,14 +8,14 @@ use jiff::Timestamp;
 use crate::quantity::Quantity;
 use crate::selector::Labels;
 
-/// One pod in a decision.
+/// A pod that the selector of a Scale may match.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
     /// `metadata.name`.
     pub name: Arc<str>,
-    /// `metadata.labels`, shared by all pods with the same set.
+    /// `metadata.labels`.
     pub labels: Arc<LabelSet>,
-    /// Requests of the containers and of the pod, shared by all pods of the same template.
+    /// The requests in `spec`.
     pub requests: Arc<PodRequests>,
     /// `status.phase`.
     pub phase: Phase,
@@ -39,7 +38,7 @@ pub enum Phase {
     Succeeded,
     /// All containers terminated, at least one of them with a failure.
     Failed,
-    /// Anything else.
+    /// Any other text.
     #[default]
     Unknown,
 }
@@ -60,13 +59,13 @@ impl Phase {
 /// The `Ready` condition of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadyCondition {
-    /// `True`, `False`, or neither.
+    /// `status`.
     pub status: ConditionStatus,
-    /// `lastTransitionTime`; absent means Go's zero time, which is before all others.
+    /// `lastTransitionTime`. `None` means Go's zero time, which is before all other times.
     pub since: Option<Timestamp>,
 }
 
-/// The status of a condition: exactly `True`, exactly `False`, or anything else.
+/// `status` of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConditionStatus {
     /// `True`
@@ -93,7 +92,7 @@ impl ConditionStatus {
 pub struct LabelSet(Box<[(Arc<str>, Arc<str>)]>);
 
 impl LabelSet {
-    /// Creates a set. If several pairs have the same key, the last one wins.
+    /// Creates a set. The last of several pairs with the same key is kept.
     pub fn new(pairs: impl IntoIterator<Item = (Arc<str>, Arc<str>)>) -> Self {
         Self(pairs.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect())
     }
@@ -111,44 +110,44 @@ impl Labels for LabelSet {
     }
 }
 
-/// A pod's requests, per container and for the pod as a whole.
+/// The requests of a pod's containers, and of the pod as a whole.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PodRequests {
     /// `spec.containers`, in order.
     pub containers: Box<[ContainerRequests]>,
     /// `spec.initContainers`, in order.
     pub init_containers: Box<[ContainerRequests]>,
-    /// `spec.resources.requests`; empty if the pod sets none.
+    /// `spec.resources.requests`.
     pub pod_level: ResourceList,
 }
 
-/// One container's requests.
+/// The requests of one container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContainerRequests {
     /// `name`.
     pub name: Arc<str>,
-    /// Whether `restartPolicy` is `Always`. Such an init container keeps running alongside the others.
+    /// Whether `restartPolicy` is `Always`. Such an init container is a sidecar.
     pub restartable: bool,
     /// `resources.requests`.
     pub requests: ResourceList,
 }
 
-/// Amounts by resource name (`cpu`, `memory`, ...), sorted by name.
+/// Amounts by the name of their resource (`cpu`, `memory`), sorted by name.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ResourceList(Box<[(Arc<str>, Quantity)]>);
 
 impl ResourceList {
-    /// Creates a list. If several entries have the same name, the last one wins.
+    /// Creates a list. The last of several entries with the same name is kept.
     pub fn new(entries: impl IntoIterator<Item = (Arc<str>, Quantity)>) -> Self {
         let mut entries: Vec<_> = entries.into_iter().collect();
-        // Reverses the entries, so the last of equal names comes first and is kept.
+        // After this, the last of several entries with the same name is the first, and `dedup_by` keeps it.
         entries.reverse();
         entries.sort_by(|(one, _), (other, _)| one.cmp(other));
         entries.dedup_by(|(later, _), (kept, _)| later == kept);
         Self(entries.into_boxed_slice())
     }
 
-    /// The amount of one resource.
+    /// The amount of a resource.
     pub fn get(&self, resource: &str) -> Option<Quantity> {
         let at = self.0.binary_search_by(|(name, _)| (**name).cmp(resource)).ok()?;
         self.0.get(at).map(|(_, quantity)| *quantity)

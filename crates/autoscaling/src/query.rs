@@ -1,6 +1,4 @@
-//! Queries to the metrics APIs and their answers, as plain values.
-//!
-//! A [`Query`] is also the key for sharing one answer between equal queries of different HPAs.
+//! Queries to the metrics APIs and their answers. Equal queries of different HPAs can share one answer.
 
 use std::sync::Arc;
 
@@ -9,17 +7,17 @@ use jiff::Timestamp;
 use crate::failure::MetricFailureClass;
 use crate::quantity::Quantity;
 
-/// One query to a metrics API. Selectors are in canonical text form. The empty text selects everything.
+/// One query to a metrics API. Selectors are canonical texts. An empty selector matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Query {
-    /// metrics.k8s.io: the usage of all pods that a selector matches, for every resource and container.
+    /// `metrics.k8s.io`: the usage of all resources by all containers of the pods that a selector matches.
     Resource {
         /// The namespace of the pods.
         namespace: Arc<str>,
         /// The selector of the pods.
         selector: Arc<str>,
     },
-    /// custom.metrics.k8s.io: one value for each pod that a selector matches.
+    /// `custom.metrics.k8s.io`: one value for each pod that a selector matches.
     Pods {
         /// The namespace of the pods.
         namespace: Arc<str>,
@@ -30,23 +28,22 @@ pub enum Query {
         /// The selector of the metric's series.
         metric_selector: Arc<str>,
     },
-    /// custom.metrics.k8s.io: the value of one object.
+    /// `custom.metrics.k8s.io`: the value of one object.
     Object {
-        /// The namespace of the HPA. The described object is in this namespace, or is this namespace if its
-        /// kind is Namespace.
+        /// The namespace of the HPA. It contains the described object, or is the described object if `kind` is `Namespace`.
         namespace: Arc<str>,
-        /// API group of the described object; empty for the core group.
+        /// The API group of the described object; empty for the core group.
         group: Arc<str>,
-        /// Kind of the described object. The client maps the kind to a resource.
+        /// The kind of the described object. The client maps the kind to a resource.
         kind: Arc<str>,
-        /// Name of the described object.
+        /// The name of the described object.
         name: Arc<str>,
         /// The name of the metric.
         metric: Arc<str>,
         /// The selector of the metric's series.
         metric_selector: Arc<str>,
     },
-    /// external.metrics.k8s.io: all series of a metric.
+    /// `external.metrics.k8s.io`: all series of a metric.
     External {
         /// The namespace of the HPA.
         namespace: Arc<str>,
@@ -60,16 +57,16 @@ pub enum Query {
 /// One of the three metrics APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Api {
-    /// metrics.k8s.io
+    /// `metrics.k8s.io`.
     Resource,
-    /// custom.metrics.k8s.io
+    /// `custom.metrics.k8s.io`.
     Custom,
-    /// external.metrics.k8s.io
+    /// `external.metrics.k8s.io`.
     External,
 }
 
 impl Api {
-    /// The API with this group.
+    /// The API with the group `group`. `None` for any other group.
     pub fn from_group(group: &str) -> Option<Self> {
         [Self::Resource, Self::Custom, Self::External].into_iter().find(|api| api.group() == group)
     }
@@ -85,7 +82,7 @@ impl Api {
 }
 
 impl Query {
-    /// The size of all texts of the query, in bytes.
+    /// The bytes of all texts in the query.
     pub fn text_bytes(&self) -> usize {
         let texts: &[&Arc<str>] = match self {
             Self::Resource { namespace, selector } => &[namespace, selector],
@@ -109,7 +106,7 @@ impl Query {
         }
     }
 
-    /// The namespace of the query.
+    /// The namespace of the HPA.
     pub fn namespace(&self) -> &Arc<str> {
         match self {
             Self::Resource { namespace, .. }
@@ -120,8 +117,7 @@ impl Query {
     }
 }
 
-/// The answer to a [`Query`], in the server's order. The values are shared, so one answer can serve many
-/// HPAs.
+/// The answer to a [`Query`], in the order of the response. The values are shared between HPAs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// The answer to [`Query::Resource`].
@@ -138,40 +134,40 @@ pub enum Answer {
 pub struct QueryError {
     /// The class of the failure.
     pub class: MetricFailureClass,
-    /// The text that follows `unable to fetch metrics from ... API: `, as Go's client prints it.
+    /// The error in the words of Go's client, without a prefix for the metric and its API.
     pub message: Arc<str>,
 }
 
 impl QueryError {
-    /// Creates the error of a class.
+    /// Creates an error from its class and its text.
     pub fn new(class: MetricFailureClass, message: impl Into<Arc<str>>) -> Self {
         Self { class, message: message.into() }
     }
 }
 
-/// metrics.k8s.io: one PodMetrics.
+/// The usage of one pod: `PodMetrics` of `metrics.k8s.io`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PodUsage {
     /// `metadata.name`.
     pub pod: Arc<str>,
-    /// `timestamp`: the end of the measured window. Absent means Go's zero time, which is before all others.
+    /// `timestamp`: the end of the measured window. `None` means Go's zero time, which is before all other times.
     pub timestamp: Option<Timestamp>,
     /// `window`, in nanoseconds.
     pub window_nanos: i64,
-    /// `containers`, in order.
+    /// `containers`.
     pub containers: Box<[ContainerUsage]>,
 }
 
-/// One container's usage.
+/// The usage of one container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContainerUsage {
     /// `name`.
     pub name: Arc<str>,
-    /// `usage` by resource name.
+    /// `usage`.
     pub usage: crate::pod::ResourceList,
 }
 
-/// custom.metrics.k8s.io: one MetricValue.
+/// One value: `MetricValue` of `custom.metrics.k8s.io`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CustomValue {
     /// `describedObject.name`.
@@ -184,7 +180,7 @@ pub struct CustomValue {
     pub value: Quantity,
 }
 
-/// external.metrics.k8s.io: one ExternalMetricValue.
+/// One value: `ExternalMetricValue` of `external.metrics.k8s.io`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExternalValue {
     /// `timestamp`.

@@ -1,4 +1,5 @@
-//! Sorts pods into groups for a metric that is read per pod (groups and their order: docs/concepts/how-hpa-decides.md).
+//! The groups of pods for a metric with one sample per pod, and the requests of pods for a target in percent (rules:
+//! docs/concepts/how-hpa-decides.md).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,43 +7,41 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::explanation::{PodGroup, PodVerdict};
-use crate::pod::{ConditionStatus, Phase, Pod};
+use crate::failure::{Failure, MISSING_POD_REQUEST, MISSING_REQUEST, MetricFailureClass, NO_CONTAINER};
+use crate::number::saturate_to_i64;
+use crate::pod::{ConditionStatus, ContainerRequests, Phase, Pod, PodRequests};
+use crate::quantity::Quantity;
 use crate::settings::Settings;
 
-/// One pod's value of a metric.
+/// The value of a metric for one pod.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sample<'a> {
-    /// The pod's name.
+    /// The name of the pod.
     pub(crate) pod: &'a str,
     /// The value in milli-units.
     pub(crate) value: i64,
-    /// The end of the window of the measurement.
+    /// The end of the measured window.
     pub(crate) timestamp: Option<Timestamp>,
-    /// The length of the window of the measurement.
+    /// The length of the measured window.
     pub(crate) window_nanos: i64,
 }
 
-/// Pods with their groups, and the sums that a proposal needs.
+/// The pods with their groups, and the totals for a proposal.
 #[derive(Debug)]
 pub(crate) struct GroupedPods {
-    /// One verdict per pod, in the order of the pods.
     pub(crate) pods: Vec<PodVerdict>,
-    /// The number of ready pods.
     pub(crate) ready: usize,
-    /// The number of pods without a sample.
     pub(crate) missing: usize,
-    /// The number of unready pods.
     pub(crate) unready: usize,
     /// The number of samples of pods that the selector does not match.
     pub(crate) unmatched: usize,
-    /// The sum of the unmatched samples in milli-units. It counts for targets that need no requests.
+    /// The sum of the unmatched samples in milli-units.
     pub(crate) unmatched_sum: i128,
 }
 
 impl GroupedPods {
-    /// Sorts the pods into groups. If a pod has several samples, the last one counts.
-    ///
-    /// `cpu` is true for the resource cpu. Readiness and initialization count for that resource only.
+    /// Groups the pods. Only the last of several samples of a pod is used. `cpu` is true for the resource cpu, the only
+    /// one for which the readiness of pods matters.
     pub(crate) fn new(
         pods: &[Arc<Pod>],
         mut samples: Vec<Sample<'_>>,
@@ -83,7 +82,7 @@ impl GroupedPods {
         grouped
     }
 
-    /// The number of samples, except samples of ignored and unready pods.
+    /// The number of used samples: those of ready pods and of unmatched pods.
     pub(crate) fn samples_left(&self) -> usize {
         self.ready + self.unmatched
     }
@@ -93,13 +92,12 @@ impl GroupedPods {
         self.ready_pods().filter_map(|pod| pod.sample).map(i128::from).sum()
     }
 
-    /// The pods in group `Ready`.
     pub(crate) fn ready_pods(&self) -> impl Iterator<Item = &PodVerdict> {
         self.pods.iter().filter(|pod| pod.group == PodGroup::Ready)
     }
 
     fn add_unmatched(&mut self, samples: &[Sample<'_>], matched: usize) {
-        // The common case: every sample belongs to a pod.
+        // Usually, every sample belongs to a pod.
         if samples.len() == matched {
             return;
         }
@@ -120,8 +118,7 @@ impl GroupedPods {
     }
 }
 
-/// The last sample of a pod. `samples` is sorted by pod, and the samples of one pod are in the order of the
-/// answer.
+/// The last sample of a pod in the answer. `samples` is sorted by pod, with a stable sort.
 fn last_sample<'s, 'a>(samples: &'s [Sample<'a>], pod: &str) -> Option<&'s Sample<'a>> {
     let end = samples.partition_point(|sample| sample.pod <= pod);
     samples.get(end.checked_sub(1)?).filter(|sample| sample.pod == pod)
@@ -157,7 +154,7 @@ fn cpu_group(pod: &Pod, sample: &Sample<'_>, settings: &Settings, now: Timestamp
         return PodGroup::UnreadyNotStarted;
     };
     let not_ready = ready.status == ConditionStatus::False;
-    // An absent time is Go's zero time, which is before all others.
+    // An absent time is Go's zero time, which is before all other times.
     let since = ready.since.unwrap_or(Timestamp::MIN);
     if after(start, settings.cpu_initialization_period) > now {
         if not_ready {
@@ -175,5 +172,90 @@ fn cpu_group(pod: &Pod, sample: &Sample<'_>, settings: &Settings, now: Timestamp
 }
 
 fn after(start: Timestamp, duration: Duration) -> Timestamp {
-    start.checked_add(duration).unwrap_or(Timestamp::MAX)
+    start.saturating_add(duration).unwrap_or(start)
+}
+
+/// Returns a pod's request in milli-units, of one container or of the whole pod. `pod_level` is the gate
+/// PodLevelResources. An error fails the whole metric.
+pub(crate) fn request_of(
+    pod: &Pod,
+    resource: &str,
+    container: Option<&str>,
+    pod_level: bool,
+) -> Result<i64, Failure> {
+    let requests = &*pod.requests;
+    match container {
+        Some(name) => {
+            let container = long_running(requests).find(|container| &*container.name == name);
+            let container = container.ok_or_else(|| {
+                let text = format!("container {name} {NO_CONTAINER} {}", pod.name);
+                Failure::new(MetricFailureClass::NoContainer, text)
+            })?;
+            milli_request(pod, container, resource)
+        }
+        None if pod_level && requests.pod_level.iter().any(|(resource, _)| is_pod_level(resource)) => {
+            effective(requests, resource).map(Quantity::milli_value).ok_or_else(|| {
+                let text = format!("{MISSING_POD_REQUEST} {resource} in Pod {}", pod.name);
+                Failure::new(MetricFailureClass::MissingPodRequest, text)
+            })
+        }
+        None => {
+            let requests = long_running(requests)
+                .map(|container| milli_request(pod, container, resource).map(i128::from))
+                .sum::<Result<i128, _>>();
+            requests.map(saturate_to_i64)
+        }
+    }
+}
+
+fn milli_request(pod: &Pod, container: &ContainerRequests, resource: &str) -> Result<i64, Failure> {
+    container.requests.get(resource).map(Quantity::milli_value).ok_or_else(|| {
+        let text =
+            format!("{MISSING_REQUEST} {resource} in container {} of Pod {}", container.name, pod.name);
+        Failure::new(MetricFailureClass::MissingRequest, text)
+    })
+}
+
+/// The containers and the sidecars of a pod.
+fn long_running(requests: &PodRequests) -> impl Iterator<Item = &ContainerRequests> {
+    requests
+        .containers
+        .iter()
+        .chain(requests.init_containers.iter().filter(|container| container.restartable))
+}
+
+/// Whether Kubernetes supports pod-level requests of the resource.
+fn is_pod_level(resource: &str) -> bool {
+    matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
+}
+
+/// The request that the scheduler uses, without overhead: the pod-level request of the resource if it is set and
+/// supported, otherwise the larger of the sum of all long-running containers and the peak of the init containers.
+fn effective(requests: &PodRequests, resource: &str) -> Option<Quantity> {
+    if let Some(request) = requests.pod_level.get(resource).filter(|_| is_pod_level(resource)) {
+        return Some(request);
+    }
+    let mut running: Option<Quantity> = None;
+    for container in &requests.containers {
+        add(&mut running, container.requests.get(resource));
+    }
+    let mut restartable: Option<Quantity> = None;
+    let mut peak: Option<Quantity> = None;
+    for container in &requests.init_containers {
+        let own = container.requests.get(resource);
+        let mut needed = restartable;
+        add(&mut needed, own);
+        if container.restartable {
+            add(&mut running, own);
+            restartable = needed;
+        }
+        peak = peak.max(needed);
+    }
+    running.max(peak)
+}
+
+fn add(sum: &mut Option<Quantity>, amount: Option<Quantity>) {
+    if let Some(amount) = amount {
+        *sum = Some(sum.map_or(amount, |sum| sum.saturating_add(amount)));
+    }
 }

@@ -1,4 +1,4 @@
-//! Computes the proposal of one metric: ratios, tolerance, missing and unready pods (formulas:
+//! Computes the proposal of one metric from ratios, tolerance, and missing and unready pods (rules:
 //! docs/concepts/how-hpa-decides.md).
 
 use std::sync::Arc;
@@ -10,15 +10,13 @@ use crate::explanation::{
     UnmatchedSamples,
 };
 use crate::failure::{Failure, MetricFailureClass, NO_PODS, NO_SAMPLES, NO_VALUES};
-use crate::number::{ceil_to_count, ceil_to_milli, length_to_i64, saturate_to_i32, saturate_to_milli};
+use crate::number::{ceil_to_count, ceil_to_milli, length_to_i64, saturate_to_i32, saturate_to_i64};
 use crate::pod::{ConditionStatus, Phase, Pod};
-use crate::readiness::{GroupedPods, Sample};
-use crate::requests::request_of;
+use crate::readiness::{GroupedPods, Sample, request_of};
 use crate::settings::Settings;
 use crate::spec::{Behavior, ResourceTarget, ValueTarget};
 
-/// The inputs of one metric's computation, except for its samples. The computed readings lack the metric's subject
-/// and name.
+/// The inputs that all metrics of a sync share. The subject and the name of the computed readings are empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Calculator<'a> {
     /// `spec.replicas` of the Scale.
@@ -32,7 +30,7 @@ pub(crate) struct Calculator<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// The ratios between which the count does not change.
+/// The lowest and the highest ratio for which the count does not change.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tolerance {
     pub(crate) lowest: f64,
@@ -40,7 +38,8 @@ pub(crate) struct Tolerance {
 }
 
 impl Tolerance {
-    /// The tolerance of `behavior.*.tolerance` if the field is set and its gate is on, otherwise that of the flag.
+    /// The tolerance of `behavior.*.tolerance` if the field is set and its feature gate is enabled, otherwise that of the
+    /// flag.
     pub(crate) fn new(behavior: Option<&Behavior>, settings: &Settings) -> Self {
         let effective = |rule: Option<crate::quantity::Quantity>| match rule {
             Some(tolerance) if settings.configurable_tolerance => tolerance.as_f64(),
@@ -57,7 +56,7 @@ impl Tolerance {
 }
 
 impl Calculator<'_> {
-    /// Computes Resource and ContainerResource metrics. Returns the reading, and the average per pod in milli-units.
+    /// Computes a Resource or ContainerResource metric. Returns the reading, and the average per pod in milli-units.
     pub(crate) fn resource(
         &self,
         samples: Vec<Sample<'_>>,
@@ -72,7 +71,7 @@ impl Calculator<'_> {
         }
     }
 
-    /// Computes Pods metrics.
+    /// Computes a Pods metric.
     pub(crate) fn per_pod(
         &self,
         samples: Vec<Sample<'_>>,
@@ -81,7 +80,7 @@ impl Calculator<'_> {
         Ok(self.average(self.group(samples, false)?, target_milli).0)
     }
 
-    /// Computes Object and External metrics. `value` is in milli-units.
+    /// Computes a metric with a single value, which is in milli-units.
     pub(crate) fn single(&self, value: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
         match target {
             ValueTarget::Value(target) => self.ratio_of_value(value, target.milli_value()),
@@ -89,8 +88,8 @@ impl Calculator<'_> {
         }
     }
 
-    /// Computes an External metric. `total` is in milli-units. As in upstream, the status shows the undivided
-    /// total if the total is the maximum of an i64.
+    /// Computes an External metric. `total` is in milli-units. As in upstream, the status shows a total at the maximum of
+    /// an i64 undivided.
     pub(crate) fn external(&self, total: i64, target: ValueTarget) -> Result<MetricReading, Failure> {
         let mut computed = self.single(total, target)?;
         if total as f64 >= i64::MAX as f64
@@ -128,7 +127,7 @@ impl Calculator<'_> {
         let (percent, ratio) = utilization_ratio(usage, requests, target).ok_or_else(|| {
             Failure::new(MetricFailureClass::NoValues, format!("{NO_VALUES} matched known pods"))
         })?;
-        let average = saturate_to_milli(usage) / length_to_i64(grouped.ready).max(1);
+        let average = saturate_to_i64(usage) / length_to_i64(grouped.ready).max(1);
 
         let filled_percent = i128::from(target.max(100));
         let (proposal, why, corrected) = self.propose(&grouped, ratio, |fill| {
@@ -137,7 +136,7 @@ impl Calculator<'_> {
             for pod in &grouped.pods {
                 if pod.group == PodGroup::Missing && fill.missing.is_some() {
                     let assumed = if fill.missing == Some(Assumed::Target) {
-                        i128::from(saturate_to_milli(requested(pod) * filled_percent / 100))
+                        i128::from(saturate_to_i64(requested(pod) * filled_percent / 100))
                     } else {
                         0
                     };
@@ -180,8 +179,7 @@ impl Calculator<'_> {
         (reading, average)
     }
 
-    /// Turns the first ratio into a proposal. `refill` computes the ratio after missing and unready pods are
-    /// filled in.
+    /// Computes the proposal from the first ratio. `refill` computes the ratio with missing and unready pods filled in.
     fn propose(
         &self,
         grouped: &GroupedPods,
@@ -247,7 +245,7 @@ impl Calculator<'_> {
         } else {
             (ceil_to_count(value as f64 / target as f64), ProposalReason::PerPod)
         };
-        // The total cannot be divided by zero replicas, so the status shows the undivided total.
+        // As in upstream, the status shows the undivided total at zero replicas.
         let shown = if self.status_replicas == 0 { value } else { ceil_to_milli(value as f64 / replicas) };
         let (target, shown) = (Measure::MilliPerPod(target), Measure::MilliPerPod(shown));
         MetricReading { total: Some(value), ..self.reading(target, shown, ratio, proposal, why) }
@@ -280,7 +278,7 @@ impl Calculator<'_> {
         }
     }
 
-    /// The number of running and Ready pods. Terminating pods count too.
+    /// The number of running and Ready pods, including terminating ones.
     fn running_and_ready(&self) -> Result<i64, Failure> {
         if self.pods.is_empty() {
             let text = format!("unable to calculate ready pods: {NO_PODS}");
@@ -294,11 +292,10 @@ impl Calculator<'_> {
     }
 }
 
-/// The samples of pods that the selector does not match.
 fn unmatched_samples(grouped: &GroupedPods) -> Option<UnmatchedSamples> {
     (grouped.unmatched > 0).then(|| UnmatchedSamples {
         samples: length_to_i64(grouped.unmatched),
-        sum: saturate_to_milli(grouped.unmatched_sum),
+        sum: saturate_to_i64(grouped.unmatched_sum),
     })
 }
 
@@ -306,22 +303,22 @@ fn unmatched_samples(grouped: &GroupedPods) -> Option<UnmatchedSamples> {
 #[derive(Debug, Clone, Copy)]
 struct Fill {
     missing: Option<Assumed>,
-    /// Whether unready pods count with a usage of 0.
+    /// Whether unready pods are values with a usage of 0.
     unready: bool,
-    /// The resulting number of values.
+    /// The number of values, including the assumed ones.
     values: i64,
 }
 
-/// Utilization in percent and its ratio to the target; `None` if the pods request nothing.
+/// Returns the utilization in percent, and its ratio to the target. `None` if the requests are 0.
 fn utilization_ratio(usage: i128, requests: i128, target: i32) -> Option<(i32, f64)> {
-    let usage = i128::from(saturate_to_milli(usage));
-    let requests = i128::from(saturate_to_milli(requests));
+    let usage = i128::from(saturate_to_i64(usage));
+    let requests = i128::from(saturate_to_i64(requests));
     let percent = saturate_to_i32((usage * 100).checked_div(requests)?);
     Some((percent, f64::from(percent) / f64::from(target)))
 }
 
-/// The average in milli-units and its ratio to the target.
+/// Returns the average in milli-units, and its ratio to the target.
 fn average_ratio(usage: i128, count: i64, target: i64) -> (i64, f64) {
-    let average = saturate_to_milli(usage) / count.max(1);
+    let average = saturate_to_i64(usage) / count.max(1);
     (average, average as f64 / target as f64)
 }

@@ -1,8 +1,8 @@
-//! The operator's settings: the flags and gates that affect a decision.
+//! The flags and feature gates of kube-controller-manager that affect a decision.
 
 use std::time::Duration;
 
-/// Flags and gates of one controller.
+/// The flags and feature gates of one controller. Their names and defaults are those of Kubernetes.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "gates are set one by one")]
 pub struct Settings {
@@ -16,20 +16,20 @@ pub struct Settings {
     pub initial_readiness_delay: Duration,
     /// `--emulated-version`.
     pub version: Version,
-    /// Gate HPAScaleToZero.
+    /// Gate HPAScaleToZero: the controller sets the condition `ScaledToZero`, and scales a target up from zero replicas if
+    /// the condition is `True`.
     pub scale_to_zero: bool,
-    /// Gate HPAGeneration: write `status.observedGeneration`.
+    /// Gate HPAGeneration: the status contains `observedGeneration`.
     pub generation: bool,
-    /// Gate HPAConfigurableTolerance: `behavior.*.tolerance` applies.
+    /// Gate HPAConfigurableTolerance: `behavior.*.tolerance` has an effect.
     pub configurable_tolerance: bool,
-    /// Gate HPAOptimizedSelectorStore: the message about HPAs that control the same pods names only two of
-    /// the HPAs.
+    /// Gate HPAOptimizedSelectorStore: the message about HPAs that control the same pods names only two of them.
     pub optimized_selector_store: bool,
-    /// Gate PodLevelResources: for Resource metrics, pod-level requests take precedence over container requests.
+    /// Gate PodLevelResources: for Resource metrics, pod-level requests take precedence over those of containers.
     pub pod_level_resources: bool,
 }
 
-/// The emulated Kubernetes minor version, for texts and rules.
+/// The minor version of Kubernetes whose rules and texts apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
     /// 1.36

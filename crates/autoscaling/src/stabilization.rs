@@ -1,5 +1,4 @@
-//! Stabilization: compares a proposal with the recommendations within a window (rules:
-//! docs/concepts/how-hpa-decides.md).
+//! Stabilizes a proposal by the recommendations within a window (rules: docs/concepts/how-hpa-decides.md).
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -7,19 +6,17 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::explanation::{StabilizationStep, WindowEntry};
-use crate::history::{History, Recommendation, after, ago};
+use crate::history::{Recommendation, after, ago};
 
-/// The result of stabilization: the step, and the time before which recommendations are outdated.
 #[derive(Debug)]
 pub(crate) struct Stabilized {
     pub(crate) step: StabilizationStep,
+    /// Recommendations before this time are outdated.
     pub(crate) outdated_before: Timestamp,
 }
 
-/// Stabilizes without `behavior`: takes the highest of the proposal and the recommendations that are not older than the
-/// window.
-///
-/// A recommendation exactly as old as the window still counts. Strictly older ones may be replaced.
+/// Stabilizes without `behavior`. The result is the highest count among the proposal and the recommendations that are
+/// not older than the window. An older recommendation is outdated.
 pub(crate) fn without_behavior(
     recommendations: &[Recommendation],
     proposal: i32,
@@ -45,11 +42,10 @@ pub(crate) fn without_behavior(
     }
 }
 
-/// Stabilizes with `behavior`: raises the current count to the lowest count of the scale-up window, then lowers it to
-/// the highest count of the scale-down window. Both windows include the proposal. Windows are in seconds.
+/// Stabilizes with `behavior`. Raises the current count to the lowest count of the scale-up window, then lowers it to
+/// the highest count of the scale-down window. The proposal belongs to each window. Windows are in seconds.
 ///
-/// Only recommendations strictly within a window count. Recommendations strictly older than both windows may
-/// be replaced.
+/// A recommendation must be younger than a window to belong to it. A recommendation older than both windows is outdated.
 pub(crate) fn with_behavior(
     recommendations: &[Recommendation],
     current: i32,
@@ -87,8 +83,8 @@ pub(crate) fn with_behavior(
 }
 
 impl StabilizationStep {
-    /// Creates the step from the proposal `before` to the count `after`. The recommendations within a window
-    /// may be in any order.
+    /// Creates the step from the proposal `before` to the count `after`. `recommendations` contains those within a
+    /// window, in any order.
     fn new(
         before: i32,
         after: i32,
@@ -97,9 +93,9 @@ impl StabilizationStep {
         mut recommendations: Vec<WindowEntry>,
     ) -> Self {
         recommendations.sort_unstable_by_key(|held| (held.at, held.replicas));
-        // A recommendation in the scale-down window holds a count above the proposal if it is at least as
-        // high as the count. A recommendation in the scale-up window holds a count below the proposal if it
-        // is at most as high as the count. The newest such recommendation expires last.
+        // Above the proposal, the count is held by recommendations of the scale-down window that are at least as high
+        // as the count. Below the proposal, it is held by recommendations of the scale-up window that are at most as
+        // high. The newest of them expires last.
         let holds = |held: &&WindowEntry| match after.cmp(&before) {
             Ordering::Greater => held.expires_down.is_some() && held.replicas >= after,
             Ordering::Less => held.expires_up.is_some() && held.replicas <= after,
@@ -111,11 +107,6 @@ impl StabilizationStep {
             .map(|held| Recommendation { at: held.at, replicas: held.replicas });
         Self { before, after, up_window_seconds, down_window_seconds, held_by, recommendations }
     }
-}
-
-/// The recommendations for a sync, including the initial one of a new HPA.
-pub(crate) fn recommendations(history: &History, initial: Option<Recommendation>) -> Vec<Recommendation> {
-    history.recommendations.iter().copied().chain(initial).collect()
 }
 
 #[cfg(test)]

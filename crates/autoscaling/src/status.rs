@@ -1,4 +1,4 @@
-//! `HorizontalPodAutoscalerStatus` of autoscaling/v2, in the wire format.
+//! `HorizontalPodAutoscalerStatus` of `autoscaling/v2`, with the names of its fields.
 
 use std::borrow::Cow;
 
@@ -12,26 +12,26 @@ use crate::selector::LabelSelector;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
-    /// `metadata.generation` at the last sync (gate HPAGeneration).
+    /// `metadata.generation` at the last sync. `None` without the gate HPAGeneration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Time of the last change of the replica count, in whole seconds.
+    /// The time of the last change of the replica count, in whole seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_scale_time: Option<Timestamp>,
-    /// The count at the last sync.
+    /// The count of the Scale at the start of the last sync.
     #[serde(skip_serializing_if = "is_zero")]
     pub current_replicas: i32,
-    /// The last decided count.
+    /// The last computed count.
     pub desired_replicas: i32,
-    /// The current values of the metrics; `null` on the wire if there are none.
+    /// The current values of the metrics. An empty list is `null` in JSON.
     #[serde(deserialize_with = "null_is_default", serialize_with = "empty_is_null")]
     pub current_metrics: Vec<MetricStatus>,
-    /// Conditions, in the order in which they first appeared.
+    /// The conditions, in the order of their first appearance.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// One condition of an HPA. Most texts are equal for all HPAs, so they are borrowed instead of copied.
+/// One condition of an HPA. Most texts are borrowed from constants, because they are equal for all HPAs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
@@ -40,12 +40,12 @@ pub struct Condition {
     pub kind: Cow<'static, str>,
     /// `True`, `False` or `Unknown`.
     pub status: Cow<'static, str>,
-    /// Set by other writers. The controller preserves the value.
+    /// A field that only other clients set. A sync does not change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Time of the last change of `status`, in whole seconds.
+    /// The time of the last change of `status`, in whole seconds.
     pub last_transition_time: Option<Timestamp>,
-    /// Machine-readable reason in one word.
+    /// Machine-readable reason in CamelCase.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: Cow<'static, str>,
     /// Human-readable sentence.
@@ -53,12 +53,11 @@ pub struct Condition {
     pub message: Cow<'static, str>,
 }
 
-/// The current value of one metric. A failed metric has an empty `type`. The fields are boxed, because only
-/// one of them is set.
+/// The current value of one metric. For a failed metric, `type` is empty and no field is set.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricStatus {
-    /// The source: `Resource`, `ContainerResource`, `Pods`, `Object`, `External`, or empty.
+    /// `Resource`, `ContainerResource`, `Pods`, `Object`, `External`, or empty.
     #[serde(rename = "type")]
     pub kind: String,
     /// Set if `type` is `Object`.
@@ -78,7 +77,7 @@ pub struct MetricStatus {
     pub external: Option<Box<PodsMetricStatus>>,
 }
 
-/// Status of an Object metric.
+/// The status of an Object metric.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMetricStatus {
@@ -90,7 +89,7 @@ pub struct ObjectMetricStatus {
     pub described_object: CrossVersionObjectReference,
 }
 
-/// Status of a Pods or an External metric.
+/// The status of a Pods or an External metric.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodsMetricStatus {
@@ -100,25 +99,25 @@ pub struct PodsMetricStatus {
     pub current: MetricValueStatus,
 }
 
-/// Status of a Resource metric.
+/// The status of a Resource metric.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceMetricStatus {
-    /// `cpu`, `memory`, ...
+    /// The name of the resource: `cpu`, `memory`.
     pub name: String,
     /// The value of the metric.
     pub current: MetricValueStatus,
 }
 
-/// Status of a ContainerResource metric.
+/// The status of a ContainerResource metric.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerResourceMetricStatus {
-    /// `cpu`, `memory`, ...
+    /// The name of the resource: `cpu`, `memory`.
     pub name: String,
     /// The value of the metric.
     pub current: MetricValueStatus,
-    /// The container.
+    /// The name of the container.
     pub container: String,
 }
 
@@ -128,22 +127,22 @@ pub struct ContainerResourceMetricStatus {
 pub struct MetricIdentifier {
     /// The name.
     pub name: String,
-    /// The selector of the metric's series; absent means all.
+    /// The selector of the metric's series. `None` means all series.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// The current value of a metric, in the forms of its target.
+/// The current value of a metric, with the fields of the type of its target.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricValueStatus {
-    /// The total value.
+    /// The whole value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<Quantity>,
-    /// The value per pod.
+    /// The average per pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_value: Option<Quantity>,
-    /// Percent of the pods' requests.
+    /// The percentage of the pods' requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_utilization: Option<i32>,
 }

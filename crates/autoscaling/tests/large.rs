@@ -1,4 +1,4 @@
-//! HPAs with many metrics and pods: the memory of a decision is bounded, and its numbers stay exact.
+//! HPAs with many metrics and pods: the memory of a decision is bounded, and its numbers are exact.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ static HEAP: PeakAlloc = PeakAlloc;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// A target with cpu samples of all its pods, except for the missing ones.
+/// An HPA with its pods and their cpu usage. The first pods may lack a sample.
 struct Target {
     spec: Spec,
     status: Status,
@@ -115,7 +115,7 @@ fn listed(explanation: &Explanation) -> usize {
     explanation.metrics.iter().filter_map(MetricExplanation::reading).map(|reading| reading.pods.len()).sum()
 }
 
-/// The checks measure one shared allocator, so a single test runs them one after the other.
+/// The checks measure one shared allocator, so a single test runs them in sequence.
 #[test]
 fn memory_of_a_decision_is_bounded() {
     every_pod_is_counted_and_20_000_are_listed();
@@ -139,7 +139,7 @@ fn every_pod_is_counted_and_20_000_are_listed() {
         assert_eq!(reading.count(|group| group == PodGroup::Ready), 990);
     }
 
-    // The second metric lists only missing pods, and at most three of them.
+    // The explanation of the second metric lists only three missing pods.
     let target = Target::new(&json!([cpu(60), cpu(60)]), 12_000, 10);
     let decision = target.decide(&target.usages());
     let readings: Vec<_> =
@@ -194,7 +194,7 @@ fn heap_is_bounded() {
     let used = HEAP.peak_usage() - before;
     assert!(used < 48 << 20, "{used} bytes for 20,000 metrics of 200 pods");
     assert_eq!(decision.explanation().metric_count(), 20_000);
-    // Of 200 pods, 180 use 90 % of their requests. Missing pods count as zero.
+    // Of 200 pods, 180 use 90 % of their requests. The other 20 have an assumed usage of 0.
     assert_eq!(decision.explanation().proposal, Some(270));
 }
 

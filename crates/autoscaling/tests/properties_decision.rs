@@ -1,14 +1,11 @@
-//! Properties of every decision, checked on seeded worlds far beyond the domains of the proofs by exhaustion: any
-//! bounds up to 32 bits, long histories, several policies, up to 11 pods.
+//! Properties of decisions in random worlds beyond the domains of the test `exhaustive`: bounds of up to 32 bits, long
+//! histories, several policies, and up to 11 pods.
 //!
-//! `CONCERTINA_CASES` sets the number of decisions (default: 20,000), `CONCERTINA_SEED` the first seed.
+//! `CONCERTINA_CASES` sets the number of decisions (default: 20,000), and `CONCERTINA_SEED` sets the first seed:
 //! `CONCERTINA_CASES=100000000 cargo test --release -p autoscaling --test properties_decision -- --nocapture`
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-#[allow(dead_code, reason = "shared with the proofs")]
-#[path = "exhaustive/metric_model.rs"]
-mod metric_model;
 #[allow(dead_code, reason = "shared with the proofs")]
 #[path = "exhaustive/model.rs"]
 mod model;
@@ -28,7 +25,7 @@ use world::World;
 
 use self::world::Random;
 
-/// Decisions per world, one for each of its ascending loads.
+/// The number of loads, and therefore of decisions, per world.
 const LOADS: u64 = 8;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -39,7 +36,7 @@ fn number(variable: &str, default: u64) -> u64 {
 fn every_decision_follows_the_rules_and_stays_within_them() {
     let cases = number("CONCERTINA_CASES", 20_000);
     let first = number("CONCERTINA_SEED", 1);
-    // Blocks of seeds reduce contention between the threads.
+    // Each item of work is a block of seeds, to reduce contention between the threads.
     let blocks: Vec<u64> = (0..cases.div_ceil(LOADS * 1000)).collect();
     let tried = for_each_in_parallel(&blocks, |block| {
         let seeds = first + block * 1000..first + (block + 1) * 1000;
@@ -48,7 +45,7 @@ fn every_decision_follows_the_rules_and_stays_within_them() {
     println!("{tried} decisions, seeds {first} to {}", first + blocks.len() as u64 * 1000 - 1);
 }
 
-/// Decides in one world for ascending loads.
+/// Checks the decisions of one world. Returns their number.
 fn one_world(seed: u64) -> u64 {
     let mut random = Random::new(seed);
     let world = World::new(&mut random);
@@ -61,7 +58,7 @@ fn one_world(seed: u64) -> u64 {
         let case = || format!("seed {seed}: {load:?} in {world:?}");
 
         let (min, max) = (world.min, world.workload.spec.max_replicas);
-        // A target stays at zero replicas if nothing may scale it up, or if no metric has a value.
+        // A target at zero replicas is below `minReplicas` if scaling is disabled, or if no metric has a value.
         let stays_at_zero =
             count == 0 && matches!(decision.verdict(), Verdict::Disabled | Verdict::NoCount(_));
         let bounded = (min..=max).contains(&count) || stays_at_zero;
@@ -86,7 +83,7 @@ fn one_world(seed: u64) -> u64 {
     LOADS
 }
 
-/// Compares stabilization and rates with their second implementation.
+/// Compares the steps of stabilization and limits with the second implementation.
 fn check_steps(world: &World, proposal: i32, explanation: &Explanation, case: impl Fn() -> String) {
     let current = world.workload.current;
     let (min, max) = (world.min, world.workload.spec.max_replicas);
@@ -117,11 +114,11 @@ fn check_steps(world: &World, proposal: i32, explanation: &Explanation, case: im
         let rate = i32::try_from(rate.clamp(i32::MIN.into(), i32::MAX.into())).unwrap();
         if rising { desired.min(rate).min(max) } else { desired.max(rate).max(min) }
     };
-    // If float64 rounds one policy but not another, the result lies between the two limits.
+    // If float64 deviates for one policy only, the result is between the two limits.
     let (one, other) = (allowed(exact), allowed(loose));
     let within = (one.min(other)..=one.max(other)).contains(&limit.after);
     assert!(within, "{}, not {one}: {}", limit.after, case());
-    // A single policy is always binding, so the rescale does not exceed it over the period that ends now.
+    // The rescale does not exceed a single policy within the period that ends now.
     if let [policy] = rules.policies[..]
         && rules.select != model::Select::Disabled
     {
@@ -133,7 +130,7 @@ fn check_steps(world: &World, proposal: i32, explanation: &Explanation, case: im
     }
 }
 
-/// Checks that the written status, the reported values and the history agree with the count.
+/// Checks that the status, the labels and the history agree with the count.
 fn check_conclusion(world: &World, decision: autoscaling::Decision, count: i32, case: impl Fn() -> String) {
     let rescales = matches!(decision.verdict(), Verdict::Rescale { .. });
     let fails = matches!(decision.verdict(), Verdict::NoCount(_));

@@ -1,4 +1,4 @@
-//! Texts for people and machines: labels, names, sentences, and the errors of an invalid HPA.
+//! Labels, names, sentences, and the error texts of an invalid HPA.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use autoscaling::condition::{ABLE_TO_SCALE, SCALING_ACTIVE, SCALING_LIMITED};
+use autoscaling::event::{FLAPPING, direction_changes};
 use autoscaling::explanation::{Measure, amount};
-use autoscaling::flapping::{FLAPPING, direction_changes};
 use autoscaling::quantity::Quantity;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 use autoscaling::status::{Condition, MetricStatus};

@@ -1,7 +1,7 @@
 //! Findings about recent rescales.
 
+use autoscaling::event::{FLAPPING, direction_changes};
 use autoscaling::explanation::Span;
-use autoscaling::flapping::{FLAPPING, direction_changes};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::facts::RecentEvent;

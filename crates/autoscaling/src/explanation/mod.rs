@@ -1,10 +1,9 @@
-//! The steps of a decision as data: inputs, results and limits. Commands print the steps, the log quotes
-//! them, and the controller's record stores them.
+//! The steps of a decision as data: inputs, results and limits.
 //!
-//! The steps are complete: the result can be recomputed from the steps, without any other data of the HPA or
-//! its pods. A test recomputes every recorded decision. An explanation lists a limited number of pods and
-//! counts the others, which does not change its numbers. In JSON, the names of fields and variants are in
-//! camelCase, and times are in RFC 3339. Amounts are in milli-units or percent, according to their unit.
+//! The steps are complete: they determine the result, without other data of the HPA or its pods. The test `recordings`
+//! recomputes every recorded decision from its explanation. An explanation lists a limited number of pods, and counts the
+//! others. In JSON, the names of fields and variants are in camelCase, times are in RFC 3339, and amounts are in
+//! milli-units or percent.
 
 mod reading;
 mod sentence;
@@ -31,43 +30,42 @@ use crate::spec::{PolicyKind, SelectPolicy};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// The path that the sync took.
+    /// The path of the sync through the rules, named `course` in JSON.
     #[serde(rename = "course")]
     pub path: DecisionPath,
     /// `spec.replicas` of the Scale.
     pub current: i32,
     /// `status.replicas` of the Scale.
     pub status_replicas: i32,
-    /// The effective lower bound.
+    /// The effective `minReplicas`, which is 1 if the field is absent.
     pub min: i32,
-    /// The upper bound.
+    /// `maxReplicas`.
     pub max: i32,
-    /// Each metric, in the order of the spec. Empty if no metric was read.
+    /// The metrics in the order of the spec. Empty if no metric was read.
     pub metrics: Vec<MetricExplanation>,
-    /// The counts of the metrics that [`Self::metrics`] omits. `None` except in a long-term record of an HPA with many
-    /// metrics.
+    /// The counts of the metrics that [`Self::metrics`] omits. `None` if it omits none, as in a new explanation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unlisted: Option<UnlistedMetrics>,
-    /// The index in [`Self::metrics`] of the metric with the best proposal.
+    /// The index in [`Self::metrics`] of the metric with the chosen proposal.
     pub winner: Option<usize>,
-    /// The best proposal.
+    /// The chosen proposal: the highest one, or that of a [`crate::Choice`].
     pub proposal: Option<i32>,
-    /// The stabilization step.
+    /// Stabilization. `None` without a proposal.
     pub stabilization: Option<StabilizationStep>,
-    /// The step that applies rate limits and bounds.
+    /// Rates and bounds. `None` if neither a proposal nor a violated bound determines the count.
     pub limit: Option<LimitStep>,
-    /// The minimum, if a workload with zero replicas is lifted to a minimum above zero.
+    /// The minimum, if it raised a result below it for a target at zero replicas.
     pub lifted_to_min: Option<i32>,
-    /// The resulting count; `None` if no count could be computed.
+    /// The resulting count. `None` if no count could be computed.
     pub desired: Option<i32>,
-    /// The reason why no count could be computed.
+    /// The reason why no count could be computed, in upstream's words.
     pub failure: Option<Arc<str>>,
-    /// The class of [`Self::failure`], if the Scale was unavailable. Use [`Self::scale_failure`].
+    /// The class of [`Self::failure`] if the Scale was unavailable. [`Self::scale_failure`] also classifies old records.
     #[serde(default)]
     pub failure_class: Option<ScaleFailureClass>,
 }
 
-/// The counts of the metrics that a long-term record does not list.
+/// The counts of the metrics that an explanation does not list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnlistedMetrics {
@@ -77,20 +75,20 @@ pub struct UnlistedMetrics {
     pub failed: u32,
 }
 
-/// The path that a sync took.
+/// The path of a sync through the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DecisionPath {
-    /// Metrics determined the count, or failed.
+    /// Metrics were read.
     #[default]
     Metrics,
     /// The target's Scale was unavailable.
     NoScale,
-    /// Autoscaling is disabled: the target has zero replicas, and metrics may not scale it up.
+    /// Autoscaling is disabled, because the target has zero replicas and metrics may not scale it up.
     Disabled,
-    /// The target has more replicas than maxReplicas, which is corrected at once.
+    /// The target has more replicas than `maxReplicas`, and is scaled to this bound without metrics.
     AboveMax,
-    /// The target has fewer replicas than minReplicas, which is corrected at once.
+    /// The target has fewer replicas than `minReplicas`, and is scaled to this bound without metrics.
     BelowMin,
     /// The Scale has no selector.
     NoSelector,
@@ -104,18 +102,18 @@ pub enum DecisionPath {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StabilizationStep {
-    /// The proposal.
+    /// The proposal; 0 if it is negative.
     pub before: i32,
-    /// The proposal after the stabilization windows.
+    /// The stabilized count.
     pub after: i32,
-    /// The scale-up window in seconds, only with `behavior`.
+    /// The scale-up window in seconds. `None` without `behavior`.
     pub up_window_seconds: Option<i64>,
     /// The scale-down window in seconds.
     pub down_window_seconds: i64,
-    /// The newest recommendation that holds the count above or below the proposal. This recommendation
-    /// expires last.
+    /// The newest recommendation that keeps the count above or below the proposal. It is the last of them to expire.
     pub held_by: Option<Recommendation>,
-    /// The earlier recommendations within a window, oldest first. A long-term record omits them.
+    /// The earlier recommendations within a window, oldest first. Empty in a [condensed](Explanation::condensed)
+    /// explanation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recommendations: Vec<WindowEntry>,
 }
@@ -124,14 +122,14 @@ pub struct StabilizationStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WindowEntry {
-    /// Time of the recommendation.
+    /// The time of the recommendation.
     pub at: Timestamp,
     /// The recommended count.
     pub replicas: i32,
-    /// Time at which the recommendation leaves the scale-up window; `None` if outside of that window.
+    /// The time at which the recommendation leaves the scale-up window. `None` if it is not in this window.
     #[serde(rename = "leavesUp")]
     pub expires_up: Option<Timestamp>,
-    /// Time at which the recommendation leaves the scale-down window; `None` if outside of that window.
+    /// The time at which the recommendation leaves the scale-down window. `None` if it is not in this window.
     #[serde(rename = "leavesDown")]
     pub expires_down: Option<Timestamp>,
 }
@@ -142,18 +140,17 @@ pub struct WindowEntry {
 pub struct LimitStep {
     /// The stabilized count.
     pub before: i32,
-    /// The allowed count.
+    /// The count within the rates and bounds.
     pub after: i32,
-    /// The cause of the limit.
+    /// The rate or bound that limited the count.
     pub limit: Limit,
-    /// The direction of the stabilized count; `None` without `behavior`, or if the stabilized count equals
-    /// the current count.
+    /// The direction from the current to the stabilized count. `None` if they are equal, or without `behavior`.
     pub direction: Option<Direction>,
-    /// `selectPolicy` of that direction.
+    /// `selectPolicy` of the direction.
     pub select: Option<SelectPolicy>,
-    /// Each policy of that direction, in order. Empty without a direction, or if `selectPolicy` is `Disabled`.
+    /// The policies of the direction, in the order of the spec. Empty if `selectPolicy` is `Disabled`.
     pub policies: Vec<PolicyUse>,
-    /// The count that the rate allows, before bounds.
+    /// The count that the rate allows, before the bounds apply. `None` if no rate applies.
     pub rate_allows: Option<i32>,
 }
 
@@ -161,33 +158,32 @@ pub struct LimitStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyUse {
-    /// `type`: pods or percent.
+    /// `type`.
     #[serde(rename = "type")]
     pub kind: PolicyKind,
     /// `value`: a number of pods, or a percentage of the count at the start of the period.
     pub value: i32,
-    /// The length of the period in seconds.
+    /// `periodSeconds`.
     pub period_seconds: i32,
-    /// Pods added within the period.
+    /// The number of pods added within the period.
     pub added: i32,
-    /// Pods removed within the period.
+    /// The number of pods removed within the period.
     pub removed: i32,
     /// The count at the start of the period.
     pub start: i32,
     /// The count that the policy allows.
     pub allows: i32,
-    /// Time at which the rescale of unknown size leaves the period. Without such a rescale, time at which the
-    /// oldest event leaves the period.
+    /// The time at which [`Self::unknown_rescale`] leaves the period. Without such a rescale, the time at which the oldest
+    /// event in the direction of the policy leaves the period.
     pub frees_at: Option<Timestamp>,
-    /// Time of a rescale of unknown size within the period. Such a rescale counts as the full allowance of
-    /// the policy.
+    /// The time of a rescale of unknown size within the period, which uses up the full allowance of the policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_rescale: Option<Timestamp>,
 }
 
 impl Explanation {
-    /// The class of the failure to read the Scale. Records of earlier versions lack the class, so the text is
-    /// classified.
+    /// The class of the failure to read the Scale. Records of earlier versions lack the class, so this function
+    /// classifies their text.
     pub fn scale_failure(&self) -> ScaleFailureClass {
         let text = self.failure.as_deref().unwrap_or_default();
         self.failure_class.unwrap_or_else(|| ScaleFailureClass::from_text(text))
@@ -205,14 +201,13 @@ impl Explanation {
         listed + length(self.unlisted.unwrap_or_default().failed)
     }
 
-    /// The metric with the best proposal.
+    /// The metric with the chosen proposal. `None` if the proposal comes from no metric.
     pub fn winning_metric(&self) -> Option<&MetricExplanation> {
         self.winner.and_then(|index| self.metrics.get(index))
     }
 
-    /// Returns a copy with less detail, for long-term records. For each metric, the copy counts the pods of
-    /// the group `Ready`, and lists at most `keep` pods of each other group. The copy omits earlier
-    /// recommendations, except for the decisive one.
+    /// Returns a copy with less detail, for long-term records. For each metric, the copy lists at most `keep` pods of each
+    /// group other than [`PodGroup::Ready`], and counts the others. The copy has no [`StabilizationStep::recommendations`].
     #[must_use]
     pub fn condensed(&self, keep: usize) -> Self {
         let mut condensed = self.clone();
@@ -232,12 +227,12 @@ fn length(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// An amount with its unit, in readable form: `80 %`, `250m`, `12.5 per pod`, `316 Mi`.
+/// Prints an amount with its unit: `80 %`, `250m`, `12.5 per pod`, `316 Mi`.
 pub fn amount(measure: Measure, subject: &Subject) -> String {
     amount_times(measure, 1.0, subject)
 }
 
-/// An amount multiplied by a factor: `72 %` for 0.9 times 80 %.
+/// Prints an amount multiplied by a factor: `72 %` for 0.9 times 80 %.
 pub fn amount_times(measure: Measure, factor: f64, subject: &Subject) -> String {
     match measure {
         Measure::Percent(percent) => format!("{} %", trimmed(f64::from(percent) * factor, 2)),
@@ -246,7 +241,7 @@ pub fn amount_times(measure: Measure, factor: f64, subject: &Subject) -> String 
     }
 }
 
-/// Milli-units in readable form: cpu below one core in milli-cores, memory in binary units, anything else in units.
+/// Prints milli-units: cpu below one core in milli-cores, memory in binary units, anything else in units.
 pub fn milli(amount: i64, subject: &Subject) -> String {
     milli_amount(amount as f64, subject)
 }
@@ -271,7 +266,7 @@ fn binary(bytes: f64) -> String {
     format!("{} Ti", trimmed(rest, 1))
 }
 
-/// A number with at most `places` decimal places, without trailing zeros.
+/// Prints a number with at most `places` decimal places, without trailing zeros.
 pub fn trimmed(number: f64, places: usize) -> String {
     let text = format!("{number:.places$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -289,7 +284,7 @@ impl Span {
         Self { seconds: u64::try_from(seconds).unwrap_or(0) }
     }
 
-    /// Creates the span from one instant to a later one, rounded up; zero if `to` is not later.
+    /// Creates the span between two times, rounded up; zero if `to` is not later than `from`.
     pub fn between(from: Timestamp, to: Timestamp) -> Self {
         let length = to.duration_since(from);
         let partial = i64::from(length.subsec_nanos() > 0);

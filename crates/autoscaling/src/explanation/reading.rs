@@ -1,4 +1,4 @@
-//! One metric of a decision: its value, the group of each pod, and its proposal.
+//! The metrics of a decision: value, groups of pods, and proposal.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::MetricFailureClass;
 
-/// Maximum number of pods per metric and group that a record or a long explanation lists by name. Pods of the
-/// group `Ready` are only counted.
+/// Maximum number of pods per metric and group that a condensed explanation lists. Pods of the group
+/// [`PodGroup::Ready`] are only counted.
 pub const LISTED_PODS: usize = 3;
 
 /// The result of one metric.
@@ -22,7 +22,7 @@ pub enum MetricExplanation {
 }
 
 impl MetricExplanation {
-    /// The metric.
+    /// The short name of the metric.
     pub fn subject(&self) -> &Subject {
         match self {
             Self::Valid(reading) => &reading.subject,
@@ -30,7 +30,7 @@ impl MetricExplanation {
         }
     }
 
-    /// The reading, if the metric yielded a proposal.
+    /// The reading. `None` if the metric failed.
     pub fn reading(&self) -> Option<&MetricReading> {
         match self {
             Self::Valid(reading) => Some(reading),
@@ -48,15 +48,15 @@ pub struct Subject {
     pub kind: Arc<str>,
     /// The name of the resource or the metric.
     pub name: Arc<str>,
-    /// The container, for ContainerResource.
+    /// The container of a metric of type ContainerResource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Arc<str>>,
-    /// The described object as `Kind/name`, for Object.
+    /// The described object of a metric of type Object, as `Kind/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<Arc<str>>,
 }
 
-/// Prints the form for sentences: `cpu`, `cpu of container app`, `requests of Ingress/main`.
+/// Prints the name for sentences: `cpu`, `cpu of container app`, `requests of Ingress/main`.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;
@@ -74,14 +74,14 @@ impl fmt::Display for Subject {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedMetric {
-    /// The metric.
+    /// The short name of the metric.
     pub subject: Subject,
-    /// The reason of the event.
+    /// The reason of the event: `FailedGetResourceMetric`.
     pub reason: Arc<str>,
-    /// The class of the failure. Use [`Self::class`].
+    /// The class of the failure. [`Self::class()`] also classifies old records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<MetricFailureClass>,
-    /// The text of the event.
+    /// The message of the event.
     pub error: Arc<str>,
 }
 
@@ -89,15 +89,15 @@ pub struct FailedMetric {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricReading {
-    /// The metric.
+    /// The short name of the metric.
     pub subject: Subject,
-    /// The name in conditions.
+    /// The name in the condition `ScalingActive` and in events: `cpu resource utilization (percentage of request)`.
     pub name: Arc<str>,
     /// The target value.
     pub target: Measure,
     /// The current value, before missing and unready pods are filled in.
     pub value: Measure,
-    /// The undivided value in milli-units, for values that are divided by the number of replicas.
+    /// The undivided value in milli-units, for Object and External metrics with a target per pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<i64>,
     /// `value / target`. `null` in JSON if the result is infinite or NaN (a target of 0).
@@ -107,22 +107,20 @@ pub struct MetricReading {
     pub lowest_tolerated: f64,
     /// The highest ratio within tolerance.
     pub highest_tolerated: f64,
-    /// The pods with their groups, for metrics that are read per pod.
+    /// The pods with their groups, sorted by name, for metrics with one sample per pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodVerdict>,
-    /// Counts of the pods that [`Self::pods`] omits. Empty except in a long-term record, or if all metrics together
-    /// have more pods than an explanation lists.
+    /// The counts of the pods that [`Self::pods`] omits. Empty if it omits none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<PodCount>,
-    /// Samples of pods that the selector does not match. The sum of the samples counts for targets that need
-    /// no requests. The number of the samples counts for all targets if missing or unready pods are filled
-    /// in.
+    /// The samples of pods that the selector does not match, named `strangers` in JSON. With a target per pod, they are
+    /// part of the value. With any target, their number is part of [`Corrected::values`].
     #[serde(default, rename = "strangers", skip_serializing_if = "Option::is_none")]
     pub unmatched: Option<UnmatchedSamples>,
-    /// The number of running and ready pods, by which the ratio of a single value is multiplied.
+    /// The number of running and ready pods, by which the ratio of an Object or External metric is multiplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_pods: Option<i64>,
-    /// The ratio with missing and unready pods filled in, and the number of its values.
+    /// The second computation of the ratio. `None` if no missing or unready pods were filled in.
     pub corrected: Option<Corrected>,
     /// The rule that determined the proposal.
     pub why: ProposalReason,
@@ -130,13 +128,13 @@ pub struct MetricReading {
     pub proposal: i32,
 }
 
-/// An amount with its unit.
+/// The unit and the amount of a value or a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Measure {
     /// Percent of the pods' requests.
     Percent(i32),
-    /// Milli-units.
+    /// Milli-units of a value for all pods.
     Milli(i64),
     /// Milli-units per pod.
     MilliPerPod(i64),
@@ -149,11 +147,11 @@ pub struct Corrected {
     /// The corrected ratio.
     #[serde(with = "finite")]
     pub ratio: f64,
-    /// The number of values in the ratio.
+    /// The number of values in the ratio, by which it is multiplied.
     pub values: i64,
-    /// The assumed usage of missing pods; `None` if no pods are missing, or if the first ratio is exactly 1.
+    /// The assumed usage of missing pods. `None` if no pods are missing, or if the first ratio is exactly 1.
     pub missing: Option<Assumed>,
-    /// Whether unready pods count with a usage of 0. Otherwise, unready pods are omitted.
+    /// Whether unready pods are values with a usage of 0. Otherwise they are not values.
     pub unready: bool,
 }
 
@@ -161,14 +159,14 @@ pub struct Corrected {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Assumed {
-    /// The metric's target, if the metric proposes fewer pods. A target in percent counts as at least 100 %,
-    /// the whole request.
+    /// The metric's target, if the first ratio is below 1. A target below 100 % is raised to 100 %, the whole request of
+    /// the pod.
     Target,
-    /// Zero, if the metric proposes more pods.
+    /// Zero, if the first ratio is above 1.
     Zero,
 }
 
-/// Samples of pods that the selector does not match.
+/// The samples of pods that the selector does not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnmatchedSamples {
@@ -184,19 +182,19 @@ pub struct UnmatchedSamples {
 pub enum ProposalReason {
     /// The current count, because the ratio is within tolerance.
     WithinTolerance,
-    /// The ratio times the ready pods, rounded up.
+    /// The ratio times the number of ready pods, rounded up.
     Ratio,
     /// The corrected ratio times the number of its values, rounded up.
     CorrectedRatio,
     /// The current count, because the corrected ratio is within tolerance.
     CorrectedWithinTolerance,
-    /// The current count, because the corrected ratio points in the other direction.
+    /// The current count, because the first and the corrected ratio are on different sides of 1.
     DirectionReversed,
-    /// The current count, because the resulting count would move against its ratio.
+    /// The current count, because a corrected ratio above 1 would lower the count, or one below 1 would raise it.
     CountReversed,
     /// The value divided by the target per pod, rounded up.
     PerPod,
-    /// The ratio itself, rounded up without tolerance, at zero replicas.
+    /// The ratio itself, rounded up, for a target at zero replicas. Tolerance does not apply.
     FromZero,
 }
 
@@ -208,9 +206,9 @@ pub struct PodVerdict {
     pub name: Arc<str>,
     /// The group, with its reason.
     pub group: PodGroup,
-    /// The sample in milli-units, used or not.
+    /// The sample in milli-units, even if the group excludes it. `None` without a sample.
     pub sample: Option<i64>,
-    /// The request in milli-units, for a target in percent.
+    /// The request in milli-units. `None` if the target is not in percent.
     pub request: Option<i64>,
 }
 
@@ -224,37 +222,37 @@ pub struct PodCount {
     pub pods: u32,
 }
 
-/// The four groups of pods, with their reasons.
+/// The group of a pod for a metric: ready, missing, unready or ignored, with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PodGroup {
-    /// The sample counts.
+    /// The sample of the pod is used.
     Ready,
-    /// Ignored, sample dropped: deletionTimestamp is set.
+    /// Ignored, because `metadata.deletionTimestamp` is set.
     IgnoredTerminating,
-    /// Ignored, sample dropped: phase Failed.
+    /// Ignored, because the phase is Failed.
     IgnoredFailed,
-    /// Ignored, sample dropped: phase Succeeded.
+    /// Ignored, because the phase is Succeeded.
     IgnoredSucceeded,
-    /// No sample.
+    /// Missing: the pod has no sample.
     Missing,
-    /// Sample dropped: phase Pending.
+    /// Unready, because the phase is Pending.
     UnreadyPending,
-    /// Sample dropped: no Ready condition.
+    /// Unready, because the pod has no Ready condition.
     UnreadyNoCondition,
-    /// Sample dropped: no start time.
+    /// Unready, because the pod has no start time.
     UnreadyNotStarted,
-    /// Sample dropped: not Ready during the cpu initialization period.
+    /// Unready, because the pod is not Ready during the cpu initialization period.
     UnreadyInitializing,
-    /// Sample dropped: its window starts before the last change of Ready, during the cpu initialization
-    /// period.
+    /// Unready, because during the cpu initialization period, the window of the sample starts before the last change of
+    /// the Ready condition.
     UnreadySampleTooOld,
-    /// Sample dropped: not Ready, and never Ready after the initial readiness delay.
+    /// Unready, because the Ready condition is False and last changed before the end of the initial readiness delay.
     UnreadyNeverReady,
 }
 
 impl PodGroup {
-    /// Whether pods of this group are unready. If the metric proposes more pods, they count with a usage of 0.
+    /// Whether the group is unready. If the first ratio is above 1, such pods have an assumed usage of 0.
     pub fn is_unready(self) -> bool {
         matches!(
             self,
@@ -267,22 +265,21 @@ impl PodGroup {
         )
     }
 
-    /// Whether pods of this group are ignored altogether.
+    /// Whether the pods of the group affect neither the value nor the proposal.
     pub fn is_ignored(self) -> bool {
         matches!(self, Self::IgnoredTerminating | Self::IgnoredFailed | Self::IgnoredSucceeded)
     }
 }
 
 impl MetricReading {
-    /// The number of pods in groups that `is_in` selects, listed or not.
+    /// The number of pods in the groups that `is_in` selects, listed or not.
     pub fn count(&self, is_in: impl Fn(PodGroup) -> bool) -> usize {
         let listed = self.pods.iter().filter(|pod| is_in(pod.group)).count();
         let unlisted = self.unlisted.iter().filter(|count| is_in(count.group));
         listed + unlisted.map(|count| usize::try_from(count.pods).unwrap_or(usize::MAX)).sum::<usize>()
     }
 
-    /// The pods to list in a long-term record, at most `keep` of each group other than `Ready`, and the counts
-    /// of all others.
+    /// Returns at most `keep` pods of each group other than [`PodGroup::Ready`], and the counts of all other pods.
     pub fn condensed_pods(&self, keep: usize) -> (Vec<PodVerdict>, Vec<PodCount>) {
         let (mut listed, mut unlisted) = (Vec::new(), self.unlisted.clone());
         let is_listed = |pod: &&PodVerdict| {
@@ -309,7 +306,7 @@ fn add(counts: &mut Vec<PodCount>, group: PodGroup) -> u32 {
     1
 }
 
-/// Serializes infinities and NaN, which JSON lacks, as `null`.
+/// Serializes infinities and NaN, which JSON cannot represent, as `null`.
 mod finite {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

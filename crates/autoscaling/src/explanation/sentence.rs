@@ -1,4 +1,4 @@
-//! A decision in one sentence, and the step that limited it in one word.
+//! The text of a decision in one sentence, and the step that limited its count.
 
 use std::cmp::Ordering;
 
@@ -14,15 +14,15 @@ use crate::failure::MetricFailureClass;
 use crate::history::Direction;
 use crate::spec::SelectPolicy;
 
-/// The last step of a decision that limited the count to a value other than the proposal of the metrics.
+/// The last step of a decision that prevented the count that the metrics require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LimitingStep {
-    /// No count: the Scale, its selector or a metric is unavailable, or other HPAs control the same pods.
+    /// No count could be computed: the Scale, its selector or a metric is unavailable, or other HPAs control the same pods.
     Failure,
     /// The ratio is within tolerance.
     Tolerance,
-    /// Assumed values for missing or unready pods cancelled the change.
+    /// The corrected ratio, with assumed values for missing or unready pods, prevented a change.
     MissingPods,
     /// The stabilization window for scaling up.
     ScaleUpWindow,
@@ -32,9 +32,9 @@ pub enum LimitingStep {
     ScaleUpPolicy,
     /// The policies for scaling down.
     ScaleDownPolicy,
-    /// maxReplicas.
+    /// `maxReplicas`.
     Maximum,
-    /// minReplicas.
+    /// `minReplicas`.
     Minimum,
 }
 
@@ -56,7 +56,7 @@ impl LimitingStep {
 }
 
 impl Explanation {
-    /// The last step that limited the count; `None` if the metrics request the resulting count, if autoscaling is
+    /// The last step that limited the count. `None` if the count is the proposal of the metrics, if autoscaling is
     /// disabled, or if the HPA was deleted.
     pub fn limiting_step(&self) -> Option<LimitingStep> {
         match self.path {
@@ -100,8 +100,8 @@ impl Explanation {
         }
     }
 
-    /// The decision in one sentence, without a full stop: `stays at 5: cpu asks for 3, but the 5 min
-    /// scale-down window still holds 5, for another 2 min 10 s`. `now` is the time of the decision.
+    /// Prints the decision in one sentence without a full stop. `now` is the time of the decision. Example: `stays at 5:
+    /// cpu asks for 3, but the 5 min scale-down window still holds 5, for another 2 min 10 s`.
     pub fn sentence(&self, now: Timestamp) -> String {
         let failure = self.failure.as_deref().unwrap_or("the cause is unknown");
         let (current, min, max) = (self.current, self.min, self.max);
@@ -153,7 +153,7 @@ impl Explanation {
             obstacles.extend(match self.bound_beyond(step) {
                 None => Some(window(step, now)),
                 Some(LimitingStep::Minimum) => Some(format!("minReplicas is {}", self.min)),
-                // The limit step names the maximum.
+                // The limit step below mentions `maxReplicas`.
                 Some(_) => None,
             });
         }
@@ -171,7 +171,7 @@ impl Explanation {
         format!("{proposal}, but {}", obstacles.join(", and "))
     }
 
-    /// The value of a metric against its target, if nothing limits its proposal.
+    /// The value of the winning metric and its target, for a proposal without limits.
     fn unlimited(&self, reading: &MetricReading) -> String {
         let subject = &reading.subject;
         if !reading.why.gives_count() {
@@ -179,7 +179,7 @@ impl Explanation {
         }
         let target = amount(reading.target, subject);
         let value = match reading.total {
-            // A value per pod is undefined at zero replicas.
+            // There is no value per pod at zero replicas.
             Some(total) if self.status_replicas == 0 => format!("{} in total", milli(total, subject)),
             _ => amount(reading.value, subject),
         };
@@ -197,7 +197,8 @@ impl Explanation {
             Ordering::Equal => {
                 format!("{subject} is at {value}, which still requires {proposal} for its target of {target}")
             }
-            // Here the number of counted pods differs from the current count.
+            // The ratio and the proposal have different directions, because the number of counted pods differs from the
+            // current count.
             _ => match reading.counted() {
                 Some(counted) => format!(
                     "{subject} is at {value} of its target of {target}, but over {counted} pods, which requires {proposal}"
@@ -209,7 +210,7 @@ impl Explanation {
         }
     }
 
-    /// The bound that would yield the same count without the window.
+    /// The bound that would limit the proposal to the same count without the window.
     fn bound_beyond(&self, step: &StabilizationStep) -> Option<LimitingStep> {
         if step.before < step.after && step.after <= self.min {
             Some(LimitingStep::Minimum)
@@ -251,7 +252,7 @@ impl Explanation {
     }
 }
 
-/// The proposal of a metric, or its value if it proposes no change.
+/// The proposal of a metric, or its value if it proposes the current count.
 fn proposal_text(reading: &MetricReading) -> String {
     let subject = &reading.subject;
     match reading.why {
@@ -293,14 +294,14 @@ fn window(step: &StabilizationStep, now: Timestamp) -> String {
 }
 
 impl ProposalReason {
-    /// Whether the metric computed a count instead of keeping the current one.
+    /// Whether the metric computed its proposal, instead of keeping the current count.
     fn gives_count(self) -> bool {
         matches!(self, Self::Ratio | Self::CorrectedRatio | Self::PerPod | Self::FromZero)
     }
 }
 
 impl MetricReading {
-    /// The number of pods by which the ratio was multiplied; `None` without such a product.
+    /// The number of pods by which the ratio was multiplied. `None` if the proposal is not such a product.
     pub fn counted(&self) -> Option<i64> {
         match self.why {
             ProposalReason::Ratio => Some(self.ready_pods.unwrap_or_else(|| {
@@ -315,12 +316,12 @@ impl MetricReading {
 }
 
 impl FailedMetric {
-    /// The class of the failure. Records of earlier versions lack the class, so the text is classified.
+    /// The class of the failure. Records of earlier versions lack the class, so this function classifies their text.
     pub fn class(&self) -> MetricFailureClass {
         self.class.unwrap_or_else(|| MetricFailureClass::from_text(self.cause()))
     }
 
-    /// The cause at the end of the error, without the prefixes that repeat the metric and the API.
+    /// The cause at the end of the error, without the prefixes that name the metric and its API.
     pub fn cause(&self) -> &str {
         let error = &*self.error;
         if let Some((_, cause)) = error.split_once(" metrics API: ") {

@@ -29,7 +29,7 @@ fn reading(percent: i32, proposal: i32, why: ProposalReason) -> MetricExplanatio
     })
 }
 
-/// A decision on one cpu metric without limits.
+/// A decision without limits, for a cpu metric with a target of 80 %.
 fn decided(current: i32, percent: i32, proposal: i32) -> Explanation {
     Explanation {
         current,
@@ -236,7 +236,7 @@ fn policy_shows_when_a_rescale_of_unknown_size_limits_it() {
         "stays at 5: cpu asks for 30, but the scale-up policies allow 5 (a rescale of unknown size 20 s ago counts as \
          the full allowance), for another 40 s"
     );
-    // Another policy decides, so the rescale of unknown size does not matter.
+    // A policy that the rescale of unknown size does not affect allows more.
     if let Some(limit) = &mut explanation.limit {
         (limit.after, limit.rate_allows) = (7, Some(7));
         limit.policies.push(PolicyUse { allows: 7, frees_at: None, unknown_rescale: None, ..held });

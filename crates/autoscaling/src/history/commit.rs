@@ -1,59 +1,57 @@
-//! The changes that a sync makes to a history, and the slots of new entries.
+//! Commits the changes of a sync to a history, and bounds its size.
+//!
+//! Upstream keeps each entry until a later entry replaces it. So does this module while the history is within its bounds.
+//! Beyond the bounds, it first drops entries that are older than any window or period that the API server accepts. Then
+//! it drops entries that cannot change any decision. If too many entries remain, it merges neighbors conservatively: a
+//! merged recommendation is in effect for a longer time. A merged rescale counts against its direction for a longer time,
+//! and in favor of the other direction for a shorter time.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Direction, History, LONGEST_PERIOD, PendingWrite, Recommendation, Reconciliation, ScaleEvent, ago, bounds,
-};
+use super::{Direction, History, PendingWrite, Recommendation, Reconciliation, ScaleEvent, after, ago};
 use crate::spec::Behavior;
 
-/// The changes that one sync makes to the history.
-///
-/// The commit chooses the slot of an entry, because another sync may have committed since the decision.
+/// The longest stabilization window that the API server accepts.
+pub const LONGEST_WINDOW: SignedDuration = SignedDuration::from_secs(3600);
+
+/// The longest period of a rate policy that the API server accepts.
+pub const LONGEST_PERIOD: SignedDuration = SignedDuration::from_secs(1800);
+
+/// Maximum number of recommendations of one HPA: more than twice the syncs of the longest window, at 15 s between syncs.
+pub const RECOMMENDATIONS: usize = 512;
+
+/// Maximum number of scale events of one HPA and direction: more than twice the syncs of the longest period, at 15 s
+/// between syncs.
+pub const SCALE_EVENTS: usize = 256;
+
+/// The changes that one sync makes to the history. [`History::commit`] chooses the slots of the entries, because another
+/// sync may have committed changes since the decision.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Changes {
-    /// Earlier rescales that the sync detected.
+    /// The earlier rescales that the sync detected. `None` if the history had no uncertain rescale.
     pub found: Option<Reconciliation>,
     /// The initial recommendation, for an HPA without recommendations.
     pub initial: Option<Recommendation>,
-    /// This sync's recommendation.
+    /// The recommendation of this sync.
     pub recommendation: Option<AddedEntry<Recommendation>>,
-    /// This sync's rescale.
+    /// The rescale of this sync, for an HPA with `behavior`.
     pub scale_event: Option<(Direction, AddedEntry<ScaleEvent>)>,
-    /// This sync's rescale, if the response to the write was lost.
+    /// The rescale of this sync if the response to its write was lost, for an HPA with `behavior`.
     pub unsettled: Option<PendingWrite>,
 }
 
-/// A new entry, and the time before which other entries are outdated.
+/// A new entry of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddedEntry<T> {
-    /// The entry.
+    /// The recommendation or the scale event.
     pub entry: T,
-    /// The sync that adds the entry considers entries before this time outdated.
+    /// Entries before this time are outdated for the sync that adds the entry.
     pub outdated_before: Timestamp,
 }
 
-/// An entry with a time.
-pub trait Dated {
-    /// The time of the entry.
-    fn at(&self) -> Timestamp;
-}
-
-impl Dated for Recommendation {
-    fn at(&self) -> Timestamp {
-        self.at
-    }
-}
-
-impl Dated for ScaleEvent {
-    fn at(&self) -> Timestamp {
-        self.at
-    }
-}
-
 impl Changes {
-    /// Creates the changes for a rescale by another client.
+    /// Creates the changes for a rescale by another client at `at`.
     pub fn rescaled(behavior: &Behavior, from: i32, to: i32, at: Timestamp) -> Self {
         Self { scale_event: Some(scale_event(behavior, from, to, at)), ..Self::default() }
     }
@@ -61,24 +59,24 @@ impl Changes {
     /// Moves all times by the size of a wall-clock jump, forwards or backwards.
     pub fn shift(&mut self, by: SignedDuration) {
         if let Some(initial) = &mut self.initial {
-            initial.at = moved(initial.at, by);
+            initial.at = after(initial.at, by);
         }
         if let Some(added) = &mut self.recommendation {
-            added.entry.at = moved(added.entry.at, by);
-            added.outdated_before = moved(added.outdated_before, by);
+            added.entry.at = after(added.entry.at, by);
+            added.outdated_before = after(added.outdated_before, by);
         }
         if let Some((_, added)) = &mut self.scale_event {
             added.shift(by);
         }
         if let Some(unsettled) = &mut self.unsettled {
-            unsettled.at = moved(unsettled.at, by);
+            unsettled.at = after(unsettled.at, by);
         }
         if let Some(found) = &mut self.found {
             found.shift(by);
         }
     }
 
-    /// The time of the sync that made these changes.
+    /// The time of the sync. `None` if the sync adds neither a recommendation nor a rescale.
     fn now(&self) -> Option<Timestamp> {
         let recommendation = self.recommendation.map(|added| added.entry.at);
         let event = self.scale_event.map(|(_, added)| added.entry.at);
@@ -86,8 +84,7 @@ impl Changes {
     }
 }
 
-/// Creates the scale event of a rescale. The event may replace an event that is older than the longest policy
-/// period of its direction.
+/// Creates the scale event of a rescale. Events older than the longest period of the direction's policies are outdated.
 pub(crate) fn scale_event(
     behavior: &Behavior,
     from: i32,
@@ -107,14 +104,14 @@ pub(crate) fn scale_event(
 impl AddedEntry<ScaleEvent> {
     pub(super) fn shift(&mut self, by: SignedDuration) {
         self.entry.shift(by);
-        self.outdated_before = moved(self.outdated_before, by);
+        self.outdated_before = after(self.outdated_before, by);
     }
 }
 
 impl ScaleEvent {
     fn shift(&mut self, by: SignedDuration) {
-        self.at = moved(self.at, by);
-        self.earliest = self.earliest.map(|at| moved(at, by));
+        self.at = after(self.at, by);
+        self.earliest = self.earliest.map(|at| after(at, by));
     }
 }
 
@@ -130,8 +127,8 @@ impl History {
             self.recommendations.push(initial);
         }
         if let Some(added) = changes.recommendation {
-            added.store(&mut self.recommendations);
-            bounds::recommendations(&mut self.recommendations, added.entry.at, added.outdated_before);
+            added.store(&mut self.recommendations, |entry| entry.at);
+            bound_recommendations(&mut self.recommendations, added.entry.at, added.outdated_before);
         }
         if let Some((direction, added)) = changes.scale_event {
             self.remember(direction, added);
@@ -146,42 +143,118 @@ impl History {
         }
     }
 
-    /// Moves all times by the size of a wall-clock jump, forwards or backwards, which keeps the age of all
-    /// entries. Upstream measures ages with a monotonic clock.
+    /// Moves all times by the size of a wall-clock jump, forwards or backwards. The ages of all entries stay the same, as
+    /// in upstream, which measures ages with a monotonic clock.
     pub fn shift(&mut self, by: SignedDuration) {
         for recommendation in &mut self.recommendations {
-            recommendation.at = moved(recommendation.at, by);
+            recommendation.at = after(recommendation.at, by);
         }
         for event in self.scale_ups.iter_mut().chain(&mut self.scale_downs) {
             event.shift(by);
         }
         for at in [&mut self.unknown_up, &mut self.unknown_down, &mut self.inherited].into_iter().flatten() {
-            *at = moved(*at, by);
+            *at = after(*at, by);
         }
         if let Some(unsettled) = &mut self.unsettled {
-            unsettled.at = moved(unsettled.at, by);
+            unsettled.at = after(unsettled.at, by);
         }
     }
 
-    /// Stores a scale event.
     pub(super) fn remember(&mut self, direction: Direction, added: AddedEntry<ScaleEvent>) {
         let events = self.events_mut(direction);
-        added.store(events);
-        bounds::scale_events(events, added.entry.at, added.outdated_before);
+        added.store(events, |entry| entry.at);
+        bound_scale_events(events, added.entry.at, added.outdated_before);
     }
 }
 
-/// Adds a duration to a time, saturating at the range of timestamps.
-pub(super) fn moved(at: Timestamp, by: SignedDuration) -> Timestamp {
-    at.checked_add(by).unwrap_or_else(|_| if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
-}
-
-impl<T: Dated + Copy> AddedEntry<T> {
-    /// Stores the new entry: replaces the last outdated entry, or appends the new one.
-    fn store(self, entries: &mut Vec<T>) {
-        match entries.iter_mut().rfind(|entry| entry.at() < self.outdated_before) {
+impl<T: Copy> AddedEntry<T> {
+    /// Replaces the last outdated entry, or appends the new one if none is outdated.
+    fn store(self, entries: &mut Vec<T>, at: impl Fn(&T) -> Timestamp) {
+        match entries.iter_mut().rfind(|entry| at(entry) < self.outdated_before) {
             Some(outdated) => *outdated = self.entry,
             None => entries.push(self.entry),
         }
     }
+}
+
+/// Drops or merges recommendations beyond their maximum number. `outdated_before` is the start of the HPA's longest
+/// window.
+fn bound_recommendations(entries: &mut Vec<Recommendation>, now: Timestamp, outdated_before: Timestamp) {
+    if entries.len() <= RECOMMENDATIONS {
+        return;
+    }
+    let reached = ago(now, LONGEST_WINDOW).min(outdated_before);
+    entries.retain(|entry| entry.at >= reached);
+    if entries.len() <= RECOMMENDATIONS {
+        return;
+    }
+    entries.sort_by_key(|entry| entry.at);
+    // A window uses only its highest or its lowest entry. An entry is never used if some newer entry is at least as high,
+    // and some newer entry is at least as low.
+    let mut highest = unsurpassed(entries, |entry, newer| entry > newer);
+    let mut lowest = unsurpassed(entries, |entry, newer| entry < newer);
+    *entries = united(&highest, &lowest);
+    while entries.len() > RECOMMENDATIONS {
+        (highest, lowest) = (merged(&highest), merged(&lowest));
+        *entries = united(&highest, &lowest);
+    }
+}
+
+/// Returns the entries with a count `beyond` the counts of all newer entries, oldest first. The newest entry is always
+/// included.
+fn unsurpassed(entries: &[Recommendation], beyond: impl Fn(i32, i32) -> bool) -> Vec<Recommendation> {
+    let mut kept: Vec<Recommendation> = Vec::new();
+    for entry in entries.iter().rev() {
+        if kept.last().is_none_or(|newer| beyond(entry.replicas, newer.replicas)) {
+            kept.push(*entry);
+        }
+    }
+    kept.reverse();
+    kept
+}
+
+/// Merges pairs of neighbors. Each result has the count of the older entry, which is more extreme, and the time of the
+/// newer entry.
+fn merged(entries: &[Recommendation]) -> Vec<Recommendation> {
+    let pairs = entries.chunks(2);
+    pairs
+        .filter_map(|pair| Some(Recommendation { at: pair.last()?.at, replicas: pair.first()?.replicas }))
+        .collect()
+}
+
+/// The union of two lists, sorted by time, without duplicates.
+fn united(highest: &[Recommendation], lowest: &[Recommendation]) -> Vec<Recommendation> {
+    let mut all = [highest, lowest].concat();
+    all.sort_by_key(|entry| (entry.at, entry.replicas));
+    all.dedup();
+    all
+}
+
+/// Drops or merges the scale events of one direction beyond their maximum number. `outdated_before` is the start of the
+/// longest period of the HPA's policies.
+fn bound_scale_events(entries: &mut Vec<ScaleEvent>, now: Timestamp, outdated_before: Timestamp) {
+    if entries.len() <= SCALE_EVENTS {
+        return;
+    }
+    let reached = ago(now, LONGEST_PERIOD).min(outdated_before);
+    entries.retain(|entry| entry.at >= reached);
+    if entries.len() > SCALE_EVENTS {
+        entries.sort_by_key(|entry| entry.at);
+    }
+    while entries.len() > SCALE_EVENTS {
+        *entries = entries.chunks(2).filter_map(summed).collect();
+    }
+}
+
+/// Merges two neighbors into one event. A single event stays unchanged.
+fn summed(pair: &[ScaleEvent]) -> Option<ScaleEvent> {
+    let (first, last) = (pair.first()?, pair.last()?);
+    if pair.len() == 1 {
+        return Some(*last);
+    }
+    Some(ScaleEvent {
+        at: last.at,
+        change: first.change.saturating_add(last.change),
+        earliest: Some(first.earliest().min(last.earliest())),
+    })
 }

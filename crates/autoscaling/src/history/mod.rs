@@ -1,17 +1,16 @@
 //! The history of one HPA: recent recommendations and recent scale events.
 //!
-//! A decision reads the history and returns additions as [`Changes`], which the caller commits. `commit`
-//! chooses the slots of new entries, and `bounds` limits their number. A history outlives its process.
-//! `rebuilt` derives a history from the state of the cluster, and `reconcile` compares the Scale with
-//! rescales that a lost response or another process left uncertain.
+//! A decision reads the history and returns its additions as [`Changes`]. The caller commits them with
+//! [`History::commit`], which bounds the number of entries. Upstream loses the history when its process stops. Here the
+//! caller may store it and pass it to another process with [`History::inherit`], or derive it from the status and the
+//! events of the HPA with [`History::rebuilt`].
 //!
-//! Uncertain data is treated conservatively: it counts against the rate policies. A rescale at an uncertain
-//! time counts at the latest possible time in its direction, and at the earliest possible time in the other
-//! direction. A rescale of unknown size counts as the full allowance of the policies in both directions.
+//! A lost response or another process may leave a rescale uncertain. The next sync that reads the Scale checks for such
+//! a rescale. An uncertain rescale never allows a larger change than the real one: at an uncertain time, it counts at the
+//! latest possible time in its direction, and at the earliest possible time in the other direction. A rescale of unknown
+//! size uses up the full allowance of the policies in both directions.
 
-mod bounds;
 mod commit;
-mod rebuild;
 mod reconcile;
 #[cfg(test)]
 mod tests;
@@ -19,62 +18,60 @@ mod tests;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-pub use self::bounds::{LONGEST_PERIOD, LONGEST_WINDOW, RECOMMENDATIONS, SCALE_EVENTS};
 pub(crate) use self::commit::scale_event;
-pub use self::commit::{AddedEntry, Changes};
-pub use self::rebuild::ObservedRescale;
-pub use self::reconcile::Reconciliation;
+pub use self::commit::{AddedEntry, Changes, LONGEST_PERIOD, LONGEST_WINDOW, RECOMMENDATIONS, SCALE_EVENTS};
+pub use self::reconcile::{ObservedRescale, Reconciliation};
 
-/// The recommendations, scale events and uncertain rescales of one HPA. Entries are in the order of their
-/// slots, because a new entry may replace an outdated one.
+/// The recommendations, scale events and uncertain rescales of one HPA. The entries are not sorted by time, because a new
+/// entry may replace an outdated one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
     /// The recommendations, before stabilization.
     pub recommendations: Vec<Recommendation>,
-    /// Pods added by rescales of HPAs with `behavior`.
+    /// The scale-ups, stored only for an HPA with `behavior`.
     pub scale_ups: Vec<ScaleEvent>,
-    /// Pods removed by rescales of HPAs with `behavior`.
+    /// The scale-downs, stored only for an HPA with `behavior`.
     pub scale_downs: Vec<ScaleEvent>,
-    /// Time of the last rescale of unknown size that may have added pods. A scale-up policy allows nothing if
-    /// its period reaches back to this time.
+    /// Time of the last rescale of unknown size that may have added pods. A scale-up policy allows no change while this
+    /// time is within its period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_up: Option<Timestamp>,
     /// Time of the last rescale of unknown size that may have removed pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_down: Option<Timestamp>,
-    /// A rescale with a lost response. The next sync that reads the Scale settles it.
+    /// A write with a lost response. The next sync that reads the Scale determines its outcome.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsettled: Option<PendingWrite>,
-    /// Time of the takeover from another process, or of the rebuild. The last rescale before this time may be
-    /// missing. The next sync that reads the Scale checks for such a rescale.
+    /// Time of the handover from another process, or of the rebuild. The last rescale before this time may be missing
+    /// until the next sync that reads the Scale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Timestamp>,
 }
 
-/// One recommendation.
+/// The proposal of one sync, before stabilization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recommendation {
-    /// Time of the recommendation.
+    /// The time of the sync.
     pub at: Timestamp,
-    /// The recommended count.
+    /// The proposed count.
     pub replicas: i32,
 }
 
-/// One rescale.
+/// One rescale in a known direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScaleEvent {
     /// Time of the rescale; the latest possible time if the time is uncertain.
     pub at: Timestamp,
     /// The number of pods; never negative.
     pub change: i32,
-    /// The earliest possible time, if the time is uncertain. Policies of the other direction count the event
-    /// from this time, and therefore for the shortest possible time.
+    /// The earliest possible time, if the time is uncertain. For policies of the other direction, the event leaves the
+    /// period relative to this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest: Option<Timestamp>,
 }
 
-/// A rescale that was written without a known outcome.
+/// A write of the Scale without a known outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingWrite {
     /// Time of the write.
@@ -96,13 +93,12 @@ pub enum Direction {
 }
 
 impl History {
-    /// Whether the history contains no entry and no uncertain rescale.
+    /// Whether the history has no entry and no uncertain rescale.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Marks the history as taken over from another process. That process may have rescaled until `now` at
-    /// the latest.
+    /// Marks the history as inherited from another process, which may have rescaled until `now`.
     #[must_use]
     pub fn inherit(self, now: Timestamp) -> Self {
         Self { inherited: Some(now), ..self }
@@ -137,18 +133,18 @@ impl ScaleEvent {
 }
 
 impl Direction {
-    /// The direction from one count to another, and the number of pods.
+    /// The direction from one count to another, and the number of added or removed pods.
     pub(crate) fn between(from: i32, to: i32) -> (Self, i32) {
         if to > from { (Self::Up, to.saturating_sub(from)) } else { (Self::Down, from.saturating_sub(to)) }
     }
 }
 
-/// The time `duration` before `now`, saturating at the earliest timestamp.
+/// The time `duration` before `now`, saturating at the range of timestamps.
 pub(crate) fn ago(now: Timestamp, duration: SignedDuration) -> Timestamp {
-    now.checked_sub(duration).unwrap_or(Timestamp::MIN)
+    now.saturating_sub(duration).unwrap_or(now)
 }
 
-/// The time `duration` after `at`, saturating at the latest timestamp.
+/// The time `duration` after `at`, or before it if `duration` is negative, saturating at the range of timestamps.
 pub(crate) fn after(at: Timestamp, duration: SignedDuration) -> Timestamp {
-    at.checked_add(duration).unwrap_or(Timestamp::MAX)
+    at.saturating_add(duration).unwrap_or(at)
 }

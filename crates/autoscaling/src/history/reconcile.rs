@@ -1,62 +1,61 @@
-//! Detects earlier rescales in the Scale: a rescale with a lost response, or a rescale by the process that
-//! owned the history before.
+//! Completes a history after a lost response or a restart: detects uncertain rescales in the Scale, and rebuilds the
+//! history of an HPA from its status and events.
+
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::commit::{AddedEntry, moved, scale_event};
-use super::{Direction, History, PendingWrite, ScaleEvent, after};
+use super::commit::{AddedEntry, LONGEST_PERIOD, SCALE_EVENTS, scale_event};
+use super::{Direction, History, PendingWrite, ScaleEvent, after, ago};
 use crate::condition::{ABLE_TO_SCALE, FAILED_UPDATE_SCALE, SUCCEEDED_GET_SCALE, whole_seconds};
 use crate::plan::Hpa;
 use crate::status::{Condition, Status};
 
-/// Maximum time that the last request of the previous process may have been in flight. No request takes
-/// longer.
+/// Maximum duration of a request, which bounds the last request of the previous process.
 const MAX_IN_FLIGHT: SignedDuration = SignedDuration::from_secs(30);
 
-/// Earlier rescales that a sync detected.
+/// The uncertain rescales that a sync resolved, by comparing the Scale with the history and the status.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Reconciliation {
-    /// The write with a lost response that the sync settled.
+    /// The write with a lost response whose outcome is now known.
     pub settled: Option<PendingWrite>,
-    /// Whether the history now belongs to this process.
+    /// Whether [`History::inherited`] was set, and is now checked.
     pub owned: bool,
-    /// A rescale that was missing from the history.
+    /// The rescale of the write with a lost response, if the write may have taken effect.
     pub scale_event: Option<(Direction, AddedEntry<ScaleEvent>)>,
-    /// The time of a rescale of unknown size and direction.
+    /// The time of a rescale by the previous process, of unknown size and direction.
     pub unknown: Option<Timestamp>,
 }
 
 impl Reconciliation {
-    /// Moves all times by the size of a wall-clock jump.
     pub(super) fn shift(&mut self, by: SignedDuration) {
         if let Some(settled) = &mut self.settled {
-            settled.at = moved(settled.at, by);
+            settled.at = after(settled.at, by);
         }
         if let Some((_, added)) = &mut self.scale_event {
             added.shift(by);
         }
-        self.unknown = self.unknown.map(|at| moved(at, by));
+        self.unknown = self.unknown.map(|at| after(at, by));
     }
 }
 
 impl History {
-    /// Compares the Scale with the uncertain rescales. Returns `None` if the history has none.
+    /// Compares the count of the Scale with the uncertain rescales. Returns `None` if the history has none.
     pub(crate) fn reconcile(&self, hpa: &Hpa<'_>, replicas: i32, now: Timestamp) -> Option<Reconciliation> {
         if self.unsettled.is_none() && self.inherited.is_none() {
             return None;
         }
         let owned = self.inherited.is_some();
         let mut found = Reconciliation { settled: self.unsettled, owned, ..Reconciliation::default() };
-        // Without `behavior`, rescales are not stored, because no policy needs them.
+        // Only policies of `behavior` need rescales.
         let Some(behavior) = &hpa.spec.behavior else { return Some(found) };
         if let Some(PendingWrite { at, from, to }) = self.unsettled
             && replicas != from
         {
             let (direction, mut added) = scale_event(behavior, from, to, at);
             if replicas != to {
-                // Another client changed the count, before or after this write. The write may not have
-                // happened.
+                // Another client changed the count before or after this write, or the write had no effect.
                 added.entry.earliest = Some(Timestamp::MIN);
             }
             found.scale_event = Some((direction, added));
@@ -66,22 +65,20 @@ impl History {
             found.unknown = known.missing_last_scale(hpa.status, now);
             let last = status_count(hpa.status);
             if has_count(hpa.status) && replicas != last && i64::from(replicas) != known.expected {
-                // The previous process may have rescaled after a manual change, so direction and size are both unknown.
-                // A target that was missing for a while delays the detection, but not the latest time of the rescale.
+                // The previous process may have rescaled after a manual change, so the direction and the size are
+                // unknown. The latest possible time of the rescale does not depend on the time of its detection.
                 found.unknown = Some(after(inherited, MAX_IN_FLIGHT).min(now));
             }
         }
         Some(found)
     }
 
-    /// A copy of the history with the detected rescales.
     pub(crate) fn with(&self, found: &Reconciliation) -> Self {
         let mut history = self.clone();
         history.apply(found);
         history
     }
 
-    /// Commits the detected rescales.
     pub(super) fn apply(&mut self, found: &Reconciliation) {
         if found.settled.is_some() && found.settled == self.unsettled {
             self.unsettled = None;
@@ -93,13 +90,12 @@ impl History {
         self.unknown_rescale(found.unknown);
     }
 
-    /// Stores a rescale of unknown size and direction.
+    /// Stores the time of a rescale of unknown size and direction.
     pub(super) fn unknown_rescale(&mut self, at: Option<Timestamp>) {
         self.unknown_up = self.unknown_up.max(at);
         self.unknown_down = self.unknown_down.max(at);
     }
 
-    /// Summarizes the stored and the detected rescales, relative to `status`.
     fn known_rescales(&self, found: &Reconciliation, status: &Status) -> KnownRescales {
         let all = self
             .scale_ups
@@ -124,9 +120,8 @@ impl History {
     }
 }
 
-/// The count at the end of the sync that wrote the status. If that sync failed to write the Scale, or ended
-/// without a result after it read the Scale, the count is `currentReplicas`. `desiredReplicas` is older in
-/// both cases.
+/// The count at the end of the sync that wrote the status: `desiredReplicas`. If that sync failed to write the Scale, or
+/// read the Scale but computed no count, `desiredReplicas` is from an earlier sync, and the count is `currentReplicas`.
 fn status_count(status: &Status) -> i32 {
     let is_older = |condition: &Condition| {
         condition.kind == ABLE_TO_SCALE
@@ -135,22 +130,22 @@ fn status_count(status: &Status) -> i32 {
     if status.conditions.iter().any(is_older) { status.current_replicas } else { status.desired_replicas }
 }
 
-/// Whether any earlier sync computed a count. A failed sync writes a status too.
+/// Whether any sync has computed a count. A failed sync also writes a status.
 fn has_count(status: &Status) -> bool {
     status.last_scale_time.is_some() || status.current_replicas != 0 || status.desired_replicas != 0
 }
 
-/// A summary of the known rescales, relative to a status.
+/// A summary of the stored and the detected rescales, relative to a status.
 #[derive(Debug, Clone, Copy)]
 struct KnownRescales {
-    /// Time of the last known rescale.
+    /// The time of the last rescale.
     last: Option<Timestamp>,
-    /// The count of the status, plus all known rescales that are newer than the last rescale of the status.
+    /// The count of the status, after all rescales that are newer than the last rescale in the status.
     expected: i64,
 }
 
 impl KnownRescales {
-    /// Time of the last rescale of the status, if that rescale is not among the known ones.
+    /// The time of the last rescale in the status, if the history does not contain this rescale.
     fn missing_last_scale(self, status: &Status, now: Timestamp) -> Option<Timestamp> {
         let last_scale = status.last_scale_time?;
         self.last
@@ -159,7 +154,104 @@ impl KnownRescales {
     }
 }
 
-/// The last nanosecond within the same second as `at`.
-pub(super) fn end_of_second(at: Timestamp) -> Timestamp {
+/// The last nanosecond of the second of `at`.
+fn end_of_second(at: Timestamp) -> Timestamp {
     after(whole_seconds(at), SignedDuration::from_nanos(999_999_999))
+}
+
+/// A rescale, as its event shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObservedRescale {
+    /// The timestamp of the event, in whole seconds. The rescale follows within two seconds.
+    pub at: Timestamp,
+    /// The new size.
+    pub to: i32,
+}
+
+/// Maximum time from the timestamp of an event to its rescale: up to a second from the creation of the event to the
+/// rescale, and up to a second that is truncated from the timestamp.
+const AFTER_EVENT: SignedDuration = SignedDuration::from_secs(2);
+
+impl History {
+    /// Rebuilds the history of an HPA from its status and the events of its rescales, in any order. The caller passes a
+    /// merged event twice, with its first and its last date.
+    ///
+    /// The API server does not store recommendations, so the rebuilt history has none. The status contains the time of the
+    /// last rescale, and each event contains the new size of a rescale. Events may be missing or merged: the event store
+    /// was unavailable, the sender reached its limit, or a process stopped before it sent an event.
+    ///
+    /// `apart` is the sync period, the minimum time between two rescales. If two events are one period apart, no rescale
+    /// fits between them, and the size in the older event is the count before the newer rescale. The events are followed
+    /// back from the last rescale as long as this is true. A distance of nearly two periods is not sufficient: a changed
+    /// spec triggers an extra sync, and the next sync follows one period later. The oldest event of the sequence, or the
+    /// last rescale in the status if no event matches it, becomes a rescale of unknown size. If `apart` is zero, all events
+    /// are ignored.
+    #[must_use]
+    pub fn rebuilt(status: &Status, rescales: &[ObservedRescale], apart: Duration, now: Timestamp) -> Self {
+        let mut history = Self::default().inherit(now);
+        let Some(last_scale) = status.last_scale_time else { return history };
+        let mut rescales = rescales.to_vec();
+        rescales.sort_unstable_by_key(|rescale| std::cmp::Reverse(*rescale));
+        rescales.dedup();
+        let newest = rescales.first().copied();
+        let after_status = newest.filter(|newest| newest.at > end_of_second(last_scale));
+        let last = after_status.map_or_else(|| end_of_second(last_scale), ObservedRescale::latest).min(now);
+        let reached = ago(now, LONGEST_PERIOD);
+        if last <= reached {
+            return history;
+        }
+        let distance = SyncDistance(SignedDuration::try_from(apart).unwrap_or(SignedDuration::MAX));
+        if !newest.is_some_and(|newest| distance.matches_status(newest, status.desired_replicas, last_scale))
+        {
+            history.unknown_rescale(Some(last));
+            return history;
+        }
+        let mut before = rescales.iter().skip(1);
+        let mut rescale = newest;
+        let mut events = Vec::new();
+        while let Some(newer) = rescale.filter(|newer| newer.latest() > reached) {
+            let at = newer.latest().min(last);
+            // The status shows the count before the last rescale. Another client may have set this count, so the older
+            // event must agree with it.
+            let from = status.current_replicas;
+            let agrees = |older: &ObservedRescale| !events.is_empty() || from == older.to || from == newer.to;
+            rescale =
+                before.next().copied().filter(|older| distance.neighbours(*older, newer) && agrees(older));
+            let Some(older) = rescale.filter(|_| events.len() < SCALE_EVENTS) else {
+                history.unknown_rescale(Some(at));
+                break;
+            };
+            let (direction, change) = Direction::between(older.to, newer.to);
+            events.push((direction, ScaleEvent { at, change, earliest: Some(newer.at.min(at)) }));
+        }
+        for (direction, event) in events.into_iter().rev() {
+            history.events_mut(direction).push(event);
+        }
+        history
+    }
+}
+
+impl ObservedRescale {
+    /// The latest possible time of the rescale.
+    fn latest(self) -> Timestamp {
+        after(self.at, AFTER_EVENT)
+    }
+}
+
+/// The sync period, which is the minimum time between two rescales.
+#[derive(Debug, Clone, Copy)]
+struct SyncDistance(SignedDuration);
+
+impl SyncDistance {
+    /// Whether an event certainly belongs to the last rescale in the status.
+    fn matches_status(self, event: ObservedRescale, desired: i32, last_scale_time: Timestamp) -> bool {
+        let near = (event.at..=event.latest()).contains(&last_scale_time);
+        near && event.to == desired && self.0 > AFTER_EVENT * 2
+    }
+
+    /// Whether `older` is certainly the last rescale before `newer`, because their distance is one sync period.
+    fn neighbours(self, older: ObservedRescale, newer: ObservedRescale) -> bool {
+        let most = newer.at.duration_since(older.at).saturating_add(AFTER_EVENT);
+        older.to != newer.to && most >= self.0 && most <= self.0.saturating_add(AFTER_EVENT * 2)
+    }
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::{Measured, MetricFailure, Unread, amount, current, no_values, wrong_answer};
 use crate::failure::Failure;
-use crate::number::saturate_to_milli;
+use crate::number::saturate_to_i64;
 use crate::query::{Answer, PodUsage};
 use crate::readiness::Sample;
 use crate::replicas::Calculator;
 use crate::spec::ResourceTarget;
 use crate::status::{ContainerResourceMetricStatus, MetricStatus, MetricValueStatus, ResourceMetricStatus};
 
-/// A Resource or ContainerResource metric.
 pub(super) struct ResourceSource<'a> {
     pub(super) resource: &'a Arc<str>,
+    /// `None` for a metric of type Resource.
     pub(super) container: Option<&'a Arc<str>>,
     pub(super) target: ResourceTarget,
 }
@@ -95,9 +95,9 @@ impl ResourceSource<'_> {
     }
 }
 
-/// Each pod's sample of a resource: the usage of one container, or the sum over all containers. The usage of each
-/// container is rounded up to milli-units. A pod has no sample if it has no counted container, or if a counted
-/// container lacks the resource.
+/// Returns each pod's sample of a resource: the usage of the container, or the sum over all containers. The usage of each
+/// container is rounded up to milli-units. Pods without the container, without any container, or with a container that
+/// lacks the resource have no sample.
 fn samples_of<'a>(usages: &'a [PodUsage], resource: &str, container: Option<&str>) -> Vec<Sample<'a>> {
     usages
         .iter()
@@ -113,7 +113,7 @@ fn samples_of<'a>(usages: &'a [PodUsage], resource: &str, container: Option<&str
                     for container in &usage.containers {
                         sum += i128::from(container.usage.get(resource)?.milli_value());
                     }
-                    saturate_to_milli(sum)
+                    saturate_to_i64(sum)
                 }
             };
             Some(Sample {

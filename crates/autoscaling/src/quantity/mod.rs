@@ -1,7 +1,5 @@
-//! Exact `resource.Quantity`: fixed point in nano-units.
-//!
-//! An `i128` of nano-units covers 1.7 × 10²⁹ units in either direction. Larger amounts saturate. `parse`
-//! implements Kubernetes' parsing rules and error texts.
+//! Exact amounts, as `resource.Quantity` of apimachinery: fixed-point numbers in nano-units. An `i128` of nano-units has
+//! a range of ±1.7 × 10²⁹ units. Larger amounts saturate.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,24 +7,26 @@ use std::hash::{Hash, Hasher};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::number::saturate_to_i64;
+
 mod parse;
 
 const NANOS_PER_MILLI: i128 = 1_000_000;
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
-/// An exact amount: nano-units in an `i128`, and the format in which it was written.
+/// An exact amount, with its format. Parsed from text with [`str::parse`], by the rules of `resource.ParseQuantity`.
 ///
-/// Equality, order and hash are by value. Equal values may differ in `Display` and in [`Self::as_f64`], which
-/// depend on the format and the decimal places.
+/// Equality, order and hash depend only on the value. `Display` also depends on the format, and [`Self::as_f64`] on the
+/// number of decimal places.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quantity {
     nanos: i128,
     format: Format,
-    /// The number of decimal places as written, in units, at most nine. Only [`Self::as_f64`] depends on them.
+    /// The number of decimal places of the written amount in units, at most nine.
     decimals: u8,
 }
 
-/// The format in which a quantity is printed.
+/// The format of a printed quantity, `resource.Format` of apimachinery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Format {
     /// `1500m`, `2`, `3k`.
@@ -47,17 +47,17 @@ impl Quantity {
     /// Zero, in decimal format.
     pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi, decimals: 0 };
 
-    /// A quantity of milli-units.
+    /// Creates a quantity from milli-units.
     pub fn from_milli(milli: i64, format: Format) -> Self {
         Self { nanos: i128::from(milli) * NANOS_PER_MILLI, format, decimals: 3 }
     }
 
-    /// A quantity of whole units.
+    /// Creates a quantity from whole units.
     pub fn from_units(units: i64, format: Format) -> Self {
         Self { nanos: i128::from(units) * NANOS_PER_UNIT, format, decimals: 0 }
     }
 
-    /// A quantity of nano-units.
+    /// Creates a quantity from nano-units.
     pub fn from_nanos(nanos: i128, format: Format) -> Self {
         Self { nanos, format, decimals: 9 }
     }
@@ -67,19 +67,18 @@ impl Quantity {
         self.nanos
     }
 
-    /// The value in milli-units, rounded away from zero, saturating.
+    /// The value in milli-units, rounded away from zero and saturating, as Go's `MilliValue`.
     pub fn milli_value(self) -> i64 {
-        saturate(divide_away_from_zero(self.nanos, NANOS_PER_MILLI))
+        saturate_to_i64(divide_away_from_zero(self.nanos, NANOS_PER_MILLI))
     }
 
-    /// The value in whole units, rounded away from zero, saturating.
+    /// The value in whole units, rounded away from zero and saturating, as Go's `Value`.
     pub fn value(self) -> i64 {
-        saturate(divide_away_from_zero(self.nanos, NANOS_PER_UNIT))
+        saturate_to_i64(divide_away_from_zero(self.nanos, NANOS_PER_UNIT))
     }
 
-    /// The value as float64, computed like Go's `AsApproximateFloat64`: the written digits times a power of
-    /// ten, each rounded. Therefore `59m` is 0.059000000000000004 instead of 0.059, and 1 − `59m` equals
-    /// upstream's bound of a tolerance.
+    /// The value as float64, as Go's `AsApproximateFloat64`: the written digits times a power of ten, each rounded. `59m`
+    /// is therefore 0.059000000000000004, not 0.059, which affects the bounds of a tolerance.
     pub fn as_f64(self) -> f64 {
         let (nanos_per_digit, power) = match self.decimals {
             0 => (1_000_000_000, 1.0),
@@ -96,7 +95,7 @@ impl Quantity {
         (self.nanos / nanos_per_digit) as f64 * power
     }
 
-    /// The sum, saturating, in the format of the first operand that is not zero, as in Go's `Quantity.Add`.
+    /// The saturating sum, in the format of the first operand other than zero, as Go's `Quantity.Add`.
     #[must_use]
     pub fn saturating_add(self, other: Self) -> Self {
         let format = if self.is_zero() { other.format } else { self.format };
@@ -107,17 +106,17 @@ impl Quantity {
         }
     }
 
-    /// Whether the value is zero.
+    /// Whether the value is 0.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    /// The format.
+    /// The format of the text from which the quantity was parsed, or that of the constructor.
     pub fn format(self) -> Format {
         self.format
     }
 
-    /// The digits and the power of ten of the largest suffix, up to `E`, that leaves an integer.
+    /// The digits and the exponent of ten for the largest decimal suffix, up to `E`, with integer digits.
     fn split_by_thousands(self) -> (i128, i32) {
         if self.nanos == 0 {
             return (0, 0);
@@ -130,8 +129,8 @@ impl Quantity {
         (digits, exponent)
     }
 
-    /// The whole units without factors of 1024, and the suffix for these factors. `None` if the value must be
-    /// printed in decimal, because it has a fraction or is too small for any suffix.
+    /// The digits and the largest binary suffix with integer digits. `None` if the value is printed in decimal, because it
+    /// has a fraction or is below 1024.
     fn split_by_1024(self) -> Option<(i128, &'static str)> {
         if self.nanos % NANOS_PER_UNIT != 0 {
             return None;
@@ -211,8 +210,8 @@ impl Serialize for Quantity {
     }
 }
 
-/// Accepts the same values as Go's `UnmarshalJSON`: a string (surrounding blanks are allowed), a number, or
-/// null, which is zero.
+/// Accepts the values that Go's `UnmarshalJSON` accepts: a string with optional blanks around the amount, a number, or
+/// null, which is 0.
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(QuantityVisitor)
@@ -241,7 +240,7 @@ impl Visitor<'_> for QuantityVisitor {
     }
 
     fn visit_f64<E: de::Error>(self, units: f64) -> Result<Quantity, E> {
-        // The shortest decimal digits of this float are the digits that the sender wrote.
+        // The shortest decimal representation of the float has the digits of the JSON text.
         units.to_string().parse().map_err(E::custom)
     }
 
@@ -250,15 +249,9 @@ impl Visitor<'_> for QuantityVisitor {
     }
 }
 
-/// Divides by a positive number, rounding away from zero.
 fn divide_away_from_zero(nanos: i128, by: i128) -> i128 {
     let whole = nanos / by;
     if nanos % by == 0 { whole } else { whole + nanos.signum() }
-}
-
-/// The nearest `i64`.
-fn saturate(wide: i128) -> i64 {
-    i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
 }
 
 #[cfg(test)]
@@ -298,14 +291,14 @@ mod tests {
         assert_eq!(q("0.1").as_f64(), 0.1);
         assert_eq!(q("1e3").as_f64(), 1000.0);
         assert_eq!(q("1Ki").saturating_add(q("500m")).as_f64(), 1024.5);
-        // For each number of decimal places, a value that would be another float if computed from billionths.
+        // One value for each number of decimal places. Computed from nano-units, each would be a different float.
         let written = ["4.3", "0.06", "0.011", "0.0019", "0.00003", "0.000001", "0.0000001", "0.00000005"];
         let digits = [43.0, 6.0, 11.0, 19.0, 3.0, 1.0, 1.0, 5.0];
         let powers = [1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
         for ((text, digits), power) in written.into_iter().zip(digits).zip(powers) {
             assert_eq!(q(text).as_f64(), digits * power, "{text}");
         }
-        // Go stores more than eighteen digits as an `inf.Dec` with nine decimal places.
+        // Go stores an amount with more than eighteen digits as an `inf.Dec` with nine decimal places.
         assert_eq!(q("172757217426062276").as_f64(), 172_757_217_426_062_276.0);
         assert_eq!(
             q("6249979066121302517").as_f64(),

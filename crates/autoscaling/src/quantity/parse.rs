@@ -1,6 +1,5 @@
-//! Parses a quantity by the rules of `resource.ParseQuantity`, with its error texts.
-//!
-//! The rules are lenient: digits may be missing on either side of the dot, or on both (`Mi` is 0).
+//! Parses a quantity by the rules of `resource.ParseQuantity`, with its error texts. Digits may be missing before the
+//! dot, after the dot, or in both places (`Mi` is 0).
 
 use std::str::FromStr;
 
@@ -12,10 +11,10 @@ const FORMAT_WRONG: ParseQuantityError = ParseQuantityError(
 const SUFFIX: ParseQuantityError = ParseQuantityError("unable to parse quantity's suffix");
 const NUMERIC: ParseQuantityError = ParseQuantityError("unable to parse numeric part of quantity");
 
-/// The largest amount with a binary suffix: 2⁶³ − 1 units. Amounts with a decimal suffix have no such bound.
+/// The largest amount with a binary suffix: 2⁶³ − 1 units. Amounts with a decimal suffix are not limited.
 const LARGEST_BINARY: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
 
-/// A quantity split into its parts, before interpretation.
+/// The parts of a quantity as text.
 struct Parts<'a> {
     negative: bool,
     whole: &'a [u8],
@@ -26,9 +25,9 @@ struct Parts<'a> {
 /// The factor of a suffix.
 #[derive(Clone, Copy)]
 enum Scale {
-    /// A power of ten, by its exponent.
+    /// The exponent of ten.
     Decimal(i64, Format),
-    /// A power of two, by its exponent.
+    /// The exponent of two.
     Binary(u32),
 }
 
@@ -59,7 +58,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// Splits a text of the form `[+-]`, digits, `.`, digits, suffix letters, `[+-]`, digits.
+/// Splits a text into an optional sign, digits with an optional dot, and a suffix: letters, an optional sign, and digits.
 fn cut(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
     let (negative, rest) = match text.as_bytes() {
         [b'-', ..] => (true, text.get(1..)),
@@ -79,7 +78,7 @@ fn cut(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
     Ok(Parts { negative, whole: whole.as_bytes(), fraction: fraction.as_bytes(), suffix })
 }
 
-/// Splits after the leading bytes that satisfy `condition`, which must hold for ASCII only.
+/// Splits after the leading bytes that satisfy `condition`, which must accept only ASCII.
 fn split_while(text: &str, condition: impl Fn(u8) -> bool) -> (&str, &str) {
     let end = text.bytes().position(|byte| !condition(byte)).unwrap_or(text.len());
     text.split_at_checked(end).unwrap_or((text, ""))
@@ -111,7 +110,7 @@ fn interpret(suffix: &str) -> Option<Scale> {
     }
 }
 
-/// Whether digits may be missing. Go parses missing digits as zero only if it needs no big number.
+/// Whether digits may be missing. Go reads missing digits as 0 only if it does not use an `inf.Dec`.
 fn digits_may_be_missing(scale: Scale) -> bool {
     match scale {
         Scale::Decimal(exponent, _) => exponent >= -9,
@@ -119,7 +118,7 @@ fn digits_may_be_missing(scale: Scale) -> bool {
     }
 }
 
-/// The number of decimal places after the exponent is applied; nine if Go needs a big number for the value.
+/// The number of decimal places after the exponent is applied, or nine if Go uses an `inf.Dec`.
 fn decimals(parts: &Parts<'_>, exponent: i64) -> u8 {
     if parts.whole.len() + parts.fraction.len() > 18 {
         return 9;
@@ -128,12 +127,13 @@ fn decimals(parts: &Parts<'_>, exponent: i64) -> u8 {
     u8::try_from(places.clamp(0, 9)).unwrap_or(9)
 }
 
-/// The number times ten to a power times a factor, in nano-units, rounded up; `i128::MAX` on overflow.
+/// Computes the digits times 10 to the power of `exponent`, times `factor`, in nano-units. Rounds up, and returns
+/// `i128::MAX` on overflow.
 fn amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
     small_amount(parts, exponent, factor).unwrap_or_else(|| large_amount(parts, exponent, factor))
 }
 
-/// The fast path for nearly all quantities: few digits, none of them below a nano-unit.
+/// The fast path of [`amount`] for at most 18 digits, none of them below a nano-unit. `None` for other amounts.
 fn small_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> Option<i128> {
     let count = parts.whole.len() + parts.fraction.len();
     if count > 18 {
@@ -146,11 +146,10 @@ fn small_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> Option<i128> {
     i128::from(number).checked_mul(i128::from(power))?.checked_mul(i128::from(factor))
 }
 
-/// The general path for any quantity.
+/// The general path of [`amount`], exact for any number of digits.
 ///
-/// The power of ten only moves the point within the digits. Digits before the point are summed from the left.
-/// Digits after the point are summed from the right, and the sum is divided by ten at each step. A flag
-/// records whether digits were cut off, so the result is exact for any number of digits.
+/// The exponent moves the decimal point. Digits before the point are summed from the left. Digits after the point are
+/// summed from the right, with a division by ten at each step, and a flag records lost remainders.
 fn large_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
     let unit = NANOS_PER_UNIT * i128::from(factor);
     let digits = || parts.whole.iter().chain(parts.fraction).map(|digit| i128::from(digit & 0x0f));
@@ -164,7 +163,7 @@ fn large_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
 
     let mut whole: i128 = 0;
     if let Ok(point) = usize::try_from(point) {
-        // 40 digits after the first non-zero one exceed an i128.
+        // A number with more than 40 digits exceeds an i128.
         if point.saturating_sub(leading_zeros) > 40 {
             return i128::MAX;
         }
@@ -188,7 +187,7 @@ fn large_amount(parts: &Parts<'_>, exponent: i64, factor: u64) -> i128 {
     for digit in parts.fraction.iter().rev().chain(parts.whole.iter().rev()).take(digits_after_point) {
         shift(i128::from(digit & 0x0f));
     }
-    // Zeros between the point and the first digit.
+    // Shifts in the zeros between the point and the first digit.
     for _ in point..0 {
         if shift(0) == 0 {
             break;

@@ -1,17 +1,12 @@
-//! Label selectors, in text form and in structured form.
-//!
-//! A [`Selector`] is a list of requirements, all of which must hold. The list is sorted by key, as in
-//! Kubernetes. `parse` parses the text form, `structured` converts `metav1.LabelSelector`, and `validate`
-//! contains the rules for both forms.
+//! Label selectors in text form and in structured form, with the rules of `k8s.io/apimachinery/pkg/labels`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 mod parse;
-mod structured;
 mod validate;
 
-pub use structured::{LabelSelector, LabelSelectorRequirement, go_print};
+pub use parse::{LabelSelector, LabelSelectorRequirement, go_print};
 pub use validate::{faults_of_key, faults_of_value};
 
 /// An object with labels.
@@ -26,25 +21,23 @@ impl Labels for BTreeMap<String, String> {
     }
 }
 
-/// A parsed selector. Its `Display` is the canonical text that Kubernetes prints.
+/// A list of requirements on labels. `Display` prints the canonical text of Kubernetes.
 ///
-/// Equality compares the canonical text. `a=b` and `a==b` match the same labels, but are not equal.
+/// Selectors are equal if their canonical texts are equal. `a=b` and `a==b` match the same labels, but are not equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Selector {
-    /// Whether the selector was created from an absent structured selector. The list of requirements is then
-    /// empty.
+    /// Whether the selector was converted from an absent structured selector, without requirements.
     nothing: bool,
-    /// The requirements, sorted by key. Requirements on the same key keep their given order.
+    /// The requirements, sorted by key with a stable sort.
     requirements: Box<[Requirement]>,
 }
 
-/// One condition on one label.
+/// A condition on one label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Requirement {
     key: Box<str>,
     operator: Operator,
-    /// The values, sorted as in the printed text. A comparison has exactly one value, and the two existence
-    /// operators have none.
+    /// The values, sorted. A comparison has one value. `Exists` and `DoesNotExist` have none.
     values: Box<[Box<str>]>,
 }
 
@@ -61,7 +54,7 @@ enum Operator {
     LessThan,
 }
 
-/// The reason why a text is not a selector, in Kubernetes' words.
+/// The reason why a text or a structured selector is invalid, in Kubernetes' words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SelectorError {
@@ -70,26 +63,24 @@ pub struct SelectorError {
 }
 
 impl Selector {
-    /// Parses the text form (`a=b,c in (d,e),!f`), as `labels.Parse` does.
+    /// Parses the text form (`a=b,c in (d,e),!f`), like `labels.Parse`.
     ///
     /// # Errors
-    /// Fails for a text outside of the grammar, and for an invalid key or value.
+    /// Fails for a text that does not follow the grammar, and for an invalid key or value.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         parse::requirements(text).map(Self::all_of)
     }
 
-    /// Parses `Scale.status.selector` as upstream's scale client does: from text to a structured selector and
-    /// back to text.
+    /// Parses `status.selector` of a Scale like upstream's scale client: as a [`LabelSelector`], which is then converted.
     ///
     /// # Errors
-    /// Fails like [`Self::parse`], and for the operators `!=`, `<` and `>`, which the structured form lacks. The text
-    /// of the error is that of `metav1.ParseToLabelSelector`.
+    /// Fails like [`LabelSelector::parse`] and [`Self::from_label_selector`].
     pub fn parse_scale(text: &str) -> Result<Self, SelectorError> {
         Self::from_label_selector(Some(&LabelSelector::parse(text)?))
     }
 
-    /// Converts the structured form. An absent selector selects nothing, and an empty selector selects
-    /// everything.
+    /// Converts the structured form, like `metav1.LabelSelectorAsSelector`. An absent selector matches nothing, and an
+    /// empty selector matches everything.
     ///
     /// # Errors
     /// Fails for an unknown operator, and for keys or values that the operator does not allow.
@@ -110,13 +101,13 @@ impl Selector {
         !self.nothing && self.requirements.is_empty()
     }
 
-    /// Whether the selector was created from an absent structured selector, and therefore matches nothing.
+    /// Whether the selector was converted from an absent structured selector, and therefore matches nothing.
     pub fn selects_nothing(&self) -> bool {
         self.nothing
     }
 
-    /// A label with its only allowed value, if a requirement has exactly one. An index by this label can
-    /// narrow a search.
+    /// A label and the only value with which it can match, for an index of objects by this label. `None` if no requirement
+    /// allows exactly one value.
     pub fn required_label(&self) -> Option<(&str, &str)> {
         self.requirements.iter().find_map(|requirement| match (requirement.operator, &*requirement.values) {
             (Operator::In | Operator::Equals | Operator::DoubleEquals, [value]) => {
@@ -151,7 +142,7 @@ impl Requirement {
         self.values.iter().any(|allowed| **allowed == *value)
     }
 
-    /// The label's value and the bound as numbers, if both are numbers.
+    /// Parses the value of the label and the bound. `None` if one of them is not an integer.
     fn compare(&self, value: Option<&str>) -> Option<(i64, i64)> {
         Some((value?.parse().ok()?, self.values.first()?.parse().ok()?))
     }

@@ -1,4 +1,6 @@
-//! The text form: the grammar of `labels.Parse`, and its error texts.
+//! The text form of a selector and its structured form, with their conversions to requirements.
+//!
+//! The grammar of the text form and its error texts are those of `labels.Parse`:
 //!
 //! ```text
 //! selector    = [ requirement { "," requirement } ]
@@ -7,7 +9,13 @@
 //!             | key ( "in" | "notin" ) "(" values ")"
 //! ```
 
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
 use super::{Operator, Requirement, SelectorError, validate};
+use crate::go;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -17,9 +25,9 @@ enum Kind {
     OpenParen,
     ClosedParen,
     Not,
-    /// `=`, `==`, `!=`, `<`, `>`.
+    /// `=`, `==`, `!=`, `<` or `>`.
     Comparison(Operator),
-    /// `in`, `notin`: words that can also be keys and values.
+    /// `in` or `notin`, which may also be keys and values.
     Membership(Operator),
 }
 
@@ -29,7 +37,7 @@ struct Token<'a> {
     text: &'a str,
 }
 
-/// The requirements of a selector in their given order.
+/// Parses the text form. Returns the requirements in the order of the text.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, SelectorError> {
     let mut parser = Parser::new(text);
     let mut requirements = Vec::new();
@@ -69,14 +77,14 @@ impl<'a> Parser<'a> {
         parser
     }
 
-    /// Consumes the next token.
+    /// Returns the next token, and reads the one after it.
     fn take(&mut self) -> Token<'a> {
         let (following, rest) = lex(self.rest);
         self.rest = rest;
         std::mem::replace(&mut self.next, following)
     }
 
-    /// An error about the next token.
+    /// Creates an error about the next token.
     fn found(&self, expected: &str) -> SelectorError {
         SelectorError { message: format!("found '{}'{expected}", self.next.text) }
     }
@@ -117,7 +125,7 @@ impl<'a> Parser<'a> {
         validate::requirement(key, operator, values)
     }
 
-    /// The value after a comparison. A missing value is the empty value.
+    /// Parses the value after a comparison, which may be empty.
     fn value(&mut self) -> Result<&'a str, SelectorError> {
         match self.next.kind {
             Kind::End | Kind::Comma => Ok(""),
@@ -126,7 +134,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The list after `in` or `notin`. A missing entry is the empty value.
+    /// Parses the list after `in` or `notin`, whose values may be empty.
     fn values(&mut self) -> Result<Vec<&'a str>, SelectorError> {
         if self.next.kind != Kind::OpenParen {
             return Err(self.found(" expected: '('"));
@@ -170,7 +178,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The first token and the rest. A NUL ends the text or an identifier, as in upstream.
+/// Splits off the first token. As in `labels.Parse`, a NUL character ends the text or an identifier.
 fn lex(text: &str) -> (Token<'_>, &str) {
     let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
     let symbol = |kind, length| {
@@ -204,5 +212,135 @@ fn lex(text: &str) -> (Token<'_>, &str) {
             };
             (Token { kind, text: word }, rest.strip_prefix('\0').unwrap_or(rest))
         }
+    }
+}
+
+/// The structured form of a selector: `metav1.LabelSelector`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelector {
+    /// `matchLabels`: the required value of each label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub match_labels: Option<BTreeMap<String, String>>,
+    /// `matchExpressions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub match_expressions: Option<Vec<LabelSelectorRequirement>>,
+}
+
+/// An entry of `matchExpressions`: `metav1.LabelSelectorRequirement`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelectorRequirement {
+    /// The label key.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`. Any other text is an error of the conversion.
+    pub operator: String,
+    /// The values of `In` and `NotIn`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<String>>,
+}
+
+impl LabelSelector {
+    /// Parses the text form, like `metav1.ParseToLabelSelector`.
+    ///
+    /// # Errors
+    /// Fails like [`Selector::parse`](super::Selector::parse), and for the operators `!=`, `<` and `>`, which the
+    /// structured form lacks.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        let mut requirements = requirements(text).map_err(|error| SelectorError {
+            message: format!("couldn't parse the selector string \"{text}\": {error}"),
+        })?;
+        requirements.sort_by(|a, b| a.key.cmp(&b.key));
+
+        let mut labels = BTreeMap::new();
+        let mut expressions = Vec::new();
+        for Requirement { key, operator, values } in requirements {
+            let structured = match operator {
+                Operator::Equals | Operator::DoubleEquals => {
+                    // Only the last of several values for one label is kept, because `matchLabels` is a map.
+                    labels.extend(values.into_iter().map(|value| (String::from(key.clone()), value.into())));
+                    continue;
+                }
+                Operator::In => "In",
+                Operator::NotIn => "NotIn",
+                Operator::Exists => "Exists",
+                Operator::DoesNotExist => "DoesNotExist",
+                Operator::GreaterThan | Operator::LessThan => {
+                    let message =
+                        format!("{} isn't supported in label selectors", go::quote(operator.as_str()));
+                    return Err(SelectorError { message });
+                }
+                Operator::NotEquals => return Err(not_an_operator(operator.as_str())),
+            };
+            expressions.push(LabelSelectorRequirement {
+                key: key.into(),
+                operator: structured.to_owned(),
+                values: (!values.is_empty()).then(|| values.into_iter().map(String::from).collect()),
+            });
+        }
+        Ok(Self {
+            match_labels: (!labels.is_empty()).then_some(labels),
+            match_expressions: (!expressions.is_empty()).then_some(expressions),
+        })
+    }
+
+    /// Returns the requirements of the labels, then those of the expressions. Fails at the first invalid requirement.
+    pub(super) fn requirements(&self) -> Result<Vec<Requirement>, SelectorError> {
+        let mut requirements = Vec::new();
+        for (key, value) in self.match_labels.iter().flatten() {
+            requirements.push(validate::requirement(key, Operator::Equals, vec![value])?);
+        }
+        for expression in self.match_expressions.iter().flatten() {
+            let operator = match expression.operator.as_str() {
+                "In" => Operator::In,
+                "NotIn" => Operator::NotIn,
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::DoesNotExist,
+                unknown => return Err(not_an_operator(unknown)),
+            };
+            let values = expression.values.iter().flatten().map(String::as_str).collect();
+            requirements.push(validate::requirement(&expression.key, operator, values)?);
+        }
+        Ok(requirements)
+    }
+}
+
+fn not_an_operator(operator: &str) -> SelectorError {
+    SelectorError { message: format!("{} is not a valid label selector operator", go::quote(operator)) }
+}
+
+/// Prints a selector like Go's `%+v` of a `*metav1.LabelSelector`: `nil`, or `&LabelSelector{MatchLabels:...}`.
+pub fn go_print(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else {
+        return "nil".to_owned();
+    };
+    let mut printed = String::from("&LabelSelector{MatchLabels:map[string]string{");
+    for (key, value) in selector.match_labels.iter().flatten() {
+        // Writing to a String cannot fail.
+        let _ = write!(printed, "{key}: {value},");
+    }
+    printed.push_str("},MatchExpressions:[]LabelSelectorRequirement{");
+    for LabelSelectorRequirement { key, operator, values } in selector.match_expressions.iter().flatten() {
+        let values = values.as_deref().unwrap_or_default().join(" ");
+        let _ =
+            write!(printed, "LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},");
+    }
+    printed.push_str("},}");
+    printed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_and_absent_fields_are_equal() {
+        let read = |json| serde_json::from_str::<LabelSelector>(json).unwrap();
+        assert_eq!(read(r#"{"matchLabels":null,"matchExpressions":null}"#), LabelSelector::default());
+        let one = read(r#"{"matchExpressions":[{"key":"a","operator":"Exists"}]}"#);
+        assert_eq!(
+            serde_json::to_string(&one).unwrap(),
+            r#"{"matchExpressions":[{"key":"a","operator":"Exists"}]}"#
+        );
     }
 }

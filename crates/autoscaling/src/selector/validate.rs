@@ -1,4 +1,4 @@
-//! The rules for keys, values and operators that both forms share, in the words of apimachinery's validation.
+//! The rules for keys, values and operators of the text form and the structured form, in the words of apimachinery.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ const NAME_LENGTH: usize = 63;
 /// Maximum bytes of the prefix of a key.
 const PREFIX_LENGTH: usize = 253;
 
-/// Checks a key of the text form, for which upstream prints no path.
+/// Checks a key of the text form. In contrast to [`requirement`], the error has the path `<nil>`.
 pub(super) fn key_of_text(key: &str) -> Result<(), SelectorError> {
     let faults = faults_of_key(key);
     if faults.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn key_of_text(key: &str) -> Result<(), SelectorError> {
     }
 }
 
-/// Creates a requirement, or reports all its faults.
+/// Creates a requirement. The error contains all faults.
 pub(super) fn requirement(
     key: &str,
     operator: Operator,
@@ -84,7 +84,7 @@ fn invalid(path: &str, value: &str, faults: &[String]) -> String {
     format!("{path}: Invalid value: {value}: {}", faults.join("; "))
 }
 
-/// Joins errors: a single error stays unchanged, several are in brackets without duplicates.
+/// Joins errors like `utilerrors.Aggregate`: without duplicates, and in brackets if there are several.
 fn aggregate(errors: Vec<String>) -> String {
     let mut distinct: Vec<String> = Vec::new();
     for error in errors {
@@ -155,7 +155,7 @@ fn is_dns_label(text: &str) -> bool {
     within(text, |byte| byte.is_ascii_lowercase() || byte.is_ascii_digit(), b"-")
 }
 
-/// Whether a text is not empty, contains only `outer` and `inner` bytes, and has `outer` bytes at both ends.
+/// Whether a text consists of `outer` and `inner` bytes, with `outer` bytes at both ends. False for an empty text.
 fn within(text: &str, outer: impl Fn(u8) -> bool, inner: &[u8]) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -166,7 +166,7 @@ fn within(text: &str, outer: impl Fn(u8) -> bool, inner: &[u8]) -> bool {
     }
 }
 
-/// A list of strings in the format of Go's `json.Marshal`.
+/// Prints a list of strings like Go's `json.Marshal`.
 fn json_list(values: &[&str]) -> String {
     let mut json = String::from("[");
     for (at, value) in values.iter().enumerate() {

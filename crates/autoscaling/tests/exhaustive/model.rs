@@ -1,13 +1,15 @@
-//! A second, naive implementation of stabilization, rates and bounds. It uses integers, follows the
-//! description of upstream, and shares no code with the core.
+//! A second implementation of the rules for a proposal, stabilization, rates and bounds. It is naive, uses integers and
+//! fractions, and shares no code with the core.
 
-/// An earlier recommendation: its age in nanoseconds and its count.
+use std::cmp::Ordering;
+
+/// The age of a recommendation in nanoseconds, and its count.
 pub(crate) type RecommendationEntry = (i64, i32);
 
-/// A rescale: its age in nanoseconds and its signed change.
+/// The age of a rescale in nanoseconds, and its signed change.
 pub(crate) type RescaleEntry = (i64, i64);
 
-/// One rate policy: its number of pods or percentage, and its period in seconds.
+/// A rate policy: a number of pods or a percentage, and the period in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
     Pods(i32, i32),
@@ -22,8 +24,8 @@ pub(crate) enum Select {
     Disabled,
 }
 
-/// The stabilized count without `behavior`: the highest of the proposal and the recommendations not older
-/// than the window.
+/// The stabilized count without `behavior`: the highest of the proposal and the recommendations that are not older than
+/// the window.
 pub(crate) fn highest_of_window(
     proposal: i32,
     recommended: &[RecommendationEntry],
@@ -38,8 +40,8 @@ pub(crate) fn highest_of_window(
     highest
 }
 
-/// The bounds of the stabilized count with `behavior`: the lowest count of the scale-up window and the
-/// highest count of the scale-down window, both including the proposal. Windows are in seconds.
+/// The bounds of the stabilized count with `behavior`: the lowest count of the scale-up window, and the highest count of
+/// the scale-down window. The proposal belongs to each window. Windows are in seconds.
 pub(crate) fn envelope(proposal: i32, recommended: &[RecommendationEntry], up: i64, down: i64) -> (i32, i32) {
     let (mut lowest, mut highest) = (proposal, proposal);
     for &(age, replicas) in recommended {
@@ -53,7 +55,7 @@ pub(crate) fn envelope(proposal: i32, recommended: &[RecommendationEntry], up: i
     (lowest, highest)
 }
 
-/// The limit without `behavior`: at most the larger of 4 and twice the current count, within the bounds.
+/// The limited count without `behavior`: at most the larger of 4 and twice the current count, within the bounds.
 pub(crate) fn default_limit(current: i32, desired: i32, min: i32, max: i32) -> i32 {
     let (current, desired) = (i64::from(current), i64::from(desired));
     let rate = if 2 * current > 4 { 2 * current } else { 4 };
@@ -62,9 +64,8 @@ pub(crate) fn default_limit(current: i32, desired: i32, min: i32, max: i32) -> i
     i32::try_from(if desired < i64::from(min) { i64::from(min) } else { result }).unwrap()
 }
 
-/// The exact count that a policy allows from the count at the start of its period, and the additional pods
-/// that upstream's float64 arithmetic may allow. The difference is at most one pod, and occurs only if the
-/// exact result is an integer.
+/// Returns the exact count that a policy allows from the count at the start of its period, and the number of pods by
+/// which upstream's float64 arithmetic may deviate: one if the exact result is an integer, otherwise 0.
 pub(crate) fn allowed(policy: Policy, start: i64, up: bool) -> (i64, i64) {
     match policy {
         Policy::Pods(value, _) if up => (start + i64::from(value), 0),
@@ -72,7 +73,7 @@ pub(crate) fn allowed(policy: Policy, start: i64, up: bool) -> (i64, i64) {
         Policy::Percent(value, _) => {
             let hundredfold = start * if up { 100 + i64::from(value) } else { 100 - i64::from(value) };
             let whole = hundredfold % 100 == 0;
-            // A scale-up rounds up. A scale-down truncates, which is towards zero.
+            // A scale-up rounds up, and a scale-down rounds towards zero.
             let exact = if up { hundredfold.div_euclid(100) + i64::from(!whole) } else { hundredfold / 100 };
             (exact, i64::from(whole))
         }
@@ -87,8 +88,8 @@ impl Policy {
     }
 }
 
-/// Upstream's limits of a direction: the exact limit, and the limit with the additional pod of float64.
-/// `start_of` returns the count at the start of a period, which is in nanoseconds.
+/// Returns the limit of a direction: the exact count, and the count with the deviations of float64. `start_of` returns
+/// the count at the start of a period in nanoseconds.
 pub(crate) fn rate_limit(
     current: i64,
     up: bool,
@@ -99,8 +100,7 @@ pub(crate) fn rate_limit(
     rate_limit_with_unknowns(current, up, select, policies, |period| Some(start_of(period)))
 }
 
-/// Like [`rate_limit`], but the changes within a period may be unknown (`None`). A policy with such a period
-/// allows nothing.
+/// Returns the limit of a direction like [`rate_limit`]. A policy allows no change if `start_of` returns `None`.
 pub(crate) fn rate_limit_with_unknowns(
     current: i64,
     up: bool,
@@ -131,7 +131,7 @@ pub(crate) fn rate_limit_with_unknowns(
     if up { (exact.max(current), loose.max(current)) } else { (exact.min(current), loose.min(current)) }
 }
 
-/// The count at the start of a period, from the current count and the rescales strictly within the period.
+/// The count at the start of a period, without the rescales that are younger than the period.
 pub(crate) fn start_of(current: i64, rescaled: &[RescaleEntry], period_nanos: i64) -> i64 {
     let mut start = current;
     for &(age, change) in rescaled {
@@ -140,4 +140,200 @@ pub(crate) fn start_of(current: i64, rescaled: &[RescaleEntry], period_nanos: i6
         }
     }
     start
+}
+
+/// The state of a pod for a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PodState {
+    /// Ready, with a sample in milli-units.
+    Ready(i64),
+    /// Running, without a sample.
+    Missing,
+    /// Pending.
+    Unready,
+}
+
+/// A ratio as a fraction with a positive divisor.
+#[derive(Debug, Clone, Copy)]
+struct Ratio(i128, i128);
+
+impl Ratio {
+    fn side_of_one(self) -> Ordering {
+        self.0.cmp(&self.1)
+    }
+
+    /// The position relative to `tolerance`, which is in percent.
+    fn band(self, tolerance: i128) -> Band {
+        if self.0 * 100 < self.1 * (100 - tolerance) {
+            Band::Below
+        } else if self.0 * 100 > self.1 * (100 + tolerance) {
+            Band::Above
+        } else {
+            Band::Within
+        }
+    }
+
+    /// The ratio times `count`, rounded up, and whether the product is an integer.
+    fn times(self, count: i128) -> (i128, bool) {
+        let product = self.0 * count;
+        let whole = product.rem_euclid(self.1) == 0;
+        (product.div_euclid(self.1) + i128::from(!whole), whole)
+    }
+}
+
+/// The position of a ratio relative to the tolerance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Band {
+    Below,
+    Within,
+    Above,
+}
+
+/// The proposal of a metric.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ModelProposal {
+    /// The exact count.
+    pub(crate) count: i128,
+    /// Whether upstream's float64 arithmetic may propose one more replica, because the exact result is an integer.
+    pub(crate) or_one_more: bool,
+    /// The position of the first ratio, without assumed values.
+    pub(crate) band: Band,
+    /// Whether a rule keeps the current count instead of the computed one.
+    pub(crate) stays: bool,
+}
+
+/// The requests of the pods, by their index.
+pub(crate) type Requests = [i64; 12];
+
+/// The target of a metric.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    /// An average per pod in milli-units.
+    Average(i64),
+    /// A percentage of the pods' requests, and the requests.
+    Percent(i64, Requests),
+}
+
+/// The inputs of a metric with one sample per pod.
+#[derive(Debug)]
+pub(crate) struct PerPod<'a> {
+    pub(crate) pods: &'a [PodState],
+    /// The sample of a pod that the selector does not match.
+    pub(crate) unmatched: Option<i64>,
+    pub(crate) target: Target,
+    pub(crate) current: i32,
+    /// The tolerance in percent, for both directions.
+    pub(crate) tolerance: i128,
+}
+
+impl PerPod<'_> {
+    /// The proposal; `None` if no pod has a usable sample.
+    pub(crate) fn ask(&self) -> Option<ModelProposal> {
+        let ready = self.count(|pod| matches!(pod, PodState::Ready(_)));
+        let missing = self.count(|pod| *pod == PodState::Missing);
+        let unready = self.count(|pod| *pod == PodState::Unready);
+        let first = self.ratio(|pod, _| match pod {
+            PodState::Ready(sample) => Some(sample.into()),
+            PodState::Missing | PodState::Unready => None,
+        })?;
+        let current = i128::from(self.current);
+        let band = first.band(self.tolerance);
+        let stay = ModelProposal { count: current, or_one_more: false, band, stays: true };
+        let side = first.side_of_one();
+        let fills_unready = unready > 0 && side == Ordering::Greater;
+        if missing == 0 && !fills_unready {
+            if band == Band::Within {
+                return Some(stay);
+            }
+            let (count, or_one_more) = first.times(ready);
+            return Some(ModelProposal { count, or_one_more, band, stays: false });
+        }
+        let fills_missing = missing > 0 && side != Ordering::Equal;
+        let again = self.ratio(|pod, target| match pod {
+            PodState::Ready(sample) => Some(sample.into()),
+            PodState::Missing if !fills_missing => None,
+            PodState::Missing if side == Ordering::Less => Some(target),
+            PodState::Unready if !fills_unready => None,
+            PodState::Missing | PodState::Unready => Some(0),
+        })?;
+        let values = ready
+            + i128::from(self.unmatched.is_some())
+            + if fills_missing { missing } else { 0 }
+            + if fills_unready { unready } else { 0 };
+        let side_again = again.side_of_one();
+        if again.band(self.tolerance) == Band::Within || side == side_again.reverse() {
+            return Some(stay);
+        }
+        let (count, or_one_more) = again.times(values);
+        let against = match side_again {
+            Ordering::Less => count > current,
+            Ordering::Greater => count < current,
+            Ordering::Equal => false,
+        };
+        Some(if against { stay } else { ModelProposal { count, or_one_more, band, stays: false } })
+    }
+
+    fn count(&self, which: impl Fn(&PodState) -> bool) -> i128 {
+        i128::try_from(self.pods.iter().filter(|pod| which(pod)).count()).unwrap()
+    }
+
+    /// The ratio of usage to target, over the pods for which `usage` returns a value. `usage` receives the state of a pod
+    /// and its usage at the target. `None` if no pod has a value.
+    fn ratio(&self, usage: impl Fn(PodState, i128) -> Option<i128>) -> Option<Ratio> {
+        let (mut used, mut values, mut requested) = (0, 0, 0);
+        for (index, &pod) in self.pods.iter().enumerate() {
+            let (at_target, request) = match self.target {
+                Target::Average(target) => (i128::from(target), 0),
+                Target::Percent(target, requests) => {
+                    let request = i128::from(requests[index]);
+                    (request * i128::from(target.max(100)) / 100, request)
+                }
+            };
+            if let Some(value) = usage(pod, at_target) {
+                used += value;
+                values += 1;
+                requested += request;
+            }
+        }
+        match self.target {
+            Target::Average(target) => {
+                used += i128::from(self.unmatched.unwrap_or(0));
+                values += i128::from(self.unmatched.is_some());
+                (values > 0).then(|| Ratio(used / values, target.into()))
+            }
+            // The sample of an unmatched pod is not used, because its request is unknown.
+            Target::Percent(target, _) => {
+                (requested > 0).then(|| Ratio(used * 100 / requested, target.into()))
+            }
+        }
+    }
+}
+
+/// The proposal of a single value with a target for the value. `ready` is the number of ready pods.
+pub(crate) fn of_all(value: i64, target: i64, current: i32, ready: i128, tolerance: i128) -> ModelProposal {
+    let ratio = Ratio(value.into(), target.into());
+    let band = ratio.band(tolerance);
+    if current == 0 {
+        let (count, or_one_more) = ratio.times(1);
+        return ModelProposal { count, or_one_more, band, stays: false };
+    }
+    if band == Band::Within {
+        return ModelProposal { count: current.into(), or_one_more: false, band, stays: true };
+    }
+    let (count, or_one_more) = ratio.times(ready);
+    ModelProposal { count, or_one_more, band, stays: false }
+}
+
+/// The proposal of a single value with a target per replica.
+pub(crate) fn of_each(total: i64, target: i64, status_replicas: i32, tolerance: i128) -> ModelProposal {
+    let of_one = Ratio(total.into(), target.into());
+    let (count, or_one_more) = of_one.times(1);
+    if status_replicas == 0 {
+        return ModelProposal { count, or_one_more, band: Band::Above, stays: false };
+    }
+    let band = Ratio(total.into(), i128::from(target) * i128::from(status_replicas)).band(tolerance);
+    if band == Band::Within {
+        return ModelProposal { count: status_replicas.into(), or_one_more: false, band, stays: true };
+    }
+    ModelProposal { count, or_one_more, band, stays: false }
 }

@@ -1,18 +1,17 @@
-//! More load never proposes fewer replicas, except in cases that are listed here and proven to be complete.
+//! A higher load never proposes fewer replicas, with two exceptions. The proofs show that no other exception exists.
 //!
-//! Upstream multiplies the ratio by the number of *ready* pods, but returns the *current* count if the ratio
-//! is within tolerance. If the two counts differ (surge of a rolling update, pods not yet created, failed
-//! pods), the count may drop while the load rises, in two cases:
+//! Upstream multiplies the ratio by the number of *ready* pods, but proposes the *current* count if the ratio is within
+//! tolerance. The two counts differ during the surge of a rolling update, while pods are created, and with failed pods.
+//! Then the proposal may fall while the load rises:
 //!
-//! - [`Exception::IntoStaying`]: more pods are ready than the current count. Below the tolerance, ratio ×
-//!   ready may still exceed the current count. A higher load proposes the current count if it is within
-//!   tolerance (or, with unready pods filled in, not far enough above it).
-//! - [`Exception::OutOfTolerance`]: fewer pods are ready than the current count, none of them unready. Within
-//!   tolerance, the count stays. Just above the tolerance, ratio × ready is still less than the current
-//!   count.
+//! - [`Exception::IntoStaying`]: more pods are ready than the current count. Below the tolerance, the ratio times the
+//!   number of ready pods may exceed the current count. A higher load within tolerance proposes the current count. With
+//!   unready pods filled in, so does a load slightly above the tolerance.
+//! - [`Exception::OutOfTolerance`]: fewer pods are ready than the current count, and no pod is unready. Within tolerance,
+//!   the current count is proposed. Slightly above the tolerance, the ratio times the number of ready pods is lower.
 //!
-//! Neither case occurs if any pod lacks a sample, because the corrected ratio never moves the count against
-//! the direction of that ratio.
+//! Neither exception occurs if a pod lacks a sample, because the corrected ratio never moves the count in the opposite
+//! direction.
 
 use std::sync::Arc;
 
@@ -22,20 +21,20 @@ use autoscaling::quantity::{Format, Quantity};
 use autoscaling::query::Answer;
 use autoscaling::spec::{MetricSource, ResourceTarget, ValueTarget};
 
-use crate::metric_model::{Band, ModelProposal, PerPod, PodState, Requests, Target, of_all, of_each};
+use crate::model::{Band, ModelProposal, PerPod, PodState, Requests, Target, of_all, of_each};
 use crate::workload::{
     NOW, WHOLE, Workload, external_metric, external_value, for_each_in_parallel, pending, pod_values,
     pods_metric, resource_metric, running, usages,
 };
 
-/// The reason why more load proposed fewer replicas.
+/// The reason why a higher load proposes fewer replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Exception {
     IntoStaying,
     OutOfTolerance,
 }
 
-/// The proposals of the core and of the second implementation.
+/// The proposal of the core, and that of the second implementation.
 #[derive(Debug, Clone, Copy)]
 struct ProposalPair {
     count: i32,
@@ -43,7 +42,7 @@ struct ProposalPair {
 }
 
 impl ProposalPair {
-    /// Compares the core's proposal with the second implementation.
+    /// Creates the pair after a comparison of both proposals.
     fn checked(count: i32, asked: ModelProposal, case: impl Fn() -> String) -> Self {
         let over = i128::from(count) - asked.count;
         let rounded = asked.or_one_more && over == 1;
@@ -51,8 +50,7 @@ impl ProposalPair {
         Self { count, asked }
     }
 
-    /// The exception that applies between this load and a higher one, according to the conditions of the
-    /// exception.
+    /// The exception whose conditions apply to this load and the next higher one.
     fn exception(self, higher: Self, current: i32, counts: PodCounts) -> Option<Exception> {
         if counts.missing == 0 && self.asked.band == Band::Below && self.count > current && higher.asked.stays
         {
@@ -93,7 +91,7 @@ impl PodCounts {
     }
 }
 
-/// The number of load steps, and the number of steps that each exception explains.
+/// The number of steps to a higher load, and the number of steps for each exception.
 #[derive(Debug, Default)]
 struct Tally {
     steps: u64,
@@ -102,7 +100,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Checks that a step to a higher load proposes fewer replicas if and only if an exception applies.
+    /// Checks that the higher load proposes fewer replicas if and only if an exception applies.
     fn step(
         &mut self,
         lower: ProposalPair,
@@ -130,13 +128,13 @@ impl Tally {
     }
 }
 
-/// Every state of a pod: missing, unready, and ready with each sample, ascending.
+/// The states of a pod: missing, unready, and ready with each sample in ascending order.
 fn states(samples: &[i64]) -> Vec<PodState> {
     let ready = samples.iter().map(|&sample| PodState::Ready(sample));
     [PodState::Missing, PodState::Unready].into_iter().chain(ready).collect()
 }
 
-/// A metric and the other inputs of its decision, except for the states of the pods.
+/// The inputs of a decision, without the states of the pods.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     target: Target,
@@ -155,7 +153,7 @@ impl Setting {
         }
     }
 
-    /// Requests the core's proposal and checks it.
+    /// Decides for the given states of the pods, and compares the proposals. `None` if no pod has a usable sample.
     fn ask(self, workload: &mut Workload, pods: &[PodState]) -> Option<ProposalPair> {
         let request = |index: usize| match self.target {
             Target::Average(_) => 1000,
@@ -201,7 +199,7 @@ impl Setting {
         Some(ProposalPair::checked(count, asked, || format!("{per_pod:?}")))
     }
 
-    /// Tries every combination of states for `pods` pods, and every step from one sample to the next.
+    /// Checks every combination of states for `pods` pods, and every step of one pod to its next higher sample.
     fn all(self, states: &[PodState], pods: u32) -> Tally {
         let mut workload = Workload::new(self.metric(), 0, 1000, self.current).scaled_to_zero();
         workload.spec.min_replicas = Some(1);
@@ -260,12 +258,12 @@ fn report(what: &str, tallies: Vec<Tally>) -> Tally {
         "{what}: {} steps, {} into staying, {} out of tolerance",
         sum.steps, sum.into_staying, sum.out_of_tolerance
     );
-    // Both exceptions occur. Otherwise the list would contain a superfluous exception.
+    // Each exception occurs, so neither is superfluous.
     assert!(sum.into_staying > 0 && sum.out_of_tolerance > 0, "{sum:?}");
     sum
 }
 
-/// Runs `work` on all processors and returns the tallies.
+/// Runs `work` for every item on all processors. Returns the tallies in any order.
 fn tallied<T: Sync>(items: &[T], work: impl Fn(&T) -> Tally + Sync) -> Vec<Tally> {
     let tallies = std::sync::Mutex::new(Vec::new());
     for_each_in_parallel(items, |item| {
@@ -349,8 +347,7 @@ fn higher_value_asks_for_fewer_only_if_ready_and_current_pods_differ() {
                 let count = workload.proposal(external_value(value)).unwrap();
                 let answered = ProposalPair::checked(count, asked, case);
                 match previous {
-                    // At zero replicas the ratio counts without tolerance, so more load never proposes fewer
-                    // replicas.
+                    // At zero replicas, tolerance does not apply, so no exception occurs.
                     Some(lower) if current == 0 => assert!(lower.count <= count, "{}", case()),
                     Some(lower) => tally.step(lower, answered, current, counts, case),
                     None => {}

@@ -1,27 +1,30 @@
-//! The group of a pod, for every combination of its properties at the edges of every period.
+//! The group of a pod, for every combination of its properties at the edges of every period. The choice among several
+//! metrics: the highest proposal is chosen, and a failed metric never lowers the count.
 
 use autoscaling::explanation::PodGroup;
+use autoscaling::failure::MetricFailureClass;
 use autoscaling::history::History;
 use autoscaling::pod::{ConditionStatus, Phase, Pod, ReadyCondition};
 use autoscaling::quantity::{Format, Quantity};
-use autoscaling::query::{Answer, PodUsage};
+use autoscaling::query::{Answer, PodUsage, QueryError};
 use autoscaling::spec::ResourceTarget;
+use autoscaling::{Decision, Verdict};
 
 use crate::workload::{
-    NOW, SECOND, WHOLE, Workload, aged, for_each_in_parallel, pod_values, pods_metric, resource_metric,
-    running, usages,
+    NOW, SECOND, WHOLE, Workload, aged, asking_for, count_after, for_each_in_parallel, pod_values,
+    pods_metric, resource_metric, running, sequences, usages,
 };
 
-/// The properties of one pod. Ages are in nanoseconds before now. The initialization period is 300 s, and the
-/// readiness delay is 30 s.
+/// The properties of one pod. Ages are in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     phase: Phase,
     terminating: bool,
-    /// The status of the Ready condition, and the age of its last change, if the condition has a time.
+    /// The status of the Ready condition, and the age of its last change.
     ready: Option<(ConditionStatus, Option<i64>)>,
+    /// The age of the start time.
     started: Option<i64>,
-    /// The age of the sample, if the sample has a time, and the length of its window.
+    /// The age of the sample, and the length of its window.
     sample: Option<(Option<i64>, i64)>,
 }
 
@@ -29,7 +32,7 @@ const INITIALIZATION: i64 = 300 * SECOND;
 const READINESS_DELAY: i64 = 30 * SECOND;
 const WINDOW: i64 = 30 * SECOND;
 
-/// The group according to the description of upstream, step by step.
+/// The expected group, by the description of upstream.
 fn group(case: Case, cpu: bool) -> PodGroup {
     if case.terminating {
         return PodGroup::IgnoredTerminating;
@@ -57,12 +60,11 @@ fn group(case: Case, cpu: bool) -> PodGroup {
     };
     let is_false = status == ConditionStatus::False;
     if started < INITIALIZATION {
-        // Ages run backwards, so a sample is too old if its age exceeds the age of the change minus the
-        // window.
+        // A sample is too old if its window started before the change.
         let sample_too_old = match (sampled, changed) {
             (Some(sampled), Some(changed)) => sampled > changed - window,
             (None, Some(_)) => true,
-            // An absent time is Go's zero time, which is before all others.
+            // An absent time is Go's zero time, which is before all other times.
             (Some(_), None) => false,
             (None, None) => window > 0,
         };
@@ -72,7 +74,7 @@ fn group(case: Case, cpu: bool) -> PodGroup {
             (false, false) => PodGroup::Ready,
         };
     }
-    // The pod was never ready if Ready last changed before the end of the readiness delay after the start.
+    // The pod was never ready if the condition last changed before the end of the readiness delay.
     match changed {
         Some(changed) if is_false && started - READINESS_DELAY < changed => PodGroup::UnreadyNeverReady,
         None if is_false => PodGroup::UnreadyNeverReady,
@@ -84,12 +86,12 @@ fn cases() -> Vec<Case> {
     let phases = [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Unknown];
     let statuses = [ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown];
     let starts = [0, INITIALIZATION - 1, INITIALIZATION, INITIALIZATION + 1, 2 * INITIALIZATION];
-    // For each start: the end of the readiness delay, and one nanosecond earlier and later.
+    // The ends of the readiness delays after two of the starts, each with one nanosecond more and less.
     let mut changes: Vec<i64> = vec![0, WINDOW, 3 * INITIALIZATION];
     for started in [INITIALIZATION, 2 * INITIALIZATION] {
         changes.extend([-1, 0, 1].map(|off| started - READINESS_DELAY + off));
     }
-    // For each change: the end of a window that starts at the change, and one nanosecond earlier and later.
+    // The ends of windows that start at two of the changes, each with one nanosecond more and less.
     let mut measured: Vec<i64> = vec![0, 3 * INITIALIZATION];
     for changed in [WINDOW, INITIALIZATION - READINESS_DELAY] {
         measured.extend([-1, 0, 1].map(|off| changed - WINDOW + off));
@@ -131,7 +133,7 @@ impl Case {
         }
     }
 
-    /// The usage of this pod, and of another pod that certainly counts.
+    /// The usage of this pod, and of another pod that is ready.
     fn answer(self, resource: &str) -> Answer {
         let Answer::Resource(usages) = usages(resource, [("web-0".into(), 500), ("web-1".into(), 700)])
         else {
@@ -163,7 +165,7 @@ fn every_pod_is_in_the_group_of_its_phase_condition_times_and_sample() {
             assert_eq!(reading.pods[0].group, PodGroup::Ready);
             assert_eq!(reading.pods[1].group, group(case, resource == "cpu"), "{resource} {case:?}");
         }
-        // For a custom metric, readiness and the times of samples do not count.
+        // For a custom metric, readiness and the times of samples do not matter.
         let workload = Workload::new(pods_metric(500), 1, 10, 2).with_pods(pods);
         let values = [("web-0".into(), 500), ("web-1".into(), 700)];
         let given = if case.sample.is_some() { 2 } else { 1 };
@@ -174,4 +176,74 @@ fn every_pod_is_in_the_group_of_its_phase_condition_times_and_sample() {
         3
     });
     println!("{tried} pods");
+}
+
+/// The outcomes of one metric: a failure (`None`), or a proposal.
+const OUTCOMES: [Option<i64>; 7] = [None, Some(-1), Some(0), Some(1), Some(2), Some(3), Some(5)];
+
+/// The chosen proposal and its index. A later proposal replaces an earlier one that is lower or zero.
+fn best(outcomes: &[Option<i64>]) -> (i64, Option<usize>) {
+    let (mut best, mut index) = (0, None);
+    for (at, outcome) in outcomes.iter().enumerate() {
+        if let Some(proposal) = *outcome
+            && (proposal > best || best == 0)
+        {
+            (best, index) = (proposal, Some(at));
+        }
+    }
+    (best, index)
+}
+
+fn workload_of(current: i32, metrics: usize) -> Workload {
+    let mut workload = Workload::asked_directly(1, 10, current);
+    workload.spec.metrics = vec![workload.spec.metrics[0].clone(); metrics].into();
+    workload
+}
+
+fn count(workload: &Workload, outcomes: &[Option<i64>]) -> (i32, Decision) {
+    let answer = |outcome: &Option<i64>| {
+        Some(outcome.map(asking_for).ok_or_else(|| QueryError::new(MetricFailureClass::Other, "no answer")))
+    };
+    let answers = outcomes.iter().map(answer).collect();
+    let decision = workload.decide_all(answers, &History::default(), NOW);
+    (count_after(&decision), decision)
+}
+
+#[test]
+fn highest_of_several_metrics_wins_and_a_failed_one_keeps_the_count() {
+    let all = sequences(OUTCOMES.len(), if WHOLE { 5 } else { 3 });
+    let tried = for_each_in_parallel(&all, |indices| {
+        let outcomes: Vec<Option<i64>> = indices.iter().map(|&index| OUTCOMES[index]).collect();
+        let failed = outcomes.iter().filter(|outcome| outcome.is_none()).count();
+        for current in [1, 2, 4] {
+            let workload = workload_of(current, outcomes.len());
+            let (count_now, decision) = count(&workload, &outcomes);
+            let (best, winner) = best(&outcomes);
+            let held = failed == outcomes.len() || (failed > 0 && best < i64::from(current));
+            let case = || format!("{outcomes:?} current {current}");
+            assert_eq!(matches!(decision.verdict(), Verdict::NoCount(_)), held, "{}", case());
+            let explanation = decision.explanation();
+            if held {
+                assert_eq!((count_now, explanation.proposal), (current, None), "{}", case());
+            } else {
+                assert_eq!(explanation.proposal.map(i64::from), Some(best), "{}", case());
+                assert_eq!(explanation.winner, winner, "{}", case());
+                assert_eq!(explanation.metrics.len(), outcomes.len(), "{}", case());
+            }
+            if failed > 0 {
+                assert!(count_now >= current, "fewer while a metric is missing: {}", case());
+            }
+            // A higher proposal of one metric does not lower the count.
+            for (at, &index) in indices.iter().enumerate() {
+                if OUTCOMES[index].is_some() && index + 1 < OUTCOMES.len() {
+                    let mut more = outcomes.clone();
+                    more[at] = OUTCOMES[index + 1];
+                    let (count_then, _) = count(&workload, &more);
+                    assert!(count_then >= count_now, "{count_then} with {more:?}: {}", case());
+                }
+            }
+        }
+        3
+    });
+    println!("{tried} decisions");
 }

@@ -1,5 +1,5 @@
-//! Rate policies: the allowance for every short history, and a proof that a workload within its limits never
-//! exceeds the policies.
+//! Rate policies: the allowed count for every short history. A workload that follows the limits never exceeds the
+//! policies.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Rules {
         Self { select, policies: policies.to_vec() }
     }
 
-    /// The rules for the core, without a stabilization window.
+    /// The same rules as a type of the core, without a stabilization window.
     fn scaling(&self) -> ScalingRules {
         let policy = |policy: &Policy| match *policy {
             Policy::Pods(value, period_seconds) => {
@@ -54,8 +54,7 @@ fn behavior(up: &Rules, down: &Rules) -> Behavior {
     Behavior { scale_up: up.scaling(), scale_down: down.scaling() }
 }
 
-/// Policies with two periods, with few and many pods, and with percentages that float64 does or does not
-/// represent exactly.
+/// Policies with two periods, and with percentages for which float64 is exact or inexact.
 const POLICIES: [Policy; 6] = [
     Policy::Pods(1, 60),
     Policy::Pods(4, 120),
@@ -65,7 +64,7 @@ const POLICIES: [Policy; 6] = [
     Policy::Percent(200, 120),
 ];
 
-/// `Disabled` with one policy, and each other selection with every list of one or two of the policies.
+/// The rules with `Disabled` and one policy, and those with `Max` or `Min` and every list of one or two policies.
 fn all_rules() -> Vec<Rules> {
     let most = if WHOLE { POLICIES.len() } else { 3 };
     let lists = sequences(most, 2).into_iter().filter(|indices| !indices.is_empty());
@@ -88,7 +87,7 @@ fn history(rescaled: &[RescaleEntry]) -> History {
     History { scale_ups: events(1), scale_downs: events(-1), ..History::default() }
 }
 
-/// Time at which the oldest rescale of a direction within a period leaves that period.
+/// The time at which the oldest rescale of a direction within a period leaves the period.
 fn frees_at(rescaled: &[RescaleEntry], up: bool, period_nanos: i64) -> Option<Timestamp> {
     let mut oldest = None;
     for &(age, change) in rescaled {
@@ -140,7 +139,7 @@ fn direction_moves_exactly_as_far_as_its_policies_allow() {
                     let allowed = limit.rate_allows.unwrap();
                     let start = |period| start_of(current.into(), &rescaled, period);
                     let (exact, loose) = rate_limit(current.into(), up, rules.select, &rules.policies, start);
-                    // One of the two policies may be rounded and the other not, so either value is right.
+                    // Float64 may deviate for each of the two policies, so both values are correct.
                     let allows = i64::from(allowed);
                     assert!(allows == exact || allows == loose, "{allows}, not {exact}: {}", case());
 
@@ -228,12 +227,12 @@ fn rescale_of_unknown_size_exhausts_exactly_the_policies_that_reach_it() {
     println!("{cases} decisions");
 }
 
-/// A workload that follows its limits, with the log of all its changes.
+/// A workload that follows the decisions, with all its changes.
 #[derive(Clone)]
 struct ModelWorkload {
     history: History,
     nanos: i64,
-    /// Every count with the time of its start, in nanoseconds.
+    /// The counts, each with its start in nanoseconds.
     log: Vec<(i64, i64)>,
     /// Whether the history contains all changes.
     whole: bool,
@@ -241,12 +240,12 @@ struct ModelWorkload {
     status: Status,
 }
 
-/// The fate of the history before a sync.
+/// The event that affects the history before a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HistoryFate {
     /// The process keeps the history.
     Nothing,
-    /// Another process takes over the whole history.
+    /// Another process inherits the whole history.
     Handover,
     /// Another process rebuilds the history from the status.
     Restart,
@@ -267,12 +266,12 @@ impl ModelWorkload {
         self.log[self.log.len() - 1].1
     }
 
-    /// The count at a time, including a change at exactly that time.
+    /// The count at a time, after a change at the same time.
     fn count_at(&self, nanos: i64) -> i64 {
         self.log.iter().rev().find(|(since, _)| *since <= nanos).unwrap().1
     }
 
-    /// Passes the history to another process before the next sync, which is `gap` nanoseconds later.
+    /// Applies the event to the history, `gap` nanoseconds after the last sync.
     fn pass_on(&mut self, before: HistoryFate, gap: i64) {
         let now = aged(-self.nanos - gap);
         match before {
@@ -287,7 +286,7 @@ impl ModelWorkload {
         }
     }
 
-    /// Makes one sync, `gap` nanoseconds later, and checks its limits. The metric requests `wanted` replicas.
+    /// Runs a sync, `gap` nanoseconds after the last one, and checks its limits. The metric proposes `wanted` replicas.
     fn sync(&mut self, up: &Rules, down: &Rules, workload: &mut Workload, gap: i64, wanted: i64) {
         self.nanos += gap;
         let before = self.count();
@@ -312,8 +311,8 @@ impl ModelWorkload {
         } else if wanted < before {
             assert!(before >= after && after >= wanted.max(loose), "{}", case());
         }
-        // With a complete history, a sync uses the full allowance of the policies. A direction drops entries
-        // older than its longest period, which may be shorter than a period of the other direction.
+        // With a complete history, a sync uses the full allowance of the policies. The history is complete only if both
+        // directions have the same longest period, because a direction drops entries older than its own longest period.
         let longest = |rules: &Rules| rules.policies.iter().map(|policy| policy.period_nanos()).max();
         if self.whole && longest(up) == longest(down) {
             let full = |limit: i64| if wanted > before { wanted.min(limit) } else { wanted.max(limit) };
@@ -324,8 +323,7 @@ impl ModelWorkload {
         }
     }
 
-    /// Checks the sum of the changes in one direction, over every period of each policy that is binding on
-    /// its own.
+    /// Checks the sum of the changes in one direction, over every period of each policy that no other policy can exceed.
     fn check_sums(&self, up: bool, rules: &Rules) {
         let binding = rules.select == Select::Min || rules.policies.len() == 1;
         for &policy in rules.policies.iter().filter(|_| binding) {
@@ -346,8 +344,7 @@ impl ModelWorkload {
     }
 }
 
-/// Pairs of rules for both directions: equal rules, different periods, several policies, one disabled
-/// direction.
+/// Pairs of rules for scale-ups and scale-downs: different periods, several policies, and one disabled direction.
 fn pairs() -> Vec<(Rules, Rules)> {
     use Policy::{Percent, Pods};
     let pair = |up: Rules, down: Rules| (up, down);
@@ -372,7 +369,7 @@ fn pairs() -> Vec<(Rules, Rules)> {
     pairs
 }
 
-/// Times between syncs: parts of a period, exactly one period, one nanosecond less and more, and two periods.
+/// The times between syncs: parts of a period, a period, one nanosecond less and more, and two periods.
 fn gaps() -> Vec<i64> {
     let mut gaps = vec![20 * SECOND, 60 * SECOND - 1, 60 * SECOND];
     if WHOLE {
@@ -381,7 +378,7 @@ fn gaps() -> Vec<i64> {
     gaps
 }
 
-/// Tries every sequence of `left` further syncs.
+/// Runs every sequence of `left` further syncs. Returns the number of syncs.
 fn follow(
     from: &ModelWorkload,
     (up, down): &(Rules, Rules),
@@ -413,8 +410,8 @@ fn follow(
 #[test]
 fn following_the_policies_never_exceeds_them_in_any_window() {
     let steps = if WHOLE { 5 } else { 3 };
-    // Syncs scale up and down in any order, or in one direction only. With one direction, the plain sum of
-    // the changes is bounded too.
+    // The proposals alternate in any order, or are constant. If they are constant, `follow` also checks the sums of the
+    // changes.
     let mut plays = Vec::new();
     for pair in pairs() {
         for wants in [vec![1, 1000], vec![1000], vec![1]] {

@@ -1,19 +1,21 @@
-//! Stabilization stays within the envelope of the recommendations, for every short history.
+//! The stabilized count stays within the recommendations of its windows, for every short history. The resulting count
+//! stays within `minReplicas` and `maxReplicas`, for every proposal.
 
 use std::time::Duration;
 
-use autoscaling::explanation::WindowEntry;
+use autoscaling::condition::Limit;
+use autoscaling::explanation::{DecisionPath, WindowEntry};
 use autoscaling::history::{Changes, History, Recommendation};
 use autoscaling::spec::{Behavior, PolicyKind, ScalingPolicy, ScalingRules, SelectPolicy};
 use autoscaling::{Decision, WriteOutcome, conclude};
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::{RecommendationEntry, envelope, highest_of_window};
+use crate::model::{RecommendationEntry, default_limit, envelope, highest_of_window};
 use crate::workload::{
-    NOW, SECOND, WHOLE, Workload, aged, asking_for, for_each_in_parallel, multisets, sequences,
+    NOW, SECOND, WHOLE, Workload, aged, asking_for, count_after, for_each_in_parallel, multisets, sequences,
 };
 
-/// Ages at and around the edges of `windows`, and one nanosecond in the future. Ages and windows are in nanoseconds.
+/// Ages at and around the edges of `windows`, and one time in the future. Ages and windows are in nanoseconds.
 fn ages(windows: &[i64]) -> Vec<i64> {
     let mut ages: Vec<i64> = windows.iter().flat_map(|window| [window - 1, *window, window + 1]).collect();
     ages.push(-1);
@@ -33,7 +35,7 @@ fn history(recommended: &[RecommendationEntry]) -> History {
     History { recommendations, ..History::default() }
 }
 
-/// The history after a sync, implemented independently. The new entry replaces the last outdated one.
+/// The expected history after a sync: the new entry replaces the last outdated one, or is appended.
 fn expected_history(
     before: &History,
     outdated: impl Fn(usize) -> bool,
@@ -55,7 +57,7 @@ fn expected_history(
     after
 }
 
-/// The newest recommendation that satisfies `holds`. If several are equally new, the highest one.
+/// The newest recommendation that satisfies `holds`: the highest one if several have the same age.
 fn newest(
     recommended: &[RecommendationEntry],
     holds: impl Fn(RecommendationEntry) -> bool,
@@ -71,8 +73,7 @@ fn newest(
     newest
 }
 
-/// The recommendations within a window, sorted by time and then by count. Each has the times at which it
-/// leaves the windows.
+/// The expected entries of the explanation: the recommendations within a window, sorted by time, then by count.
 fn window_entries(
     recommended: &[RecommendationEntry],
     up_nanos: Option<i64>,
@@ -96,7 +97,7 @@ fn window_entries(
     held
 }
 
-/// A behavior with rates that allow any number of pods in both directions.
+/// A `behavior` whose rates allow all changes in this file.
 fn unlimited(up_window: Option<i32>, down_window: Option<i32>) -> Behavior {
     let rules = |window| ScalingRules {
         stabilization_window_seconds: window,
@@ -107,7 +108,8 @@ fn unlimited(up_window: Option<i32>, down_window: Option<i32>) -> Behavior {
     Behavior { scale_up: rules(up_window), scale_down: rules(down_window) }
 }
 
-/// Decides for every history, current count and proposal, and compares each with the second implementation.
+/// Compares the decisions for every history, current count and proposal with the second implementation. Returns their
+/// number.
 fn check_with_behavior(
     up: Option<i32>,
     down: Option<i32>,
@@ -129,7 +131,7 @@ fn check_with_behavior(
                 cases += 1;
                 let decision = workload.decide(asking_for(proposal.into()), &before, NOW);
                 let step = decision.explanation().stabilization.clone().unwrap();
-                // An HPA without a history first stores its current count.
+                // The current count is the first recommendation of an HPA without a history.
                 let counted = if recommended.is_empty() { vec![(0, current)] } else { recommended.clone() };
                 let (lowest, highest) = envelope(proposal, &counted, up_seconds, down_seconds);
                 let expected = current.clamp(lowest, highest);
@@ -207,7 +209,7 @@ fn conclusion(workload: &Workload, decision: Decision) -> Changes {
     conclude(&workload.hpa(), decision, &WriteOutcome::Done, &workload.settings, NOW).changes
 }
 
-/// The histories to try: up to the given number of entries, in every order or in one order.
+/// The choice of histories: up to a number of entries, in every order or in one order.
 #[derive(Clone, Copy)]
 enum Draw {
     Ordered(usize),
@@ -223,8 +225,7 @@ impl Draw {
     }
 }
 
-/// Scale-up and scale-down windows in seconds: none, one window, either window longer, equal windows, and the
-/// defaults.
+/// Scale-up and scale-down windows in seconds.
 const WINDOWS: [(Option<i32>, Option<i32>); 7] = [
     (Some(0), Some(0)),
     (Some(0), Some(300)),
@@ -239,7 +240,7 @@ const WINDOWS: [(Option<i32>, Option<i32>); 7] = [
 fn count_lies_within_the_windows_with_behavior() {
     let mut cases = 0;
     for (up, down) in WINDOWS {
-        // Counts below, at, between and above the two recommended counts.
+        // The counts are below, at, between and above the two recommended counts.
         let draw = Draw::Ordered(if WHOLE { 4 } else { 2 });
         cases += check_with_behavior(up, down, &[2, 4], &[1, 2, 3, 4, 5], draw);
         let draw = Draw::Unordered(if WHOLE { 5 } else { 2 });
@@ -261,5 +262,130 @@ fn count_is_the_highest_of_the_window_without_behavior() {
         let draw = Draw::Unordered(if WHOLE { 5 } else { 3 });
         cases += check_without_behavior(window, &[2, 4, 6], &[1, 3, 4, 5, 7], draw);
     }
+    println!("{cases} decisions");
+}
+
+fn behavior(up: (SelectPolicy, PolicyKind, i32), down: (SelectPolicy, PolicyKind, i32)) -> Behavior {
+    let rules = |(select_policy, kind, value)| ScalingRules {
+        stabilization_window_seconds: Some(60),
+        select_policy,
+        policies: Box::new([ScalingPolicy { kind, value, period_seconds: 60 }]),
+        tolerance: None,
+    };
+    Behavior { scale_up: rules(up), scale_down: rules(down) }
+}
+
+/// No `behavior`, and policies from strict to unlimited.
+fn behaviors() -> Vec<Option<Behavior>> {
+    use PolicyKind::{Percent, Pods};
+    use SelectPolicy::{Disabled, Max, Min};
+    vec![
+        None,
+        Some(behavior((Max, Pods, 1), (Max, Pods, 1))),
+        Some(behavior((Min, Percent, 50), (Min, Percent, 50))),
+        Some(behavior((Max, Percent, i32::MAX), (Max, Percent, 100))),
+        Some(behavior((Max, Pods, i32::MAX), (Max, Pods, i32::MAX))),
+        Some(behavior((Disabled, Pods, 1), (Disabled, Pods, 1))),
+    ]
+}
+
+/// Histories with the strongest effect of stabilization: without a recommendation, and with recommendations of the highest
+/// count, the lowest count, or both, one second ago.
+fn histories() -> Vec<History> {
+    let of = |replicas: &[i32]| History {
+        recommendations: replicas
+            .iter()
+            .map(|&replicas| Recommendation { at: aged(SECOND), replicas })
+            .collect(),
+        ..History::default()
+    };
+    vec![of(&[]), of(&[i32::MAX]), of(&[0]), of(&[0, i32::MAX])]
+}
+
+/// Checks the bounds for every current count and proposal. Returns the number of decisions.
+fn check_bounds(min: i32, max: i32, currents: &[i32], proposals: &[i64]) -> u64 {
+    let mut cases = 0;
+    for behavior in behaviors() {
+        for &current in currents {
+            let mut workload = Workload::asked_directly(min, max, current).scaled_to_zero();
+            workload.spec.behavior.clone_from(&behavior);
+            for history in histories() {
+                let mut previous = i32::MIN;
+                for &proposal in proposals {
+                    cases += 1;
+                    let decision = workload.decide(asking_for(proposal), &history, NOW);
+                    let count = count_after(&decision);
+                    if min > max {
+                        continue; // The API server rejects such bounds. The decision must not panic.
+                    }
+                    let case = || format!("{min}..={max} current {current} proposal {proposal} {behavior:?}");
+                    assert!((min..=max).contains(&count), "{count} is outside: {}", case());
+                    assert!(count >= previous, "fewer than for a lower proposal: {}", case());
+                    previous = count;
+
+                    let explanation = decision.explanation();
+                    let path = match current {
+                        0 if 0 <= max => DecisionPath::Metrics,
+                        _ if current > max => DecisionPath::AboveMax,
+                        _ if current < min => DecisionPath::BelowMin,
+                        _ => DecisionPath::Metrics,
+                    };
+                    assert_eq!(explanation.path, path, "{}", case());
+                    match path {
+                        DecisionPath::AboveMax => assert_eq!(count, max, "{}", case()),
+                        DecisionPath::BelowMin => assert_eq!(count, min, "{}", case()),
+                        _ => {
+                            let limit = explanation.limit.as_ref().unwrap();
+                            let lifted = if current == 0 { limit.after.max(min) } else { limit.after };
+                            assert_eq!(count, lifted, "{}", case());
+                            if behavior.is_none() {
+                                let stabilized = explanation.stabilization.as_ref().unwrap().after;
+                                assert_eq!(limit.before, stabilized, "{}", case());
+                                let expected = default_limit(current, stabilized, min, max);
+                                assert_eq!(limit.after, expected, "{}", case());
+                                let which = if stabilized < min {
+                                    Limit::Minimum
+                                } else if stabilized <= expected {
+                                    Limit::WithinRange
+                                } else if expected < max {
+                                    Limit::ScaleUpRate
+                                } else {
+                                    Limit::Maximum
+                                };
+                                assert_eq!(limit.limit, which, "{}", case());
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn every_count_lies_within_all_small_bounds() {
+    let most = if WHOLE { 12 } else { 5 };
+    let bounds: Vec<(i32, i32)> =
+        (0..=most / 2).flat_map(|min| (0..=most).map(move |max| (min, max))).collect();
+    let currents: Vec<i32> = (-1..=2 * most).collect();
+    let proposals: Vec<i64> = (-1..=2 * i64::from(most) + 2).collect();
+    let cases = for_each_in_parallel(&bounds, |&(min, max)| check_bounds(min, max, &currents, &proposals));
+    println!("{cases} decisions");
+}
+
+#[test]
+fn every_count_lies_within_bounds_at_the_edges_of_32_bits() {
+    let mut edges =
+        vec![i32::MIN, i32::MIN + 1, -1, 0, 1, 2, 3, (1 << 30) - 1, 1 << 30, i32::MAX - 1, i32::MAX];
+    if WHOLE {
+        edges.extend([-(1 << 30) - 1, -(1 << 30), 4, 5, (1 << 30) + 1, i32::MAX / 3, i32::MAX - 2]);
+    }
+    let mut proposals: Vec<i64> = edges.iter().copied().map(i64::from).collect();
+    proposals.extend([1 << 31, (1 << 31) + 1, 1 << 32, i64::MAX / 1000, i64::MAX]);
+    proposals.sort_unstable();
+    let bounds: Vec<(i32, i32)> =
+        edges.iter().flat_map(|&min| edges.iter().map(move |&max| (min, max))).collect();
+    let cases = for_each_in_parallel(&bounds, |&(min, max)| check_bounds(min, max, &edges, &proposals));
     println!("{cases} decisions");
 }

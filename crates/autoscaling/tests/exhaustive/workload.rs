@@ -1,4 +1,4 @@
-//! An HPA, its Scale and its pods for a proof, and the core's decision for them.
+//! An HPA with its Scale and its pods, and the core's decisions about it.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,8 +48,8 @@ impl Workload {
         }
     }
 
-    /// A workload with a metric that requests exactly the number in its answer ([`asking_for`]): one replica
-    /// per unit of an external metric. The status of the Scale has no replicas, so tolerance has no effect.
+    /// A workload with an external metric that proposes exactly the number in its answer ([`asking_for`]).
+    /// `status.replicas` of the Scale is 0, so tolerance does not apply.
     pub(crate) fn asked_directly(min: i32, max: i32, current: i32) -> Self {
         let target = ValueTarget::AverageValue(Quantity::from_units(1, Format::DecimalSi));
         Self::new(MetricSource::External { metric: identifier(), target }, min, max, current)
@@ -65,7 +65,7 @@ impl Workload {
         self
     }
 
-    /// Marks the target as scaled to zero by this controller, so metrics may scale it up again.
+    /// Sets the condition `ScaledToZero`, so metrics may scale the target up from zero replicas.
     pub(crate) fn scaled_to_zero(mut self) -> Self {
         let condition = Condition {
             kind: autoscaling::condition::SCALED_TO_ZERO.into(),
@@ -84,7 +84,6 @@ impl Workload {
         self.decide_all(vec![Some(Ok(answer))], history, now)
     }
 
-    /// Decides with an answer, an error or nothing for each metric.
     pub(crate) fn decide_all(
         &self,
         answers: Vec<Option<Result<Answer, QueryError>>>,
@@ -98,19 +97,18 @@ impl Workload {
         decide(&self.hpa(), &plan, &answers, history, &self.settings, now)
     }
 
-    /// The metric's proposal, before stabilization, rates and bounds.
+    /// The proposal of the metric.
     pub(crate) fn proposal(&self, answer: Answer) -> Option<i32> {
         self.decide(answer, &History::default(), NOW).explanation().proposal
     }
 }
 
-/// A Scale with a selector, parsed once.
 static SELECTED: LazyLock<Scale> = LazyLock::new(|| Scale::new(0, 0, "app=web").unwrap());
 
-/// The time of decisions for which the time does not matter.
+/// The time of most decisions.
 pub(crate) const NOW: Timestamp = Timestamp::constant(1_000_000, 0);
 
-/// The time `nanos` nanoseconds before [`NOW`]; after it if `nanos` is negative.
+/// The time `nanos` nanoseconds before [`NOW`], or after it if `nanos` is negative.
 pub(crate) fn aged(nanos: i64) -> Timestamp {
     NOW.checked_sub(SignedDuration::from_nanos(nanos)).unwrap()
 }
@@ -130,7 +128,7 @@ fn identifier() -> MetricIdentifier {
     MetricIdentifier { name: "load".to_owned(), selector: None }
 }
 
-/// A metric with one value per pod and the given target in milli-units.
+/// A metric with one value per pod, and a target per pod in milli-units.
 pub(crate) fn pods_metric(target_milli: i64) -> MetricSource {
     MetricSource::Pods {
         metric: identifier(),
@@ -138,29 +136,27 @@ pub(crate) fn pods_metric(target_milli: i64) -> MetricSource {
     }
 }
 
-/// A metric with one value for all pods and the given target.
 pub(crate) fn external_metric(target: ValueTarget) -> MetricSource {
     MetricSource::External { metric: identifier(), target }
 }
 
-/// A resource metric with the given target.
 pub(crate) fn resource_metric(resource: &str, target: ResourceTarget) -> MetricSource {
     MetricSource::Resource { resource: resource.into(), target }
 }
 
-/// An external value in milli-units.
+/// The answer with one external value, which is in milli-units.
 pub(crate) fn external_value(milli: i64) -> Answer {
     let value = Quantity::from_milli(milli, Format::DecimalSi);
     Answer::External([ExternalValue { timestamp: Some(NOW), value }].into())
 }
 
-/// The answer that makes [`Workload::asked_directly`] request `replicas`.
+/// The answer for which [`Workload::asked_directly`] proposes `replicas`.
 pub(crate) fn asking_for(replicas: i64) -> Answer {
     let value = Quantity::from_units(replicas, Format::DecimalSi);
     Answer::External([ExternalValue { timestamp: Some(NOW), value }].into())
 }
 
-/// One custom value per pod, in milli-units.
+/// The answer with one custom value per pod, which is in milli-units.
 pub(crate) fn pod_values(values: impl IntoIterator<Item = (Arc<str>, i64)>) -> Answer {
     let custom = |(object, milli)| CustomValue {
         object,
@@ -171,7 +167,7 @@ pub(crate) fn pod_values(values: impl IntoIterator<Item = (Arc<str>, i64)>) -> A
     Answer::Custom(values.into_iter().map(custom).collect())
 }
 
-/// The usage of a resource by each pod's only container, in milli-units.
+/// The answer with the usage of each pod's only container in milli-units.
 pub(crate) fn usages(resource: &str, values: impl IntoIterator<Item = (Arc<str>, i64)>) -> Answer {
     let usage = |(pod, milli)| PodUsage {
         pod,
@@ -186,7 +182,7 @@ fn amount(resource: &str, milli: i64) -> ResourceList {
     ResourceList::new([(resource.into(), Quantity::from_milli(milli, Format::DecimalSi))])
 }
 
-/// A pod that has long been running and ready, with one container that requests `request_milli`.
+/// A running pod that has been ready for longer than any period, with one container.
 pub(crate) fn running(name: &str, resource: &str, request_milli: i64) -> Pod {
     let containers = Box::new([ContainerRequests {
         name: "app".into(),
@@ -204,17 +200,14 @@ pub(crate) fn running(name: &str, resource: &str, request_milli: i64) -> Pod {
     }
 }
 
-/// A pod with containers that have not started.
 pub(crate) fn pending(name: &str, resource: &str, request_milli: i64) -> Pod {
     Pod { phase: Phase::Pending, ready: None, start_time: None, ..running(name, resource, request_milli) }
 }
 
-/// Whether this build covers the whole domains. A build with debug assertions covers smaller domains of the
-/// same kind.
+/// Whether the proofs cover the whole domains. In a build with debug assertions, they cover smaller domains.
 pub(crate) const WHOLE: bool = !cfg!(debug_assertions);
 
-/// Runs `work` for every item on all processors. Returns the sum of the results, which is the number of
-/// cases.
+/// Runs `work` for every item on all processors. Returns the sum of the results.
 pub(crate) fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) -> u64 + Sync) -> u64 {
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -231,7 +224,7 @@ pub(crate) fn for_each_in_parallel<T: Sync>(items: &[T], work: impl Fn(&T) -> u6
     })
 }
 
-/// Every ordered draw of up to `most` of `choices`, with repetition, as indices.
+/// Every sequence of up to `most` indices below `choices`.
 pub(crate) fn sequences(choices: usize, most: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     let mut longest = 0..1;
@@ -249,7 +242,7 @@ pub(crate) fn sequences(choices: usize, most: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Every unordered draw of up to `most` of `choices`, with repetition, as ascending indices.
+/// Every ascending sequence of up to `most` indices below `choices`, with repetitions.
 pub(crate) fn multisets(choices: usize, most: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     let mut longest = 0..1;

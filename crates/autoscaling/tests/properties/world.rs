@@ -1,4 +1,4 @@
-//! A random HPA with its pods, its history and its loads.
+//! A random HPA with its pods, its history and ascending loads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,10 @@ use autoscaling::spec::{
 };
 
 use crate::LOADS;
-use crate::metric_model::{ModelProposal, PerPod, PodState, Requests, Target, of_all, of_each};
-use crate::model::{Policy, RecommendationEntry, RescaleEntry, Select};
+use crate::model::{
+    ModelProposal, PerPod, PodState, Policy, RecommendationEntry, Requests, RescaleEntry, Select, Target,
+    of_all, of_each,
+};
 use crate::workload::{
     SECOND, Workload, aged, external_metric, external_value, pending, pod_values, pods_metric,
     resource_metric, running, usages,
@@ -27,30 +29,29 @@ pub(crate) struct Rules {
     pub(crate) policies: Vec<Policy>,
 }
 
-/// The kind of the metric.
+/// The kind of the metric, with its target.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
-    /// An external total, with a target per replica.
+    /// An external value with a target per replica in milli-units.
     Total(i64),
-    /// An external value, with a target for the value.
+    /// An external value with a target for the whole value in milli-units.
     Value(i64),
-    /// One value per pod.
+    /// One sample per pod.
     PerPod(Target),
 }
 
-/// One load: the value, or the state of each pod.
+/// The external value in milli-units, or the state of each pod.
 #[derive(Debug)]
 pub(crate) enum Load {
     Value(i64),
     Pods(Vec<PodState>),
 }
 
-/// A random HPA, except for its load.
 pub(crate) struct World {
     pub(crate) workload: Workload,
     pub(crate) min: i32,
     kind: Kind,
-    /// Tolerance in percent.
+    /// The tolerance in percent.
     tolerance: i128,
     pub(crate) rules: Option<(Rules, Rules)>,
     pub(crate) recommended: Vec<RecommendationEntry>,
@@ -108,7 +109,7 @@ impl World {
             workload = workload.scaled_to_zero();
         }
         workload.status_replicas = if random.once_in(2) { current } else { random.count() };
-        // Tolerances with exact edges in float64, as the proof of rounding shows.
+        // The edges of these tolerances are exact in float64, as tests/exhaustive/saturation.rs shows.
         let tolerance = random.choose(&[0, 5, 10, 10, 20, 25, 50]);
         workload.settings.tolerance = f64::from(tolerance) / 100.0;
         workload.settings.downscale_stabilization =
@@ -161,7 +162,7 @@ impl World {
             Kind::Total(_) => return,
         };
         let pods = 1 + random.below(11);
-        // Half of the worlds are complete: no pod is missing or unready.
+        // In half of the worlds, no pod is missing or unready.
         let complete = random.once_in(2);
         for _ in 0..pods {
             self.pods.push(match random.below(if complete { 1 } else { 4 }) {
@@ -185,13 +186,12 @@ impl World {
             .collect();
     }
 
-    /// Random loads in ascending order.
+    /// Random loads, each at least as high as the previous one.
     pub(crate) fn loads(&self, random: &mut Random) -> Vec<Load> {
         let mut loads = Vec::new();
         match self.kind {
             Kind::Total(target) | Kind::Value(target) => {
-                // Up to three times the load of all replicas at their target, and sometimes beyond all
-                // bounds.
+                // The values are at most three times the load of all replicas at their target, or sometimes extreme.
                 let carried = target.saturating_mul(i64::from(self.workload.current.clamp(1, 1 << 20)));
                 let mut values: Vec<i64> =
                     (0..LOADS).map(|_| random.within(0, carried.saturating_mul(3))).collect();
@@ -217,7 +217,7 @@ impl World {
         loads
     }
 
-    /// The expected proposal of the metric; `None` if the metric has no proposal.
+    /// The expected proposal of the metric. `None` if the metric has no proposal.
     pub(crate) fn asked(&self, load: &Load) -> Option<ModelProposal> {
         let current = self.workload.current;
         match (self.kind, load) {
@@ -225,7 +225,7 @@ impl World {
                 Some(of_each(*value, target, self.workload.status_replicas, self.tolerance))
             }
             (Kind::Value(target), Load::Value(value)) => {
-                // For a single value, a pod without a sample still counts as ready.
+                // For a single value, samples do not matter, so a missing pod is ready.
                 let running = self.pods.iter().filter(|pod| **pod != PodState::Unready).count();
                 Some(of_all(*value, target, current, i128::try_from(running).unwrap(), self.tolerance))
             }
@@ -252,9 +252,7 @@ impl World {
         }
     }
 
-    /// Whether more load never proposes fewer replicas in this world. This always holds for totals. For values, it
-    /// holds if the number of ready pods, with or without a sample, equals the replicas. For metrics per pod, it holds
-    /// if the number of ready pods equals the replicas, or if some pods lack a sample.
+    /// Whether a higher load never proposes fewer replicas in this world, as tests/exhaustive/monotonicity.rs proves.
     pub(crate) fn rises_with_load(&self) -> bool {
         let ready = self.pods.iter().filter(|pod| matches!(pod, PodState::Ready(_))).count();
         let missing = self.pods.iter().filter(|pod| **pod == PodState::Missing).count();
@@ -269,7 +267,7 @@ impl World {
         self.recommended.is_empty()
     }
 
-    /// The longest stabilization window in nanoseconds.
+    /// The longer of the two stabilization windows in nanoseconds, or the window of the flag without `behavior`.
     pub(crate) fn longest_window(&self) -> i64 {
         let flag = i64::try_from(self.workload.settings.downscale_stabilization.as_nanos()).unwrap();
         self.rules.as_ref().map_or(flag, |(up, down)| up.window.max(down.window) * SECOND)
@@ -280,7 +278,7 @@ fn milli(value: i64) -> Quantity {
     Quantity::from_milli(value, Format::DecimalSi)
 }
 
-/// An age in nanoseconds: at, around and between the edges of common windows and periods.
+/// A random age in nanoseconds: at, around or between the edges of common windows and periods.
 fn age(random: &mut Random) -> i64 {
     match random.below(4) {
         0 => random.choose(&[0, 15, 60, 300, 1800, 3600]) * SECOND + random.within(-1, 1),
@@ -338,7 +336,7 @@ impl Rules {
     }
 }
 
-/// A stream of random numbers.
+/// A stream of pseudorandom numbers, by SplitMix64.
 #[derive(Debug)]
 pub(crate) struct Random(u64);
 
@@ -357,9 +355,9 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// A number below a bound, which must be above 0.
+    /// A number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product is uniform enough for bounds far below 2^64.
+        // The bias of this method is negligible for bounds far below 2^64.
         u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap()
     }
 
@@ -379,7 +377,7 @@ impl Random {
         choices[usize::try_from(index).unwrap()]
     }
 
-    /// A replica count: mostly small, sometimes thousands, sometimes at the edge of 32 bits.
+    /// A replica count: mostly small, sometimes in the thousands or at the limit of 32 bits.
     pub(crate) fn count(&mut self) -> i32 {
         let count = match self.below(8) {
             0 => self.choose(&[0, 1, 1 << 30, (1 << 30) + 1, i64::from(i32::MAX) - 1, i32::MAX.into()]),

@@ -1,10 +1,10 @@
-//! Computes a decision again from its explanation alone. The computation uses the steps as JSON and
-//! independent arithmetic, without the HPA, its pods or its history. The result proves that the explanation
-//! is complete and correct.
+//! Recomputes a decision from the JSON of its explanation alone, with independent arithmetic. An equal result shows that
+//! the explanation is complete and correct.
 
 use serde_json::Value;
 
-/// The count that follows from the explained steps; `None` if no count can be computed.
+/// Returns the count that follows from the explained steps, or `None` if no count can be computed. The error names the
+/// first step that differs.
 pub(crate) fn recompute(explained: &Value) -> Result<Option<i64>, String> {
     let number = |field: &str| explained[field].as_i64().unwrap();
     let (current, min, max) = (number("current"), number("min"), number("max"));
@@ -35,7 +35,7 @@ fn same<T: PartialEq + Copy + std::fmt::Debug>(step: &str, given: T, computed: T
     }
 }
 
-/// The index and the count of the best proposal; `None` if too many metrics failed.
+/// The index and the count of the chosen proposal. `None` if too many metrics failed.
 fn propose(explained: &Value, current: i64, status: i64) -> Result<Option<(Option<i64>, i64)>, String> {
     let metrics = explained["metrics"].as_array().unwrap();
     let (mut winner, mut best, mut failed) = (None, 0, 0);
@@ -103,7 +103,6 @@ fn metric_proposal(reading: &Value, current: i64, status: i64) -> Result<f64, St
     Ok(if tolerated(again) || turned || against { as_float(current) } else { count })
 }
 
-/// The pods of one reading, with the sizes of their groups.
 struct Pods<'a> {
     reading: &'a Value,
     ready: i64,
@@ -129,7 +128,8 @@ impl<'a> Pods<'a> {
         self.reading["pods"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The number of values of the ratio, with or without the filled-in values.
+    /// The number of values in the ratio. `fill` contains the assumption for missing pods, and whether unready pods are
+    /// values. It is `None` for the first ratio.
     fn values(&self, fill: Option<(Option<&str>, bool)>) -> i64 {
         let (missing, unready) = fill.unwrap_or((None, false));
         self.ready
@@ -182,7 +182,7 @@ fn group(pod: &Value) -> &str {
     pod["group"].as_str().unwrap()
 }
 
-/// The proposal after the stabilization windows.
+/// The stabilized count.
 fn stabilize(step: &Value, current: i64, proposal: i64) -> i64 {
     let (mut lowest, mut highest) = (proposal, proposal);
     for held in step["recommendations"].as_array().map_or(&[][..], Vec::as_slice) {
@@ -197,7 +197,7 @@ fn stabilize(step: &Value, current: i64, proposal: i64) -> i64 {
     if step["upWindowSeconds"].is_null() { highest } else { current.max(lowest).min(highest) }
 }
 
-/// The count after rate and bounds.
+/// The count after rates and bounds.
 fn limit(explained: &Value, current: i64, desired: i64, min: i64, max: i64) -> Result<i64, String> {
     if explained["stabilization"]["upWindowSeconds"].is_null() {
         let upper = max.min((2 * current).max(4));
@@ -228,7 +228,7 @@ fn rate(step: &Value, current: i64, up: bool) -> Result<i64, String> {
     for policy in step["policies"].as_array().unwrap() {
         let number = |field: &str| policy[field].as_i64().unwrap();
         let start = saturate((current - number("added") + number("removed")) as f64);
-        // The explanation saturates sums beyond 32 bits, but the core computes with the exact sums.
+        // The core computes with exact sums, but the explanation saturates them at 32 bits.
         let is_exact = [number("added"), number("removed")].iter().all(|sum| *sum < i32::MAX.into());
         let start = if is_exact { start } else { number("start") };
         same("start of a period", number("start"), start)?;
@@ -251,12 +251,10 @@ fn rate(step: &Value, current: i64, up: bool) -> Result<i64, String> {
     Ok(chosen.copied().unwrap_or_else(|| none.into()))
 }
 
-/// A sum saturated to 64 bits.
 fn narrow(sum: i128) -> i64 {
     i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX })
 }
 
-/// A number saturated to 32 bits; NaN becomes 0.
 #[expect(clippy::cast_possible_truncation, reason = "`as` from a float saturates")]
 fn saturate(number: f64) -> i64 {
     i64::from(number as i32)

@@ -1,4 +1,4 @@
-//! The API server's answers in a recording, as inputs of the core.
+//! The cluster of a recording, as inputs of the core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use autoscaling::selector::{Labels, Selector};
 use autoscaling::{Scale, WriteOutcome};
 use serde_json::Value;
 
-/// The resources in discovery, by group and kind.
+/// The group, the kind and the resource of each type in discovery.
 const RESOURCES: &[(&str, &str, &str)] = &[
     ("", "Pod", "pods"),
     ("", "Namespace", "namespaces"),
@@ -27,7 +27,7 @@ const RESOURCES: &[(&str, &str, &str)] = &[
     ("example.com", "Gadget", "gadgets"),
 ];
 
-/// The cluster of a scenario. A sync leaves fields that it does not mention unchanged.
+/// The state of the cluster. Each sync of a recording contains the fields that change.
 #[derive(Default)]
 pub(crate) struct World {
     fields: BTreeMap<String, Value>,
@@ -61,7 +61,7 @@ impl World {
         self.fields.get(name).unwrap_or(&Value::Null)
     }
 
-    /// The path of a target and its Scale, or the text of the error.
+    /// Returns the path of a target if the target exists, and its Scale or the text of the error.
     pub(crate) fn scale(
         &self,
         group: &str,
@@ -114,8 +114,7 @@ impl World {
         self.pods.iter().filter(|pod| selector.matches(&*pod.labels)).cloned().collect()
     }
 
-    /// Stores a selector. Returns the sorted HPAs with selectors that match any of the pods that `selector`
-    /// matches.
+    /// Stores the selector of the HPA `key`. Returns all HPAs that control any of its pods, sorted.
     pub(crate) fn claim(&mut self, key: &str, selector: &Arc<Selector>) -> Vec<String> {
         self.selectors.insert(key.to_owned(), Arc::clone(selector));
         let own: Vec<&Arc<Pod>> = self.pods.iter().filter(|pod| selector.matches(&*pod.labels)).collect();

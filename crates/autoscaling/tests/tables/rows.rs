@@ -1,5 +1,4 @@
-//! Compares one row of a table with the core. The core's test and the root package's conformance test share
-//! this module.
+//! Compares one row of a table with the core. The test `conformance` of the root package also uses this module.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use autoscaling::quantity::{Format, Quantity};
 use autoscaling::selector::{LabelSelector, Selector, go_print};
 use serde_json::{Value, json};
 
-/// The compared property, upstream's value, and our value.
+/// The compared property, upstream's value, and the core's value.
 pub(crate) type Comparison = (&'static str, Value, Value);
 
 /// Compares a row of `quantities`.
@@ -29,7 +28,7 @@ pub(crate) fn quantity(row: &Value) -> Vec<Comparison> {
             compared.push((what, row[what].clone(), json!(got)));
         }
     }
-    // The floats agree within one unit in the last place, as the description of the table states.
+    // The floats may differ by one unit in the last place, as the description of the table states.
     let (float, got) = (row["float"].as_f64().unwrap(), parsed.as_f64());
     if ![float, float.next_up(), float.next_down()].contains(&got) {
         compared.push(("float", json!(float), json!(got)));

@@ -24,7 +24,7 @@ fn with_metric(json: &str) -> Workload {
     workload.with_pods(vec![running("web-1", "cpu", 500)])
 }
 
-/// The reason and text of a decision's only event, and the text of its verdict.
+/// The reason and the message of the only event, and the text of the verdict, for a sync with one metric.
 fn event_and_verdict(workload: &Workload, reply: Option<Result<Answer, QueryError>>) -> (String, String) {
     let decision = workload.decide_all(vec![reply], &History::default(), NOW);
     let verdict = decision.verdict().clone();
@@ -36,6 +36,7 @@ fn event_and_verdict(workload: &Workload, reply: Option<Result<Answer, QueryErro
     (format!("{}: {}", event.reason, event.message), last)
 }
 
+/// Metric sources, each with the start of its event, and the text before the event's message in the verdict.
 const SOURCES: [(&str, &str, &str); 6] = [
     (
         r#"{"type":"Resource","resource":{"name":"cpu","target":{"averageUtilization":80}}}"#,
@@ -278,7 +279,7 @@ fn forbidden_values_are_listed_as_json() {
     assert!(error.contains(r#"["\"\\\b\f\n\r\t\u003cé","web"]"#), "{error}");
 }
 
-/// Decides for one metric and concludes without a write.
+/// The conclusion of a sync with one metric and without a write.
 fn concluded(workload: &Workload, reply: Option<Result<Answer, QueryError>>) -> Conclusion {
     let decision = workload.decide_all(vec![reply], &History::default(), NOW);
     conclude(&workload.hpa(), decision, &WriteOutcome::NotNeeded, &workload.settings, NOW)
@@ -345,7 +346,7 @@ fn lift_to_min_replicas_from_zero_has_a_reason() {
     assert_eq!(decide(&workload, 0), Verdict::Rescale { to: 2, reason: below.to_owned() });
     let Verdict::Rescale { to: 2, reason } = decide(&workload, 1) else { panic!() };
     assert!(reason.ends_with(" above target"), "{reason}");
-    // Without `behavior`, the rates and bounds already apply minReplicas, so the reason stays empty, as in upstream.
+    // As in upstream, the reason is empty without `behavior`, because the limit step already applies `minReplicas`.
     workload.spec.behavior = None;
     assert_eq!(decide(&workload, 0), Verdict::Rescale { to: 2, reason: String::new() });
 }

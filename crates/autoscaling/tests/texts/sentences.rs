@@ -1,4 +1,4 @@
-//! A decision in one sentence, and its limiting step in one word.
+//! The sentence of a decision, and its limiting step.
 
 use autoscaling::condition::Limit;
 use autoscaling::explanation::{
@@ -253,7 +253,7 @@ fn count_from_zero_is_lifted_to_the_minimum_if_policies_limit_it() {
         (decision.explanation().desired, decision.explanation().lifted_to_min)
     };
     assert_eq!(lifted(&workload), (Some(3), None));
-    // 100 % of zero replicas is zero, so the policy allows no scale-up.
+    // The policy allows no scale-up, because 100 % of zero replicas is zero.
     let mut behavior = Behavior::default();
     behavior.scale_up.policies =
         [ScalingPolicy { kind: PolicyKind::Percent, value: 100, period_seconds: 15 }].into();

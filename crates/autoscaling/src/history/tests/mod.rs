@@ -1,6 +1,3 @@
-//! Properties of every history.
-
-mod bounds;
 mod commit;
 mod rebuild;
 mod reconcile;
@@ -32,7 +29,7 @@ fn seconds(seconds: i64) -> SignedDuration {
     SignedDuration::from_secs(seconds)
 }
 
-/// An HPA of 1 to 100 replicas that follows its metric.
+/// An HPA with 1 to 100 replicas, whose external metric equals the proposed count.
 fn spec(behavior: Option<Value>) -> Spec {
     let mut spec = json!({
         "scaleTargetRef": {"kind": "Deployment", "name": "web"},
@@ -53,7 +50,7 @@ fn behavior_of(value: &Value) -> Behavior {
     spec(Some(value.clone())).behavior.unwrap()
 }
 
-/// One pod per minute in each direction, without stabilization.
+/// The rules for at most one pod per minute in each direction, without stabilization.
 fn one_per_minute() -> Value {
     let rules = json!({
         "stabilizationWindowSeconds": 0,
@@ -62,7 +59,7 @@ fn one_per_minute() -> Value {
     json!({"scaleUp": rules, "scaleDown": rules})
 }
 
-/// An HPA with its target, and the history of one controller.
+/// An HPA with its target and its history.
 #[derive(Debug, Clone)]
 struct Run {
     spec: Spec,
@@ -78,7 +75,7 @@ impl Run {
         Self { spec, status: Status::default(), settings, history: History::default(), replicas }
     }
 
-    /// Makes one sync. The metric requests `wanted` replicas, and the write has the given outcome.
+    /// Runs one sync. The metric proposes `wanted` replicas. `outcome` applies if the decision is a rescale.
     fn sync(&mut self, wanted: i32, outcome: WriteOutcome, now: Timestamp) -> Conclusion {
         let scale = Scale::new(self.replicas, self.replicas, "app=web").unwrap();
         self.sync_with(Ok(scale), wanted, outcome, now)
@@ -129,14 +126,14 @@ fn allowed(behavior: &Behavior, history: &History, current: i32, now: Timestamp)
     (up, down)
 }
 
-/// Whether `safe` allows at most the change that `than` allows, in both directions.
+/// Whether the history `safe` allows no larger change than the history `than`, in both directions.
 fn no_further(behavior: &Behavior, safe: &History, than: &History, current: i32, now: Timestamp) -> bool {
     let (up, down) = allowed(behavior, safe, current, now);
     let (most, least) = allowed(behavior, than, current, now);
     up <= most && down >= least
 }
 
-/// Rules with up to three policies in each direction.
+/// Arbitrary values of `behavior`, with up to three policies in each direction.
 fn behaviors() -> impl Strategy<Value = Value> {
     let policy = (select(&["Pods", "Percent"][..]), 1..=100, 1..=1800)
         .prop_map(|(kind, value, period)| json!({"type": kind, "value": value, "periodSeconds": period}));

@@ -15,7 +15,7 @@ fn rescaled(points: &[(i64, i32)]) -> Vec<ObservedRescale> {
     points.iter().map(|&(second, to)| ObservedRescale { at: at(second), to }).collect()
 }
 
-/// Time of the rescale of unknown size, which counts in both directions.
+/// The time of the rescale of unknown size, which is equal for both directions.
 fn unknown(history: &History) -> Option<Timestamp> {
     assert_eq!(history.unknown_up, history.unknown_down);
     history.unknown_up
@@ -118,15 +118,18 @@ fn contradictory_events_are_ignored() {
     assert!(all_unknown(&scaled(45, 9), &events, Duration::ZERO), "the minimum distance of syncs is unknown");
 }
 
-/// A rescale of an HPA. Times are in milliseconds: `after` since the previous rescale, `event` from the event
-/// to the rescale, and `status` from the rescale to the status. `to` is the new size, and `lost` marks a lost
-/// event.
+/// A rescale of an HPA. Times are in milliseconds.
 #[derive(Debug, Clone)]
 struct RealRescale {
+    /// The time since the previous rescale.
     after: i64,
+    /// The new size.
     to: i32,
+    /// The time from the event to the rescale.
     event: i64,
+    /// The time from the rescale to the status.
     status: i64,
+    /// Whether the event is lost.
     lost: bool,
 }
 
@@ -138,8 +141,8 @@ fn pasts() -> impl Strategy<Value = Vec<RealRescale>> {
     collection::vec(rescale, 1..40)
 }
 
-/// Whether the history, rebuilt `later` milliseconds after the last rescale, allows no larger change than the
-/// real history.
+/// Rebuilds the history `later` milliseconds after the last rescale. Returns whether it allows no larger change than the
+/// real history, and the rebuilt history.
 fn rebuilt_is_safe(rules: &Value, past: &[RealRescale], later: i64) -> (bool, History) {
     let behavior = behavior_of(rules);
     let milliseconds = SignedDuration::from_millis;
@@ -184,8 +187,8 @@ proptest! {
 
 #[test]
 fn using_every_event_would_allow_more() {
-    // The count goes from 20 to 5 and up to 9, and the event with 5 is lost. If the two known events were the
-    // whole history, the policy would allow 11 after a minute.
+    // The count changes from 20 to 18, to 5 and to 9, and the event of the rescale to 5 is lost. The known events alone
+    // would imply a rescale from 18 to 9, so the policy would allow more.
     let event = |after, to, lost| RealRescale { after, to, event: 0, status: 0, lost };
     let past =
         [event(30_000, 20, false), event(30_000, 18, false), event(30_000, 5, true), event(30_000, 9, false)];

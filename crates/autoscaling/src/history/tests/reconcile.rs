@@ -5,14 +5,14 @@ fn lost() -> WriteOutcome {
     WriteOutcome::Unknown("connection reset".to_owned())
 }
 
-/// A run with one pod per minute, at 5 replicas, after a first sync.
+/// A run with at most one pod per minute, at 5 replicas, after a sync at second 85.
 fn settled_at_five() -> Run {
     let mut run = Run::new(spec(Some(one_per_minute())), 5);
     run.done(5, at(85));
     run
 }
 
-/// The same run after a sync that wrote 6 replicas for a metric at 9, and received no answer.
+/// The run of [`settled_at_five`] after a sync at second 100 that wrote 6 replicas and received no response.
 fn without_an_answer() -> Run {
     let mut run = settled_at_five();
     run.sync(9, lost(), at(100));
@@ -58,7 +58,7 @@ fn overwritten_lost_write_counts_only_against_its_direction() {
     assert_eq!(run.replicas, 8);
     assert_eq!(run.history.scale_ups.len(), 1);
     run.done(1, at(130));
-    assert_eq!(run.replicas, 7, "one down, not two as if a pod had come in this minute");
+    assert_eq!(run.replicas, 7, "one pod fewer: the uncertain scale-up does not allow a second one");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn lost_write_is_not_stored_without_behavior() {
     assert_eq!((removed.history.unsettled, removed.history.scale_ups.len()), (None, 0));
 }
 
-/// A run taken over from another controller. The status has five replicas and a last rescale at second 50.
+/// A run inherited from another process at second 95. The status has five replicas and a last rescale at second 50.
 fn taken_over() -> Run {
     let mut run = settled_at_five();
     run.history.scale_ups.push(ScaleEvent::new(at(50), 1));
@@ -204,14 +204,14 @@ fn stored_rescale_explains_a_count_that_the_status_lacks() {
     let found = run.done(8, at(100)).changes.found.unwrap();
     assert!(found.scale_event.is_none() && found.unknown.is_none(), "{found:?}");
 
-    // A later status may already contain the count.
+    // The status may already contain the new count.
     let mut run = taken_over();
     run.history.scale_ups.push(ScaleEvent::new(at(95), 3));
     (run.replicas, run.status.desired_replicas) = (8, 8);
     let found = run.done(8, at(100)).changes.found.unwrap();
     assert!(found.scale_event.is_none() && found.unknown.is_none(), "{found:?}");
 
-    // An unexplained count may be the result of any rescale.
+    // A count that differs from the status and from the stored rescales implies a rescale of unknown size.
     let mut run = taken_over();
     run.history.scale_ups.push(ScaleEvent::new(at(95), 3));
     run.replicas = 7;
